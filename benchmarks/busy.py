@@ -40,7 +40,7 @@ STARTS = (
 
 def slow_down(chance: random.Random, one_import: bool) -> None:
     """Let first imports, threads and mounts of this process take longer."""
-    from gputui.tui.base import services
+    from gputui.tui.base import base_app
     from textual.message_pump import MessagePump
 
     importlib: Any = _bootstrap
@@ -69,7 +69,7 @@ def slow_down(chance: random.Random, one_import: bool) -> None:
     ThreadPoolExecutor.submit = later  # type: ignore[assignment, method-assign]
     MessagePump._pre_process = mount  # type: ignore[assignment, method-assign]
     if not one_import:
-        services.import_one_at_a_time = lambda: None  # type: ignore[attr-defined]
+        base_app.import_one_at_a_time = lambda: None  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -146,11 +146,12 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     if "textual" not in sys.modules:
         return
-    from gputui.tui.base import services, typeahead
+    from gputui.tui.base import base_app
+    from gputui.tui.base.base_app import Host
     from gputui.tui.base.faults import Faults
-    from gputui.tui.base.services import Host
-    from gputui.tui.screens import presets
-    from gputui.tui.screens.questions import Ask
+    from gputui.tui.screens.dialogs import Ask
+    from gputui.tui.screens.presets import screen as presets
+    from gputui.tui.upstream import typeahead
     from textual._wait import wait_for_idle
 
     from tests.support.resting import at_rest
@@ -174,7 +175,7 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "_press_keys", press)
     monkeypatch.setattr(Faults, "tolerated", False)
     monkeypatch.setattr(Ask, "seen_after_seconds", 0.0)
-    monkeypatch.setattr(services, "TOLD_SECONDS", dict.fromkeys(services.TOLD_SECONDS, 90.0))
+    monkeypatch.setattr(base_app, "TOLD_SECONDS", dict.fromkeys(base_app.TOLD_SECONDS, 90.0))
     monkeypatch.setattr(typeahead, "LIMIT_SECONDS", 90.0)
     monkeypatch.setattr(presets, "ARRIVE_SECONDS", 60.0)
 

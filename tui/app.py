@@ -26,14 +26,14 @@ from textual.theme import Theme
 from ..engine.presets import Preset, PresetError
 from ..engine.system import interpreter
 from .base import keys
+from .base.base_app import Host
 from .base.errors import clean
-from .base.services import Host
 from .base.themes import CALM, HIGH_CONTRAST, MONOCHROME, THEMES
 from .form.state import FormState
 from .reading import LOOKED_AT, recent_files
 from .screens import catalogue
-from .screens.form import FormScreen
-from .screens.run_watch import RunWatch
+from .screens.form.screen import FormScreen
+from .screens.runs.watch import RunWatch
 
 if TYPE_CHECKING:
     from ..engine.options import Options
@@ -51,7 +51,7 @@ class GputuiApp(Host):
 
     TITLE = "gputui"
     # Of the screen at the bottom, whose own no push would load.
-    CSS_PATH = Path(__file__).with_name("screens") / "form.tcss"
+    CSS_PATH = Path(__file__).with_name("screens") / "form" / "form.tcss"
     BINDINGS = [
         keys.bind("help"),
         *catalogue.key_bindings(),
@@ -223,7 +223,7 @@ class GputuiApp(Host):
 
     async def form_is_safe(self) -> bool:
         """Whether the form may be filled anew or left: asks where something would be lost."""
-        from .screens.saving import save_first
+        from .screens.presets.saving import save_first
 
         return not self.form.state.at_risk or await save_first(self, self.form.state)
 
@@ -315,7 +315,7 @@ class GputuiApp(Host):
 
     async def _may_leave_waiting(self) -> bool:
         """Asks where a start waits: without this application nobody makes it."""
-        from .screens.questions import Ask
+        from .screens.dialogs import Ask
 
         if not self.waiting_title:
             return True

@@ -14,7 +14,7 @@ from gputui.engine.options import OPTIONS, by_key
 from gputui.engine.options.synonyms import SYNONYMS
 from gputui.engine.runs import notes
 from gputui.tui import cli
-from gputui.tui.form.search import search
+from gputui.tui.form.option_search import search
 
 from tests.support.cases import all_hold
 from tests.support.front_door import COMMAND

@@ -18,8 +18,8 @@ from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Finished, MemoryAnswer, Phase
 from gputui.engine.runs.reading import Tail, read_events
 from gputui.engine.system import locks
-from gputui.tui.screens.live import LiveScreen
-from gputui.tui.screens.runs import RunsScreen
+from gputui.tui.screens.live.screen import LiveScreen
+from gputui.tui.screens.runs.screen import RunsScreen
 
 from tests.support.damage import FILES, Kind, kinds
 from tests.support.damaged_runs import BAD, COMMANDS, GOOD, home_of_two, judged, ran, violations

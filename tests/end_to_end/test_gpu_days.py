@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from gputui.engine import runs
 from gputui.engine.runs import Run, checkpoint_files
-from gputui.tui.screens.live import LiveScreen
+from gputui.tui.screens.live.screen import LiveScreen
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import ended, gputui, happened, opened, step, until

@@ -18,7 +18,7 @@ from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Started
 from gputui.engine.system.run_clock import RunClock
 from gputui.tui import cli
-from gputui.tui.screens.runs import RunsScreen
+from gputui.tui.screens.runs.screen import RunsScreen
 
 from tests.support.tiny import Tiny, wait_for
 

@@ -7,7 +7,7 @@ import random
 import time
 from typing import Any
 
-from gputui.tui.base.services import Host
+from gputui.tui.base.base_app import Host
 from textual import events
 from textual._xterm_parser import XTermParser
 from textual.pilot import Pilot

@@ -11,7 +11,7 @@ from typing import Any
 from gputui.engine.telemetry.machine import Gpu, Machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import FormState
-from gputui.tui.screens.form import FormScreen
+from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.widgets.option_row import OptionRow
 from textual.pilot import Pilot
 

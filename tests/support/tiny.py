@@ -11,8 +11,8 @@ from typing import Any
 from gputui.engine.options import Options
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run
+from gputui.tui.base.base_app import Host
 from gputui.tui.base.glyphs import RICH, Glyphs
-from gputui.tui.base.services import Host
 from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen

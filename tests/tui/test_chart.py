@@ -20,8 +20,8 @@ from gputui.tui.drawing.rows import differences, fit, headline, length, plain
 from gputui.tui.drawing.scales import round_scale, share_scale, soon
 from gputui.tui.reading.gpus import Gpu, GpuProcess, Instance
 from gputui.tui.reading.series import Line
-from gputui.tui.widgets.chart import Chart
-from gputui.tui.widgets.gpu_card import GpuCard, card
+from gputui.tui.widgets.charts import Chart
+from gputui.tui.widgets.gpu_cards import GpuCard, card
 from textual.app import ComposeResult
 from textual.geometry import Region
 from textual.screen import Screen

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
-from gputui.tui.screens import live_view
 from gputui.tui.screens.chart import ChartScreen
-from gputui.tui.screens.compare import CompareScreen
-from gputui.tui.screens.live import LiveScreen
-from gputui.tui.widgets.big_chart import BigChart
-from gputui.tui.widgets.chart import Chart
+from gputui.tui.screens.compare.screen import CompareScreen
+from gputui.tui.screens.live import view as live_view
+from gputui.tui.screens.live.screen import LiveScreen
+from gputui.tui.widgets.charts import BigChart, Chart
 from textual.pilot import Pilot
 
 from tests.support import recorded

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from gputui.engine.doctor import Finding
-from gputui.tui.base.services import Host
+from gputui.tui.base.base_app import Host
 from gputui.tui.screens.doctor import DoctorScreen
 from gputui.tui.screens.help import HelpScreen
 from textual.pilot import Pilot

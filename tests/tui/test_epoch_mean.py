@@ -13,9 +13,9 @@ from gputui.engine.runs import Run
 from gputui.tui import cli
 from gputui.tui.reading import epoch_mean
 from gputui.tui.reading.run_reader import RunReader
-from gputui.tui.screens.compare import CompareScreen
-from gputui.tui.screens.live import LiveScreen
-from gputui.tui.screens.runs import RunsScreen
+from gputui.tui.screens.compare.screen import CompareScreen
+from gputui.tui.screens.live.screen import LiveScreen
+from gputui.tui.screens.runs.screen import RunsScreen
 from textual.pilot import Pilot
 from textual.screen import Screen
 

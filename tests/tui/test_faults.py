@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import pytest
 from gputui.tui.app import GputuiApp
-from gputui.tui.base.background import in_background
 from gputui.tui.base.faults import Faults
-from gputui.tui.base.typeahead import Typeahead
 from gputui.tui.form.state import FormState
 from gputui.tui.reading.run_reader import RunReader
 from gputui.tui.screens.base import AppScreen
-from gputui.tui.screens.form import FormScreen
-from gputui.tui.screens.live import LiveScreen
+from gputui.tui.screens.form.screen import FormScreen
+from gputui.tui.screens.live.screen import LiveScreen
+from gputui.tui.upstream.daemon_workers import in_background
+from gputui.tui.upstream.typeahead import Typeahead
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType

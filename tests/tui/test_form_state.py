@@ -10,11 +10,10 @@ import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import OPTIONS
 from gputui.engine.proof import STAGES
-from gputui.tui.form.hints import proposed
-from gputui.tui.form.history import LONGEST, History, Moment
-from gputui.tui.form.limits import POLICIES, LimitTexts, WrongLimit
-from gputui.tui.form.search import around, marked, search, suggestion
-from gputui.tui.form.state import INFO, FormState, kind, to_text, to_value, value_of
+from gputui.tui.form.option_search import around, marked, search, suggestion
+from gputui.tui.form.search_limits import POLICIES, LimitTexts, WrongLimit
+from gputui.tui.form.state import INFO, FormState, kind, proposed, to_text, to_value, value_of
+from gputui.tui.form.undo import LONGEST, History, Moment
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
 

@@ -9,7 +9,7 @@ from gputui.tui.base.glyphs import RICH
 from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
 from gputui.tui.reading.log_tail import LogTail
 from gputui.tui.reading.snapshot import Epoch
-from gputui.tui.screens.live import LiveScreen
+from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.widgets.log_view import LogLines
 
 from tests.support import recorded

@@ -16,7 +16,7 @@ from gputui.tui.drawing.rows import Row, edged, headline, kept_items, length, pl
 from gputui.tui.reading.run_reader import RunReader
 from gputui.tui.reading.series import Line
 from gputui.tui.reading.store import Snapshot
-from gputui.tui.widgets.gpu_card import card
+from gputui.tui.widgets.gpu_cards import card
 
 from tests.support import recorded
 

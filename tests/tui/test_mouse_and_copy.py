@@ -11,9 +11,9 @@ import pytest
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import clipboard
 from gputui.tui.screens.chart import ChartScreen
-from gputui.tui.screens.copying import CopyScreen
-from gputui.tui.screens.live import LiveScreen
-from gputui.tui.screens.runs import RunsScreen
+from gputui.tui.screens.dialogs import CopyScreen
+from gputui.tui.screens.live.screen import LiveScreen
+from gputui.tui.screens.runs.screen import RunsScreen
 from gputui.tui.widgets.log_view import LogLines
 from gputui.tui.widgets.option_row import ValueInput
 from textual import events

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.tui.screens.live import LiveScreen
+from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.proofs import ProofsScreen
-from gputui.tui.widgets import partial_updates
-from gputui.tui.widgets.partial_updates import ChangedCellsCompositor, ChangedCellsUpdate, Look
+from gputui.tui.upstream import partial_updates
+from gputui.tui.upstream.partial_updates import ChangedCellsCompositor, ChangedCellsUpdate, Look
 from rich.cells import cell_len
 from rich.console import Console
 from textual._compositor import ChopsUpdate, Compositor

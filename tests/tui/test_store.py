@@ -31,8 +31,8 @@ from gputui.tui.reading.run_list import entry_of
 from gputui.tui.reading.run_reader import MergedTail, RunReader
 from gputui.tui.reading.series import Series
 from gputui.tui.reading.store import MAX_MESSAGES, Snapshot, Store, by_physical_gpu
-from gputui.tui.screens.live import LiveScreen
-from gputui.tui.screens.live_view import NOTHING_READ
+from gputui.tui.screens.live.screen import LiveScreen
+from gputui.tui.screens.live.view import NOTHING_READ
 
 from tests.support import recorded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from gputui.tui.base.terminal_input import PIECE_SECONDS, TerminalInput
+from gputui.tui.upstream.terminal_input import PIECE_SECONDS, TerminalInput
 from textual import events
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS, IGNORE_SEQUENCE
 from textual._xterm_parser import XTermParser

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.themes import HIGH_CONTRAST, MONOCHROME, THEMES
-from gputui.tui.screens.columns import ColumnsScreen
-from gputui.tui.screens.copying import Copyable, CopyScreen
-from gputui.tui.widgets.painted import STYLES, Painted
-from gputui.tui.widgets.panel import Panel
+from gputui.tui.screens.dialogs import Copyable, CopyScreen
+from gputui.tui.screens.runs.columns import ColumnsScreen
+from gputui.tui.widgets.painted import STYLES, Painted, Panel
 from textual.color import Color
 from textual.containers import Vertical
 from textual.geometry import Region

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 from gputui.tui.app import GputuiApp
-from gputui.tui.base import typeahead
-from gputui.tui.screens.choice import ChoiceScreen
-from gputui.tui.screens.columns import ColumnsScreen
-from gputui.tui.screens.form import FormScreen
-from gputui.tui.screens.live import LiveScreen
-from gputui.tui.screens.presets import PresetsScreen
-from gputui.tui.screens.questions import SEEN_AFTER_SECONDS, Ask
-from gputui.tui.screens.runs import RunsScreen
+from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS, Ask
+from gputui.tui.screens.form.choice import ChoiceScreen
+from gputui.tui.screens.form.screen import FormScreen
+from gputui.tui.screens.live.screen import LiveScreen
+from gputui.tui.screens.presets.screen import PresetsScreen
+from gputui.tui.screens.runs.columns import ColumnsScreen
+from gputui.tui.screens.runs.screen import RunsScreen
 from gputui.tui.screens.tune_limits import TuneDialog
+from gputui.tui.upstream import typeahead
 from gputui.tui.widgets.limit_rows import Words
 from gputui.tui.widgets.log_view import LogLines
 from gputui.tui.widgets.option_row import OptionRow

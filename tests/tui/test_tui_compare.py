@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from gputui.engine.runs import Run, baseline
-from gputui.tui.screens.compare import CompareScreen
+from gputui.tui.screens.compare.screen import CompareScreen
 from gputui.tui.screens.help import HelpScreen
-from gputui.tui.screens.runs import RunsScreen
+from gputui.tui.screens.runs.screen import RunsScreen
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 

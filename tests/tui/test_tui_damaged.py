@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from gputui.engine.runs import Run, all_runs
-from gputui.tui.screens.compare import CompareScreen
-from gputui.tui.screens.diagnosis import DiagnosisScreen
-from gputui.tui.screens.live import LiveScreen
-from gputui.tui.screens.runs import RunsScreen
+from gputui.tui.screens.compare.screen import CompareScreen
+from gputui.tui.screens.live.diagnosis import DiagnosisScreen
+from gputui.tui.screens.live.screen import LiveScreen
+from gputui.tui.screens.runs.screen import RunsScreen
 from textual.pilot import Pilot
 
 from tests.support import recorded

@@ -13,13 +13,13 @@ from gputui.engine.proof import folder, sharing
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import waiting
+from gputui.tui.base.base_app import Host
 from gputui.tui.base.glyphs import PLAIN, RICH
-from gputui.tui.base.services import Host
 from gputui.tui.drawing.diagnosis import rows
 from gputui.tui.drawing.rows import length, plain
-from gputui.tui.screens.diagnosis import DiagnosisScreen
-from gputui.tui.screens.live import LiveScreen
-from gputui.tui.screens.questions import Ask
+from gputui.tui.screens.dialogs import Ask
+from gputui.tui.screens.live.diagnosis import DiagnosisScreen
+from gputui.tui.screens.live.screen import LiveScreen
 from textual.pilot import Pilot
 
 from tests.support import recorded

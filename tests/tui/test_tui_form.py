@@ -19,7 +19,7 @@ from gputui.engine.telemetry import machine
 from gputui.engine.telemetry.machine import Machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import INFO, FormState
-from gputui.tui.screens.choice import ChoiceScreen
+from gputui.tui.screens.form.choice import ChoiceScreen
 from gputui.tui.widgets.findings import Findings
 from gputui.tui.widgets.option_help import help_text
 from gputui.tui.widgets.option_row import OptionRow

@@ -12,7 +12,7 @@ from gputui.engine.runs import Run
 from gputui.engine.telemetry import machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import FormState
-from gputui.tui.screens.changes import LEAST, shared
+from gputui.tui.screens.form.changes import LEAST, shared
 from gputui.tui.widgets.option_row import OptionRow
 from textual.widgets import Static
 

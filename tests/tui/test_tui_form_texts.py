@@ -10,8 +10,8 @@ from gputui.engine import presets, runs
 from gputui.engine.telemetry import machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import FormState
+from gputui.tui.screens.form.text_views import TextScreen
 from gputui.tui.screens.help import HelpScreen
-from gputui.tui.screens.text import TextScreen
 from gputui.tui.widgets.option_row import OptionRow
 from textual.pilot import Pilot
 from textual.widgets import Static, TextArea

@@ -18,7 +18,7 @@ from gputui.engine.system.identity import Place, Process
 from gputui.engine.telemetry import limits
 from gputui.tui.reading import machine_reader
 from gputui.tui.reading.store import Snapshot
-from gputui.tui.screens.gpus import GpusScreen
+from gputui.tui.screens.gpus.screen import GpusScreen
 from textual.screen import Screen
 
 from tests.support import recorded
@@ -54,7 +54,7 @@ Look = Callable[..., dict[str, Any]]
 def viewers(nvml: FakeNvml, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """What has imported the screens, and finds the stand-in where the driver's library would be."""
     environment = nvml.environment("") | {"PYTHONPATH": str(ROOT)}
-    modules = "pynvml, gputui.tui.screens.gpus, tests.support.tiny, textual.command, textual.pilot"
+    modules = "pynvml, gputui.tui.screens.gpus.screen, tests.support.tiny, textual.command, textual.pilot"
     with forks_with(modules, tmp_path_factory.mktemp("viewers"), environment) as made:
         yield made
 

@@ -18,8 +18,8 @@ from gputui.tui.app import GputuiApp
 from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.drawing import panels
 from gputui.tui.drawing.rows import plain
-from gputui.tui.screens.live import LiveScreen
-from gputui.tui.widgets.gpu_card import GpuCard
+from gputui.tui.screens.live.screen import LiveScreen
+from gputui.tui.widgets.gpu_cards import GpuCard
 from gputui.tui.widgets.log_view import LogLines
 from textual.pilot import Pilot
 from textual.widgets._footer import FooterKey

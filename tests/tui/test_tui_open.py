@@ -14,8 +14,8 @@ from gputui.tui import app
 from gputui.tui.form.state import FormState
 from gputui.tui.reading import preset_files, recent_files
 from gputui.tui.reading.preset_files import Group, Listing
-from gputui.tui.screens import presets
-from gputui.tui.screens.presets import PresetsScreen
+from gputui.tui.screens.presets import screen as presets
+from gputui.tui.screens.presets.screen import PresetsScreen
 from textual.pilot import Pilot
 from textual.widgets import Input
 

@@ -13,8 +13,8 @@ from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import FormState
 from gputui.tui.reading import recent_files
 from gputui.tui.reading.preset_files import Listing
-from gputui.tui.screens.presets import PresetsScreen
-from gputui.tui.screens.questions import Ask, AskText
+from gputui.tui.screens.dialogs import Ask, AskText
+from gputui.tui.screens.presets.screen import PresetsScreen
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 

@@ -24,10 +24,10 @@ from gputui.tui.drawing import comparisons
 from gputui.tui.drawing import proof as drawing
 from gputui.tui.drawing.rows import length, plain
 from gputui.tui.form.state import FormState
-from gputui.tui.screens.form import FormScreen
+from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.proof import ProofScreen
 from gputui.tui.screens.proofs import ProofsScreen
-from gputui.tui.screens.runs import RunsScreen
+from gputui.tui.screens.runs.screen import RunsScreen
 from gputui.tui.screens.scaling import ScalingScreen
 from textual.pilot import Pilot
 

@@ -17,11 +17,11 @@ from gputui.engine.text import size
 from gputui.tui.reading import run_columns
 from gputui.tui.reading.run_columns import ordered
 from gputui.tui.reading.run_list import RunList, when_text
-from gputui.tui.screens import runs as runs_screen
-from gputui.tui.screens.compare import CompareScreen
-from gputui.tui.screens.runs import RunsScreen
-from gputui.tui.screens.runs_table import RunsTable
-from gputui.tui.widgets.panel import Panel
+from gputui.tui.screens.compare.screen import CompareScreen
+from gputui.tui.screens.runs import screen as runs_screen
+from gputui.tui.screens.runs.screen import RunsScreen
+from gputui.tui.screens.runs.table import RunsTable
+from gputui.tui.widgets.painted import Panel
 from gputui.tui.widgets.table import Column, Table
 from rich.text import Text
 from textual.app import ComposeResult

@@ -15,9 +15,9 @@ from gputui.engine.telemetry import machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.commands import opening
 from gputui.tui.reading import recent_files
-from gputui.tui.screens import editing
-from gputui.tui.screens import saving as saving_screen
-from gputui.tui.screens.questions import Ask
+from gputui.tui.screens.dialogs import Ask
+from gputui.tui.screens.presets import editor as editing
+from gputui.tui.screens.presets import saving as saving_screen
 from textual.pilot import Pilot
 from textual.widgets import Input
 

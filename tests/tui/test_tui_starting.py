@@ -16,9 +16,9 @@ from gputui.engine.process import origin
 from gputui.engine.runs import Run, RunError, code_files
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import waiting
-from gputui.tui.screens.form import FormScreen
-from gputui.tui.screens.live import LiveScreen
-from gputui.tui.screens.questions import Ask
+from gputui.tui.screens.dialogs import Ask
+from gputui.tui.screens.form.screen import FormScreen
+from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.starting import resuming
 from textual.pilot import Pilot
 

@@ -21,10 +21,10 @@ from gputui.engine.runs import Run
 from gputui.engine.telemetry import chips, machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.glyphs import PLAIN
-from gputui.tui.form.limits import LimitTexts, WrongLimit
+from gputui.tui.form.search_limits import LimitTexts, WrongLimit
 from gputui.tui.screens import tuning
+from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS
 from gputui.tui.screens.proofs import ProofsScreen
-from gputui.tui.screens.questions import SEEN_AFTER_SECONDS
 from gputui.tui.screens.tune import TuneScreen
 from gputui.tui.screens.tune_limits import TuneDialog
 from textual.pilot import Pilot

@@ -8,11 +8,12 @@ are the verbs, so that the settings can give a verb other keys.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.events import Key
 from textual.keys import REPLACED_KEYS, Keys, _character_to_key, key_to_character
 
 from ...engine.files.values import brief
@@ -183,6 +184,15 @@ def shown(key: str) -> str:
     letter = key_to_character(REPLACED_KEYS.get(name, name)) if len(name) > 1 else name
     word = letter if letter and letter.isprintable() and letter != " " else SHORT.get(name, name)
     return "+".join([*modifiers, word.upper() if re.fullmatch(r"f\d+", word) else word])
+
+
+def unused(events: Sequence[Key]) -> str:
+    """The line that names keys that had no effect."""
+    text = "".join(key.character or "" if key.is_printable else f" {shown(key.key)} " for key in events).strip()
+    many = (
+        f'{len(events)} keys were not used ("{text}")' if len(events) > 1 else f"the key {text or 'space'} was not used"
+    )
+    return f"busy: {many} - press again"
 
 
 def key_of(app: App[Any], verb: str) -> str:

@@ -13,7 +13,7 @@ from ...engine.options import OPTIONS, OptionInfo
 from ...engine.options.own import OWN_CODE_LABELS
 from ...engine.options.synonyms import keys_of, option_meant, synonyms_of
 from ..base.errors import Refused
-from ..form.search import search
+from ..form.option_search import search
 from ..form.state import to_text
 from ..printing.console import console
 from ..printing.tables import Columns, show_table

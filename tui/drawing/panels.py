@@ -15,7 +15,7 @@ from ...engine.runs.events import waits_for_others
 from ...engine.text import NONE, abbreviated, amount, clock, counted, named, percent, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from ..form.hints import proposed
+from ..form.state import proposed
 from ..reading.epoch_mean import UNFINISHED, of_result
 from ..reading.store import Message, Snapshot, number
 from ..text.learning_rate import scaled

@@ -6,6 +6,7 @@ Everything that the form shows of an option is available here, without Textual. 
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -259,3 +260,15 @@ def _record_of(path: Path) -> tuple[str, str]:
     if path.name == "improved.yaml" and folder.parent == (places.home() / "proofs").resolve():
         return folder.name, "as a proof improved it"
     return "", ""
+
+
+SETTING = re.compile(r"\b(?P<key>[a-z]+\.[a-z0-9_]+)=(?P<text>[^\s,;()]+)")
+
+
+def proposed(hint: str) -> Mapping[str, Any]:
+    """The first choice of a hint: one setting, or several that are joined by `and`; a comma or `or` begins another."""
+    for part in re.split(r"\bor\b|[,;]\s", hint):
+        named = [(info, found["text"]) for found in SETTING.finditer(part) if (info := INFO.get(found["key"]))]
+        if named:
+            return {info.key: to_value(info, text.rstrip(".")) for info, text in named}
+    return {}

@@ -15,8 +15,8 @@ from textual.message import Message
 from textual.reactive import var
 from textual.screen import ModalScreen, Screen
 
+from ..base.base_app import Host
 from ..base.glyphs import Glyphs, glyphs_of
-from ..base.services import Host
 
 Reading = TypeVar("Reading")
 

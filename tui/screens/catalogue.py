@@ -24,8 +24,8 @@ class ScreenEntry:
     name: str
     title: str
     shows: str
-    class_name: str  # in the module of `module`, beside this one
-    module: str
+    class_name: str
+    module: str  # of `class_name`, relative to this folder
     opened_with: str = ""
     verb: str = ""  # whose keys open the screen from anywhere
     in_footer: bool = False
@@ -43,29 +43,36 @@ class ScreenEntry:
 
 SCREENS = (
     ScreenEntry(
-        "form", "Form", "The options of the preset", "FormScreen", "form", "a preset", verb="form", in_footer=True
+        "form",
+        "Form",
+        "The options of the preset",
+        "FormScreen",
+        "form.screen",
+        "a preset",
+        verb="form",
+        in_footer=True,
     ),
     ScreenEntry(
         "live",
         "Live view",
         "The running run, or the latest",
         "LiveScreen",
-        "live",
+        "live.screen",
         "a run",
         verb="live",
         in_footer=True,
     ),
-    ScreenEntry("runs", "Runs", "Past and present runs", "RunsScreen", "runs", verb="runs", in_footer=True),
+    ScreenEntry("runs", "Runs", "Past and present runs", "RunsScreen", "runs.screen", verb="runs", in_footer=True),
     ScreenEntry(
         "proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proofs", place="runs"
     ),
-    ScreenEntry("gpus", "GPUs", "All GPUs and the host as they are now", "GpusScreen", "gpus", verb="gpus"),
+    ScreenEntry("gpus", "GPUs", "All GPUs and the host as they are now", "GpusScreen", "gpus.screen", verb="gpus"),
     ScreenEntry(
         "processes",
         "Processes",
         "Who uses the GPUs: a tree of each user's processes",
         "ProcessesScreen",
-        "processes",
+        "gpus.processes",
         "the GPUs",
         place="gpus",
     ),
@@ -78,7 +85,13 @@ SCREENS = (
         verb="doctor",
     ),
     ScreenEntry(
-        "diagnosis", "Diagnosis", "What holds a run back", "DiagnosisScreen", "diagnosis", "a live view", place="live"
+        "diagnosis",
+        "Diagnosis",
+        "What holds a run back",
+        "DiagnosisScreen",
+        "live.diagnosis",
+        "a live view",
+        place="live",
     ),
     ScreenEntry(
         "chart",
@@ -89,7 +102,13 @@ SCREENS = (
         "a live view, a comparison or the GPUs",
     ),
     ScreenEntry(
-        "compare", "Comparison", "Runs side by side", "CompareScreen", "compare", "two or more runs", place="runs"
+        "compare",
+        "Comparison",
+        "Runs side by side",
+        "CompareScreen",
+        "compare.screen",
+        "two or more runs",
+        place="runs",
     ),
     ScreenEntry(
         "proof", "Proof", "A proof as it is made, or as it ended", "ProofScreen", "proof", "a proof", place="runs"
@@ -117,7 +136,7 @@ SCREENS = (
         "Changes",
         "What differs from the file and from the defaults",
         "ChangesScreen",
-        "changes",
+        "form.changes",
         "a form",
         place="form",
     ),
@@ -126,12 +145,18 @@ SCREENS = (
         "Open",
         "Presets of this folder, recent, own and shipped ones",
         "PresetsScreen",
-        "presets",
+        "presets.screen",
         "a form",
         place="form",
     ),
     ScreenEntry(
-        "text", "Text", "YAML, command line or Python of the form", "TextScreen", "text", "a form", place="form"
+        "text",
+        "Text",
+        "YAML, command line or Python of the form",
+        "TextScreen",
+        "form.text_views",
+        "a form",
+        place="form",
     ),
 )
 _BY_NAME = {entry.name: entry for entry in SCREENS}

@@ -16,21 +16,21 @@ from textual.reactive import var
 
 from ...engine.text import times
 from ..base import keys
+from ..base.base_app import Host
 from ..base.errors import clean
-from ..base.services import Host
 from ..base.settings import Charts
 from ..drawing import readout
 from ..drawing.curves import Plot
 from ..drawing.rows import Row, fit, length, spread, whole_words
 from ..drawing.zoom import CLOSER
-from ..widgets.big_chart import BigChart
+from ..upstream.partial_updates import ChangedCellsCompositor
+from ..widgets.charts import BigChart
 from ..widgets.key_footer import KeyFooter
-from ..widgets.panel import Panel
-from ..widgets.partial_updates import ChangedCellsCompositor
+from ..widgets.painted import Panel
 from .base import AppScreen
 from .header import Header
 from .help import LOSS
-from .run_actions import RunActions
+from .runs.actions import RunActions
 
 SMOOTHING = (0.0, 0.6, 0.9, 0.97)  # the steps of the key
 MOST_ROWS = 5  # of the values at the cursor

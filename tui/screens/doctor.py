@@ -23,7 +23,7 @@ from ..base.themes import colour
 from ..drawing.rows import Row
 from ..text.doctor import conclusion, sign, terminal, worst_first
 from ..widgets.key_footer import KeyFooter
-from ..widgets.panel import Panel
+from ..widgets.painted import Panel
 from ..widgets.table import Column, Table
 from .base import FollowingScreen
 from .header import Header

@@ -7,10 +7,10 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ..base.base_app import Host
 from ..base.errors import clean
 from ..base.keys import VERBS, key_of
-from ..base.services import Host
-from ..widgets.places import KEYS_BESIDE_FROM, KEYS_FROM, Place, Places
+from ..widgets.screen_tabs import KEYS_BESIDE_FROM, KEYS_FROM, Place, Places
 from . import catalogue
 
 

@@ -21,7 +21,7 @@ from ..drawing import comparisons
 from ..drawing import proof as drawing
 from ..drawing.rows import Row, fitting
 from ..widgets.key_footer import KeyFooter
-from ..widgets.panel import Panel
+from ..widgets.painted import Panel
 from ..widgets.table import Column, Table
 from . import catalogue, proof_actions
 from .header import Header

@@ -19,12 +19,12 @@ from ...engine.runs import RunError
 from ...engine.tune.report.findings import limit_seconds
 from ...engine.tune.report.sentences import more_minutes
 from ..base.errors import clean
-from .beside import going_on, launched
-from .questions import Ask, AskText
+from .dialogs import Ask, AskText
+from .starting import going_on, launched
 
 if TYPE_CHECKING:
     from ...engine.options import Options
-    from ..base.services import Host
+    from ..base.base_app import Host
 
 STOP = (
     "Stop the {what}? Its current trial is ended first; results so far and changes that were kept stay.\n"

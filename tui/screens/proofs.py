@@ -25,10 +25,10 @@ from ..reading.proof_list import ProofEntry, ProofList
 from ..reading.run_list import when_text
 from ..reading.store import mapping, number
 from ..widgets.key_footer import KeyFooter
-from ..widgets.panel import Panel
+from ..widgets.painted import Panel
 from ..widgets.table import Column, OpeningTable
-from .deleting import DeletingScreen, until_quitting
 from .header import Header
+from .runs.deleting import DeletingScreen, until_quitting
 
 if TYPE_CHECKING:
     from ...engine.runs.trash import Trash

@@ -14,13 +14,13 @@ from ...engine.plan import LEAST_STEPS
 from ...engine.presets import PresetError
 from ...engine.runs import Run, RunError
 from ...engine.text import counted, estimate
-from .beside import measured, measuring
-from .questions import Ask
-from .run_actions import ended
+from .dialogs import Ask
+from .runs.actions import ended
+from .starting import measured, measuring
 
 if TYPE_CHECKING:
     from ...engine.proof.request import Request
-    from ..base.services import Host
+    from ..base.base_app import Host
 
 STOP_FIRST = "The run has not ended and would disturb the measurements: it has to end first.\nStop it after this step?"
 

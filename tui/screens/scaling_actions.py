@@ -15,8 +15,8 @@ from ...engine.presets import PresetError
 from ...engine.proof import KEEPS
 from ...engine.runs import RunError
 from ...engine.text import estimate
-from .beside import going_on, launched, measured, measuring
-from .questions import Ask
+from .dialogs import Ask
+from .starting import going_on, launched, measured, measuring
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...engine.presets import Preset
     from ...engine.proof.folder import Proof
     from ...engine.proof.request import Request
-    from ..base.services import Host
+    from ..base.base_app import Host
 
 WHICH = (
     "Measure how the speed grows with the number of replicas?\n\n"

@@ -37,9 +37,9 @@ from ..drawing.search_layout import SearchLayout, share_out
 from ..reading.search_reader import SearchReader, SearchReading
 from ..reading.store import number
 from ..text.phases import doing
-from ..widgets.chart import Chart
+from ..widgets.charts import Chart
 from ..widgets.key_footer import KeyFooter
-from ..widgets.panel import Panel
+from ..widgets.painted import Panel
 from ..widgets.table import Column, Table
 from . import catalogue, proof_actions
 from .header import Header

@@ -20,15 +20,16 @@ from ...engine.runs import RunError
 from ...engine.tune.report.findings import WORDS
 from ..base import keys
 from ..base.errors import clean
-from ..form.limits import POLICIES, RATES, LimitTexts, WrongLimit
+from ..form.search_limits import POLICIES, RATES, LimitTexts, WrongLimit
 from ..widgets.limit_rows import LimitInput, LimitRow, Step, Words
 from ..widgets.option_row import NOT_GIVEN
-from . import beside, tuning
-from .questions import SEEN_AFTER_SECONDS
+from . import starting as beside
+from . import tuning
+from .dialogs import SEEN_AFTER_SECONDS
 
 if TYPE_CHECKING:
     from ...engine.tune.time_plan import TimePlan
-    from ..base.services import Host
+    from ..base.base_app import Host
     from ..form.state import FormState
 
 SAID = "{start} starts it, {mark} switches, {previous} {next} choose, {back} leaves"

@@ -1,22 +1,81 @@
-"""The cards of all GPUs in a grid, and below them all figures of the selected one where the cards have no room for
-them.
+"""The cards of all GPUs in a grid, each with the readings of one GPU: busy with its history, memory, temperature, ...
+
+Depending on its space, a card is one line, a few lines, a chart of the history, or all figures. If the cards have no
+room for all figures, those of the selected GPU are shown below the grid.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.message import Message
 
+from ...engine.figures import GPU
+from ...engine.text import gibibytes, percent
 from ..base.errors import clean
-from ..base.glyphs import glyphs_of
+from ..base.glyphs import Glyphs, glyphs_of
+from ..drawing import load
+from ..drawing.curves import Curve, Plot
+from ..drawing.gauge import gauge
+from ..drawing.gpu_details import telling, whole
 from ..drawing.layout import Cards
+from ..drawing.plot import curve_rows, draw
+from ..drawing.rows import Row, fit, headline, length, whole_words
 from ..reading.gpus import Gpu
-from .gpu_card import GpuCard
+from .painted import Painted
+
+_BUSY = f"{GPU['busy'].label} "
+WIDE = 76  # from this width on, one line has room for all of a GPU's figures
+WITH_AXES = 6  # from this height on the history has axes
+HISTORY_ROWS = 2  # of the history on a card that also shows other figures
+
+
+class GpuCard(Painted):
+    """Shows the last reading of a GPU; `all_of_it` shows every figure, or why there is none."""
+
+    DEFAULT_CSS = """
+    GpuCard { width: 1fr; height: 1fr; }
+    GpuCard.-picked { background: $primary 22%; }
+    """
+
+    class Clicked(Message):
+        """A request to look at this GPU."""
+
+        def __init__(self, index: int) -> None:
+            super().__init__()
+            self.index = index
+
+    def __init__(self, gpu: Gpu, x_end: float, *, all_of_it: bool = False, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.gpu, self.x_end, self.all_of_it = gpu, x_end, all_of_it
+        self._curve: list[Row] = []  # of the history, as it was drawn
+        self._curve_size = (0, 0)
+        self._behind = False  # it is older than the figures
+
+    def show(self, gpu: Gpu, x_end: float, all_of_it: bool = False, *, curve: bool = True) -> None:
+        """Show a reading; without `curve` its figures, and the curve of the history the next time."""
+        shown = (gpu, x_end, all_of_it) == (self.gpu, self.x_end, self.all_of_it)
+        if not shown or (curve and self._behind):
+            self.gpu, self.x_end, self.all_of_it, self._behind = gpu, x_end, all_of_it, not curve
+            self.repaint()
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        return card(self.gpu, self.x_end, width - 1, height, self.glyphs, self.all_of_it, self._drawn)
+
+    def _drawn(self, plot: Plot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+        """The curve of the history, drawn now or before."""
+        if not self._behind or self._curve_size != (width, height):
+            self._curve, self._curve_size = curve_rows(plot, width, height, glyphs), (width, height)
+        return self._curve
+
+    def on_click(self) -> None:
+        self.post_message(self.Clicked(self.gpu.index))
 
 
 def kinds(gpus: Sequence[Gpu]) -> Content:
@@ -114,3 +173,175 @@ class GpuCards(Vertical):
             detail.styles.height = max(1, self._cards.detail)
             if gpu is not None:
                 detail.show(gpu, self._x_end, True)
+
+
+def card(
+    gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False,
+    curve: Callable[[Plot, int, int, Glyphs], list[Row]] = curve_rows,
+) -> list[Row]:  # fmt: skip
+    """The rows of a card of this size; the history gets the height that the other figures leave."""
+    if gpu.missing:
+        return _lost(gpu, width, height, glyphs)
+    if height == 1:
+        return [_line(gpu, width, glyphs) if width >= WIDE else _short_line(gpu, width, glyphs)]
+    if height == 2:
+        return [_head(gpu, width, glyphs), _bars(gpu, width, glyphs)]
+    more = (whole if all_of_it else telling)(gpu, width, max(0, height - 2 - HISTORY_ROWS), glyphs)
+    history = _history(gpu, x_end, width, height - 2 - len(more), glyphs, curve)
+    return [_head(gpu, width, glyphs), *history, _memory(gpu, width, glyphs), *(fit(row, width) for row in more)]
+
+
+def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """The reason why there are no readings, in as many lines as it needs."""
+    reason = f"{glyphs.failed} no readings: {clean(gpu.missing)}"
+    lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [_in_a_line(reason, width - 7, glyphs)]
+    lines += [""] * (height - len(lines))
+    return [
+        fit([*(_number(gpu, glyphs) if number == 0 else [(" " * 7, "")]), (line, "bad")], width)
+        for number, line in enumerate(lines[:height])
+    ]
+
+
+def _in_a_line(reason: str, width: int, glyphs: Glyphs) -> str:
+    """Without what stands in parentheses where that does not fit."""
+    return whole_words(reason if len(reason) <= width else reason.partition(" (")[0], width, glyphs)
+
+
+def _number(gpu: Gpu, glyphs: Glyphs) -> Row:
+    return [("GPU ", "label"), (f"{gpu.index:<2}", "title"), _mark(gpu, glyphs)]
+
+
+def _mark(gpu: Gpu, glyphs: Glyphs) -> tuple[str, str]:
+    """Marks a GPU that the run uses."""
+    return (glyphs.point if gpu.ours else " ", "title")
+
+
+def _throttled(gpu: Gpu, glyphs: Glyphs) -> Row:
+    return [(f"{glyphs.warn} {', '.join(gpu.throttle)}  ", "warn")] if gpu.throttle else []
+
+
+def _warmth(gpu: Gpu) -> Row:
+    """Temperature and power at a fixed width."""
+    limit = f"/{GPU['power_limit_w'].bare(gpu.power_limit_w)}" if gpu.power_limit_w is not None else ""
+    warm, drawn = load.temperature(gpu.temperature_c), load.power(gpu.power_w, gpu.power_limit_w)
+    return [*_value(gpu, "temperature_c", 3, style=warm), (" ", "label"), *_value(gpu, "power_w", 4, limit, drawn)]
+
+
+def _value(gpu: Gpu, key: str, width: int, limit: str = "", style: str = "value") -> Row:
+    """A value of so many characters, and its unit."""
+    figure = GPU[key]
+    return [(f"{figure.bare(getattr(gpu, key)):>{width}}{limit}", style), (f" {figure.unit}", "label")]
+
+
+def _clock(gpu: Gpu) -> Row:
+    return _value(gpu, "sm_clock_mhz", 7)
+
+
+def _head(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+    right = _warmth(gpu) + (_clock(gpu) if width >= 46 else [])
+    sign: Row = [(glyphs.warn, "warn")] if gpu.throttle else []
+    marks = [[(" ", ""), *_throttled(gpu, glyphs)], _throttled(gpu, glyphs), sign]
+    lefts = [[*_number(gpu, glyphs), *mark] for mark in marks]
+    left = next((one for one in lefts if length(one) + length(right) <= width), lefts[-1])
+    name = _short_name(clean(gpu.name or ""), width - length(left) - length(right) - 1)
+    return headline([*left, (name, "label")], right, width, glyphs.rule)
+
+
+def _short_name(name: str, width: int) -> str:
+    """As many whole words as fit."""
+    words = name.removeprefix("NVIDIA ").split()
+    while words and len(" ".join(words)) > width:
+        words.pop()
+    return " ".join(words)
+
+
+def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+    right: Row = [("  ", ""), *_warmth(gpu), *_clock(gpu)] if width >= WIDE + 10 else [("  ", ""), *_warmth(gpu)]
+    if gpu.throttle:
+        right += [(f" {glyphs.warn} {gpu.throttle[0]}", "warn")]
+    room = width - length(right) - 8
+    busy = max(6, room // 4)
+    left = [*_number(gpu, glyphs), *_busy(gpu, busy - 6, glyphs), (" ", "")]
+    left += _memory(gpu, width - length(left) - length(right), glyphs)
+    return [*fit(left, width - length(right)), *right]
+
+
+def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+    """The most important figures, with their names where there is room."""
+    taken = load.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    right = [(f" {_gib(gpu.memory_used_bytes)}", taken), (" GiB" if width >= 50 else " G", "label")]
+    right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=load.temperature(gpu.temperature_c))]
+    if width >= 42:
+        right += [(" ", "value"), *_value(gpu, "power_w", 3, style=load.power(gpu.power_w, gpu.power_limit_w))]
+    right += [(f" {glyphs.warn}" if gpu.throttle else "  ", "warn")]
+    left: Row = [(f"{gpu.index:>2}", "title"), _mark(gpu, glyphs), (_BUSY if width >= 50 else "", "label")]
+    left += [(f"{percent(gpu.busy)} ", load.busy(gpu.busy))]
+    return [*left, *_gauge(gpu, width - length(left) - length(right), glyphs), *right]
+
+
+def _bars(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+    left = [*_busy(gpu, max(0, width // 3 - 13), glyphs), ("  ", "")]
+    return [*left, *_memory(gpu, width - length(left), glyphs)]
+
+
+def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+    """A gauge of this many cells with its value, or why there is none."""
+    value = f" {percent(gpu.busy)}"
+    if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
+        return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
+    style = load.busy(gpu.busy)
+    return [(_BUSY, "label"), *gauge(width, gpu.busy, 1.0, glyphs, style=style), (value, style)]
+
+
+def _why(gpu: Gpu, figure: str) -> str:
+    """The reason for a missing figure, where one is known."""
+    return clean(gpu.why(figure)) if figure in gpu.reasons else ""
+
+
+def _history(
+    gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs,
+    curve: Callable[[Plot, int, int, Glyphs], list[Row]],
+) -> list[Row]:  # fmt: skip
+    """Busy over the whole run, from 0 to 100 %, with the value at its left."""
+    plot = Plot(_BUSY.strip(), "", (Curve("", gpu.history),), bounds="share", x_end=x_end, final=True)
+    if height >= WITH_AXES and width >= 46 and gpu.busy is not None:
+        return draw(plot, width, height, glyphs)[0]
+    labels = [_BUSY.strip(), percent(gpu.busy)] + [""] * height
+    clock = _clock(gpu) if width < 46 else []
+    rows: list[Row] = []
+    for number, row in enumerate(curve(plot, max(1, width - 7 - length(clock)), height, glyphs)):
+        label = labels[number] if height > 1 else percent(gpu.busy)
+        head = [(f"{label:<6}", load.busy(gpu.busy) if "%" in label else "label"), (glyphs.axis, "track")]
+        if gpu.busy is None and number == height // 2 and (why := _why(gpu, "busy")):
+            row = [(f" {why}", "warn")]
+        rows.append(fit([*head, *row, *(clock if number == height - 1 else [])], width))
+    return rows
+
+
+def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+    """A gauge of used and total memory, with TensorFlow's own figures where there is room."""
+    taken = load.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    right: Row = [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", taken), (" GiB", "label")]
+    if width >= 56 and gpu.tf_peak_bytes is not None:
+        right += [(f"  {GPU['tf_current_bytes'].label} ", "label"), (_gib(gpu.tf_current_bytes), "value")]
+        right += [(f" {GPU['tf_peak_bytes'].label} ", "label"), (_gib(gpu.tf_peak_bytes), "value")]
+    if gpu.shared_with_host:
+        right += [(" shared with host", "label")]
+    elif gpu.counts_reserved and width >= 56:
+        right += [(" with the driver's own", "label")]
+    room = width - 7 - length(right)
+    return fit([(f"{GPU['memory_used_bytes'].label} ", "label"), *_gauge(gpu, room, glyphs), *right], width)
+
+
+def _gauge(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+    total = gpu.memory_total_bytes
+    why = _why(gpu, "memory_used_bytes")
+    style = load.memory(gpu.memory_used_bytes, total)
+    return gauge(
+        width, gpu.memory_used_bytes, total, glyphs, gpu.tf_current_bytes, gpu.tf_peak_bytes, why=why, style=style
+    )
+
+
+def _gib(value: float | None) -> str:
+    """A size in GiB in four characters: 61.4, 512."""
+    return f"{gibibytes(value):>4}"

@@ -15,7 +15,7 @@ from textual.widgets import Footer, Input
 from textual.widgets._footer import FooterKey
 
 from ..base import keys
-from .places import Places
+from .screen_tabs import Places
 
 Told = tuple[Binding, bool, str]
 ALWAYS = ("help", "back", "leave")  # how to learn the other keys, and the way out

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from ..base import keys
-from ..base.services import Host
+from ..base.base_app import Host
 
 LABEL_WIDTH = 15
 

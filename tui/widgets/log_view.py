@@ -19,8 +19,8 @@ from textual.widgets import Input
 
 from ...engine.text import counted
 from ..base import keys
+from ..base.base_app import Host
 from ..base.glyphs import glyphs_of
-from ..base.services import Host
 from ..drawing import log_rows
 from ..drawing.log_rows import LogRow
 from ..drawing.rows import Row, headline

@@ -18,7 +18,7 @@ from ...engine.text import named
 from ..base import keys
 from ..base.errors import clean
 from ..base.glyphs import glyphs_of
-from ..form.search import Hit, around, marked
+from ..form.option_search import Hit, around, marked
 from ..form.state import INFO, FormState, kind, to_text
 
 LABEL_WIDTH, NARROW_LABEL_WIDTH = 22, 20

@@ -1,16 +1,20 @@
 """All options as rows in their groups, with moving between rows, folding, and finding them by words.
 
-A single row is in option_row.py, a heading in headings.py, what the form does with them in screens/form.py.
+A single row is in option_row.py, a heading in headings.py, what the form does with them in screens/form/screen.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Protocol, runtime_checkable
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.content import Content
+from textual.geometry import Offset, Size
+from textual.layout import ArrangeResult, Layout, WidgetPlacement
+from textual.layouts.vertical import VerticalLayout
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
@@ -18,9 +22,8 @@ from textual.widgets import Static
 from ...engine.options import OPTIONS
 from ..base import keys
 from ..base.errors import clean
-from ..form.search import search, suggestion
+from ..form.option_search import search, suggestion
 from ..form.state import FormState
-from .columns import ColumnLayout
 from .headings import GroupHeading, PartHeading
 from .option_row import OptionRow
 
@@ -270,3 +273,37 @@ def _nothing(words: str) -> Content:
 
 def _within(at: int, stops: list[Stop]) -> int:
     return max(0, min(len(stops) - 1, at))
+
+
+@runtime_checkable
+class InColumns(Protocol):
+    """A widget that says what stands in which column, and in what order."""
+
+    def bands_of(self, children: list[Widget], width: int) -> list[list[list[Widget]]]:
+        """The displayed children in bands, one below the other, each in columns from left to right."""
+        ...
+
+
+class ColumnLayout(Layout):
+    """Columns of the same width, side by side; a band begins below the longest column of the one above it.
+
+    The order of the children does not matter.
+    """
+
+    name = "columns"
+
+    def __init__(self) -> None:
+        self._vertical = VerticalLayout()
+
+    def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
+        assert isinstance(parent, InColumns)
+        placements: list[WidgetPlacement] = []
+        top = 0
+        for columns in parent.bands_of(children, size.width):
+            width, below = size.width // max(1, len(columns)), top
+            for number, column in enumerate(columns):
+                placed = list(self._vertical.arrange(parent, column, Size(width, size.height), greedy))
+                placements += WidgetPlacement.translate(placed, Offset(number * width, top))
+                below = max([below, *(top + one.region.bottom + one.margin.bottom for one in placed)])
+            top = below
+        return placements

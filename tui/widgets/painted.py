@@ -1,20 +1,24 @@
-"""The base of every picture: a widget on Textual's Line API that sends only the cells that have changed.
+"""Widgets made of rows of styled pieces, which send only the cells that have changed.
 
-A subclass makes rows of styled pieces. The rendered strips are kept, so that a repaint marks only the span of each line
-that differs.
+`Painted` is the base, on Textual's Line API: a subclass makes the rows. The rendered strips are kept, so that a repaint
+marks only the span of each line that differs. `Panel` and `Page` get their rows from a function.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.app import ComposeResult
 from textual.cache import FIFOCache
+from textual.containers import VerticalScroll
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from ..base import keys
 from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing.rows import Row, differences, edged, fit
 
@@ -178,3 +182,57 @@ class Painted(Widget):
         for line_filter in self.get_line_filters():
             segments = line_filter.apply(segments, self.background_colors[1])
         return segments[0].style or style
+
+
+class Panel(Painted):
+    """Shows what `make(width, height)` returns, whenever it is repainted."""
+
+    DEFAULT_CSS = "Panel { height: 1; }"
+
+    def __init__(self, make: Callable[[int, int], list[Row]], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._make = make
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        return self._make(width, height)
+
+
+class _Rows(Painted):
+    """Rows that were already made."""
+
+    DEFAULT_CSS = "_Rows { height: auto; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Row] = []
+
+    def rows(self, _width: int, _height: int) -> list[Row]:
+        return self.given
+
+
+class Page(VerticalScroll):
+    """Shows all rows that `make(width)` returns; call `repaint` when their content has changed."""
+
+    BINDINGS = keys.scrolls()
+    DEFAULT_CSS = """
+    Page { height: 1fr; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
+    """
+
+    def __init__(self, make: Callable[[int], list[Row]], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._make = make
+
+    def compose(self) -> ComposeResult:
+        yield _Rows()
+
+    def on_resize(self) -> None:
+        self.repaint()
+
+    def repaint(self) -> None:
+        """Make the rows again; the scroll position stays."""
+        width = self.scrollable_content_region.width
+        if width > 0:
+            rows = self.query_one(_Rows)
+            rows.given = self._make(width)
+            rows.styles.height = max(1, len(rows.given))
+            rows.repaint()

@@ -28,7 +28,7 @@ REFUSED = "cannot start  "
 
 
 class StartButton(Button, inherit_css=False):
-    """Looks as screens/form.tcss says; reading Textual's fifty rules for all kinds of buttons takes time."""
+    """Looks as screens/form/form.tcss says; reading Textual's fifty rules for all kinds of buttons takes time."""
 
 
 class StartBar(Horizontal):

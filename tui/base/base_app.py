@@ -1,0 +1,283 @@
+"""What screens may ask of the application that they run in.
+
+Screens depend on this interface and not on app.py, which knows all of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.text import Text
+from textual import events
+from textual.app import App
+from textual.binding import Binding
+from textual.notifications import SeverityLevel
+from textual.reactive import Initialize, Reactive, var
+from textual.screen import Screen
+from textual.scrollbar import ScrollBar, ScrollBarRender
+
+from ..upstream.thread_imports import import_one_at_a_time
+from ..upstream.typeahead import Typeahead
+from . import keys
+from .errors import clean
+from .faults import Faults
+from .glyphs import glyphs_of
+from .settings import Settings
+from .themes import CALM, THEMES, own_colours
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from textual.dom import DOMNode
+    from textual.driver import Driver
+    from textual.message import Message
+    from textual.theme import Theme
+    from textual.widget import Widget
+
+    from ...engine.options import Options
+    from ...engine.presets.saving import Deleted
+    from ...engine.process.launch import Warm
+    from ...engine.proof.folder import Proof
+    from ...engine.runs import Run
+    from ...engine.runs.trash import Trash
+    from ..form.state import FormState
+    from .waiting import WaitingStarts
+
+
+OWN_THEMES = {theme.name: theme for theme in THEMES}
+TOLD_SECONDS = {"information": 4.0, "warning": 6.0, "error": 8.0}
+
+
+def _first_theme(app: Any) -> str:
+    return str(app.theme_at_start())
+
+
+class PlainBar(ScrollBarRender):
+    """A scrollbar of blanks alone, for terminals without blocks."""
+
+    VERTICAL_BARS: ClassVar[list[str]] = [" "] * 8
+    HORIZONTAL_BARS: ClassVar[list[str]] = [" "] * 8
+
+
+class Host(App[None]):
+    """The application as its screens see it."""
+
+    # What is told lies over the keys in the last line, where it hides nothing that is worked with.
+    CSS = """
+    ToastRack { margin-bottom: 0; overflow: hidden; }
+    Toast { width: 100%; max-width: 100%; margin-top: 0; padding: 0 1; }
+    """
+
+    # The right one from the start, so that the styles need not be made twice.
+    theme: Reactive[str] = Reactive(Initialize(_first_theme))
+    engines: list[Any]  # started here; kept so that their exit status is collected
+    not_deleted = ""  # what of the deleted runs could not be removed at the end
+    warm: Warm | None = None  # an engine that waits for the form's run
+    running_count: var[int] = var(0)  # how many runs go on
+    waiting_title: var[str] = var("")  # what waits until the devices are free
+
+    def __init__(self) -> None:
+        import_one_at_a_time()
+        self.faults = Faults(self)
+        self.settings = Settings()  # they name the theme, which Textual asks for
+        self.deleted_presets: list[Deleted] = []  # the latest last
+        super().__init__()
+        self.typeahead = Typeahead(self, self.hand_over, partial(keys.opens_place, self), self._name_unused)
+        ScrollBar.renderer = ScrollBarRender if glyphs_of(self).braille else PlainBar
+
+    @cached_property
+    def waiting(self) -> WaitingStarts:
+        """Starts that wait until the devices are free."""
+        from .waiting import WaitingStarts  # not needed for the first paint
+
+        return WaitingStarts(self, lambda _run, engine: self.engines.append(engine), self._waits)
+
+    def _waits(self, title: str) -> None:
+        self.waiting_title = title
+        self.refresh_bindings()
+
+    def give_up_waiting(self) -> None:
+        """Drop the start that was asked for last."""
+        if title := self.waiting.give_up():
+            self.notify(f"{clean(title)} is not started", markup=False)
+
+    @cached_property
+    def trash(self) -> Trash:
+        """The runs that were deleted in this application."""
+        from ...engine.runs.trash import Trash  # not needed for the first paint
+
+        return Trash()
+
+    @cached_property
+    def proof_trash(self) -> Trash:
+        """The proofs that were deleted in this application."""
+        from ...engine.proof.folder import reserved  # not needed for the first paint
+        from ...engine.runs.trash import Trash  # the same
+
+        return Trash(reserved)
+
+    def theme_at_start(self) -> str:
+        """The theme of the first paint; asked for before there is a console."""
+        return CALM.name
+
+    @property
+    def available_themes(self) -> dict[str, Theme]:
+        """Textual's and those of gputui, which Textual looks up before any could be registered."""
+        return super().available_themes | OWN_THEMES
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return own_colours(self.current_theme)
+
+    def on_mount(self) -> None:
+        self.screen_change_signal.subscribe(self, self.typeahead.comes_to_the_front)
+
+    def on_unmount(self) -> None:
+        for name in {"trash", "proof_trash"} & {*vars(self)}:
+            self.not_deleted = getattr(self, name).empty() or self.not_deleted
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys wait for what is being opened; everything else goes to Textual."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self.typeahead.take(event)
+        elif isinstance(event, events.MouseUp) and not event.is_forwarded:
+            await self.typeahead.click(event)
+        else:
+            await super().on_event(event)
+
+    async def hand_over(self, event: events.Event) -> None:
+        """A key or a click whose turn has come goes to Textual."""
+        await super().on_event(event)
+
+    def _name_unused(self, unused: list[events.Key]) -> None:
+        self.notify(keys.unused(unused), markup=False)
+
+    # ---- exceptions that nobody expected ----------------------------------------------------------
+
+    def _register_child(self, parent: DOMNode, child: Widget, before: int | None, after: int | None) -> None:
+        """An exception in a screen or a widget would end its handling of messages."""
+        super()._register_child(parent, child, before, after)
+        vars(child)["_dispatch_message"] = partial(self.faults.guard, child, child._dispatch_message)
+
+    async def _dispatch_message(self, message: Message) -> None:
+        await self.faults.guard(self, super()._dispatch_message, message)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """What Textual calls where it would end: for timers, workers, painting, and what the guard lets through."""
+        if not self.faults.goes_on(error):
+            super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        """One line on the terminal, where Textual would print the traceback."""
+        error = sys.exception()
+        assert error is not None
+        log = self.faults.log(error)
+        self.panic(Text(f"gputui ended by an unexpected {type(error).__name__}; please report {log}"))
+
+    def key(self, verb: str) -> str:
+        """The key of a verb, as the settings have it, for a line of text."""
+        return keys.key_of(self, verb)
+
+    def get_key_display(self, binding: Binding) -> str:
+        """The key in the footer, with a sign for Enter where the terminal has one."""
+        return "⏎" if binding.key == "enter" and glyphs_of(self).braille else keys.shown(binding.key)
+
+    @property
+    def _background_screens(self) -> list[Screen[Any]]:
+        """The screens that are seen through the one in front.
+
+        Textual (8.2) takes the one below for such a screen even where the one in front hides it, and paints all of the
+        screen again whenever something changes below.
+        """
+        return [] if self.screen.styles.background.a == 1 else super()._background_screens
+
+    def get_driver_class(self) -> type[Driver]:
+        driver = super().get_driver_class()
+        if driver.__name__ != "LinuxDriver":
+            return driver
+        from ..upstream.terminal_input import TerminalDriver  # only where a terminal is driven, not in tests
+
+        return TerminalDriver
+
+    @property
+    def training_python(self) -> str | None:
+        """The Python that the form names (run.python)."""
+        return None
+
+    @property
+    def form_state(self) -> FormState:
+        """The values and errors of the form."""
+        raise NotImplementedError
+
+    def open_run(self, run: Run) -> None:
+        """Open a run, running or finished."""
+        raise NotImplementedError
+
+    def open_compare(self, runs: list[Run]) -> None:
+        """Open the comparison of runs."""
+        raise NotImplementedError
+
+    def open_proof(self, proof: Proof) -> Any:
+        """Open a proof, running or finished."""
+        raise NotImplementedError
+
+    def open_proofs(self) -> None:
+        """Open the list of all proofs."""
+        raise NotImplementedError
+
+    def open_form(self, preset_yaml_path: Path) -> Any:
+        """Fill the form with the preset of a file, once its present content is safe."""
+        raise NotImplementedError
+
+    def show_in_form(self, state: FormState) -> None:
+        """Fill the form with a state, whatever it holds."""
+        raise NotImplementedError
+
+    def apply(self, run: Run, values: Mapping[str, Any], what: str) -> Any:
+        """Put values into the form of the run's preset, unsaved and ready to be started; `what` names them."""
+        raise NotImplementedError
+
+    def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> Any:
+        """Put values into the form of a preset's file, unsaved and ready to be started; `what` names them.
+
+        A form that already holds the file gets these values alone, else it gets all that differs in `options`.
+        """
+        raise NotImplementedError
+
+    def warm_up(self) -> Any:
+        """Let an engine import TensorFlow in advance, unless a run needs the machine."""
+        raise NotImplementedError
+
+    def copy(self, text: str, what: str) -> None:
+        """Put text on the clipboard of the terminal, and say what was copied and how to get it otherwise."""
+        self.copy_to_clipboard(text)
+        self.run_worker(partial(self._keep_copied, text, what), thread=True, group="copying")
+
+    def _keep_copied(self, text: str, what: str) -> None:
+        """In a thread."""
+        from . import clipboard  # only where something is copied
+
+        said = clean(f"{what}; {clipboard.keep(text)}")
+        self.call_from_thread(self.notify, said, title="Copied", markup=False)
+
+    def notify(
+        self, message: str, *, title: str = "", severity: SeverityLevel = "information",
+        timeout: float | None = None, markup: bool = True,
+    ) -> None:  # fmt: skip
+        """Tell it in one line where it fits, for as long as it takes to read; a newer information replaces the one
+        before, and `withdraw` takes it back."""
+        if severity == "information":
+            self.withdraw()
+        said = f"{title}: {message}" if title else message
+        super().notify(said, severity=severity, timeout=timeout or TOLD_SECONDS[severity], markup=markup)
+
+    def withdraw(self) -> None:
+        """Take back the information that is told now: it is no longer true, or there is a newer one."""
+        for told in list(self._notifications):
+            if told.severity == "information":
+                self._unnotify(told)
+
+    def complain(self, reason: str) -> None:
+        self.notify(clean(reason), severity="error", markup=False)

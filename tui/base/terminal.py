@@ -1,0 +1,71 @@
+"""What the terminal shows besides the screens: its title while a run goes on, a bell and a notification at its end.
+
+Only control sequences that a terminal ignores if it does not know them. Titles: XTerm Control Sequences, "Operating
+System Commands" (OSC 2) and "Window manipulation" (CSI 22 t and 23 t, which keep and bring back the title).
+Notifications: OSC 9, as iTerm2 has it, which kitty, WezTerm, Ghostty, foot and others have taken over.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+
+from .errors import clean
+from .glyphs import is_poor
+
+KEEP, BRING_BACK = "\x1b[22;2t", "\x1b[23;2t"
+LONGEST = 120  # characters of a title or a notification
+TMUX_SECONDS = 1.0
+
+
+class TerminalTitle:
+    """The title of the terminal, which gets its own one back; `write` sends text to the terminal."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._now = ""
+
+    def show(self, text: str) -> None:
+        """Set the title, or bring the former one back where the text is empty."""
+        if text == self._now:
+            return
+        if text:
+            self._write(("" if self._now else KEEP) + titled(text))
+        else:  # a terminal that keeps no titles has none after it, until the shell sets its own
+            self._write(titled("") + BRING_BACK)
+        self._now = text
+
+
+def titled(text: str) -> str:
+    return f"\x1b]2;{_harmless(text)}\x07"
+
+
+def notification(text: str, environment: Mapping[str, str]) -> str:
+    """What makes the desktop show a text, or nothing where the terminal would not, or might not, understand it."""
+    said = f"\x1b]9;{_harmless(text)}\x07"
+    if "TMUX" in environment:
+        return f"\x1bPtmux;{said.replace(chr(27), chr(27) * 2)}\x1b\\" if tmux_passes_on(environment) else ""
+    if "STY" in environment or environment.get("TERM", "").startswith("screen"):
+        return ""  # GNU screen
+    return said
+
+
+def tmux_passes_on(environment: Mapping[str, str]) -> bool:
+    """Whether this tmux hands sequences on to its terminal, which is off unless its user has allowed it."""
+    try:
+        asked = subprocess.run(
+            ["tmux", "show-options", "-Apqv", "-t", environment.get("TMUX_PANE", ""), "allow-passthrough"],
+            capture_output=True, text=True, timeout=TMUX_SECONDS, env=dict(environment), check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return asked.stdout.strip() in ("on", "all")
+
+
+def understands(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal is one that understands titles and notifications, or ignores them."""
+    return not is_poor(environment)
+
+
+def _harmless(text: str) -> str:
+    return clean(text).replace("\n", " ")[:LONGEST]

@@ -1,0 +1,1 @@
+"""Runs side by side: the table of their options and figures, and their curves."""

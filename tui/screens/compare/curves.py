@@ -1,0 +1,137 @@
+"""The curves of compared runs: which chart is seen, how the runs are named in it, and their reading as they go on."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from textual import on
+
+from ....engine.compare.comparison import Comparison
+from ....engine.runs import Run
+from ...base.errors import clean
+from ...base.settings import Charts
+from ...drawing import compared_charts
+from ...drawing.curves import Plot
+from ...drawing.rows import Row
+from ...reading.run_reader import RunReader
+from ...reading.snapshot import Snapshot
+from ...text.comparison import distinct, in_brief, moments_of, told_apart
+from ...widgets.charts import Chart
+from ..base import FollowingScreen
+
+SHORT_NAME = 16
+READ_SECONDS = 1.0  # while a run goes on
+LEAST_HEIGHT, LEAST_CHART = 20, 5  # of the screen from which on there are curves, and of their chart
+HIGH = 30  # from here on the chart has a third of the rows
+
+
+class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
+    """A screen with one chart of all `runs`; `found` is their comparison."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        super().__init__()
+        self.runs = list(runs)
+        self.found: Comparison | None = None
+        self._curves: Mapping[str, Snapshot] = {}  # by the run's id, once they have been read
+        self._chosen = ""  # the chart that is seen
+
+    def read_curves(self, runs: Sequence[Run], leaving: threading.Event) -> Iterator[None]:
+        """In a thread: whenever there is more of them, until all runs have ended."""
+        readers = [RunReader(run) for run in runs[: compared_charts.MOST]]
+        while not leaving.is_set():
+            behind = [reader.poll() for reader in readers]
+            if not any(behind):
+                self._curves = {reader.run.id: reader.picture.snapshot for reader in readers}
+                yield
+                if all(reader.ended for reader in readers):
+                    return
+                leaving.wait(READ_SECONDS)
+
+    def _named(self) -> list[compared_charts.Named]:
+        """The runs whose curves have been read, by what differs between them."""
+        if (found := self.found) is None:
+            return []
+        moments = moments_of(found.runs)
+        titles = distinct(found.titles)
+        names = told_apart(titles, moments)
+        short = in_brief(names, titles, moments, SHORT_NAME)
+        return [
+            compared_charts.Named(
+                clean(names[at]),
+                clean(short[at]),
+                self._curves[id_],
+                {row.key: row.values[at] for row in found.figures},
+            )
+            for at, id_ in enumerate(found.runs)
+            if id_ in self._curves
+        ]
+
+    @property
+    def about(self) -> str:
+        left_out = len(self.runs) - compared_charts.MOST
+        return f"{len(self.runs)} runs" + (f", without the last {left_out}" if left_out > 0 else "")
+
+    def charts(self, drawn: Charts) -> list[Plot]:
+        return compared_charts.plots(self._named(), drawn)
+
+    def axes(self) -> list[str]:
+        return compared_charts.axes(self._named())
+
+    def foot(self, _width: int) -> Row:
+        return [("the time of each run begins with its first step", "label")]
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether curves are still being read."""
+        return not self._curves
+
+    @property
+    def hardly_seen(self) -> str:
+        """What is to be said of the axis of the chosen chart."""
+        plots = self.charts(self.app.settings.charts)
+        plot = next((one for one in plots if one.key == self._chosen), None)
+        return compared_charts.hardly_seen(plot) if plot is not None else ""
+
+    @property
+    def rows_needed(self) -> int:
+        """How many rows of the screen are needed for all but the chart."""
+        return self.size.height
+
+    def show_curves(self) -> None:
+        """The chosen chart; on small screens the table needs all the room."""
+        chart = self.query_one(Chart)
+        found = self.charts(self.app.settings.charts)
+        chart.display = bool(found) and self.size.height >= LEAST_HEIGHT
+        if not found:
+            return
+        names = [plot.key for plot in found]
+        at = names.index(self._chosen) if self._chosen in names else 0
+        self._chosen = names[at]
+        least = self.size.height // 3 if self.size.height >= HIGH else LEAST_CHART
+        chart.styles.height = max(least, self.size.height - self.rows_needed)
+        chart.show(replace(found[at], corner=f"[{at + 1}/{len(found)}]" if len(found) > 1 else ""))
+
+    def action_page(self, by: int) -> None:
+        names = [plot.key for plot in self.charts(self.app.settings.charts)]
+        if self._chosen in names:
+            self._chosen = names[(names.index(self._chosen) + by) % len(names)]
+            self.show_curves()
+
+    def action_chart(self) -> None:
+        from ..chart import ChartScreen  # only when it is asked for
+
+        if self._chosen:
+            self.app.push_screen(ChartScreen(self, self._chosen))
+
+    @on(Chart.Opened)
+    def _chart_clicked(self, event: Chart.Opened) -> None:
+        event.stop()
+        self.action_chart()
+
+
+def moment_of(run: Run) -> str:
+    """The time in the id, beside the name."""
+    return clean(run.id[:15] if re.match(r"\d{8}-\d{6}-", run.id) else run.id)

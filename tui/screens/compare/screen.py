@@ -1,0 +1,297 @@
+"""Runs side by side: the options that differ, then the figures with their difference from the baseline.
+
+The first column is the baseline: the pinned run, or the first of those that were marked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+import threading
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from ....engine.compare.comparison import Comparison, FigureRow, OptionRow, compare
+from ....engine.runs import Run, baseline
+from ...base import keys
+from ...base.errors import clean
+from ...base.themes import colour
+from ...drawing.rows import Row
+from ...text.comparison import (
+    as_markdown,
+    change_text,
+    distinct,
+    has_noise,
+    moments_of,
+    noise_text,
+    option_text,
+    remarks,
+    told_apart,
+    value_text,
+    version_cells,
+)
+from ...upstream.partial_updates import ChangedCellsCompositor
+from ...widgets.charts import Chart
+from ...widgets.key_footer import KeyFooter
+from ...widgets.option_row import NOT_GIVEN
+from ...widgets.painted import Panel
+from ...widgets.table import Column, OpeningTable, Table
+from ..header import Header
+from .curves import HIGH, LEAST_HEIGHT, ComparedCurves, moment_of
+
+NOISE, NARROW_NOISE = "spread of repeats", "spread"
+HEAD_WIDTH = 28  # at least, where the names of runs are whole titles
+LEAST_HEAD = 12
+LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of what stands beside a title
+
+
+class CompareScreen(ComparedCurves):
+    """`runs` in the order in which they are shown; a pinned baseline is always the first of them.
+
+    Unpinning changes nothing on the screen: the run stays first and remains the baseline here.
+    """
+
+    CSS_PATH = "compare.tcss"
+    FOLLOWS_COVERED = True  # it is read once
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("pin"),
+        keys.bind("copy", label="Copy as Markdown", meaning="copy the comparison as Markdown"),
+        keys.bind("page_on", "page(1)", "Next chart", meaning="the next chart"),
+        keys.bind("page_back", "page(-1)", "Chart before", show=False, meaning="the chart before"),
+        keys.bind("zoom", "chart", "Chart alone", meaning="the chart on the whole screen, with a cursor"),
+        *keys.back(),
+    ]
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        super().__init__(runs)
+        self._compositor = ChangedCellsCompositor()
+        self._shown: tuple[list[Run], Comparison] | None = None
+        self._pinning = threading.Lock()
+        self._change_width = 0  # of the widest difference, so that values stand below each other
+        self._is_narrow = False  # in shorter words, as else not all columns would be seen
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Chart(id="curves")
+        yield OpeningTable(cursor_type="cell", fixed_columns=1, cell_padding=1)
+        yield Panel(self._remark_lines, id="said")
+        yield KeyFooter()
+
+    def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
+        """The runs as they are now, then the same with their curves, which grow as long as a run goes on."""
+        line_up = baseline.line_up(self.runs)
+        reading = list(line_up.runs), compare(line_up)
+        yield reading
+        for _ in self.read_curves(line_up.runs, leaving):
+            yield reading
+
+    def show_latest(self) -> None:
+        if self.latest is not None and self.latest is not self._shown:  # else the cursor stays where it is
+            self._shown = self.latest
+            self.show(*self.latest)
+        self.show_curves()
+
+    # ---- the table --------------------------------------------------------------------------------
+
+    def show(self, runs: list[Run], found: Comparison) -> None:
+        """Fill the table, with the cursor on the baseline, which is also where a newly pinned run goes."""
+        if not self.is_attached:
+            return
+        self.runs, self.found = runs, found
+        for self._is_narrow in (False, True):
+            body = self._body(found)
+            heads, fits = self._heads(found, body)
+            if fits:
+                break
+        head = ["", *heads, *([self._noise] if has_noise(found) else [])]
+        self._fill([Text(name, justify="right") for name in head], body)
+        self.call_after_refresh(self._show_remarks)
+
+    @property
+    def _noise(self) -> str:
+        return NARROW_NOISE if self._is_narrow else NOISE
+
+    def _body(self, found: Comparison) -> list[list[Text]]:
+        """Its rows, each with its name and a cell for each run."""
+        runs, short = self.runs, self._is_narrow
+        changes = [change_text(row, at, short=short) for row in found.figures for at in range(len(runs))]
+        self._change_width = max(map(len, changes), default=0)
+        rows = [("run", [moment_of(run) for run in self.runs], ""), ("outcome", list(found.states), "")]
+        rows += [(name, versions, "") for name, versions in version_cells(found)]
+        rows += [("", [], ""), ("options that differ" if found.options else "no option differs", [], "")]
+        room = self._option_room(found) if short else 0
+        rows += [(row.key, _options(row, room), "") for row in found.options]
+        rows += [("", [], ""), ("figures", [], "")]
+        body = [[_label(label, bool(cells)), *map(_right, cells), _right(last)] for label, cells, last in rows]
+        for figure in found.figures:
+            cells = [self._figure(figure, position) for position in range(len(self.runs))]
+            body.append([_label(figure.label, True), *cells, _right(noise_text(figure, short=short))])
+        return body
+
+    def _option_room(self, found: Comparison) -> int:
+        """The longest text of an option with which all columns can be seen, as far as any can."""
+        names = [row.key for row in found.options] + [row.label for row in found.figures]
+        labels = max(map(len, names), default=0)
+        beside = len(NARROW_NOISE) + 2 if has_noise(found) else 0
+        return max(LEAST_HEAD, (self.size.width - labels - beside - 3) // max(1, len(self.runs)) - 2)
+
+    def _heads(self, found: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
+        """The headings, as long as the columns beside them leave room, and whether all columns are seen with them.
+
+        The pinned baseline is marked. Where titles would push a column beyond the edge, a run is named by its changes
+        alone.
+        """
+        titles, pinned = distinct(found.titles), found.baseline if found.choice == "pinned" else ""
+        marks = [" (baseline)" if run == pinned else "" for run in found.runs]
+        least = max(HEAD_WIDTH, (self.size.width - LABEL_WIDTH) // max(1, len(found.runs)) - BESIDE)
+        longest = max((len(title.whole) for title in titles), default=0)
+        widths = [max((row[at].cell_len for row in body if at < len(row)), default=0) for at in range(len(titles) + 2)]
+        noise = [self._noise] if has_noise(found) else [""]
+        scrollbar = self.size.height < HIGH
+
+        def fits(heads: list[str]) -> bool:
+            taken = sum(max(len(head), width) for head, width in zip(["", *heads, *noise], widths, strict=True))
+            return taken + 2 * (len(widths) - (noise == [""])) + scrollbar <= self.size.width
+
+        whole: list[str] = []
+        for room in range(max(least, longest), least - 1, -1):
+            whole = [clean(title.within(room)) + mark for title, mark in zip(titles, marks, strict=True)]
+            if fits(whole):
+                return whole, True
+        names = told_apart(titles, moments_of(found.runs))
+        for room in range(least, LEAST_HEAD - 1, -1):
+            short = [clean(name if len(name) <= room else f"{name[: room - 2]}..") for name in names]
+            brief = [name + mark for name, mark in zip(short, marks, strict=True)]
+            if len(set(short)) == len(short) and fits(brief):
+                return brief, True
+        return whole, False
+
+    def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
+        """Each column as wide as its widest cell; the cursor stays in its row."""
+        table = self.query_one(Table)
+        body = [(cells + [Text("")] * (len(head) - len(cells)))[: len(head)] for cells in body]
+        widths = [max(cells[position].cell_len for cells in (head, *body)) for position in range(len(head))]
+        for cells in body:
+            for cell, width in zip(cells[1:], widths[1:], strict=True):
+                cell.pad_left(width - cell.cell_len)
+        columns = [Column(str(at), name, width) for at, (name, width) in enumerate(zip(head, widths, strict=True))]
+        table.fill(columns, {str(row): cells for row, cells in enumerate(body)})
+        table.move_cursor(row=table.cursor_row, column=1)
+
+    def _figure(self, row: FigureRow, position: int) -> Text:
+        """The value and its difference; the colour only says whether that is an improvement."""
+        change, by = change_text(row, position, short=self._is_narrow), row.changes[position]
+        text = Text(value_text(row, row.values[position]))
+        if not change:
+            return text.append("" if position == 0 else " " * (self._change_width + 2))
+        known = bool(by) and row.more_is_better is not None and row.tells(position) is not False
+        good = by is not None and (by > 0) == row.more_is_better
+        style = colour(self.app, "success" if good else "error") if known else "dim"
+        return text.append(f"  {change:>{self._change_width}}", style=style)
+
+    @property
+    def rows_needed(self) -> int:
+        """Of header, footer, the whole table and what is said below it."""
+        table = self.query_one(Table)
+        if not table.row_count:
+            return self.size.height
+        said = len(self._remark_lines(self.size.width - 2, 0))
+        return 2 + 1 + table.row_count + table.show_horizontal_scrollbar + said
+
+    def show_curves(self) -> None:
+        super().show_curves()
+        self._show_remarks()
+
+    def _remark_lines(self, width: int, _height: int) -> list[Row]:
+        remarked = remarks(self.found) if self.found is not None else []
+        table = self.query_one(Table)
+        if remarked and table.row_count and table.virtual_size.width > table.size.width:
+            left, right = self.app.key("cursor_left"), self.app.key("cursor_right")
+            remarked[0] += f"; {right} and {left} show the rest of the table"
+        if self.catching_up and self.size.height >= LEAST_HEIGHT:
+            remarked.append("catching up: the curves are still being read")
+        if self.size.height >= HIGH and (short := self.hardly_seen):
+            zoom, first = self.app.key("zoom"), self.app.key("first")
+            remarked.append(f"{short}; {zoom}, {first} and {self.app.key('zoom_in')} zoom in on it")
+        return [[(line, "label")] for text in remarked for line in textwrap.wrap(text, max(1, width))]
+
+    def _show_remarks(self) -> None:
+        """Show the notes in as many lines as they need."""
+        panel = self.query_one(Panel)
+        panel.styles.height = len(self._remark_lines(panel.size.width, 0))
+        panel.repaint()
+
+    def on_resize(self) -> None:
+        self.show_curves()
+        if self.found is not None:
+            self.call_after_refresh(self._show_remarks)
+
+    @property
+    def selected(self) -> Run | None:
+        """The run of the column under the cursor."""
+        position = self.query_one(Table).cursor_column - 1
+        return self.runs[position] if self.found is not None and 0 <= position < len(self.runs) else None
+
+    def action_pin(self) -> None:
+        """Pin the selected run, or unpin it if it is pinned."""
+        if (run := self.selected) is None:
+            self.notify("move the cursor to the column of a run first")
+        else:
+            self._pin(run)
+
+    @work(thread=True, group="pinning")
+    def _pin(self, run: Run) -> None:
+        with self._pinning:
+            try:
+                said = _toggle(run)
+            except OSError as reason:
+                self.app.call_from_thread(self.app.complain, clean(f"cannot be pinned: {reason}"))
+                return
+        said = f"{said}; {self.app.key('pin')} unpins it" if baseline.pinned().run == run else said
+        self.app.call_from_thread(self.read_again)
+        self.app.call_from_thread(self.notify, clean(said), markup=False)
+
+    def action_copy(self) -> None:
+        if self.found is not None:
+            self.app.copy(as_markdown(self.found), "the comparison as Markdown")
+
+    def on_data_table_cell_selected(self) -> None:
+        self.action_open()
+
+    def action_open(self) -> None:
+        if (run := self.selected) is not None:
+            self.app.open_run(run)
+
+
+def _toggle(run: Run) -> str:
+    if baseline.pinned().run == run:
+        baseline.unpin()
+        return f"{run.id} is no longer pinned"
+    baseline.pin(run)
+    return f"{run.id} is the baseline of all comparisons from now on"
+
+
+def _label(text: str, with_cells: bool) -> Text:
+    """Headings, which have no cells beside them, are bold."""
+    return Text(clean(text), style="" if with_cells else "bold")
+
+
+def _options(row: OptionRow, room: int = 0) -> list[str]:
+    """The values; where there is not enough room for them, without the folders that all have in common."""
+    texts = [NOT_GIVEN if value is None else option_text(row, at) for at, value in enumerate(row.values)]
+    if not room or max(map(len, texts)) <= room:
+        return texts
+    parts = [text.split("/") for text in texts]
+    same = sum(1 for _ in itertools.takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False)))
+    same = min(same, *(len(part) - 1 for part in parts))
+    shorter = [f"..{'/'.join(part[same:])}" if same > 1 else text for text, part in zip(texts, parts, strict=True)]
+    return [text if len(text) <= room else f"{text[: room - 2]}.." for text in shorter]
+
+
+def _right(text: str) -> Text:
+    return Text(text)

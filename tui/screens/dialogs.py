@@ -1,0 +1,196 @@
+"""Dialogs in the middle of the screen: a choice of answers, a line of text, or a list of texts to copy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from textual import events, work
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label, OptionList
+from textual.widgets.option_list import Option
+
+from ..base import keys
+from ..base.errors import clean
+
+SEEN_AFTER_SECONDS = 0.3
+MOOT_SECONDS = 1.0  # between two looks at whether a question has become moot
+KEYS = "enter accepts, esc leaves"
+BOX = """
+{name} {{
+    align: center middle;
+    background: $background 60%;
+    #box {{ width: 64; max-width: 90%; height: auto; border: round $warning; background: $panel; padding: 1 2; }}
+    Label {{ width: 100%; }}
+    #answers {{ height: 1; margin-top: 1; }}
+    Button {{ margin-right: 2; width: auto; min-width: 8; }}
+    #complaint {{ color: $text-error; display: none; }}
+    Input {{ margin-top: 1; background: $background; }}
+    #keys {{ color: $foreground-muted; }}
+}}
+"""
+
+
+class Ask(ModalScreen[str | None]):
+    """Returns the chosen answer, or None. The first letter of an answer, which is underlined, chooses it.
+
+    The last answer changes nothing, and Enter chooses it unless another one is focused. Keys that arrive right after
+    the question has appeared do not answer it, as nobody can have read it yet.
+
+    `moot` tells, in a thread, why no answer is needed any more, or nothing: then the dialog says so and closes.
+    """
+
+    DEFAULT_CSS = BOX.format(name="Ask")
+    AUTO_FOCUS = ""
+    BINDINGS = [
+        keys.bind("cancel", "dismiss(None)"),
+        Binding("left", "app.focus_previous", "Previous answer", show=False),
+        Binding("right", "app.focus_next", "Next answer", show=False),
+    ]
+
+    seen_after_seconds = SEEN_AFTER_SECONDS
+
+    def __init__(self, question: str, answers: Sequence[str], moot: Callable[[], str] | None = None) -> None:
+        super().__init__()
+        self.question, self.answers, self._moot = question, answers, moot
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="box"):
+            yield Label(clean(self.question), markup=False)
+            with Horizontal(id="answers"):
+                for answer in self.answers:
+                    label = Content.assemble(" ", (answer[0], "underline"), f"{answer[1:]} ")
+                    yield Button(label, name=answer, compact=True)
+
+    def on_mount(self) -> None:
+        self.set_focus(self.query(Button).last())
+        if self._moot is not None:
+            self._close_when(self._moot)
+
+    @work(group="moot")
+    async def _close_when(self, moot: Callable[[], str]) -> None:
+        while not (reason := await asyncio.to_thread(moot)) or not self.is_current:  # noqa: ASYNC110 - the help may lie over it
+            await asyncio.sleep(MOOT_SECONDS)
+        self.notify(clean(reason), markup=False)
+        self.dismiss(None)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.name)
+
+    def key_letter(self, letter: str) -> None:
+        for answer in self.answers:
+            if answer.lower().startswith(letter):
+                self.dismiss(answer)
+                return
+
+    def on_key(self, event: events.Key) -> None:
+        if event.character and event.character.isalpha():
+            # The key must not reach the screen below, where the same letter may ask again.
+            event.stop()
+            self.key_letter(event.character.lower())
+
+
+class AskText(ModalScreen[str | None]):
+    """Returns the line of text, or None. `check` may refuse a text with a reason."""
+
+    DEFAULT_CSS = BOX.format(name="AskText") + "\nAskText #box { width: 96; max-width: 98%; padding: 1 1; }"
+    BINDINGS = [keys.bind("cancel", "dismiss(None)")]
+
+    def __init__(self, question: str, text: str = "") -> None:
+        super().__init__()
+        self.question, self.text = question, text
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="box"):
+            yield Label(clean(self.question), markup=False)
+            yield Label(id="complaint", markup=False)
+            yield Input(self.text, compact=True)
+            yield from self.below()
+            yield Label(KEYS, id="keys")
+
+    def below(self) -> ComposeResult:
+        """What stands below the field."""
+        yield from ()
+
+    def refuse(self, _text: str) -> str:
+        """Why the text is refused, or nothing."""
+        return ""
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        reason = self.refuse(event.value)
+        complaint = self.query_one("#complaint", Label)
+        complaint.display = bool(reason)
+        complaint.update(clean(reason))
+        if not reason:
+            self.dismiss(event.value)
+
+
+DIGITS = "1234567890"  # of the first choices
+
+
+class Copyable(NamedTuple):
+    """What can be copied; `text` is made only when it is chosen."""
+
+    name: str
+    preview: str
+    text: Callable[[], str]
+
+
+class Choices(OptionList):
+    BINDINGS = [keys.bind("open", "select", "Copy", meaning="copy this"), *keys.moves()]
+
+
+class CopyScreen(ModalScreen[Copyable | None]):
+    """Returns what was chosen; a digit chooses at once, and the key that opened the choice takes the first."""
+
+    DEFAULT_CSS = """
+    CopyScreen {
+        align: center middle;
+        background: $background 60%;
+        Vertical { width: 76; max-width: 96%; height: auto; max-height: 80%; border: round $border;
+                   border-title-color: $text-primary; background: $panel; padding: 0 1; }
+        Choices { height: auto; max-height: 70vh; background: $panel; padding: 0; text-wrap: nowrap;
+                  text-overflow: ellipsis; scrollbar-size-vertical: 1; }
+        OptionList > .option-list--option-highlighted,
+        OptionList:focus > .option-list--option-highlighted { background: $primary 22%; color: $foreground; }
+    }
+    """
+    BINDINGS = [keys.bind("copy", "take(0)", meaning="copy the first"), *keys.back("dismiss(None)")]
+
+    def __init__(self, offered: Sequence[Copyable]) -> None:
+        super().__init__()
+        self.offered = offered
+
+    def compose(self) -> ComposeResult:
+        widest = max(len(one.name) for one in self.offered)
+        prompts = [
+            Content.assemble(
+                (f"{DIGITS[at : at + 1]:1} ", "bold $text-warning"),
+                one.name.ljust(widest + 2), (clean(one.preview), "$foreground-muted"),
+            )
+            for at, one in enumerate(self.offered)
+        ]  # fmt: skip
+        with Vertical() as box:
+            box.border_title = "Copy"
+            yield Choices(*map(Option, prompts), compact=True, markup=False)
+
+    def action_take(self, number: int) -> None:
+        self.dismiss(self.offered[number])
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.action_take(event.option_index)
+
+    def on_key(self, event: events.Key) -> None:
+        digit = event.character or ""
+        if len(digit) == 1 and digit in DIGITS[: len(self.offered)]:
+            event.stop()
+            self.action_take(DIGITS.index(digit))
+
+    def on_click(self, event: events.Click) -> None:
+        if event.widget is self:
+            self.dismiss(None)

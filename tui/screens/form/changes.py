@@ -1,0 +1,173 @@
+"""The list of all changes: what the form has, what the file has, and what the default is; each can be taken back."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.widgets import Static
+
+from ...base import keys
+from ...base.errors import clean
+from ...base.themes import colour
+from ...drawing.rows import fitting
+from ...form.state import INFO, to_text
+from ...widgets.key_footer import KeyFooter
+from ...widgets.option_row import NOT_GIVEN
+from ...widgets.table import Column, Table
+from ..base import AppScreen
+from ..header import Header
+from .checks import CheckedForm
+
+MARK, OPTION, LEAST = 1, 27, 10  # widths of the columns; the values share the rest
+NOTHING = "nothing differs from the file, and nothing from the defaults"
+
+
+def shared(room: int, wanted: list[int]) -> list[int]:
+    """The room of three columns: a column gets what it wants, or an equal part of what the smaller ones leave."""
+    widths = dict.fromkeys(range(len(wanted)), LEAST)
+    for left, at in zip(range(len(wanted), 0, -1), sorted(widths, key=lambda at: wanted[at]), strict=True):
+        widths[at] = max(LEAST, min(wanted[at], room // left))
+        room -= widths[at]
+    return list(widths.values())
+
+
+class ChangesTable(Table):
+    """A table whose footer says what Enter does."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("open", "select_cursor", "Go to it", meaning="go to the option in the form")
+    ]
+
+
+class ChangesScreen(AppScreen):
+    """What differs from the file first, then what the file changes of the defaults."""
+
+    DEFAULT_CSS = """
+    ChangesScreen {
+        overflow: hidden;
+        #title { padding: 0 1; text-overflow: ellipsis; text-wrap: nowrap; }
+        #nothing { margin: 1; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("mark", "take_back", "Take back", meaning="take the change back, or make it again"),
+        keys.bind("delete", "default", "Default", meaning="back to the default"),
+        keys.bind("undo"),
+        keys.bind("redo", show=False),
+        *keys.back(),
+        keys.bind("compare", "back", "Back", show=False, meaning="back to the form"),
+    ]
+
+    def __init__(self, form: CheckedForm) -> None:
+        super().__init__()
+        self.form = form
+        self._listed: list[str] = []  # an option whose change was taken back stays in its place
+        self._taken_back: dict[str, str] = {}
+
+    def compose(self) -> ComposeResult:
+        yield Header(Static(id="title", markup=False))
+        yield Static(NOTHING, id="nothing", markup=False)
+        yield ChangesTable(cursor_type="row", cell_padding=1)
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        self.query_one(Table).focus()
+        self._show()
+
+    def on_resize(self) -> None:
+        self._show()
+
+    # ---- what is seen -----------------------------------------------------------------------------
+
+    def _show(self) -> None:
+        state = self.form.state
+        changed = state.changed()
+        self._listed += [key for key in changed if key not in self._listed]
+        table = self.query_one(Table)
+        columns = self._columns()
+        table.fill(columns, {key: self._cells(key, columns) for key in self._listed})
+        table.display, self.query_one("#nothing").display = bool(self._listed), not self._listed
+        other = sum(not state.is_default(key) for key in changed)
+        self.query_one("#title", Static).update(
+            Content.assemble(
+                (clean(state.name), "bold $text-primary"),
+                ("  +", "bold $text-warning"),
+                f" {len(state.unsaved())} not saved",
+                ("  *", "bold $text-warning"),
+                f" {other} not the default",
+            )
+        )
+
+    def _columns(self) -> list[Column]:
+        """The values share what the names leave."""
+        values = (("now", "now"), ("file", "in the file"), ("default", "default"))
+        cells = [[label for _, label in values], *map(self._texts, self._listed)]
+        wanted = [[cell_len(text) for text in texts] for texts in cells]
+        longest = [max(column) for column in zip(*wanted, strict=True)]
+        widths = shared(self.size.width - MARK - OPTION - 2 * 5 - 1, longest) or [LEAST] * 3
+        return [
+            Column("mark", Text(""), MARK),
+            Column("option", Text("option"), OPTION),
+            *(Column(key, Text(label), width) for (key, label), width in zip(values, widths, strict=True)),
+        ]
+
+    def _texts(self, key: str) -> list[str]:
+        """The value now, that of the file and the default."""
+        state = self.form.state
+        texts = (state.texts[key], state.text_of_file(key), to_text(INFO[key].default))
+        return [clean(text.strip()) or NOT_GIVEN for text in texts]
+
+    def _cells(self, key: str, columns: list[Column]) -> list[Text]:
+        state = self.form.state
+        unsaved = state.is_unsaved(key)
+        mark = "!" if key in state.errors else "+" if unsaved else "" if state.is_default(key) else "*"
+        widths = (column.width or LEAST for column in columns[2:])
+        texts = zip(self._texts(key), widths, strict=True)
+        now, file, default = (Text(fitting(text, width, self.glyphs)) for text, width in texts)
+        now.stylize(f"bold {colour(self.app, 'warning' if unsaved else 'accent')}" if mark else "")
+        return [Text(mark, style=f"bold {colour(self.app, 'warning')}"), Text(key), now, file, default]
+
+    # ---- acting -----------------------------------------------------------------------------------
+
+    @on(Table.RowSelected)
+    def _go_to(self, event: Table.RowSelected) -> None:
+        event.stop()
+        key = event.row_key.value
+        self.app.pop_screen()
+        if key is not None:
+            self.form.go_to(key)
+
+    def _put(self, key: str, text: str) -> None:
+        self.form.put({key: text}, key)
+        self._show()
+
+    def action_take_back(self) -> None:
+        """The value of the file, and the changed one again."""
+        key, state = self.query_one(Table).current_key, self.form.state
+        if key is None:
+            return
+        if state.is_unsaved(key):
+            self._taken_back[key] = state.texts[key]
+            self._put(key, state.text_of_file(key))
+        elif key in self._taken_back:
+            self._put(key, self._taken_back[key])
+        else:
+            self.app.notify("that is how it stands in the file; d sets it to the default")
+
+    def action_default(self) -> None:
+        if key := self.query_one(Table).current_key:
+            self._put(key, to_text(INFO[key].default))
+
+    def action_undo(self) -> None:
+        self.form.action_undo()
+        self._show()
+
+    def action_redo(self) -> None:
+        self.form.action_redo()
+        self._show()

@@ -1,0 +1,164 @@
+"""The form and what is checked of it: this machine, and the options against it, in threads after the first paint.
+
+Deferred imports: reading the machine and checking happen in threads, after the first paint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from textual import on, work
+from textual.timer import Timer
+
+from ...base.errors import clean
+from ...form.state import FormState, to_text
+from ...form.undo import Act, History, Moment
+from ...widgets.findings import Findings
+from ...widgets.option_row import OptionRow
+from .view import FormView
+
+if TYPE_CHECKING:
+    from ....engine.checks import Finding
+    from ....engine.presets import Preset
+    from ....engine.telemetry.machine import Machine
+
+CHECK_SECONDS = 0.15
+
+
+class CheckedForm(FormView):
+    """Checks the options when they have changed, and shows what was found."""
+
+    def __init__(self, state: FormState, waits: bool = False) -> None:
+        super().__init__(state, waits)
+        self.checked: Preset | None = None  # the options that the findings are about
+        self._check_timer: Timer | None = None
+        self.history = History()
+
+    def _built(self) -> None:
+        super()._built()
+        self.call_after_refresh(self._read_machine)
+
+    def load(self, state: FormState) -> None:
+        """Show another preset; undo leads back to the present one."""
+        before = Moment.of(self.state)
+        self._hold(state)
+        self.history.record(before, state, f"opening {state.name}")
+
+    def apply(self, state: FormState, values: Mapping[str, Any], what: str) -> None:
+        """Show a preset with changes that are not saved: one act, after which Enter starts it."""
+        before = Moment.of(self.state)
+        if all(state.texts.get(key) == to_text(value) for key, value in values.items()):
+            self.app.notify(clean(what), title="The options have that already", markup=False)
+        state.change(values)
+        self._hold(state)
+        self.history.record(before, state, what)
+        self.offer_start(next(iter(values), ""), what)
+
+    def _hold(self, state: FormState) -> None:
+        """Show the state, which may be that of another preset."""
+        self.state = state
+        self._findings, self._own_batch = (), None
+        self.options.load(state)
+        if not self._waits:
+            self._show_all()
+            self._check()
+
+    @work(thread=True, group="machine")
+    def _read_machine(self) -> None:
+        from ....engine.options import validation
+        from ....engine.telemetry import machine
+
+        validation.model()  # so that the first change is checked without waiting
+        here = machine.read()
+        self.app.call_from_thread(self._machine_read, here)
+
+    def _machine_read(self, here: Machine) -> None:
+        self.machine = here
+        self._check()
+
+    def _check(self) -> None:
+        if self.machine is not None:
+            self._check_options(self.state, self.machine)
+
+    @work(thread=True, exclusive=True, group="checks")
+    def _check_options(self, state: FormState, here: Machine) -> None:
+        """Check the options in a thread, as this reads files and must not block the keyboard."""
+        from ....engine import checks
+
+        preset = state.preset
+        found, batch = tuple(checks.on_screen(preset, here)), checks.own_batch(preset.options)
+        self.app.call_from_thread(self._checked, preset, found, batch)
+
+    def _checked(self, preset: Preset, found: tuple[Finding, ...], own_batch: int | None) -> None:
+        # A screen that is being removed is not displayed, and has lost its innermost widgets first.
+        if preset is self.state.preset and self.display and self.query(Findings):
+            self._findings, self.checked, self._own_batch = found, preset, own_batch
+            self.options.grey(self.no_gpu_reason)
+            self._show_remarks()
+            self._show_help()
+
+    @property
+    def no_gpu_reason(self) -> str:
+        """Why no GPU trains with these options, or nothing if one does or may do so."""
+        if self.machine is None:
+            return ""
+        from ....engine import checks
+
+        if not checks.on_cpu(self.state.preset.options, self.machine):
+            return ""
+        return "device.visible is none" if self.machine.gpus else self.machine.no_gpu_reason
+
+    @on(OptionRow.Changed)
+    def _option_changed(self, event: OptionRow.Changed) -> None:
+        before, held = set(self.state.errors), Moment.of(self.state)
+        self.state.set(event.key, event.text)
+        self.history.record(held, self.state, event.key, event.edit)
+        entry = event.key == "workload.entry"  # this option decides for every row whether the user's code applies
+        for key in self.options.rows if entry else before ^ set(self.state.errors) | {event.key}:
+            self.options.rows[key].show()
+        self._changed()
+
+    def put(self, texts: Mapping[str, str], what: str) -> None:
+        """Put texts into their fields, as one act."""
+        before = Moment.of(self.state)
+        self.state.put(texts)
+        self.history.record(before, self.state, what)
+        for row in self.options.rows.values():
+            row.show()
+        self._changed()
+
+    def _changed(self) -> None:
+        """Show the whole form anew, and check it when nothing more changes for a moment."""
+        self._show_all()
+        if self._check_timer is not None:
+            self._check_timer.stop()
+        self._check_timer = self.set_timer(CHECK_SECONDS, self._check)
+
+    # ---- undo and redo ----------------------------------------------------------------------------
+
+    def action_undo(self) -> None:
+        """Take the last act back: of one option or of several, or the opening of a preset."""
+        self._go_back_to(self.history.undo(self.state), "undone", "redo")
+
+    def action_redo(self) -> None:
+        self._go_back_to(self.history.redo(self.state), "done again", "undo")
+
+    def _go_back_to(self, act: Act | None, said: str, back: Literal["undo", "redo"]) -> None:
+        """Hold what the act tells, and go to the first option that differs; what is not to be seen is said."""
+        if act is None:
+            self.app.notify(f"nothing to be {said}")
+            return
+        wanted = act.before
+        other, keys = wanted.state is not self.state, wanted.keys(self.state)
+        wanted.state.put(wanted.texts, wanted.description)
+        self._hold(wanted.state)
+        if other:  # which is seen only in the title
+            held = f"the form now holds {self.state.name}; {self.app.key(back)} takes that back"
+            self.app.notify(
+                clean(f"{said}: {act.what}; {held}"), title="Another preset", severity="warning", markup=False
+            )
+        elif len(keys) != 1:
+            self.app.notify(clean(act.what), title=said.capitalize(), markup=False)
+        if keys and not other:
+            self.go_to(keys[0])

@@ -1,0 +1,303 @@
+"""The form: every option in a row, its help, errors and warnings, and Start; here its keys and their actions.
+
+Deferred imports: the first paint needs none of what a key asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual import events, on, work
+from textual.app import SystemCommand
+from textual.widgets import Input
+
+from ....engine.system import interpreter
+from ...base import keys
+from ...base.errors import clean
+from ...form.state import FormState
+from ...form.undo import Moment
+from ...widgets.findings import Findings
+from ...widgets.option_help import MARKS, ROW_KEYS
+from ...widgets.option_row import OptionRow, ValueInput
+from ...widgets.start_bar import StartBar
+from .. import catalogue
+from .checks import CheckedForm
+
+if TYPE_CHECKING:
+    from ....engine.checks import Finding
+    from ....engine.runs import Run
+    from ....engine.telemetry.machine import Machine
+    from ...form.search_limits import LimitTexts
+
+
+NO_REMARKS = "no errors or warnings"
+
+
+class FormScreen(CheckedForm):
+    """One form, on one preset at a time."""
+
+    HELP_SECTIONS = (("On an option", ROW_KEYS), ("Marks", MARKS))
+    BINDINGS = [
+        keys.bind("start", meaning="start the training"),
+        keys.bind("tune", meaning="find the fastest settings of this preset on this machine"),
+        keys.bind("stop", "give_up", "Give up waiting", meaning="give up the start that waits for the devices"),
+        keys.bind("search", meaning="search the options by name or by words of their help"),
+        keys.bind("file", "presets", "Open"),
+        keys.bind("save", meaning="save the preset; comments in the file stay"),
+        keys.bind("help", "app.help"),
+        keys.bind("copy", "text('yaml')", "YAML", meaning="show YAML, command line and Python, to be copied"),
+        keys.bind(
+            "compare", "changes", "Changes", show=False, meaning="list all changes against the file and the defaults"
+        ),
+        keys.bind("save_as", show=False),
+        keys.bind("editor", show=False, meaning="open the preset's file in $EDITOR, and read it again afterwards"),
+        keys.bind("undo", show=False),
+        keys.bind("redo", show=False),
+        keys.bind("edit", "describe", "Describe", show=False, meaning="change the description of the preset"),
+        keys.bind("next_match", "next_remark(1)", "Next remark", show=False, meaning="the next error or remark"),
+        keys.bind(
+            "previous_match", "next_remark(-1)", "Remark before", show=False, meaning="the error or remark before"
+        ),
+        keys.bind("messages", "remarks", "List of remarks", show=False, meaning="the list of errors and remarks"),
+        keys.bind("part", "remarks", show=False),
+        keys.bind("page_on", "scroll_help(4)", "Scroll the help", show=False, meaning="scroll the help"),
+        keys.bind("page_back", "scroll_help(-4)", "Help above", show=False, meaning="scroll the help back"),
+        keys.bind("back", "to_options", "Back to the options", show=False, meaning="back to the options"),
+        keys.bind("leave", "app.quit", "Quit", meaning="quit; asks what is to be done with changes; runs go on"),
+        catalogue.left_out("form"),  # a footer of 80 columns has no room for this key
+    ]
+
+    _limits: LimitTexts | None = None  # of the latest search
+
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        """A slash that is typed into a field does not start a search; only what waits can be given up."""
+        if action == "give_up":
+            return bool(self.app.waiting_title)
+        return not (action == "search" and isinstance(self.focused, Input))
+
+    def offers(self, action: str) -> bool:
+        """Whether there is something that the action could undo or redo, so that the palette lists it."""
+        acts = {"undo": self.history.done, "redo": self.history.undone}
+        return action not in acts or bool(acts[action])
+
+    def check_consume_key(self, _key: str, character: str | None) -> bool:
+        """A digit begins a value here, and opens no other screen, wherever the focus is."""
+        return character is not None and character.isdigit()
+
+    @on(OptionRow.Choose)
+    @work
+    async def _choose(self, event: OptionRow.Choose) -> None:
+        from .choice import ChoiceScreen
+
+        row = event.row
+        present = self.state.texts[row.key]
+        text = await self.app.push_screen_wait(ChoiceScreen(row.info, present, row.region, row.value_column))
+        if text is not None:
+            row.post_message(OptionRow.Changed(row.key, text))
+
+    # ---- moving and searching -------------------------------------------------------------------
+
+    @on(Findings.Jump)
+    def _jumped(self, event: Findings.Jump) -> None:
+        self.go_to(event.key)
+
+    def action_to_options(self) -> None:
+        if isinstance(self.focused, OptionRow) and self.query_one("#search", Input).value:
+            self._end_search()
+        self.options.focus_last()
+
+    def action_remarks(self) -> None:
+        """Switch between the options and the list of remarks."""
+        findings = self.query_one(Findings)
+        if not self.remarks:
+            self.app.notify(NO_REMARKS)
+        elif not findings.has_focus:
+            findings.focus()
+        else:
+            self.action_to_options()
+
+    def action_next_remark(self, by: int) -> None:
+        """Go to the next option with an error or remark, or the one before, starting over at the end."""
+        named = list(dict.fromkeys(remark.keys[0] for remark in self.remarks))
+        if named:
+            last = self.options.last_key
+            begin = 0 if by > 0 else -1
+            self.go_to(named[(named.index(last) + by) % len(named) if last in named else begin])
+        else:
+            self.app.notify(NO_REMARKS)
+
+    def action_scroll_help(self, lines: int) -> None:
+        self.query_one("#help-scroll").scroll_relative(y=lines, animate=False)
+
+    def action_search(self) -> None:
+        field = self.query_one("#search", Input)
+        field.display = True
+        field.focus()
+
+    @on(Input.Changed, "#search")
+    def _searched(self, event: Input.Changed) -> None:
+        self.options.narrow(event.value)
+        self._show_help()
+
+    @on(Input.Submitted, "#search")
+    def _search_taken(self) -> None:
+        self.options.action_edge(0)
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key in ("escape", "down") and self.focused is self.query_one("#search"):
+            event.stop()
+            if event.key == "escape":
+                self._end_search()
+            self.options.focus_last()
+
+    # ---- acting -------------------------------------------------------------------------------
+
+    def _accept_what_is_written(self) -> None:
+        """What is started or saved has the value of a field that is still open: Escape cannot take it back any more."""
+        if isinstance(self.focused, ValueInput):
+            self.focused.action_leave(True)
+
+    @on(StartBar.Pressed)
+    def action_start(self) -> None:
+        self._accept_what_is_written()
+        if self.refusal:
+            self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
+            self.go_to(next(remark.keys[0] for remark in self.remarks))
+            return
+        if python := interpreter.slow():  # a start would wait for it, and every key until then
+            self.app.notify(clean(f"{python} has not answered yet"), title="Not started", markup=False)
+            return
+        self._start(self.state)
+
+    @work(exclusive=True, group="start")
+    async def _start(self, state: FormState) -> None:
+        """Launch it, unless it shall wait; shows why it cannot."""
+        from ....engine.runs import RunError
+        from ..starting import ConflictError, launched, planned
+
+        try:
+            made = await launched(self.app, await asyncio.to_thread(planned, self.app, state.preset))
+        except ConflictError as conflict:
+            self.refused(conflict.here, conflict.findings)
+        except (OSError, RunError) as fault:
+            self.app.complain(f"the run cannot be started: {fault}")
+        else:
+            if made is not None:
+                self.started(state, *made)
+
+    @work(exclusive=True, group="tune")
+    async def action_tune(self) -> None:
+        """Search for the fastest settings, from those of the form on."""
+        from ...form.search_limits import LimitTexts
+        from .. import tune_limits, tuning
+
+        self._accept_what_is_written()
+        if not self._is_refused():
+            self._limits = self._limits or LimitTexts()
+            self._limits.suit(await asyncio.to_thread(tuning.fast_policies, self.state.preset, self.machine))
+            self._limits = await tune_limits.tune(self.app, self.state, self._limits)
+
+    @work(exclusive=True, group="scaling")
+    async def action_scaling(self) -> None:
+        """Measure how the speed of the preset grows with its replicas."""
+        from .. import scaling_actions
+
+        self._accept_what_is_written()
+        if not self._is_refused():
+            await scaling_actions.measure(self.app, self.state.preset, self.state.path)
+
+    def _is_refused(self) -> bool:
+        """Whether nothing can be started; then it has said why."""
+        if self.refusal:
+            self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
+            self.go_to(next(remark.keys[0] for remark in self.remarks))
+        return bool(self.refusal)
+
+    def action_give_up(self) -> None:
+        """The start that waits is not made."""
+        self.app.give_up_waiting()
+
+    def refused(self, here: Machine, found: tuple[Finding, ...]) -> None:
+        """The last check before a launch has found an error."""
+        self.machine, self._findings = here, found
+        self._show_remarks()
+        self.app.complain(self.refusal)
+
+    def started(self, state: FormState, run: Run, engine: object) -> None:
+        """A run was started with the values of the form, which are now saved in the run."""
+        from ....engine.telemetry import job
+
+        state.keep()
+        self.query_one("#purpose").display = False
+        if remark := job.when_detached(os.environ):
+            self.app.notify(str(remark), title="Slurm", severity="warning", markup=False)
+        self.app.engines.append(engine)
+        self.app.open_run(run)
+
+    def offer(self, title: str) -> None:
+        """Say that a run is running, and which key shows it."""
+        said = f"{clean(title)}; {self.app.key('live')} shows it"
+        self.app.notify(said, title="A run is running", markup=False)
+
+    def commands(self) -> Iterator[SystemCommand]:
+        """What has no key of its own in the command palette."""
+        for what, name in (("yaml", "YAML"), ("command", "Command line"), ("python", "Python code")):
+            yield SystemCommand(f"Show {name}", "for the present form, to be copied", partial(self.action_text, what))
+        measures = "how the speed of this preset grows with 1, 2, 4 ... replicas"
+        yield SystemCommand("Measure scaling", measures, self.action_scaling)
+
+    def action_changes(self) -> None:
+        from .changes import ChangesScreen
+
+        self.app.push_screen(ChangesScreen(self))
+
+    def action_presets(self) -> None:
+        from ..presets.screen import PresetsScreen
+
+        self.app.push_screen(PresetsScreen())
+
+    @work(exclusive=True, group="saving")
+    async def action_save(self) -> None:
+        from ..presets import saving
+
+        self._accept_what_is_written()
+        if await saving.save(self.app, self.state):
+            self._saved()
+
+    @work(exclusive=True, group="saving")
+    async def action_save_as(self) -> None:
+        from ..presets import saving
+
+        if await saving.save_as(self.app, self.state):
+            self._saved()
+
+    @work(exclusive=True, group="saving")
+    async def action_editor(self) -> None:
+        from ..presets import editor as editing
+
+        await editing.edit(self.app)
+        self._saved()
+
+    def _saved(self) -> None:
+        self.options.load(self.state)
+        self._show_all()
+
+    @work
+    async def action_describe(self) -> None:
+        from ..dialogs import AskText
+
+        text = await self.app.push_screen_wait(AskText("Description of the preset", self.state.description))
+        if text is not None:
+            before = Moment.of(self.state)
+            self.state.describe(text)
+            self.history.record(before, self.state, "the description")
+            self._show_title()
+
+    def action_text(self, what: str) -> None:
+        from .text_views import TextScreen
+
+        self.app.push_screen(TextScreen(self.state, what))

@@ -1,0 +1,220 @@
+"""The layout of the form: title, options, help, errors and warnings, and Start.
+
+Deferred imports: checks are not needed for the first paint.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from ...base.errors import clean
+from ...form.state import FormState
+from ...text.paths import within
+from ...widgets.findings import Findings, Remark
+from ...widgets.headings import PartHeading
+from ...widgets.key_footer import KeyFooter
+from ...widgets.option_help import help_text, part_text
+from ...widgets.option_row import OptionRow
+from ...widgets.options_view import OptionsView, Stop
+from ...widgets.start_bar import StartBar
+from ..base import AppScreen
+from ..header import Header
+
+if TYPE_CHECKING:
+    from ....engine.checks import Finding
+    from ....engine.telemetry.machine import Machine
+
+PURPOSE = "Set options, {start} trains a Keras model, {live} shows it; runs go on if you quit"
+WIDE, HIGH = 172, 30  # from these sizes on: help beside the options, full remarks
+SIDE = 53  # columns beside the options, without the edge
+TINY = 14  # below this height the help has two rows
+NAMES_KEYS = 80  # columns from which on the header names the keys of the places, and the description is cut for them
+LOW = 20  # below this height the help gives rows to the options
+
+
+class FormView(AppScreen):
+    """Shows a state of the form, and what is known of this machine and found in its checks."""
+
+    AUTO_FOCUS = None
+
+    def __init__(self, state: FormState, waits: bool = False) -> None:
+        """`waits`: nothing is built until the screen becomes visible, as another one covers it."""
+        super().__init__()
+        self.state = state
+        self.machine: Machine | None = None
+        self.options = OptionsView(state)
+        self._waits, self._builds = waits, False
+        self._findings: tuple[Finding, ...] = ()
+        self._own_batch: int | None = None  # of the user's code, if it does not follow input.batch_size
+        self._resumed = False
+        self._to_offer = ("", "")  # once the form is built
+
+    # ---- building -----------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        if self._waits and not self._builds:
+            return
+        self._fit()
+        yield Header(Static(id="title", markup=False), keys_from=NAMES_KEYS)
+        yield Static(id="purpose", markup=False)
+        yield Input(id="search", placeholder="search options: name, help or TensorFlow call", compact=True)
+        with Container(id="body"):
+            yield self.options
+            with Vertical(id="side"), VerticalScroll(id="help-scroll", can_focus=False):
+                yield Static(id="help", markup=False)
+        yield Findings()
+        yield StartBar()
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        if not self._waits:
+            self._built()
+
+    async def on_screen_resume(self) -> None:
+        if self._waits and self._resumed:
+            self._builds = True
+            await self.recompose()
+            self._waits = False  # only now there is what shows another preset
+            self._built()
+        if self._resumed:
+            self.app.warm_up()
+        self._resumed = True  # the first time is when the application starts
+
+    def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
+        """To an option the options scroll themselves, after the layout that its focus brings."""
+        super().set_focus(widget, scroll_visible and not isinstance(widget, Stop), from_app_focus)
+
+    def _built(self) -> None:
+        if any(self._to_offer):
+            self.offer_start(*self._to_offer)
+        else:
+            self.options.last.focus(scroll_visible=False)
+        self._show_all()
+
+    def on_resize(self) -> None:
+        if not self._waits:
+            self._fit()
+            self.call_after_refresh(self._show_help)
+
+    def _fit(self) -> None:
+        """Set classes by the terminal's size, right before the first layout, so that there is only one."""
+        width, height = self.app.size
+        self.set_class(width >= WIDE, "-wide")
+        self.set_class(height >= HIGH, "-high")
+        self.set_class(height < LOW, "-low")
+        self.set_class(height < TINY, "-tiny")
+
+    def introduce(self) -> None:
+        """In a line, to who has no runs yet: what gputui is for, and what to do."""
+        if self._waits:
+            return
+        purpose = self.query_one("#purpose", Static)
+        purpose.update(PURPOSE.format(start=self.app.key("start"), live=self.app.key("live")))
+        purpose.display = self.app.size.height >= LOW
+
+    # ---- errors and warnings ---------------------------------------------------------------------
+
+    @property
+    def remarks(self) -> list[Remark]:
+        wrong = [Remark("error", (key,), message) for key, message in self.state.errors.items()]
+        return wrong + [Remark(f.level, f.options, f.message, f.change) for f in self._findings]
+
+    @property
+    def refusal(self) -> str:
+        """Why Start is refused, or nothing."""
+        return "".join(self.refusals[:1])
+
+    @property
+    def refusals(self) -> list[str]:
+        """The same from all that there is to say to the briefest."""
+        errors = [remark for remark in self.remarks if remark.level == "error"]
+        if not errors:
+            return []
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        keys, message = ", ".join(errors[0].keys), errors[0].message
+        return [f"{errors[0]}{more}", f"{keys}: {message}{more}", f"{keys}: {within(message, 0)}{more}"]
+
+    # ---- showing ------------------------------------------------------------------------------
+
+    def _show_all(self) -> None:
+        self._show_title()
+        self.options.show_counts()
+        self._show_remarks()
+        self._show_help()
+
+    def _show_title(self) -> None:
+        state = self.state
+        unsaved = len(state.unsaved())
+        mark = f" + {unsaved} not saved" if unsaved else (" + not saved" if state.modified else "")
+        whose = " shipped" if state.shipped else f" {state.record}" if state.record else ""
+        self.query_one("#title", Static).update(
+            Content.assemble(
+                (clean(state.name), "bold $text-primary"),
+                (mark, "bold $text-warning"),
+                ("" if mark else whose, "$foreground-muted"),
+                f"  {clean(state.description)}",
+            )
+        )
+
+    def _show_remarks(self) -> None:
+        self.query_one(Findings).show(self.remarks)
+        self.query_one(StartBar).show(self.refusals, self.state.preset.options, self.machine, self._own_batch)
+
+    def _show_help(self) -> None:
+        stop = self.options.current
+        laid_out = self.query_one("#help-scroll").size.width
+        side = SIDE if self.has_class("-wide") else self.app.size.width
+        width = (laid_out or side - 2) - 1  # one for a scrollbar
+        text = (
+            help_text(stop.key, self.state, stop.locked, self.remarks, width)
+            if isinstance(stop, OptionRow)
+            else part_text(stop.part, stop.keys, width)
+        )
+        self.query_one("#help", Static).update(text)
+
+    @on(PartHeading.Folded)
+    @on(OptionsView.Moved)
+    def _moved(self) -> None:
+        self._show_help()
+        self.query_one("#help-scroll").scroll_home(animate=False)
+
+    # ---- moving -------------------------------------------------------------------------------
+
+    def go_to(self, key: str) -> None:
+        """Focus an option, wherever it is."""
+        if not self.options.rows[key].display:
+            self._end_search()
+            self.options.reveal(key)
+        self.options.rows[key].focus()
+
+    def _end_search(self) -> None:
+        self._clear_search()
+        if isinstance(self.options.last, OptionRow):  # perhaps a hit of a part that is folded
+            self.options.reveal(self.options.last_key)
+        self.options.focus_last()
+
+    def _clear_search(self) -> None:
+        field = self.query_one("#search", Input)
+        with self.prevent(Input.Changed):
+            field.value = ""
+        self.options.narrow("")
+        field.display = False
+
+    def offer_start(self, key: str, what: str) -> None:
+        """Show an option, with Start under the focus: Enter starts the run with `what`."""
+        if self._waits:
+            self._to_offer = key, what
+            return
+        self._to_offer = "", ""
+        if key in self.options.rows:
+            self._clear_search()
+            self.options.reveal(key)
+            self.options.point_at(key)
+        self.query_one(StartBar).take_focus(what)

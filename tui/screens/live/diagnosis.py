@@ -1,0 +1,143 @@
+"""The screen of a run's diagnosis: verdict, evidence, input stages and remedies, to be proved or put into the form.
+
+The diagnosis comes from the live view while the run goes on. For a run that has left none it is made from the run
+folder, in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from ....engine.files.values import EMPTY
+from ...base import keys
+from ...base.errors import clean
+from ...drawing.diagnosis import changing, rows
+from ...drawing.rows import Row, spread
+from ...drawing.verdict import MEASURING, is_due
+from ...reading.store import Snapshot, mapping, number
+from ...widgets.key_footer import KeyFooter
+from ...widgets.painted import Page, Panel
+from .. import proving
+from ..base import AppScreen
+from ..header import Header
+from ..runs.actions import put_into_form
+
+if TYPE_CHECKING:
+    from .view import LiveView
+
+NOT_BEGUN = "training has not begun: there is nothing to diagnose yet"
+READING = "reading the run folder ..."
+
+
+class DiagnosisScreen(AppScreen):
+    """Follows what the live view below it reads."""
+
+    CSS_PATH = "diagnosis.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("prove", meaning="measure whether the remedies help"),
+        *keys.numbered("remedy"),
+        *keys.back(),
+        keys.bind("why", "back", "Back", show=False, meaning="back to the live view"),
+    ]
+
+    def __init__(self, live: LiveView) -> None:
+        super().__init__()
+        self.live, self.run_folder = live, live.run_folder
+        self._of_folder: Mapping[str, Any] = EMPTY  # of a run that has ended
+        self._folder_read = False
+        self._shown: tuple[object, ...] = ()
+
+    @property
+    def now(self) -> Snapshot:
+        return self.live.now
+
+    @property
+    def diagnosis(self) -> Mapping[str, Any]:
+        return self.now.diagnosis or self._of_folder
+
+    @property
+    def keys_without_use(self) -> tuple[str, ...]:
+        """Verbs that the footer leaves out: without a remedy nothing is to be proved or put into the form."""
+        return () if changing(self.diagnosis) else ("prove", "remedy")
+
+    def compose(self) -> ComposeResult:
+        yield Header(Panel(self._title, id="title"))
+        yield Page(self._rows)
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        self.query_one(Page).focus()
+        self.watch(self.live, "latest", self._show_new)
+
+    def _show_new(self) -> None:
+        """Show what is new; a run that has ended without a diagnosis gets one from its folder."""
+        now = self.now
+        if now.outcome is not None and not now.diagnosis and not self._folder_read:
+            self._folder_read = True
+            self._read_folder()
+        shown = (self.diagnosis, now.input_stages, now.outcome, is_due(now))
+        if any(new is not old for new, old in zip(shown, self._shown, strict=False)) or not self._shown:
+            self._shown = shown
+            self.query_one(Page).repaint()
+            self.query_one(Panel).repaint()
+            self.refresh_bindings()
+
+    @work(thread=True, group="reading")
+    def _read_folder(self) -> None:
+        from ....engine.diagnosis import of_run  # only for a run that left no diagnosis
+
+        found = asdict(of_run(self.run_folder))
+        self.app.call_from_thread(self._take, found)
+
+    def _take(self, found: Mapping[str, Any]) -> None:
+        self._of_folder = found
+        self._show_new()
+
+    # ---- what is seen -----------------------------------------------------------------------------
+
+    def _title(self, width: int, _height: int) -> list[Row]:
+        left: Row = [("diagnosis", "title"), (f"  {clean(self.run_folder.id)}", "label")]
+        right: Row = [] if self.now.outcome else [("updated while the run goes on", "label")]
+        return [spread(left, right, width)]
+
+    def _rows(self, width: int) -> list[Row]:
+        now = self.now
+        if self.diagnosis:
+            return rows(self.diagnosis, now.input_stages, width, self.glyphs, _step_ms(now))
+        said = MEASURING if is_due(now) else READING if now.outcome else NOT_BEGUN
+        stages = rows(EMPTY, now.input_stages, width, self.glyphs, _step_ms(now))[2:] if now.input_stages else []
+        return [[(said, "label")], *stages]
+
+    @work(exclusive=True, group="prove")
+    async def action_prove(self) -> None:
+        await proving.prove(self.app, self.run_folder, self.diagnosis)
+
+    # ---- remedies into the form -------------------------------------------------------------------
+
+    @work(exclusive=True, group="apply")
+    async def action_remedy(self, number: int) -> None:
+        """Put the remedy of this number into the form, of the preset of this run."""
+        remedies = changing(self.diagnosis)
+        if number > len(remedies):
+            self.app.notify(_no_such(number, len(remedies)))
+        else:
+            await put_into_form(self.app, self.run_folder, mapping(remedies[number - 1].get("changes")))
+
+
+def _step_ms(now: Snapshot) -> float | None:
+    """The median time of a step."""
+    whole = mapping(now.summary.get("step_ms")).get("p50")
+    return number(now.progress.get("step_ms_p50") if now.outcome is None else whole)
+
+
+def _no_such(number: int, count: int) -> str:
+    if not count:
+        return "there is no remedy that changes options"
+    numbers = f"1 to {min(count, 9)}" if count > 1 else "1"
+    return f"there is no remedy {number}, only {numbers}"

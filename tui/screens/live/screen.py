@@ -1,0 +1,195 @@
+"""The live view of a run and its actions: stop the run, run it again, change its options, look closer.
+
+Deferred imports: other screens are needed only when a key asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.binding import BindingType
+from textual.widgets import Input
+
+from ....engine import figures
+from ....engine.runs import Run, all_runs
+from ....engine.text import counted
+from ...base import keys
+from ...drawing import readout, stage
+from ...form.state import proposed
+from ...widgets.charts import ChartGrid
+from ...widgets.gpu_cards import GpuCards
+from ...widgets.log_view import LogLines, LogPanel
+from .. import catalogue
+from ..help import LOSS, NOT_OFFERED
+from ..runs.actions import RunActions, put_into_form
+from .view import LiveView
+
+if TYPE_CHECKING:
+    from ..dialogs import Copyable
+
+
+SPEED = (
+    "Figures of a run",
+    tuple(
+        (figures.of_run(key).label, figures.of_run(key).about)
+        for key in ("step_ms.p50", "step_ms.p95", "input_wait", "mfu", "goodput", "measured_steps")
+    ),
+)
+
+
+class LiveScreen(LiveView, RunActions):
+    """The live view of a run, running or finished, with its keys. Whatever touches the disk runs in a thread."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("stop", meaning="stop the run after its step; a second time: at once"),
+        keys.bind("resume"),
+        keys.bind("start", "again", "Run again", meaning="run the same preset again"),
+        keys.bind("edit", "change", "Edit options", show=False, meaning="open the options of the run in the form"),
+        keys.bind("note", show=False),
+        keys.bind("tags", show=False),
+        keys.bind("copy", show=False, meaning="copy the run's id, folder, log or chart values, or the selection"),
+        keys.bind("apply", show=False),
+        keys.bind("compare", show=False, meaning="compare with the run before"),
+        keys.bind("why", "diagnosis", "Diagnosis"),
+        keys.bind("gpus_of_run", "zoom('gpus')"),
+        keys.bind("zoom", "zoom('charts')", show=False),
+        keys.bind("log", "zoom('log')", meaning="the log on the whole screen"),
+        keys.bind("messages", "zoom('messages')", meaning="errors and warnings of the run on the whole screen"),
+        keys.bind("open", "chart", "Chart alone", show=False, meaning="the first chart alone, with a cursor"),
+        keys.bind("page_on", "page(1)", "More charts", show=False, meaning="the next page of charts"),
+        keys.bind("page_back", "page(-1)", "Charts before", show=False, meaning="the page of charts before"),
+        keys.bind("search", label="Filter the log", show=False, meaning="filter the log"),
+        keys.bind("next_match", "found(1)", "Next found", show=False, meaning="the next match in the log"),
+        keys.bind("previous_match", "found(-1)", "Found before", show=False, meaning="the match in the log before"),
+        keys.bind("down", "pick(1)", "Next GPU", show=False, meaning="the next GPU"),
+        keys.bind("up", "pick(-1)", "Previous GPU", show=False, meaning="the GPU before"),
+        keys.bind("first", "pick_edge(0)", "First GPU", show=False, meaning="the first GPU"),
+        keys.bind("last", "pick_edge(-1)", "Last GPU", show=False, meaning="the last GPU"),
+        catalogue.left_out("live"),  # the live view is open already
+        *keys.back(),
+    ]
+
+    HELP_SECTIONS = (
+        ("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"), NOT_OFFERED)),
+        LOSS,
+        SPEED,
+    )
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what makes sense now stands in the footer."""
+        running = self.now.outcome is None and not self.replay_speed
+        if action == "stop":
+            return running
+        if action == "resume":
+            goes_on = self.now.outcome is None and self.goes_on_at_first
+            return self.has_checkpoint and not self.replay_speed and self.now.outcome != "ok" and not goes_on
+        if action == "again":
+            return not running
+        if action == "change":
+            return not self.replay_speed
+        if action == "chart":
+            return not stage.is_due(self.now)
+        if action == "apply":
+            return bool(self.now.error and proposed(self.now.error.hint))
+        if action == "zoom" and parameters == ("messages",):
+            return bool(self.now.warnings or self.now.error)
+        if action in ("pick", "pick_edge"):
+            return self.zoom == "gpus"
+        return action != "page" or self.pages > 1
+
+    # ---- the run -------------------------------------------------------------------------------
+
+    @property
+    def runs_meant(self) -> list[Run]:
+        return [self.run_folder]
+
+    def acted(self, run: Run, resumed: bool = False) -> None:
+        self.stopping = run.id in self.stopping_runs
+        if resumed:
+            self.read_again()
+        self._name_anew()
+
+    @work(thread=True, group="reading")
+    def _name_anew(self) -> None:
+        self.read_names()
+        self.app.call_from_thread(self.show_now)
+
+    @work(thread=True, group="comparing")
+    def action_compare(self) -> None:
+        """With the run that was started before this one."""
+        older = [run for run in all_runs() if run.id < self.run_folder.id]
+        if older:
+            pair = [max(older, key=lambda run: run.id), self.run_folder]
+            self.app.call_from_thread(self.app.open_compare, pair)
+        else:
+            self.app.call_from_thread(self.notify, "there is no run before this one")
+
+    def copyables(self) -> Iterator[Copyable]:
+        from ..dialogs import Copyable
+
+        log = self.query_one(LogLines)
+        if log.count:
+            many = f"the last {counted(log.count, 'lines')}" if log.count > 1 else "one line"
+            yield Copyable("log", many, log.text)
+        for plot in self.charts(self.app.settings.charts):
+            if readout.has_values(plot):
+                said = "the values of the chart, separated by tabs"
+                yield Copyable(plot.key, said, partial(readout.table, plot))
+
+    @work(exclusive=True, group="apply")
+    async def action_apply(self) -> None:
+        """Put what the hint of the error proposes into the form."""
+        if self.now.error is not None and (changes := proposed(self.now.error.hint)):
+            await put_into_form(self.app, self.run_folder, changes)
+
+    # ---- look closer ----------------------------------------------------------------------------
+
+    def action_zoom(self, part: str) -> None:
+        self.zoom = "" if self.zoom == part else part
+        self.show_now()
+        if self.zoom == "log":
+            self.query_one(LogLines).focus()
+
+    def action_pick(self, by: int) -> None:
+        self.query_one(GpuCards).pick(by)
+
+    def action_pick_edge(self, number: int) -> None:
+        self.query_one(GpuCards).pick_edge(number)
+
+    def action_diagnosis(self) -> None:
+        from .diagnosis import DiagnosisScreen
+
+        self.app.push_screen(DiagnosisScreen(self))
+
+    def action_page(self, by: int) -> None:
+        self.page = (self.page + by) % self.pages
+        self.show_now()
+
+    def action_chart(self) -> None:
+        """The first chart that is seen, alone."""
+        if shown := self.query_one(ChartGrid).shown:
+            self.open_chart(shown[0].key)
+
+    def action_search(self) -> None:
+        log = self.query_one(LogPanel)
+        if not log.display:  # so small a screen shows it only alone
+            self.action_zoom("log")
+        log.open_search()
+
+    def action_found(self, by: int) -> None:
+        self.query_one(LogPanel).step(by)
+
+    def action_back(self) -> None:
+        """Out of the search, out of the zoom, out of the screen."""
+        if self.query_one(LogPanel).close_search():
+            return
+        if self.zoom:
+            self.action_zoom(self.zoom)
+        else:
+            super().action_back()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()

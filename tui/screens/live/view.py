@@ -1,0 +1,248 @@
+"""What the live view of a run shows: progress, speed, what it waits for, the devices, the log.
+
+A thread reads the run folder a few times a second; what differs on the screen is painted anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from textual import on
+from textual.app import ComposeResult
+
+from ....engine.runs import Run, title
+from ....engine.runs.checkpoint_files import steps_in
+from ....engine.runs.notes import read as read_notes
+from ...base.errors import clean
+from ...base.settings import Charts
+from ...drawing import panels, stage, verdict
+from ...drawing.charts import plots
+from ...drawing.curves import Plot
+from ...drawing.host import host, host_line, no_gpu
+from ...drawing.layout import HEAD, Layout, Wanted, share_out
+from ...drawing.rows import Row
+from ...drawing.scales import soon
+from ...reading import earlier_starts
+from ...reading.run_list import description
+from ...reading.run_reader import Picture, RunReader
+from ...reading.store import Snapshot
+from ...text import workers
+from ...upstream.partial_updates import ChangedCellsCompositor
+from ...widgets.charts import Chart, ChartGrid
+from ...widgets.gpu_cards import GpuCards
+from ...widgets.key_footer import KeyFooter
+from ...widgets.log_view import LogPanel
+from ...widgets.painted import Panel
+from ..base import FollowingScreen
+from ..header import Header
+
+READ_SECONDS = 0.25  # the head with its spinner is painted with every reading
+ENDED_READ_SECONDS = 2.5
+FULL_EVERY = 2  # of the readings; the rest is repainted no faster than figures can be read
+LINES_OF_HOST = 2  # with more rows there is its history, too
+PANELS = ("head", "messages", "summary", "host")
+NOTHING_READ = Picture(Snapshot(phase=stage.READING))
+
+
+class LiveView(FollowingScreen[Picture]):
+    """The live view without its keys; `replay_speed` replays the recorded events, this many times as fast."""
+
+    CSS_PATH = "live.tcss"
+    FOLLOWS_COVERED = True  # its diagnosis lies over it
+
+    def __init__(
+        self, run: Run, replay_speed: float | None = None, *, clock: Callable[[], float] | None = None
+    ) -> None:
+        super().__init__()
+        self._compositor = ChangedCellsCompositor()
+        self.run_folder, self.replay_speed, self._clock = run, replay_speed, clock
+        self.title_now, self.description, self.stopping = "", "", False
+        self.has_checkpoint = True  # until it has been read; then a key pressed too early is answered with words
+        self.goes_on_at_first = False  # when the readings began; the events tell its end a moment later
+        self.zoom = ""
+        self._earlier, self._earlier_due = earlier_starts.NONE, True
+        self.page = 0
+        self._layout_now: Layout | None = None
+        self._charts_count = 0
+        self._times_shown = -1
+        self._offered: tuple[object, ...] = ()
+
+    @property
+    def picture(self) -> Picture:
+        return self.latest or NOTHING_READ
+
+    @property
+    def now(self) -> Snapshot:
+        return self.picture.snapshot
+
+    @property
+    def pages(self) -> int:
+        layout = self._layout_now
+        return -(-self._charts_count // (layout.chart_columns * layout.chart_rows)) if layout else 1
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Panel(self._head, id="head")
+        yield Panel(self._messages, id="messages")
+        yield Panel(lambda width, _height: panels.summary(self.now, width), id="summary")
+        yield ChartGrid(id="charts")
+        yield GpuCards(id="devices")
+        yield Panel(self._host, id="host")
+        yield LogPanel(id="log")
+        yield KeyFooter()
+
+    def readings(self, leaving: threading.Event) -> Iterator[Picture]:
+        """A picture a few times a second; while events wait to be read, no past state is given as the present."""
+        self.read_names()
+        self.goes_on_at_first = self.run_folder.goes_on
+        reader = RunReader(self.run_folder, self.replay_speed, self._clock)
+        picture, given = reader.picture, NOTHING_READ
+        while not leaving.is_set():
+            behind = reader.poll()
+            if reader.picture.snapshot.outcome is not None or not self.goes_on_at_first:
+                self.has_checkpoint = bool(steps_in(self.run_folder.file("checkpoints")))
+            if behind and not given.reading:
+                given = replace(given, reading=True)
+                yield given
+            elif not behind and reader.picture is not picture:
+                picture = given = reader.picture
+                yield picture
+                self._look_at_earlier_starts()
+            if not behind:
+                leaving.wait(ENDED_READ_SECONDS if reader.ended else READ_SECONDS)
+
+    def _look_at_earlier_starts(self) -> None:
+        """In the thread that reads, once, where the run has not measured anything yet."""
+        if self._earlier_due and self.latest is not None:
+            self._earlier_due = False
+            if stage.is_due(self.now) and self.now.outcome is None:
+                self._earlier = earlier_starts.of(self.run_folder)
+
+    def read_names(self) -> None:
+        """What the run is called, and what was noted on it; in a thread."""
+        self.title_now = title(self.run_folder)
+        notes = read_notes(self.run_folder)
+        note = f"note: {' '.join(notes.note.split())}" if notes.note.strip() else ""
+        tags = " ".join(f"#{tag}" for tag in notes.tags)
+        self.description = "  ".join(filter(None, (tags, note, description(self.run_folder))))
+
+    def show_latest(self) -> None:
+        """The head each time, all else less often while the run goes on."""
+        self._times_shown += 1
+        if self.now.outcome is not None:
+            self.show_now()
+        elif self._times_shown % FULL_EVERY:
+            self.query_one("#head", Panel).repaint()
+        else:
+            self.show_now(self._times_shown // FULL_EVERY)
+
+    def show_again(self) -> None:
+        self.show_now()
+
+    def on_resize(self) -> None:
+        self.show_now()
+
+    def show_now(self, turn: int | None = None) -> None:
+        """Show the present picture, in a layout that suits it; with a `turn` only half of the curves are drawn."""
+        charts = self.charts(self.app.settings.charts)
+        self._charts_count = len(charts)
+        layout = self._arranged(self._charts_count)
+        grid = self.query_one(ChartGrid)
+        grid.earlier = self._earlier
+        grid.show(self.now, charts, self.page, turn)
+        self._show_gpus(layout, turn)
+        for name in PANELS:
+            if (panel := self.query_one(f"#{name}", Panel)).display:
+                panel.repaint()
+        if layout.log:
+            self.query_one(LogPanel).show(self.picture)
+        self._offer()
+
+    def _offer(self) -> None:
+        """Update the keys in the footer that depend on the run."""
+        told = bool(self.now.warnings or self.now.error)
+        offered = self.now.outcome, self.goes_on_at_first, self.has_checkpoint, told, self.pages > 1
+        if offered != self._offered:
+            self._offered = offered
+            self.refresh_bindings()
+
+    # ---- its charts ---------------------------------------------------------------------------------
+
+    @property
+    def about(self) -> str:
+        return self.title_now or self.run_folder.id
+
+    def charts(self, drawn: Charts) -> list[Plot]:
+        return plots(self.now, drawn)
+
+    def axes(self) -> tuple[str, ...]:
+        return self.now.pace.axes()
+
+    def foot(self, width: int) -> Row:
+        return stage.failure(self.now, width, self.glyphs) or stage.phase_line(self.now, width)
+
+    @on(Chart.Opened)
+    def _chart_clicked(self, event: Chart.Opened) -> None:
+        event.stop()
+        self.open_chart(event.key)
+
+    def open_chart(self, key: str) -> None:
+        """See a chart alone."""
+        from ..chart import ChartScreen  # only when it is asked for
+
+        self.app.push_screen(ChartScreen(self, key))
+
+    # ---- what the panels are made of ------------------------------------------------------------
+
+    def _head(self, width: int, height: int) -> list[Row]:
+        note = "stopping" if self.stopping and self.now.outcome is None else ""
+        if self.picture.reading and self.now.phase != stage.READING:  # which says so itself
+            note = stage.CATCHING_UP
+        if self.replay_speed:
+            note = f"replay {self.glyphs.hint} {self.replay_speed:g} times as fast"
+        name = panels.Named(self.title_now, self.run_folder.id, self.description)
+        rows = panels.head(name, note, self.now, width, self.glyphs)
+        return rows if len(rows) <= height else rows[:2] + rows[3:]  # without the facts
+
+    def _messages(self, width: int, height: int) -> list[Row]:
+        rows = panels.messages(self.now, width, height, self.glyphs, self.app.key("apply"))
+        others: list[Row] = [[(clean(line)[:width], "value")] for line in workers.lines(self.now.workers)]
+        return rows + others if len(rows) + len(others) <= height else rows
+
+    def _host(self, width: int, height: int) -> list[Row]:
+        if height <= LINES_OF_HOST:
+            return [*no_gpu(self.now, width)[: height - 1], host_line(self.now, width, self.glyphs)]
+        return host(self.now, width, height, self.glyphs)
+
+    # ---- their arrangement ----------------------------------------------------------------------
+
+    def _arranged(self, charts: int) -> Layout:
+        width, height = self.size.width - 2, self.size.height - 2
+        wanted = Wanted(
+            charts=charts,
+            gpus=len(self.now.gpus),
+            messages=len(self._messages(width, 1000)),
+            summary=panels.summary_height(self.now, width),
+            head=HEAD + verdict.is_due(self.now),
+            error=len(panels.error(self.now, width, self.glyphs, self.app.key("apply"))),
+        )
+        layout = share_out(width, height, wanted, self.zoom)
+        if layout != self._layout_now:
+            self._layout_now = layout
+            self._apply(layout)
+        return layout
+
+    def _apply(self, layout: Layout) -> None:
+        for name in ("messages", "summary", "charts", "devices", "host", "log"):
+            part, height = self.query_one(f"#{name}"), getattr(layout, name)
+            part.display = height > 0
+            part.styles.height = height
+        self.query_one("#head").styles.height = layout.head
+        self.query_one(ChartGrid).lay_out(layout)
+        self.query_one(LogPanel).show_edge(layout.edges)
+
+    def _show_gpus(self, layout: Layout, turn: int | None) -> None:
+        end = max(1.0, self.now.elapsed) if self.now.outcome else soon(self.now.elapsed)
+        self.query_one(GpuCards).show(self.now.gpus, end, layout.cards, layout.edges, turn)

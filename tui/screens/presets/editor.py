@@ -1,0 +1,139 @@
+"""The form's file in the editor of one's choice, to which the application leaves the terminal for so long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import SuspendNotSupported
+
+from ....engine.files import located_yaml
+from ....engine.presets import PresetError
+from ...base.errors import clean
+from ...form.state import FormState
+from ..dialogs import Ask
+from . import saving
+
+if TYPE_CHECKING:
+    from ...base.base_app import Host
+
+KNOWN = ("vim", "vi", "nano")  # not what stands for one, such as sensible-editor, which may ask first
+AT_ONCE_SECONDS = 2.0  # an editor that is back so soon, with nothing changed, may have a window of its own
+
+
+async def edit(app: Host) -> None:
+    """Edit the file of the form's preset, which is saved first where it has none, and fill the form with it."""
+    state = app.form_state
+    if state.path is None or state.shipped or state.of_a_run:
+        if not await saving.save_as(app, state):
+            return
+    elif state.modified and not await saving.save_first(app, state):
+        return
+    path = state.path
+    assert path is not None
+    while await _edited(app, state, path):
+        pass
+
+
+async def _edited(app: Host, state: FormState, path: Path) -> bool:
+    """Edit the file once and fill the form with it; whether it is to be edited again, as it cannot be used so."""
+    command = editor()
+    if not command:
+        app.complain("no editor was found; name yours, such as: export EDITOR=nano")
+        return False
+    before, began = await asyncio.to_thread(_text, path), time.monotonic()
+    code = _run(app, command, path)
+    if code is None:
+        return False
+    text = await asyncio.to_thread(_text, path)
+    if text == before and not state.modified:
+        if not code:
+            _tell_unchanged(app, command[0], path, time.monotonic() - began)
+        return False
+    try:
+        fresh = await asyncio.to_thread(FormState.open, path)
+    except (PresetError, OSError) as fault:
+        return await app.push_screen_wait(Ask(_told(fault, text), ("Edit again", "Back"))) == "Edit again"
+    app.show_in_form(fresh)
+    app.notify(f"{path.name} is read again", title="Edited", markup=False)
+    return False
+
+
+def editor() -> list[str]:
+    """The command of $VISUAL or $EDITOR, or of an editor that is installed; nothing where there is none."""
+    for name in ("VISUAL", "EDITOR"):
+        try:
+            given = shlex.split(os.environ.get(name, ""))
+        except ValueError:  # a quotation mark is not closed
+            given = os.environ[name].split()
+        if given:
+            return given
+    return next(([found] for name in KNOWN if (found := shutil.which(name))), [])
+
+
+def _run(app: Host, command: list[str], path: Path) -> int | None:
+    """Leave the terminal to the editor until it ends: its exit code, or None; says why where it did not work."""
+    code: int | str
+    try:
+        with app.suspend(), _interrupts_are_the_editors():
+            try:
+                code = subprocess.run([*command, str(path)], check=False).returncode
+            except OSError as fault:
+                code = fault.strerror or str(fault)
+    except SuspendNotSupported:
+        again = app.key("file")
+        app.complain(f"this terminal cannot be left to an editor; edit {path} elsewhere, then open it with {again}")
+        return None
+    if isinstance(code, str):
+        app.complain(f"the editor {command[0]} cannot be started: {code}; name yours, such as: export EDITOR=nano")
+        return None
+    if code:
+        why = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        app.complain(f"the editor {command[0]} {why}")
+    return code
+
+
+@contextlib.contextmanager
+def _interrupts_are_the_editors() -> Iterator[None]:
+    """Ctrl-C in the editor ends nothing here; the editor itself starts with the system's own handler."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _tell_unchanged(app: Host, name: str, path: Path, seconds: float) -> None:
+    if seconds > AT_ONCE_SECONDS:
+        app.notify(f"{path.name} was not changed", markup=False)
+        return
+    told = (
+        f"{path.name} is not changed so far. If {name} has a window of its own, save there and open the file with "
+        f"{app.key('file')}; or let the command wait, such as: export EDITOR='code --wait'"
+    )
+    app.notify(told, title="The editor is back at once", severity="warning", markup=False)
+
+
+def _text(path: Path) -> str | None:
+    """The text of the file, as far as it can be read."""
+    try:
+        return located_yaml.read_text(path)
+    except (OSError, located_yaml.YamlFault):
+        return None
+
+
+def _told(fault: PresetError | OSError, text: str | None) -> str:
+    """What is wrong, with the line that it is about; the form keeps what it holds."""
+    problem = fault.problems[0] if isinstance(fault, PresetError) else None
+    lines = (text or "").splitlines()
+    line = lines[problem.line - 1].strip() if problem and problem.line and problem.line <= len(lines) else ""
+    return f"{problem or fault}" + (f"\n\n  {clean(line)}" if line else "") + "\n\nThe form is as it was."

@@ -1,0 +1,219 @@
+"""Saving from the form: to the preset's file, under a new name, or after a question before changes would be lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets import Input, Label
+
+from ....engine import presets
+from ....engine.files.values import text
+from ....engine.presets import PresetError, saving
+from ....engine.presets.saving import SaveError
+from ....engine.runs.reading import read_object
+from ....engine.runs.titles import FILE
+from ....engine.text import counted
+from ...base.errors import clean
+from ...form.state import FormState
+from ...reading import recent_files
+from ...upstream.daemon_workers import in_background
+from ..dialogs import Ask, AskText
+
+if TYPE_CHECKING:
+    from ...base.base_app import Host
+
+
+async def save(app: Host, state: FormState) -> bool:
+    """Save over the preset's file, or as a new one where it has none; returns whether it was saved."""
+    if _refused(app, state):
+        return False
+    if state.path is None or state.shipped or state.of_a_run:
+        origin = await asyncio.to_thread(_origin, state)
+        return await (save_as(app, state) if origin is None else _save_of_run(app, state, origin))
+    try:
+        happened = await asyncio.to_thread(saving.changed_since, state.path, state.opened_text)
+        if happened:
+            return await _save_over_changes(app, state, state.path, happened)
+        saving.save(state.preset, state.path, state.opened_text)
+    except SaveError as fault:
+        app.complain(str(fault))
+        return False
+    return _saved(app, state, state.path)
+
+
+async def _save_of_run(app: Host, state: FormState, origin: Path) -> bool:
+    """Offer to update the preset that the run came from."""
+    question = f"These options are those of a run of {short(origin)}"
+    before, is_newer = await asyncio.to_thread(_read_origin, origin, state)
+    question += ", which was changed after that run began." if is_newer else "."
+    answer = await app.push_screen_wait(Ask(question, ("Update that preset", "Save as", "Cancel")))
+    if answer == "Save as":
+        return await save_as(app, state)
+    if answer != "Update that preset":
+        return False
+    try:
+        await asyncio.to_thread(saving.save, state.preset, origin, before)
+    except SaveError as fault:
+        app.complain(str(fault))
+        return False
+    return _saved(app, state, origin)
+
+
+def _origin(state: FormState) -> Path | None:
+    """The user's own preset that the run was started from, if its file is still there."""
+    if state.path is None or not state.of_a_run:
+        return None
+    name = text(read_object(state.path.with_name(FILE)).value.get("file"))
+    path = Path(name) if name else None
+    return path if path is not None and path.is_file() and path.resolve().parent != presets.SHIPPED else None
+
+
+def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
+    """The text of the preset that the run came from, and whether the file is newer than the run."""
+    try:
+        text = origin.read_text(encoding="utf-8")
+        return text, state.path is not None and origin.stat().st_mtime > state.path.stat().st_mtime
+    except (OSError, UnicodeDecodeError):
+        return None, False  # saving says what is wrong with it
+
+
+async def _save_over_changes(app: Host, state: FormState, path: Path, happened: str) -> bool:
+    """The file is no longer what the form was filled with: ask whose changes are to be kept."""
+    gone = not os.path.lexists(path)  # noqa: ASYNC240 - asked once, of a file that is being saved
+    answers = ("Write it again", "Save as", "Cancel") if gone else ("Overwrite", "Read again", "Save as", "Cancel")
+    answer = await app.push_screen_wait(Ask(f"{short(path)} {happened}.", answers))
+    if answer == "Save as":
+        return await save_as(app, state)
+    if answer == "Read again":
+        try:
+            app.show_in_form(FormState.open(path))
+        except (PresetError, OSError) as fault:
+            app.complain(str(fault))
+    elif answer == "Write it again":
+        saving.save_as(state.preset, path)
+        return _saved(app, state, path)
+    elif answer == "Overwrite":
+        saving.save(state.preset, path)
+        return _saved(app, state, path)
+    return False
+
+
+async def save_as(app: Host, state: FormState) -> bool:
+    """Save as a new preset, asking for its name; returns whether it was saved."""
+    if _refused(app, state):
+        return False
+    source = None if state.of_a_run else state.path
+    new = source is None or state.shipped
+    named = short(presets.user_folder() / next(_names(state)) if new or source is None else source)
+    given = await app.push_screen_wait(AskName(named))
+    if not given:
+        return False
+    path = Path(os.path.abspath(saving.place(given)))  # noqa: ASYNC240 - looks at no file
+    if not await _agreed(app, path):
+        return False
+    try:
+        saving.save_as(state.preset, path, source if source and source.exists() else None, overwrite=True)
+    except SaveError as fault:
+        app.complain(str(fault))
+        return False
+    return _saved(app, state, path)
+
+
+async def _agreed(app: Host, path: Path) -> bool:
+    """Ask before a file is replaced, and before a folder is made, whose name may be a slip."""
+    if path.exists():  # noqa: ASYNC240 - asked once, of a file that is being saved
+        return await app.push_screen_wait(Ask(f"{short(path)} exists.", ("Overwrite", "Cancel"))) == "Overwrite"
+    if folder := _new_folder(path):
+        question = f"There is no folder {short(folder)}."
+        return await app.push_screen_wait(Ask(question, ("Make it", "Cancel"))) == "Make it"
+    return True
+
+
+def _new_folder(path: Path) -> Path | None:
+    """The folder that would be made for the file; gputui's own folder of presets is not told."""
+    folder = path.parent
+    return None if folder == presets.user_folder() or folder.exists() else folder
+
+
+def _saved(app: Host, state: FormState, path: Path) -> bool:
+    state.saved_as(path)
+    recent_files.note(path)
+    app.notify(os.path.abspath(path), title="Saved", markup=False)
+    return True
+
+
+async def save_first(app: Host, state: FormState) -> bool:
+    """Ask what to do with changes that are neither saved nor started; returns whether to continue."""
+    count = len(state.unsaved())
+    what = f"{counted(count, 'changed options')}" if count else "a changed description"
+    answer = await app.push_screen_wait(Ask(f"{state.name} has {what} not saved.", ("Save", "Discard", "Cancel")))
+    return answer == "Discard" or (answer == "Save" and await save(app, state))
+
+
+def _refused(app: Host, state: FormState) -> bool:
+    """Why the values cannot be saved: a field is invalid."""
+    for key, message in state.errors.items():
+        app.complain(f"not saved: {key}: {message}")
+        return True
+    return False
+
+
+def _names(state: FormState) -> Iterator[str]:
+    """File names for the user's own copy of a preset, the first that is free and not the name of a shipped one."""
+    known = presets.available()
+    names = (state.name, *(f"{state.name}-{number}" for number in range(2, 1000)))
+    yield from (f"{name}.yaml" for name in names if name not in known)
+    yield f"{state.name}.yaml"
+
+
+def short(path: Path) -> str:
+    """The path as a person would type it: from the current folder, or from the home."""
+    whole, here, home = os.path.abspath(path), os.getcwd(), os.path.expanduser("~")
+    if whole.startswith(here.rstrip(os.sep) + os.sep):
+        return os.path.join(".", os.path.relpath(whole, here))
+    return f"~{whole[len(home) :]}" if whole.startswith(home.rstrip(os.sep) + os.sep) else whole
+
+
+class AskName(AskText):
+    """Asks for the name or path of a new preset, and says which file that is before it is written."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("Save as: a name for your own folder, or a path that ends in .yaml", text)
+
+    def below(self) -> ComposeResult:
+        yield Label(id="target", markup=False)
+
+    def refuse(self, text: str) -> str:
+        try:
+            saving.place(text)
+        except SaveError as fault:
+            return str(fault)
+        return ""
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Say which file would be written; whether there is one already is looked up in a thread."""
+        self.query_one("#complaint").display = False
+        reason = self.refuse(event.value)
+        self._tell(Content.styled(clean(reason), "$foreground-muted"))
+        if not reason:
+            path = saving.place(event.value)
+            self._tell(Content(f"writes {clean(short(path))}"))
+            in_background(self, lambda: (path, os.path.lexists(path), _new_folder(path)), self._told)
+
+    def _told(self, found: tuple[Path, bool, Path | None]) -> None:
+        path, there, folder = found
+        value = self.query_one(Input).value
+        if not self.refuse(value) and saving.place(value) == path:
+            what = ("replaces the file ", "bold $text-warning") if there else ("writes the new file ", "")
+            if folder is not None:
+                what = (f"makes the folder {clean(short(folder))} and writes the new file ", "$text-warning")
+            self._tell(Content.assemble(what, clean(short(path))))
+
+    def _tell(self, text: Content) -> None:
+        self.query_one("#target", Label).update(text)

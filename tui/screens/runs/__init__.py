@@ -1,0 +1,1 @@
+"""The table of runs, and what can be done with a run."""

@@ -1,0 +1,293 @@
+"""What can be done with a run wherever one is shown: stop it, resume it, run it again, change it, write a note on it.
+
+Whatever touches the disk runs in a thread.
+
+Deferred imports: starting a run is needed only when a key asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from textual import work
+
+from ....engine import runs
+from ....engine.figures import at
+from ....engine.files.values import mapping
+from ....engine.presets import PresetError
+from ....engine.runs import GOES_ON, Run, RunError, notes
+from ....engine.runs.launch_options import options_of
+from ....engine.runs.notes import Notes
+from ....engine.runs.reading import read_object
+from ....engine.runs.titles import FILE, name_of, title, title_of
+from ....engine.text import clock, count
+from ...base.errors import clean
+from ...form.state import to_text
+from ...reading.run_list import entry_of
+from ...text.phases import ENDED
+from ..base import AppScreen
+from ..dialogs import Ask, AskText
+
+if TYPE_CHECKING:
+    from ....engine.presets import Preset
+    from ...base.base_app import Host
+    from ...base.waiting import Start
+    from ..dialogs import Copyable
+
+
+STOP_NOW = (
+    "This run has been asked to stop and finishes its step.\nStop it now? Everything after the last checkpoint is lost."
+)
+
+
+class RunActions(AppScreen):
+    """Subclasses say which run is meant, and what is to be shown again when something has happened to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopping_runs: set[str] = set()  # asked from here; the run itself tells it a moment later
+
+    @property
+    def runs_meant(self) -> list[Run]:
+        """The runs that get tags; anything else is done with the first of them."""
+        raise NotImplementedError
+
+    @property
+    def run_meant(self) -> Run | None:
+        """The run that the next action is about."""
+        return next(iter(self.runs_meant), None)
+
+    def acted(self, run: Run, resumed: bool = False) -> None:
+        """Something about the run has changed."""
+
+    def say(self, text: str, severity: Any = "information") -> None:
+        self.notify(clean(text), severity=severity, markup=False)
+
+    # ---- copying --------------------------------------------------------------------------------
+
+    def copyables(self) -> Iterator[Copyable]:
+        """What of the run can be copied besides its id and its folder."""
+        yield from ()
+
+    @work(group="choosing")
+    async def action_copy(self) -> None:
+        """What is selected with the mouse, or what is chosen from a list."""
+        from ..dialogs import Copyable, CopyScreen
+
+        if selected := self.get_selected_text():
+            self.app.copy(selected, "the selection")
+        elif (run := self.run_meant) is not None:
+            path = str(run.path)
+            settings, preset = await asyncio.to_thread(lambda: (_settings(run), _preset_text(run)))
+            offered = [
+                Copyable("id of the run", run.id, lambda: run.id),
+                Copyable("folder", path, lambda: path),
+                Copyable("command", f"gputui --preset run:{run.id}", lambda: f"gputui --preset run:{run.id}"),
+                Copyable("settings", settings, lambda: settings),
+                Copyable("preset", "every option, as YAML", lambda: preset),
+            ]
+            chosen = await self.app.push_screen_wait(CopyScreen([*offered, *self.copyables()]))
+            if chosen is not None:
+                self.app.copy(chosen.text(), f"{chosen.name}: {chosen.preview}")
+
+    # ---- stopping -------------------------------------------------------------------------------
+
+    @work(group="stop")
+    async def action_stop(self) -> None:
+        """Whoever asks second, from this viewer or another, is asked whether it shall be at once."""
+        if (run := self.run_meant) is None:
+            return
+        asked, lost = await asyncio.to_thread(_before_stopping, run)
+        if asked or run.id in self.stopping_runs:
+            question, answers, said = STOP_NOW, ("Stop now", "Keep waiting"), "stopping at once"
+        else:
+            question, answers = lost, ("Stop", "Keep running")
+            said = f"stopping after this step; press {self.app.key('stop')} again to stop at once"
+        if question and await self.app.push_screen_wait(Ask(question, answers, lambda: ended(run))) != answers[0]:
+            return
+        self.stopping_runs.add(run.id)
+        try:
+            await asyncio.to_thread(runs.request_stop, run)
+        except (RunError, OSError) as reason:
+            self.stopping_runs.discard(run.id)
+            said = str(reason)
+        self.say(said)
+        self.acted(run)
+
+    # ---- starting -------------------------------------------------------------------------------
+
+    @work(group="start", exclusive=True)
+    async def action_resume(self) -> None:
+        """Go on from the last checkpoint, in the same run."""
+        from ..starting import code_changed, resuming
+
+        if (run := self.run_meant) is None:
+            return
+        new_code = False
+        if changed := await asyncio.to_thread(code_changed, run):
+            answers = ("Go on with the new code", "Cancel")
+            if await self.app.push_screen_wait(Ask(f"{changed}.\nGo on with the new code?", answers)) != answers[0]:
+                return
+            new_code = True
+        if await self._launched(await asyncio.to_thread(resuming, run, new_code), "") is not None:
+            self.stopping_runs.discard(run.id)
+            self.say(f"{await asyncio.to_thread(title, run)} is resumed from its last checkpoint")
+            self.acted(run, resumed=True)
+
+    @work(group="start", exclusive=True)
+    async def action_again(self) -> None:
+        """The same preset, in a run of its own."""
+        from ..starting import planned
+
+        if (run := self.run_meant) is None:
+            return
+        try:
+            start = planned(self.app, await asyncio.to_thread(_preset_of, run))
+        except PresetError as reason:
+            self.say(f"cannot run it again: {reason}", "error")
+            return
+        if (again := await self._launched(start, "cannot run it again: ")) is not None:
+            self.app.open_run(again)
+
+    async def _launched(self, start: Start, lead: str) -> Run | None:
+        """The run that was started; says why none was."""
+        from ..starting import ConflictError, launched
+
+        try:
+            made = await launched(self.app, start)
+        except (ConflictError, PresetError, RunError, OSError) as reason:
+            self.say(f"{lead}{reason}", "error")
+            return None
+        if made is None:
+            return None
+        run: Run = made[0]
+        engine = made[1]
+        self.app.engines.append(engine)  # whoever started a child has to wait for it when it has ended
+        return run
+
+    def action_change(self) -> None:
+        """Its options in the form."""
+        if (run := self.run_meant) is not None:
+            self.app.open_form(run.file("preset.yaml"))
+
+    # ---- a person's own words -------------------------------------------------------------------
+
+    @work(group="noting")
+    async def action_note(self) -> None:
+        if (run := self.run_meant) is None:
+            return
+        before = await asyncio.to_thread(notes.read, run)
+        said = await self.app.push_screen_wait(AskNote(f"Note on {await asyncio.to_thread(title, run)}", before))
+        if said is not None:
+            await self._write([run], lambda one: notes.write_note(one, said))
+
+    @work(group="noting")
+    async def action_tags(self) -> None:
+        """Of several runs those that all of them have; the others stay."""
+        if not (meant := self.runs_meant):
+            return
+        have = [await asyncio.to_thread(notes.read, run) for run in meant]
+        common = [tag for tag in have[0].tags if all(tag in other.tags for other in have)]
+        of = f"{len(meant)} runs" if len(meant) > 1 else await asyncio.to_thread(title, meant[0])
+        said = await self.app.push_screen_wait(AskTags(f"Tags of {of}, with blanks between them", common))
+        if said is not None:
+            wanted = notes.tags_in(said.replace(",", " ").split())
+            gone = [tag for tag in common if tag not in wanted]
+            await self._write(meant, lambda one: notes.retag(one, wanted, gone))
+
+    async def _write(self, meant: list[Run], write: Any) -> None:
+        for run in meant:
+            try:
+                await asyncio.to_thread(write, run)
+            except (RunError, OSError) as reason:
+                self.app.complain(f"not written: {reason}")
+            else:
+                self.acted(run)
+
+
+class AskNote(AskText):
+    """Asks for the note on a run; an empty one removes it."""
+
+    def __init__(self, question: str, before: Notes) -> None:
+        super().__init__(question, " ".join(before.note.split()))
+
+    def refuse(self, text: str) -> str:
+        return f"give at most {notes.LONGEST_NOTE:,} characters" if len(text) > notes.LONGEST_NOTE else ""
+
+
+class AskTags(AskText):
+    """Asks for tags; those that are removed from the line are removed."""
+
+    def __init__(self, question: str, common: list[str]) -> None:
+        super().__init__(question, " ".join(common))
+
+    def refuse(self, text: str) -> str:
+        try:
+            notes.tags_in(text.replace(",", " ").split())
+        except RunError as fault:
+            return str(fault)
+        return ""
+
+
+def ended(run: Run) -> str:
+    """That nothing is left to stop, and how the run has ended; nothing while it goes on."""
+    state = run.state
+    return "" if state in GOES_ON else f"{title(run)} has ended meanwhile: {ENDED.get(state, state)}"
+
+
+def _before_stopping(run: Run) -> tuple[bool, str]:
+    """Whether a person has asked it to stop, and the question where steps would be lost."""
+    if run.status.get("asked_by_person"):
+        return True, ""
+    if options_of(run).get("run.checkpoint") != "off":  # a stop writes one; of a fit that is only watched nothing is
+        return False, ""  # known
+    entry = entry_of(run)
+    step, steps = at(entry.latest, "step"), at(entry.latest, "steps")
+    if not entry.goes_on or not step:
+        return False, ""
+    spent = clock(max(0.0, (at(entry.latest, "t") or 0.0) - entry.when))
+    return False, (
+        f"{entry.title} keeps no checkpoint (run.checkpoint is off): {count(step)} of {count(steps)} steps, {spent} of "
+        "training, cannot be resumed.\nStop it?"
+    )
+
+
+def _settings(run: Run) -> str:
+    """The preset and what was changed of it, as a command line that means the same on another machine."""
+    changes = mapping(read_object(run.file(FILE)).value.get("changes"))
+    texts = [f"{key}={to_text(mapping(change).get('to')) or 'null'}" for key, change in changes.items()]
+    preset = shlex.quote(title_of(run).preset)
+    return " ".join(["gputui --preset", preset, *(f"--set {shlex.quote(text)}" for text in texts)])
+
+
+def _preset_text(run: Run) -> str:
+    try:
+        return run.file("preset.yaml").read_text(encoding="utf-8", errors="replace")
+    except OSError as fault:
+        return f"# preset.yaml cannot be read: {fault.strerror or fault}\n"
+
+
+def _preset_of(run: Run) -> Preset:
+    from ....engine import presets
+
+    return replace(presets.resolve(str(run.file("preset.yaml"))), name=name_of(run))
+
+
+async def put_into_form(app: Host, run: Run, changes: Mapping[str, Any]) -> None:
+    """Put changes that a diagnosis or a hint proposes into the form of a run, unless the form cannot start it."""
+    from ....engine.proof import sentences
+
+    if await asyncio.to_thread(_can_be_trained, run):
+        app.apply(run, changes, sentences.changes(changes))
+    else:
+        app.complain("this is a fit of your own script: change it there")
+
+
+def _can_be_trained(run: Run) -> bool:
+    from ....engine.proof.request import can_be_trained
+
+    return can_be_trained(run)

@@ -1,0 +1,83 @@
+"""Deletes what a table lists, runs or proofs: asks with the size, puts them into the trash, and brings them back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from textual import work
+
+from ....engine.files.disk import used_bytes
+from ....engine.runs.trash import delete_all
+from ....engine.text import counted, size
+from ...base.errors import clean
+from ..base import FollowingScreen
+from ..dialogs import Ask
+
+if TYPE_CHECKING:
+    from ....engine.runs.trash import Deletable, Trash
+
+Reading = TypeVar("Reading")
+FOR_GOOD = "Nothing can be kept to be brought back ({refusal}).\nDelete for good?"
+NAMED = 8  # of those to be deleted
+
+
+class DeletingScreen(FollowingScreen[Reading]):
+    """`u` brings back what was deleted last; what is not brought back is removed when gputui is quit."""
+
+    DELETES: ClassVar[str]  # what its rows are, in the plural
+
+    @property
+    def trash(self) -> Trash:
+        raise NotImplementedError
+
+    async def ask_to_delete(self, chosen: Sequence[Deletable], question: Callable[[int], str]) -> None:
+        """Delete them if the answer to the question, which is told their size in bytes, is yes."""
+        sizes = await asyncio.to_thread(lambda: {item.id: used_bytes(item.path) for item in chosen})
+        if await self.app.push_screen_wait(Ask(question(sum(sizes.values())), ("Delete", "Keep"))) != "Delete":
+            return
+        refusal = await asyncio.to_thread(self.trash.refusal, chosen[0].path.parent)
+        for_good = Ask(FOR_GOOD.format(refusal=refusal), ("Delete for good", "Keep"))
+        if not refusal or await self.app.push_screen_wait(for_good) == "Delete for good":
+            self._delete(chosen, sizes, for_good=bool(refusal))
+
+    @work(thread=True, group="deleting")
+    def _delete(self, chosen: Sequence[Deletable], sizes: Mapping[str, int], for_good: bool) -> None:
+        gone, refused = delete_all(chosen, self.trash.reserve) if for_good else self.trash.put(chosen)
+        freed = size(sum(sizes[item.id] for item in gone))
+        back = f"{self.app.key('undo')} brings {'them' if len(gone) > 1 else 'it'} back; quitting frees {freed}"
+        what = f"deleted {counted(len(gone), self.DELETES)}"
+        said = f"{what} for good: {freed} are free" if for_good else f"{what}; {back}"
+        self._changed(said if gone else "", refused)
+
+    def brought_back(self, back: Sequence[Deletable]) -> None:
+        """Told what was restored, in a thread."""
+
+    @work(thread=True, group="deleting")
+    def action_bring_back(self) -> None:
+        back, refused = self.trash.bring_back()
+        self.brought_back(back)
+        said = f"{counted(len(back), self.DELETES)} {'were' if len(back) > 1 else 'was'} restored" if back else ""
+        nothing = f"there is no deleted {self.DELETES.removesuffix('s')} to bring back"
+        self._changed(said if back or refused else nothing, refused)
+
+    def _changed(self, said: str, refused: Sequence[str]) -> None:
+        """From the threads that delete: say it, and read the table anew."""
+        if said:
+            self.app.call_from_thread(self.notify, said, markup=False)
+        for reason in refused:
+            self.app.call_from_thread(self.notify, clean(reason), severity="error", markup=False)
+        self.app.call_from_thread(self.read_again)
+
+
+def listed(names: Sequence[str], about: Mapping[str, str]) -> str:
+    """The names in lines, as far as there is room, each with what there is to say about it."""
+    lines = "\n".join(f"  {name}{about.get(name, '')}" for name in names[:NAMED])
+    return lines + (f"\n  and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def until_quitting(count: int, used: int, undo: str) -> str:
+    """How long they can be brought back, and what room on the disk is free then."""
+    them = "them" if count > 1 else "it"
+    return f"Until you quit gputui, {undo} brings {them} back.\nQuitting frees {size(used)}."

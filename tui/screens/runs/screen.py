@@ -1,0 +1,331 @@
+"""Past and present runs in a table: sort, filter, open, compare, delete. It refreshes itself while runs go on.
+
+Deferred imports: dialogs are needed only when a key asks for them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.widgets import DataTable, Input
+
+from ....engine.runs import Run, baseline
+from ....engine.text import counted
+from ...base import keys
+from ...base.errors import clean
+from ...drawing.rows import Row, fitting, length, spread
+from ...reading.run_columns import COLUMNS, ordered
+from ...reading.run_list import Entry, RunList, folded
+from ...widgets.key_footer import KeyFooter
+from ...widgets.painted import Panel
+from .. import catalogue
+from ..header import Header
+from ..help import LOSS
+from .actions import RunActions
+from .deleting import DeletingScreen, listed, until_quitting
+from .table import Order, RunsTable
+
+if TYPE_CHECKING:
+    from ....engine.runs.trash import Deletable, Trash
+
+REFRESH_SECONDS = 2.0
+FILTERED_BY = "filter by words in title, id, #tag, note, description or state"
+FIRST = 200  # of the newest runs: there may be thousands, and more are read when the cursor comes near the last of them
+
+
+class RunsScreen(DeletingScreen[list[Entry]], RunActions):
+    """The table; marks stay through its refreshing, columns, order and filter also until it is opened again."""
+
+    CSS_PATH = "runs.tcss"
+    AUTO_FOCUS = "DataTable"
+    DELETES = "runs"
+    HELP_SECTIONS = (LOSS,)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("mark", meaning="mark or unmark the run"),
+        keys.bind("compare", meaning="compare the marked runs"),
+        keys.bind("resume", show=False, meaning="resume the run under the cursor from its last checkpoint"),
+        keys.bind("stop", show=False, meaning="stop the run under the cursor"),
+        keys.bind("note"),
+        keys.bind("tags", meaning="give tags to the marked runs, or to the one under the cursor"),
+        keys.bind("delete", meaning="delete the marked runs, or the one under the cursor"),
+        keys.bind("columns", show=False),
+        keys.bind("sort_left", "sort(-1)", show=False),
+        keys.bind("sort_right", "sort(1)", show=False),
+        keys.bind("undo", "bring_back", "Undo deleting", show=False, meaning="bring back what was deleted last"),
+        keys.bind("invert", show=False),
+        keys.bind("start", "again", "Run again", show=False, meaning="run the same preset again"),
+        keys.bind("edit", "change", "Edit options", show=False, meaning="open the options of the run in the form"),
+        keys.bind("copy", show=False, meaning="copy the run's id or folder"),
+        keys.bind("unmark", "clear_marks", show=False),
+        keys.bind("search", "filter", "Filter", meaning=FILTERED_BY),
+        keys.bind("prove", "proofs", "Proofs", meaning="all proofs"),
+        catalogue.left_out("live"),  # Enter opens one
+        catalogue.left_out("runs"),
+        *keys.back(),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._list = RunList()
+        self._most: int | None = None  # runs to read: all if a filter or an order needs them
+        self.shown: dict[str, Entry] = {}
+        self.marked: dict[str, Run] = {}
+        self._go_to = ""  # the run that gets the cursor once it is listed
+
+    def compose(self) -> ComposeResult:
+        kept = self.app.settings.runs
+        seen = "-shown" if kept.filter else ""
+        yield Header()
+        yield Input(kept.filter, placeholder=FILTERED_BY, id="filter", compact=True, classes=seen)
+        chosen = [name for name in kept.columns if name in COLUMNS]
+        yield RunsTable(chosen, Order(kept.sort, kept.descending) if kept.sort in COLUMNS else None)
+        yield Panel(self._status_line, id="said")
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        kept = self.app.settings.runs
+        if unknown := [name for name in (*kept.columns, kept.sort) if name not in COLUMNS]:
+            self.app.complain(f"{self.app.settings.path}: there is no column {unknown[0]}; known: {', '.join(COLUMNS)}")
+        self._most = None if self._needs_all else FIRST
+
+    @property
+    def trash(self) -> Trash:
+        return self.app.trash
+
+    @property
+    def table(self) -> RunsTable:
+        return self.query_one(RunsTable)
+
+    @property
+    def entries(self) -> list[Entry]:
+        return self.latest or []
+
+    @property
+    def runs_meant(self) -> list[Run]:
+        """The marked ones, else the run under the cursor."""
+        return list(self.marked.values()) or [at.run for at in (self.current,) if at]
+
+    @property
+    def run_meant(self) -> Run | None:
+        """The run under the cursor, whatever is marked."""
+        return self.current.run if self.current else None
+
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        return action != "resume" or self.current is None or self.current.resumable
+
+    def acted(self, run: Run, resumed: bool = False) -> None:
+        if resumed:
+            self.app.open_run(run)
+        else:
+            self.read_again()
+
+    @property
+    def current(self) -> Entry | None:
+        """The run under the cursor."""
+        return self.shown.get(self.table.current_key or "")
+
+    def offers(self, action: str) -> bool:
+        """Whether the action could do anything now, so that the palette lists it."""
+        at = self.current
+        if action == "stop":
+            return at is not None and at.goes_on
+        if action == "resume":
+            return at is not None and not at.goes_on and at.state != "ok"
+        return action != "bring_back" or not self.app.trash.is_empty
+
+    # ---- the table ------------------------------------------------------------------------------
+
+    def readings(self, leaving: threading.Event) -> Iterator[list[Entry]]:
+        while not leaving.is_set():
+            yield self._list.read(self._most)
+            if not self._list.measure():
+                leaving.wait(REFRESH_SECONDS)
+
+    def show_latest(self) -> None:
+        self.marked = {entry.run.id: entry.run for entry in self.entries if entry.run.id in self.marked}
+        self.shown = self.table.show(self.entries, self.query_one("#filter", Input).value, self.marked)
+        if self._go_to in self.shown:
+            self.table.move_cursor(row=list(self.shown).index(self._go_to), animate=False)
+            self._go_to = ""
+        self.query_one(Panel).repaint()
+
+    @property
+    def _needs_all(self) -> bool:
+        return bool(self.query_one("#filter", Input).value) or self.table.order != Order()
+
+    @property
+    def _unread(self) -> int:
+        """How many runs were not read so far."""
+        return max(0, self._list.total - len(self.entries)) if self._most is not None else 0
+
+    def _read_more(self, most: int | None) -> None:
+        self._most = most
+        self.read_again()
+
+    def rearrange(self) -> None:
+        """Another order, another filter, another width, other marks."""
+        if self._most is not None and self._needs_all:
+            self._read_more(None)
+        if self.latest is not None:
+            self.show_latest()
+
+    def on_resize(self) -> None:
+        self.rearrange()
+
+    def _status_line(self, width: int, _height: int) -> list[Row]:
+        """The whole id of the run under the cursor with all its changes, and how many runs there are."""
+        at = self.current
+        hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""
+        marked = f"{len(self.marked)} marked{hidden}, {self.app.key('unmark')} clears  " if self.marked else ""
+        if self.latest is None:
+            return [[("reading the runs ...", "label")]]
+        total = self._list.total if self._unread else len(folded(self.entries))
+        count = f"{marked}{len(self.shown)} of {counted(total, 'runs')}"
+        if self._list.closed:
+            count += f", {self._list.closed} not readable"
+        start, form = self.app.key("start"), self.app.key("form")
+        empty = "" if self.entries else f"no runs so far: {start} in the form ({form}) starts one"
+        about = f"  {clean(_about(at))}" if at else ""
+        left = [(clean(at.run.id) if at else empty, "value")]
+        right: Row = [("  " + count, "label")]
+        about = fitting(about, max(0, width - length([*left, *right])), self.glyphs)
+        return [spread([*left, (about, "label")], right, width)]
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    def on_data_table_row_selected(self) -> None:
+        self.action_open()
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        if self._unread and event.cursor_row + FIRST // 2 >= len(self.shown):
+            self._read_more(4 * len(self.entries))
+        self.query_one(Panel).repaint()
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        self.sort_by(str(event.column_key.value))
+
+    def sort_by(self, column: str) -> None:
+        """The same column again turns the order round."""
+        self.table.sort_by(column)
+        self._sorted()
+
+    def action_sort(self, by: int) -> None:
+        self.table.sort_beside(by)
+        self._sorted()
+
+    def action_invert(self) -> None:
+        self.table.turn_round()
+        self._sorted()
+
+    def _sorted(self) -> None:
+        """Show the new order, and keep it."""
+        self.app.settings.change("runs.sort", self.table.order.column)
+        self.app.settings.change("runs.descending", self.table.order.descending)
+        self.rearrange()
+
+    @work(group="columns")
+    async def action_columns(self) -> None:
+        from .columns import ColumnsScreen
+
+        chosen = await self.app.push_screen_wait(ColumnsScreen(self.table.names))
+        if chosen is not None:
+            self.table.chosen = tuple(chosen)
+            self.app.settings.change("runs.columns", tuple(chosen))
+            self.rearrange()
+
+    def action_open(self) -> None:
+        if self.current is not None:
+            self.app.open_run(self.current.run)
+
+    def action_mark(self) -> None:
+        if (at := self.current) is None:
+            return
+        if self.marked.pop(at.run.id, None) is None:
+            self.marked[at.run.id] = at.run
+        self.rearrange()
+
+    def action_clear_marks(self) -> None:
+        self.marked = {}
+        self.rearrange()
+
+    def action_compare(self) -> None:
+        if len(baseline.line_up(self.marked.values()).runs) < 2:
+            mark, compare = self.app.key("mark"), self.app.key("compare")
+            self.notify(f"mark two or more runs with {mark}, then press {compare} to compare them")
+            return
+        oldest_first = [entry.run for entry in ordered(self.entries, "when", False) if entry.run.id in self.marked]
+        self.app.open_compare(oldest_first)
+
+    @property
+    def _hidden(self) -> list[str]:
+        """The marked runs that the filter hides."""
+        return [name for name in self.marked if name not in self.shown]
+
+    @work
+    async def action_delete(self) -> None:
+        if not (chosen := self.runs_meant):
+            return
+        others = self._workers_of(chosen)
+        hidden = [name for name in self._hidden if name in self.marked and name not in others]
+        chosen = [*chosen, *others.values()]
+        names, undo = [run.id for run in chosen], self.app.key("undo")
+        await self.ask_to_delete(chosen, lambda used: _deletion(names, hidden, list(others), used, undo))
+
+    def _workers_of(self, chosen: Sequence[Run]) -> dict[str, Run]:
+        """The runs of the other workers of each training on several machines, which lie folded below their chief's."""
+        known = {entry.run.id: entry for entry in self.entries}
+        names = [name for run in chosen if run.id in known for name in known[run.id].workers]
+        return {name: known[name].run for name in names if name in known and known[name].run not in chosen}
+
+    def brought_back(self, back: Sequence[Deletable]) -> None:
+        self._go_to = back[0].id if back else ""
+
+    def action_proofs(self) -> None:
+        self.app.open_proofs()
+
+    def action_filter(self) -> None:
+        line = self.query_one("#filter", Input)
+        line.add_class("-shown")
+        line.focus()
+
+    def on_input_changed(self) -> None:
+        self.rearrange()
+
+    def on_input_submitted(self) -> None:
+        self._filtered()
+        self.table.focus()
+
+    def _filtered(self) -> None:
+        """Keep the filter; its line is seen as long as it hides something."""
+        line = self.query_one("#filter", Input)
+        line.set_class(bool(line.value), "-shown")
+        self.app.settings.change("runs.filter", line.value)
+
+    def action_back(self) -> None:
+        """Out of the filter, then out of the screen."""
+        line = self.query_one("#filter", Input)
+        if line.has_class("-shown"):
+            line.value = ""
+            self._filtered()
+            self.table.focus()
+        else:
+            super().action_back()
+
+
+def _about(entry: Entry) -> str:
+    """What is damaged of it; else its changes, which the table may cut, the note and the description."""
+    words = (*entry.title.changes, *entry.workers, entry.notes.words, entry.description)
+    return " ".join((entry.damage or "  ".join(filter(None, words))).split())
+
+
+def _deletion(names: list[str], hidden: list[str], others: list[str], used: int, undo: str) -> str:
+    """What is deleted, by name, as far as there is room; what of it is not seen, and what goes as another worker's."""
+    about = dict.fromkeys(others, " (its worker)") | dict.fromkeys(hidden, " (hidden)")
+    unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
+    head = f"Delete {counted(len(names), 'runs')} with events, checkpoints and log?\n{listed(names, about)}{unseen}"
+    return f"{head}\n{until_quitting(len(names), used, undo)}"

@@ -1,0 +1,154 @@
+"""The table of runs: its columns, the order of its rows, and how a run looks in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+
+from ...base.errors import clean
+from ...base.glyphs import Glyphs, glyphs_of
+from ...base.themes import colour
+from ...drawing.rows import fitting
+from ...reading.run_columns import COLUMNS, RunColumn, matching, ordered, usual
+from ...reading.run_list import Entry, folded, when_text
+from ...text.comparison import moments_of
+from ...text.phases import ASKED_FOR
+from ...widgets.table import Column, OpeningTable
+
+MARK = 2  # cells of the mark before the first column
+LEAST, USEFUL = 17, 28  # of a column whose width is not fixed; titles get the second before less important columns
+MOST_CHOSEN = 48  # where columns were chosen, the table may scroll
+ASCENDING = ("run", "id", "state", "tags", "note", "description")  # words begin with A
+
+
+class Order(NamedTuple):
+    """By which column, and whether the greatest or latest comes first."""
+
+    column: str = "when"
+    descending: bool = True
+
+    def by(self, column: str) -> Order:
+        """The same column again turns the order round."""
+        return Order(column, not self.descending if column == self.column else column not in ASCENDING)
+
+
+class _Row(NamedTuple):
+    made_of: tuple[object, ...]
+    cells: list[Text]
+
+
+class RunsTable(OpeningTable):
+    """Shows entries in an order, in the columns that were chosen, else as many as there is room for."""
+
+    def __init__(self, columns: Sequence[str] = (), order: Order | None = None) -> None:
+        super().__init__(cursor_type="row", cell_padding=0)
+        self.chosen = tuple(columns)
+        self.order = order or Order()
+        self.names: list[str] = []
+        self._rows: dict[str, _Row] = {}
+        self._times: Mapping[str, str] = {}  # by the run's id: of those that title and date do not tell apart
+
+    def show(self, entries: Sequence[Entry], words: str, marked: Mapping[str, object]) -> dict[str, Entry]:
+        """Those that the words of the filter leave, as they stand in the table now."""
+        shown = {entry.run.id: entry for entry in folded(matching(ordered(entries, *self.order), words))}
+        self._times = _times(shown.values())
+        scrolls = len(shown) > self.size.height - self.header_height
+        width = self.screen.size.width - MARK - scrolls * self.styles.scrollbar_size_vertical
+        longest = max((len(entry.title.whole) for entry in entries), default=0)
+        self.names = list(self.chosen) or usual(entries, width, max(LEAST, min(USEFUL, longest)))
+        widths = _widths([COLUMNS[name] for name in self.names], entries, width, bool(self.chosen))
+        columns = [self._column(at, name, widths[name]) for at, name in enumerate(self.names)]
+        made_of = tuple(widths.items())
+        self._rows = {key: self._row(entry, key in marked, made_of) for key, entry in shown.items()}
+        self.fill(columns, {key: row.cells for key, row in self._rows.items()})
+        return shown
+
+    def sort_by(self, column: str) -> None:
+        self.order = self.order.by(column)
+
+    def sort_beside(self, by: int) -> None:
+        """By the column at the right or left of the present one."""
+        at = self.names.index(self.order.column) + by if self.order.column in self.names else 0
+        self.order = Order().by(self.names[at % len(self.names)]) if self.names else self.order
+
+    def turn_round(self) -> None:
+        self.order = Order(self.order.column, not self.order.descending)
+
+    @property
+    def _glyphs(self) -> Glyphs:
+        return glyphs_of(self.app)
+
+    def _column(self, at: int, name: str, width: int) -> Column:
+        """The head of the first column stands behind the marks."""
+        arrow = (self._glyphs.down if self.order.descending else self._glyphs.up) if name == self.order.column else ""
+        lead = " " * MARK if at == 0 else ""
+        head = COLUMNS[name].head + arrow
+        label = f"{head:>{width}}" if COLUMNS[name].right else head
+        return Column(name, Text(lead + label), len(lead) + width + 1)
+
+    def _row(self, entry: Entry, marked: bool, widths: tuple[tuple[str, int], ...]) -> _Row:
+        """Made anew only where something of it has changed: there may be thousands of runs."""
+        made_of = (entry, marked, widths, self._times.get(entry.run.id))
+        known = self._rows.get(entry.run.id)
+        if known is not None and known.made_of == made_of:
+            return known
+        cells = [self._cell(name, entry, width) for name, width in widths]
+        if cells:
+            cells[0] = Text.assemble((("*" if marked else " ") + " "), cells[0], no_wrap=True)
+        if marked:
+            cells[0].stylize("bold")
+        return _Row(made_of, cells)
+
+    def _cell(self, name: str, entry: Entry, width: int) -> Text:
+        if name == "run":
+            time = self._times.get(entry.run.id, "")
+            title = entry.title.within(width - len(time) - 1 if time else width)
+            return Text(clean(f"{title} {time}".rstrip()), no_wrap=True)
+        if name == "state":
+            said = fitting(f"{self._sign(entry)} {entry.state_word}", width, self._glyphs)
+            return Text(said, style=colour(self.app, _colour(entry)), no_wrap=True)
+        column = COLUMNS[name]
+        said = fitting(clean(column.show(entry)), width, self._glyphs)
+        return Text(f"{said:>{width}}" if column.right else said, no_wrap=True)
+
+    def _sign(self, entry: Entry) -> str:
+        if entry.goes_on:
+            return self._glyphs.more
+        if entry.state in ASKED_FOR:
+            return self._glyphs.stopped
+        return self._glyphs.ok if entry.state == "ok" else self._glyphs.failed[:1]
+
+
+def _times(entries: Collection[Entry]) -> dict[str, str]:
+    """The time of start of each run that has title and date in common with another one."""
+    alike: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        alike.setdefault((entry.title.whole, when_text(entry.when)), []).append(entry)
+    found: dict[str, str] = {}
+    for group in alike.values():
+        if len(group) > 1:
+            ids = [entry.run.id for entry in group]
+            found |= zip(ids, moments_of(ids), strict=True)
+    return found
+
+
+def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, scrolls: bool) -> dict[str, int]:
+    """Columns of no fixed width share what the others leave, each as much as its longest text needs."""
+    widths = {column.key: column.width for column in columns}
+    room = width - sum(width + 1 for width in widths.values())
+    open_ones = [column for column in columns if not column.width]
+    for left, column in zip(range(len(open_ones), 0, -1), open_ones, strict=True):
+        longest = max((len(column.show(entry)) for entry in entries), default=0)
+        most = MOST_CHOSEN if scrolls else room - (left - 1) * LEAST
+        widths[column.key] = min(longest, most) if left > 1 else most
+        widths[column.key] = max(LEAST, widths[column.key])
+        room -= widths[column.key]
+    return widths
+
+
+def _colour(entry: Entry) -> str:
+    if entry.goes_on:
+        return "primary"
+    return "success" if entry.state == "ok" else "secondary" if entry.state in ASKED_FOR else "error"

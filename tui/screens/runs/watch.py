@@ -1,0 +1,104 @@
+"""Looks every few seconds at which runs go on: for the badge of the header, the terminal's title, and what is said when
+one ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from ....engine import text
+from ...base import terminal
+from ...base.base_app import Host
+from ...base.errors import clean
+
+if TYPE_CHECKING:
+    from ...reading.running import Ended, Now
+
+LOOK_SECONDS = 3.0  # between two looks
+TOLD_SECONDS = 8.0  # how long the end of a run stands on the screen
+
+
+class RunWatch:
+    """Begins with `start`; `close` gives the terminal its title back."""
+
+    def __init__(self, app: Host) -> None:
+        self._app = app
+        self._leaving = threading.Event()
+        self._title: terminal.TerminalTitle | None = None
+
+    def start(self) -> None:
+        if self.at_terminal and self._app.settings.notify.title:
+            self._title = terminal.TerminalTitle(self._write)
+        self._app.run_worker(self._look, group="running", thread=True)
+
+    def close(self) -> None:
+        self._leaving.set()
+        if self._title is not None:
+            self._title.show("")
+
+    @property
+    def at_terminal(self) -> bool:
+        """Whether there is a terminal that understands, and neither a test nor a pipe."""
+        shown = not self._app.is_headless and sys.__stderr__ is not None and sys.__stderr__.isatty()
+        return shown and terminal.understands(os.environ)
+
+    def _look(self) -> None:
+        """In a thread."""
+        from ...reading.running import RunningRuns  # not needed for the first paint
+
+        found = RunningRuns()
+        while not self._leaving.is_set():
+            self._app.call_later(self._take, found.read())
+            self._leaving.wait(LOOK_SECONDS)
+
+    def _take(self, now: Now) -> None:
+        self._app.running_count = len(now.running)
+        if self._title is not None and not self._leaving.is_set():
+            self._title.show(title_of(now))
+        for ended in now.ended:
+            self._tell(ended)
+
+    def _tell(self, ended: Ended) -> None:
+        """Say on whatever screen one is that a run has ended, and let the terminal say it, too."""
+        from ...text.phases import ENDED  # not needed for the first paint
+
+        app, said = self._app, ENDED.get(ended.state, ended.state)
+        well = ended.state in ("ok", "stopped")
+        app.withdraw()  # that it is stopping
+        self._announce(ended, said)
+        seen = getattr(app.screen, "run_folder", None)
+        if seen is not None and seen.id == ended.id:
+            return  # the screen shows how it has ended, and the line of keys says what can be done now
+        text = clean(f"{ended.title}: {said}")
+        app.notify(text, severity="information" if well else "error", markup=False, timeout=TOLD_SECONDS)
+
+    def _announce(self, ended: Ended, said: str) -> None:
+        """By the bell and by the desktop, where the settings want that."""
+        app = self._app
+        if self.at_terminal and app.settings.notify.bell:
+            app.bell()
+        if self.at_terminal and app.settings.notify.desktop:
+            line = f"gputui: {ended.title}: {said}"
+            app.run_worker(lambda: self._notify_desktop(line), group="running", thread=True)
+
+    def _notify_desktop(self, line: str) -> None:
+        """In a thread, as tmux may have to be asked."""
+        if sequence := terminal.notification(line, os.environ):
+            self._app.call_later(self._write, sequence)
+
+    def _write(self, sequence: str) -> None:
+        if (driver := self._app._driver) is not None:  # as Textual's own bell and clipboard do
+            driver.write(sequence)
+            driver.flush()
+
+
+def title_of(now: Now) -> str:
+    """The title of the terminal while runs go on: how far the newest is, and what it is called."""
+    if not now.running:
+        return ""
+    done = f"{text.share(now.done)} " if now.done is not None else ""
+    more = f" (+{len(now.running) - 1})" if len(now.running) > 1 else ""
+    return f"{done}{now.title}{more} - gputui"

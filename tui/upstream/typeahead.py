@@ -1,0 +1,310 @@
+"""Handles keys one at a time: the next key waits until everything that the last one opened is there.
+
+Keys may arrive in bunches (a paste, a slow line, a busy machine), while the field, dialog or screen that a key opens
+takes a moment to appear. Textual dispatches keys as they arrive, so that the rest of a bunch would act on the screen
+beneath. Here they are held until the new place is there. Text goes into its field. A letter that was typed before its
+place was visible has no effect, nor have keys that follow it without a pause, but for a single letter right behind
+the key of a place: it means that place. Escape always works, since it only leaves. The last line of the screen says
+which keys had no effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from textual import events
+from textual.app import App
+from textual.dom import DOMNode
+from textual.message_pump import MessagePump
+from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
+from textual.widgets import Input
+from textual.worker import Worker
+
+LIMIT_SECONDS = 10.0  # keys are held no longer than this; then they are dropped
+PAUSE_SECONDS = 0.6  # a key that follows one without effect sooner may have been typed together with it
+NAMED_AFTER_SECONDS = 0.3  # the keys without effect are named together
+NAMED_WITHIN_SECONDS = 1.5  # of the first of them, even if more arrive
+SEEN_SECONDS = 0.03  # two frames: a place that is mounted has been painted
+FLUSH_SECONDS = 0.25  # a message pump that takes longer is asked again
+AT_ONCE = "ctrl+q"  # leaving is always possible
+# groups of workers that no key waits for
+GOING_ON = {"reading", "machine", "checks", "offer", "warm", "sweeping", "copying", "running", "waiting"}
+ERASING = ("backspace", "delete")
+
+Typed = events.Key | events.Paste
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where keys go: the screen, and the field that takes text."""
+
+    screen: Screen[Any] | None = None
+    field: Widget | None = None
+
+
+@dataclass(frozen=True)
+class Held:
+    """A key or a paste that waits."""
+
+    event: Typed
+    changes: int  # of the place, when it arrived
+    behind_place: bool  # it came right behind the key of a place
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The state of the application before or after an event."""
+
+    screen: Screen[Any] | None
+    focused: Widget | None
+    workers: frozenset[Worker[Any]]
+
+
+class Typeahead:
+    """Holds keys back.
+
+    `hand_over` is the application's handler for an event from its terminal, `opens_place` says whether a key opens one
+    of the screens that open from everywhere, and `name_unused` names keys that had no effect.
+    """
+
+    def __init__(
+        self, app: App[Any], hand_over: Callable[[events.Event], Awaitable[None]],
+        opens_place: Callable[[str], bool], name_unused: Callable[[list[events.Key]], None],
+    ) -> None:  # fmt: skip
+        self._app, self._hand_over = app, hand_over
+        self._is_place_key, self._name = opens_place, name_unused
+        self._held: deque[Held] = deque()
+        self._opens_place = False  # whether the latest key is that of a place
+        self._settling: asyncio.Task[None] | None = None
+        self._place = Place()
+        self._changes = 0  # of the place: a key that came before the last one was typed for another place
+        self._seen_since: WeakKeyDictionary[Screen[Any], float] = WeakKeyDictionary()
+        self._in_front_since = 0.0  # the screen
+        self._refused = -PAUSE_SECONDS  # when the latest key without effect arrived
+        self._refused_key = ""
+        self._unused: list[events.Key] = []  # keys without effect, until the screen has named them
+        self._naming: asyncio.TimerHandle | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a key that arrives now waits or has no effect, or there are some to be named."""
+        return self._settling is not None or bool(self._unused) or time.monotonic() - self._refused < PAUSE_SECONDS
+
+    # ---- events from the terminal ---------------------------------------------------------------
+
+    async def take(self, event: Typed) -> None:
+        """Handle a key or a paste: at once where nothing is being opened, else in its turn."""
+        if isinstance(event, events.Key) and event.key == AT_ONCE:
+            self._held.clear()
+            await self._watched(event)
+            return
+        if self._settling is None and self._ready():
+            self._arrive()
+        self._held.append(Held(event, self._changes, self._opens_place))
+        self._opens_place = isinstance(event, events.Key) and self._is_place_key(event.key)
+        await self._next()
+
+    async def click(self, event: events.MouseUp) -> None:
+        """A click may also open something: keys wait for it."""
+        await self._watched(event)
+
+    async def _next(self) -> None:
+        while self._held and self._settling is None:
+            if not self._ready():
+                self._settle_after(self._now())
+                return
+            held = self._held.popleft()
+            ahead = held.changes != self._changes or held.event.time < self._in_front_since
+            if self._meant(held.event, ahead=ahead and not self._for_this_place(held)):
+                await self._watched(held.event)
+
+    async def _watched(self, event: events.Event) -> None:
+        """Pass the event on, and let the next key wait for its effects."""
+        before = self._now()
+        await self._hand_over(event)
+        if self._settling is None:
+            self._settle_after(before, isinstance(event, events.Key) and event.key == "escape")
+
+    # ---- which events take effect ---------------------------------------------------------------
+
+    def _meant(self, event: Typed, ahead: bool) -> bool:
+        """Whether the event may take effect here; `ahead`: it was typed before this place was visible."""
+        if isinstance(event, events.Paste):
+            return True
+        if event.key == "escape":
+            self._refused = -PAUSE_SECONDS
+            return True
+        command = event.is_printable or event.key in ERASING
+        blind = ahead and command and not _written(self._app.focused, event)
+        if self._unseen(event) or blind or event.time - self._refused < PAUSE_SECONDS:
+            self.refuse(event)
+            return False
+        return True
+
+    def refuse(self, event: events.Key, until: float = 0.0) -> None:
+        """Say that the key had no effect; those that follow it without a pause, or come before `until`, have none."""
+        at_once = event.time - self._refused < PAUSE_SECONDS
+        if not (at_once and event.key == self._refused_key and not event.is_printable):
+            self._refused = max(event.time, until)  # not for a key that is held down: it would never act
+        self._refused_key = event.key
+        self._unused.append(event)
+        if self._naming is not None:
+            self._naming.cancel()
+        waits = min(NAMED_AFTER_SECONDS, max(0.0, self._unused[0].time + NAMED_WITHIN_SECONDS - time.monotonic()))
+        self._naming = asyncio.get_running_loop().call_later(waits, self._name_unused)
+
+    def _name_unused(self) -> None:
+        """In the last line; a place that text is typed into next would hide what was lost of it."""
+        unused, self._unused = self._unused, []
+        if self._app.is_running and unused:
+            self._name(unused)
+
+    def _unseen(self, event: events.Key) -> bool:
+        """Whether it came before anybody can have read the question that it would answer."""
+        screen = self._app.screen
+        seconds = getattr(screen, "seen_after_seconds", 0.0)
+        return seconds > 0 and event.time - self._seen_since.get(screen, event.time) < seconds
+
+    def _for_this_place(self, held: Held) -> bool:
+        """Whether it is a single key that was typed together with the one that has opened this place."""
+        screen = self._app.screen
+        alone = held.behind_place and not self._held and not isinstance(screen, ModalScreen)
+        return alone and isinstance(held.event, events.Key) and held.event.key in screen.active_bindings
+
+    def comes_to_the_front(self, screen: Screen[Any]) -> None:
+        """What was typed until now was typed for another screen, even if the application reads it only later."""
+        self._in_front_since = time.monotonic()
+        screen.call_after_refresh(self._painted, screen)
+
+    def _painted(self, screen: Screen[Any]) -> None:
+        self._seen_since.setdefault(screen, time.monotonic())
+
+    def _arrive(self) -> None:
+        """Update the place that keys go to."""
+        place = Place(self._app.screen, self._app.focused if _is_field(self._app.focused) else None)
+        if place != self._place:
+            self._place = place
+            self._seen_since.setdefault(self._app.screen, time.monotonic())
+            self._changes += 1
+
+    # ---- waiting --------------------------------------------------------------------------------
+
+    def _now(self) -> Moment:
+        screen = self._app.screen if self._app.screen_stack else None
+        return Moment(screen, screen.focused if screen else None, frozenset(self._app.workers))
+
+    def _settle_after(self, before: Moment, leaving: bool = False) -> None:
+        self._settling = asyncio.create_task(self._settle(before, leaving))
+
+    async def _settle(self, before: Moment, leaving: bool) -> None:
+        """Wait for messages, new screens and background work that the event has caused."""
+        until, target = time.monotonic() + LIMIT_SECONDS, before.focused
+        arriving = asyncio.create_task(self._arrive_early())
+        try:
+            await self._come_to_rest(before, until, target)
+        except Exception as fault:  # noqa: BLE001 - raised again where the application logs faults and goes on
+            self._app.call_later(_raise, fault)
+        finally:
+            arriving.cancel()
+            if arriving.done() and not arriving.cancelled() and (failed := arriving.exception()) is not None:
+                self._app.call_later(_raise, failed)
+            self._app.call_later(self._settled, leaving)  # else all later keys would be held for ever
+
+    async def _come_to_rest(self, before: Moment, until: float, target: Widget | None) -> None:
+        """Until nothing more happens; keys that were held longer than the limit are dropped."""
+        seen: tuple[object, ...] = ()
+        while time.monotonic() < until:
+            handled = [await _flush(node) for node in [*_upwards(target), *self._path()]]
+            now = self._now()
+            waits = self._waits_for(now, before)
+            if all(handled) and (now.screen, now.focused) == seen and not waits and self._ready():
+                break
+            seen, target = (now.screen, now.focused), None
+            await asyncio.sleep(0.01 if waits else 0)
+        else:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Give up the keys that wait. Whoever typed them may be typing on, and sees only now what became of them."""
+        while self._held:
+            if isinstance(key := self._held.popleft().event, events.Key):
+                self.refuse(key, until=time.monotonic())
+
+    async def _arrive_early(self) -> None:
+        """A place can be seen, and keys are typed for it, while its work or the removal of the last place goes on."""
+        while True:
+            await asyncio.sleep(SEEN_SECONDS)
+            if self._ready():
+                self._arrive()
+
+    async def _settled(self, leaving: bool) -> None:
+        self._settling = None
+        if self._ready():
+            self._arrive()
+        if leaving:
+            self._in_front_since = 0.0
+            self._held = deque(replace(held, changes=self._changes) for held in self._held)
+        await self._next()
+
+    def _ready(self) -> bool:
+        """Whether the screen, and the field in it, are mounted."""
+        if not self._app.screen_stack or not self._app.screen.is_mounted:
+            return False
+        return self._app.focused is None or self._app.focused.is_mounted
+
+    def _waits_for(self, now: Moment, before: Moment) -> bool:
+        """Whether work that the event has caused may still open a screen."""
+        if now.screen is not before.screen or _is_field(now.focused):
+            return False
+        new = now.workers - before.workers
+        return any(worker.group not in GOING_ON and not worker.is_finished for worker in new)
+
+    def _path(self) -> Iterator[MessagePump]:
+        """The nodes that a key passes: from the focus up to the application."""
+        if self._app.screen_stack:
+            yield from _upwards(self._app.focused or self._app.screen)
+        yield self._app
+
+
+def _raise(fault: BaseException) -> None:
+    raise fault
+
+
+def _upwards(node: DOMNode | None) -> Iterator[MessagePump]:
+    if node is not None:
+        yield from (above for above in node.ancestors_with_self if not isinstance(above, App))
+
+
+async def _flush(node: MessagePump) -> bool:
+    """Wait until the node has handled all messages so far; whether it has."""
+    handled = asyncio.Event()
+    if not node.is_running or not node.call_later(handled.set):
+        return True
+    try:
+        async with asyncio.timeout(FLUSH_SECONDS):
+            await handled.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _is_field(widget: Widget | None) -> bool:
+    """Whether typed text is written there."""
+    if isinstance(widget, Input) or widget is None:
+        return widget is not None
+    from textual.widgets import TextArea  # not needed for the first paint
+
+    return isinstance(widget, TextArea) and not widget.read_only
+
+
+def _written(widget: Widget | None, event: events.Key) -> bool:
+    """Whether the key is text for this place, and not a command."""
+    begins = getattr(widget, "begins_with", None)  # a widget that becomes a field with the first character
+    return _is_field(widget) or (begins is not None and begins(event.character or ""))

@@ -1,0 +1,282 @@
+"""Line charts: one chart, a grid of charts with the line of the run's phases, and a chart that fills the screen.
+
+A chart draws a plot, and redraws it only if one of its lines has grown; on request only its figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical
+from textual.message import Message
+
+from ..base.glyphs import glyphs_of
+from ..drawing import stage
+from ..drawing.axes import GUTTER, column_of, place_of, x_scale
+from ..drawing.curves import Plot
+from ..drawing.layout import CHART_HEIGHT, Layout
+from ..drawing.legend import edge_title, title
+from ..drawing.plot import draw
+from ..drawing.rows import Row
+from ..drawing.scales import Scale
+from ..drawing.zoom import CLOSER, Window, followed, holding, least_length, zoomed
+from ..reading.earlier_starts import NONE, EarlierStarts
+from ..reading.snapshot import Snapshot
+from .painted import Painted, Panel
+
+EMPTY = Plot("", "", ())
+
+
+class Chart(Painted):
+    """Shows one plot; `show` sets another one, or the same with more points."""
+
+    DEFAULT_CSS = "Chart { height: 1fr; width: 1fr; }"
+
+    class Opened(Message):
+        """A request to see this chart alone."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.plot = EMPTY
+        self._scale: Scale | None = None
+        self._below: list[Row] = []  # all but the first row, as they were drawn
+        self._behind = False  # what was drawn is older than the figures
+
+    def show(self, plot: Plot, *, curves: bool = True) -> None:
+        """Set the plot. Lines are compared by identity: a line that has not grown is the same object.
+
+        Without `curves` the first row with its figures is made anew, and the rest the next time.
+        """
+        if plot == self.plot and not (curves and self._behind):
+            return
+        if plot.title != self.plot.title:
+            self._scale, self._below = None, []
+        self.plot, self._behind = plot, not curves
+        self.repaint()
+
+    def on_click(self, event: events.Click) -> None:
+        if self.plot.curves:
+            event.stop()
+            self.post_message(self.Opened(self.plot.key))
+
+    def on_resize(self) -> None:
+        self._scale, self._below = None, []
+        super().on_resize()
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        if not self.plot.curves:
+            return [[] for _ in range(height)]
+        if self._behind and self._below:
+            return [self._title(width), *self._below]
+        rows, self._scale = draw(self.plot, width, height, self.glyphs, self._scale)
+        self._below, self._behind = rows[1:], False
+        return [self._title(width), *self._below]
+
+    def _title(self, width: int) -> Row:
+        return (edge_title if self.is_edged else title)(self.plot, width, self.glyphs)
+
+
+class ChartGrid(Vertical):
+    """Shows a page of charts; `earlier` are the starts before this one, once they have been read."""
+
+    DEFAULT_CSS = """
+    ChartGrid {
+        & > #grid { layout: grid; grid-gutter: 0 2; height: 1fr; }
+        & > #grid.-edges { grid-gutter: 0 1; }
+        & > #stage { height: 1fr; display: none; }
+    }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.earlier: EarlierStarts = NONE
+        self.shown: list[Plot] = []
+        self._now = Snapshot()
+        self._room, self._edges = 1, False  # how many charts a page has
+
+    def compose(self) -> ComposeResult:
+        yield Container(id="grid")
+        yield Panel(self._stage, id="stage")
+        yield Panel(lambda width, _height: [stage.phase_line(self._now, width)], id="phases")
+
+    def lay_out(self, layout: Layout) -> None:
+        """The charts in these columns and rows; the phases get a line where the charts do not need it."""
+        self._room, self._edges = layout.chart_columns * layout.chart_rows, layout.edges
+        grid = self.query_one("#grid")
+        grid.styles.grid_size_columns = layout.chart_columns
+        grid.set_class(layout.edges, "-edges")
+        least = layout.chart_rows * (CHART_HEIGHT + layout.edges)
+        self.query_one("#phases").display = layout.charts >= least + 2
+
+    def show(self, now: Snapshot, plots: Sequence[Plot], page: int, turn: int | None = None) -> None:
+        """The charts of a page, and its number where there are several.
+
+        With a `turn` every other chart draws its curves, those between them with the next turn; figures follow at once.
+        """
+        self._now = now
+        before_first = stage.is_due(now)
+        self.query_one("#stage").display, self.query_one("#grid").display = before_first, not before_first
+        pages = -(-len(plots) // self._room)
+        first = page % pages * self._room
+        self.shown = list(plots[first:][: self._room])
+        if pages > 1 and self.shown:
+            self.shown[-1] = replace(self.shown[-1], corner=f"[{page % pages + 1}/{pages}]")
+        self._fill(turn)
+        for name in ("stage", "phases"):
+            if (panel := self.query_one(f"#{name}", Panel)).display:
+                panel.repaint()
+
+    def _fill(self, turn: int | None) -> None:
+        grid = self.query_one("#grid")
+        known = list(grid.query(Chart))
+        if len(known) < self._room:
+            grid.mount_all(Chart() for _ in range(self._room - len(known)))
+            known = list(grid.query(Chart))
+        for position, chart in enumerate(known):
+            chart.display, chart.has_edge = position < self._room, self._edges
+            if self.display and position < self._room:
+                plot = self.shown[position] if position < len(self.shown) else EMPTY
+                chart.show(plot, curves=turn is None or (turn + position) % 2 == 0)
+
+    def _stage(self, width: int, height: int) -> list[Row]:
+        return stage.rows(self._now, self.earlier, width, height, glyphs_of(self.app))
+
+
+NOTHING = Plot("", "", ())
+
+
+class BigChart(Painted):
+    """Shows one plot; keys and mouse move the cursor and choose the part of the axis."""
+
+    DEFAULT_CSS = "BigChart { height: 1fr; width: 1fr; margin: 0 1; }"
+
+    class Moved(Message):
+        """The cursor is elsewhere, or another part of the axis is seen."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._plot = NOTHING
+        self.cursor: float | None = None
+        self.window: Window | None = None
+        self._scale: Scale | None = None
+        self._end = 0.0
+
+    @property
+    def plot(self) -> Plot:
+        """The plot as it is seen."""
+        return replace(self._plot, window=self.window)
+
+    def show(self, plot: Plot) -> None:
+        """Set the plot, or the same with more points; another one, or another axis, is seen whole."""
+        if (plot.key, plot.x_unit) != (self._plot.key, self._plot.x_unit):
+            self.window = self.cursor = self._scale = None
+        end = x_scale(plot, self._inner).high
+        self.window, self._end = followed(self.window, self._end, end), end
+        self._plot = plot
+        self.repaint()
+
+    # ---- places -----------------------------------------------------------------------------------
+
+    @property
+    def _inner(self) -> int:
+        return max(1, self.size.width - GUTTER)
+
+    @property
+    def _whole(self) -> Window:
+        across = x_scale(self._plot, self._inner)
+        return across.low, across.high
+
+    @property
+    def _across(self) -> Scale:
+        return x_scale(self.plot, self._inner)
+
+    @property
+    def cell(self) -> float:
+        """How much of the axis one column is."""
+        return place_of(1, self._across, self._inner) - place_of(0, self._across, self._inner)
+
+    @property
+    def last(self) -> float:
+        """The place of the newest point."""
+        return max((curve.line.x[-1] for curve in self._plot.curves if len(curve.line)), default=self._whole[1])
+
+    @property
+    def closer(self) -> float:
+        """How many times longer the whole axis is than what is seen of it."""
+        low, high = self.window or self._whole
+        return (self._whole[1] - self._whole[0]) / (high - low)
+
+    # ---- what can be done -------------------------------------------------------------------------
+
+    def move(self, columns: int) -> None:
+        """The cursor to the right or left; it begins at the newest point, or in the middle of what is seen."""
+        if self.cursor is None:
+            low, high = self.window or self._whole
+            self.place(self.last if low <= self.last <= high else (low + high) / 2)
+            return
+        across, inner = self._across, self._inner
+        self.place(place_of(column_of(self.cursor, across, inner) + columns, across, inner))
+
+    def place(self, x: float) -> None:
+        """The cursor to this place, which comes into view."""
+        whole = self._whole
+        self.cursor = min(max(x, whole[0]), whole[1])
+        self.window = holding(self.window, whole, self.cursor)
+        self._changed()
+
+    def to_end(self, last: bool) -> None:
+        self.place(self.last if last else self._whole[0])
+
+    def zoom(self, factor: float, centre: float | None = None) -> None:
+        """Closer or further, around the cursor or the newest point."""
+        around = centre if centre is not None else self.cursor if self.cursor is not None else self.last
+        least = least_length(curve.line for curve in self._plot.curves)
+        self.window = zoomed(self.window, self._whole, around, factor, least)
+        self._changed()
+
+    def all(self) -> None:
+        """The whole axis, without a cursor."""
+        self.window = self.cursor = None
+        self._changed()
+
+    def _changed(self) -> None:
+        self._scale = None
+        self.repaint()
+        self.post_message(self.Moved())
+
+    # ---- mouse ------------------------------------------------------------------------------------
+
+    def _place_under(self, event: events.MouseEvent) -> float:
+        column = min(max(0, event.x - GUTTER), self._inner - 1)
+        return place_of(column, self._across, self._inner)
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.place(self._place_under(event))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.zoom(CLOSER, self._place_under(event))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.zoom(1 / CLOSER, self._place_under(event))
+
+    # ---- painting ---------------------------------------------------------------------------------
+
+    def on_resize(self) -> None:
+        self._scale = None
+        super().on_resize()
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        if not self._plot.curves:
+            return [[] for _ in range(height)]
+        rows, self._scale = draw(self.plot, width, height, self.glyphs, self._scale, self.cursor)
+        return rows
