@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from gputui.engine import presets
-from gputui.engine.proof import comparing, sentences
-from gputui.engine.proof.comparing import Comparing
-from gputui.engine.proof.record import Comparison
-from gputui.engine.proof.trial import Bench, Stop, with_changes
 from gputui.engine.telemetry import machine
+from gputui.engine.trials import comparing, sentences
+from gputui.engine.trials.bench import Bench, Stop, with_changes
+from gputui.engine.trials.comparing import Comparing
+from gputui.engine.trials.record import Comparison
 from gputui.engine.tune.time_plan import SCREENING_SECONDS
 
 PAIR_SECONDS = 3.0

@@ -22,11 +22,11 @@ from ..profile.reports import ProfileError, ProfileReport
 from ..runs import Run
 from ..runs.events import InputStages
 from ..runs.reading import TRAINER_FILE, read_events
-from .comparing import Comparing
-from .record import Ablation, Comparison, Record, medians
+from ..trials.bench import Bench, with_changes
+from ..trials.comparing import Comparing
+from ..trials.record import Ablation, Comparison, Record, medians
+from ..trials.trial import Trial
 from .request import ONE_BATCH, SINGLE_STEPS
-from .row import Trial
-from .trial import Bench, with_changes
 
 FIRST_PROFILED, LAST_PROFILED = 30, 49  # steps, after the warm-up
 MARGIN = 2.0  # steps that are slower than in the trial before must not end the profile early

@@ -29,8 +29,8 @@ from ..runs.life import Life
 from ..runs.reading import read_object
 from ..system import locks, signalling, stop_signals
 from ..system.identity import Place, Process
-from . import row
-from .record import Record
+from ..trials import trial
+from ..trials.record import Record
 from .request import ProofError, Request
 
 # The process of a kind, where it is not that of every proof.
@@ -77,7 +77,7 @@ class Proof:
     def trials(self) -> list[Run]:
         """The run folders of its trials, in the order of their start."""
         folder = self.path / "trials"
-        names = sorted(os.listdir(folder), key=row.place) if folder.is_dir() else []
+        names = sorted(os.listdir(folder), key=trial.place) if folder.is_dir() else []
         return [Run(folder / name) for name in names if not name.startswith(".")]  # those are being made
 
     def life(self, data: dict[str, Any]) -> Life:

@@ -13,10 +13,11 @@ from typing import Any
 from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
 from ..runs import new_file
-from . import sentences, value_reasons
+from ..trials import sentences
+from ..trials.bench import with_changes
+from . import value_reasons
 from .folder import Proof
 from .request import ProofError
-from .trial import with_changes
 
 UNPROVED = "(tuned, not proved)"  # at the end of the description
 

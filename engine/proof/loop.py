@@ -1,8 +1,8 @@
 """The proof itself: diagnosis, its first remedy, a comparison, keep or reject, and again.
 
 One change at a time. A change that is kept becomes part of the baseline for all that follows, whose own trials are
-diagnosed again (diagnosing.py). A rejected change is not tried again. How one comparison is measured is in
-comparing.py.
+diagnosed again (trial_diagnosis.py). A rejected change is not tried again. How one comparison is measured is in
+trials/comparing.py.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from ..presets import Preset, PresetError
 from ..runs.events import Started
 from ..runs.reading import TRAINER_FILE, read_events
 from ..telemetry.machine import Machine
-from . import comparing, diagnosing, diagnostic_trials, estimate, learning, sentences
-from .comparing import BaselineFailed, Comparing, Stopped
-from .diagnosing import Picking
-from .record import Comparison, Record, medians
+from ..trials import comparing, learning, sentences
+from ..trials.bench import Bench, with_changes
+from ..trials.comparing import BaselineFailed, Comparing, Stopped
+from ..trials.record import Comparison, Record, medians
+from ..trials.trial import Trial
+from . import diagnostic_trials, duration, trial_diagnosis
 from .request import Request, conflict
-from .row import Trial
-from .trial import Bench, with_changes
+from .trial_diagnosis import Picking
 
 
 class Prover:
@@ -34,9 +35,9 @@ class Prover:
         self._undecided = ""  # why the latest diagnosis has no verdict
         self._picking = Picking()
         self._fresh: Trial | None = None  # a trial of `best` that was not compared with anything yet
-        self._planned = estimate.sure_trials(request)
-        self._most_planned = estimate.most_trials(request)
-        self._guessed_seconds = estimate.of_request(request)  # of a trial
+        self._planned = duration.sure_trials(request)
+        self._most_planned = duration.most_trials(request)
+        self._guessed_seconds = duration.of_request(request)  # of a trial
 
     def prove(self) -> None:
         """Carry out everything; raises Stopped and BaselineFailed."""
@@ -96,10 +97,10 @@ class Prover:
 
     def _diagnose(self, trial: Trial, input_cost: float | None = None) -> None:
         """Diagnose a trial of `best`, with the cost of its input where that was measured with this very preset."""
-        found = diagnosing.of_trial(self.bench.run_of(trial), self.best, input_cost, self._communication)
-        self._undecided = diagnosing.undecided(found, (trial.step_ms or 0.0) / 1000)
+        found = trial_diagnosis.of_trial(self.bench.run_of(trial), self.best, input_cost, self._communication)
+        self._undecided = trial_diagnosis.undecided(found, (trial.step_ms or 0.0) / 1000)
         self.record.final_verdict = {name: found[name] for name in ("verdict", "sentence")}
-        self.diagnosis = diagnosing.renewed(found, self.diagnosis)
+        self.diagnosis = trial_diagnosis.renewed(found, self.diagnosis)
 
     # ---- the loop ---------------------------------------------------------------------------------
 
@@ -119,7 +120,7 @@ class Prover:
 
     def _time_left(self) -> bool:
         limit = self.request.limit_seconds
-        needed = estimate.remaining_seconds(self.record, 2 * self.request.repeats, self._guessed_seconds)
+        needed = duration.remaining_seconds(self.record, 2 * self.request.repeats, self._guessed_seconds)
         return limit is None or self.record.elapsed + needed <= limit
 
     def _try(self, remedy: Mapping[str, Any]) -> None:
@@ -194,7 +195,7 @@ class Prover:
     def _seconds_in_all(self, planned: int) -> float:
         """How long it takes with so many trials."""
         trials_left = max(0, planned - len(self.record.trials))
-        return self.record.elapsed + estimate.remaining_seconds(self.record, trials_left, self._guessed_seconds)
+        return self.record.elapsed + duration.remaining_seconds(self.record, trials_left, self._guessed_seconds)
 
     def _versions(self) -> None:
         """Record the versions, once, from a trial's events."""

@@ -10,8 +10,8 @@ from .. import figures
 from ..plan import LEAST_STEPS
 from ..profile import phrases
 from ..text import NONE, amount, counted, seconds, share, size, times
-from . import scaling_words, sentences
-from .comparing import LEAST_GAIN, SPREADS, spreads
+from ..trials import scaling_sentences, sentences
+from ..trials.comparing import LEAST_GAIN, SPREADS, spreads
 
 _TITLES = {
     "tune": "The fastest settings",
@@ -80,7 +80,7 @@ def _method(data: Mapping[str, Any]) -> str:
     if data["kind"] == "scaling":
         return (
             f"{counted(data['repeats'], 'rounds')} of trials, one for each number of replicas, up and down in "
-            f"turn, {each}; {scaling_words.kept(data)}; {scaling_words.ABOUT}"
+            f"turn, {each}; {scaling_sentences.kept(data)}; {scaling_sentences.ABOUT}"
         )
     if data["kind"] == "diagnosis":
         return f"{pairs} of trials, with its input and on one repeated batch, {each}"
@@ -167,15 +167,15 @@ def _profile(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _scaling(data: Mapping[str, Any]) -> Iterator[str]:
-    points = scaling_words.points(data)
+    points = scaling_sentences.points(data)
     if not points:
         return
     yield "## Replicas"
-    head, *rows = scaling_words.table(data)
+    head, *rows = scaling_sentences.table(data)
     yield table(head, rows)
-    if remarks := list(scaling_words.remarks(data)):
+    if remarks := list(scaling_sentences.remarks(data)):
         yield "\n".join(f"- {cell(capital(line))}." for line in remarks)
-    names = {str(one.get("replicas")): scaling_words.replicas(one.get("replicas")) for one in points}
+    names = {str(one.get("replicas")): scaling_sentences.replicas(one.get("replicas")) for one in points}
     yield "## Trials"
     yield trials_table([trial for one in points for trial in one.get("trials") or ()], names)
 

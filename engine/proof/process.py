@@ -31,14 +31,14 @@ from ..system.identity import Process
 from ..system.run_clock import steady
 from ..telemetry import machine
 from ..telemetry.machine import Machine
-from . import sharing
-from .comparing import BaselineFailed, Stopped
+from ..trials.bench import ORPHAN_SECONDS, POLL_SECONDS, Bench, Stop, kill_trainer
+from ..trials.comparing import BaselineFailed, Stopped
+from ..trials.record import Record, earlier_trials
+from ..trials.trial import Trial
+from . import starting
 from .folder import PROOF_LOCK, Proof
 from .folder import record as empty_record
-from .record import Record, earlier_trials
 from .request import Request
-from .row import Trial
-from .trial import ORPHAN_SECONDS, POLL_SECONDS, Bench, Stop, kill_trainer
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Seq
     }
 
     def beside(options: Options) -> str:
-        return sharing.beside(sharing.of_options(options, here), here, path)
+        return starting.beside(starting.of_options(options, here), here, path)
 
     bench = Bench(path / "trials", Path(request.folder), request.seed, request.measure_seconds, here, stop, beside)
     return Site(request, record, bench, here, earlier)

@@ -16,9 +16,9 @@ from ..runs import Run, RunError
 from ..runs.launch_options import options_of
 from ..runs.reading import read_object
 from ..telemetry.machine import Machine
-from . import LEAST_REPEATS, TRIAL_SECONDS, scaling, sentences
-from .search import Limits
-from .trial import OWN, as_trial, with_changes
+from ..trials import LEAST_REPEATS, TRIAL_SECONDS, scaling_record, sentences
+from ..trials.bench import OWN, as_trial, with_changes
+from ..trials.search_record import Limits
 
 ONE_BATCH = {"input.one_batch": True}
 SINGLE_STEPS = {"compile.steps_per_execution": 1}  # several steps in one execution cannot be told apart in a profile
@@ -50,7 +50,7 @@ class Request:
     limit_seconds: float | None = None
     run: str | None = None  # the run whose remedies are tried
     search: Limits | None = None  # of a `tune`
-    scaling: scaling.Asked | None = None  # of a `scaling`
+    scaling: scaling_record.Asked | None = None  # of a `scaling`
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -67,7 +67,7 @@ class Request:
             **known
             | {
                 "search": known["search"] and limits(known["search"]),
-                "scaling": known["scaling"] and scaling.asked(known["scaling"]),
+                "scaling": known["scaling"] and scaling_record.asked(known["scaling"]),
             }
         )
 

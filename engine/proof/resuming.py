@@ -7,9 +7,9 @@ import subprocess
 from ..files.writing import write_atomically
 from ..system import locks
 from ..telemetry import machine
-from . import sharing
+from ..trials.record import earlier_trials
+from . import starting
 from .folder import Proof, start
-from .record import earlier_trials
 from .request import ProofError, Request
 
 
@@ -43,7 +43,7 @@ def start_again(proof: Proof, anyway: bool = False, changed: Request | None = No
     `changed` takes the place of its request.
     """
     here = machine.read()
-    if not anyway and (what := sharing.beside(sharing.of_request(proof.request, here), here, proof.path)):
+    if not anyway and (what := starting.beside(starting.of_request(proof.request, here), here, proof.path)):
         raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it (--wait), or give --anyway")
     if changed is not None:
         write_atomically(proof.path / "request.json", changed.to_json())

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import text
 from ..files.values import mapping
-from . import sentences
+from ..trials import sentences
 
 Told = Mapping[str, Any]
 BATCH = "input.batch_size"

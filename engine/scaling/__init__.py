@@ -1,9 +1,9 @@
 """Measures how the speed of a training grows with the number of its replicas.
 
 A measurement of scaling is a proof of kind `scaling` (engine/proof): it has a folder, a record and a process like any
-proof, and its trials are runs. What is asked and found is declared in proof/scaling.py, and proof/scaling_words.py puts
-it in words.
+proof, and its trials are runs. The form of its request and its results is in trials/scaling_record.py, and
+trials/scaling_sentences.py puts them in words.
 
-    asking.py     the request, and what is refused before anything is measured
-    measuring.py  rounds of trials, one for each number of replicas
+    scaling_request.py  the request, and what is refused before anything is measured
+    rounds.py           rounds of trials, one for each number of replicas
 """

@@ -10,7 +10,7 @@ from ..proof.process import Site, main
 
 def measure(site: Site) -> None:
     """Carry out the request, with what an earlier sitting has measured."""
-    from .measuring import Rounds  # loaded after the first sign of life in proof.json
+    from .rounds import Rounds  # loaded after the first sign of life in proof.json
 
     Rounds(site.request, site.record, site.bench, site.earlier).measure()
 

@@ -14,7 +14,7 @@ from ..proof.process import Site, main
 def search(site: Site) -> None:
     """Carry out the request, with what an earlier sitting has measured."""
     if site.request.search is not None and site.request.search.dry_run:
-        from .batches.prediction import Prediction
+        from .dry_run import Prediction
 
         Prediction(site.request, site.record, site.bench, site.machine, site.earlier).run()
     else:

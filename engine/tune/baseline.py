@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import text
-from ..proof.comparing import BaselineFailed
-from ..proof.row import Trial
-from ..proof.search import Candidate, Limits
 from ..runs.events import Started
-from .batches import memory
-from .batches.memory import MemoryModel
-from .measuring.screening import Screening
-from .measuring.space import BATCH, value_of
+from ..trials.comparing import BaselineFailed
+from ..trials.search_record import Candidate, Limits
+from ..trials.trial import Trial
+from . import memory_model
+from .candidates.screening import Screening
+from .candidates.space import BATCH, value_of
+from .memory_model import MemoryModel
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def _measured(
         return None
     trial = measured.good[-1]
     started = started_of(trial)
-    model = memory.model_of(started, screening.best.preset.options, trial, limits.memory_bytes)
-    screening.peak_figure = memory.FIGURES[model.of]
+    model = memory_model.model_of(started, screening.best.preset.options, trial, limits.memory_bytes)
+    screening.peak_figure = memory_model.FIGURES[model.of]
     measured.peak_bytes = model.peak(measured.trials)
     return Baseline(measured, started, model)
 

@@ -8,23 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..proof import estimate, sentences
-from ..proof.comparing import BaselineFailed
-from ..proof.record import Record, medians
+from ..proof import duration
 from ..proof.request import Request, conflict
-from ..proof.row import Trial
-from ..proof.search import Limits, Search
-from ..proof.trial import Bench
 from ..runs.events import Started
 from ..runs.reading import TRAINER_FILE, read_events
 from ..telemetry.machine import Machine
+from ..trials import sentences
+from ..trials.bench import Bench
+from ..trials.comparing import BaselineFailed
+from ..trials.record import Record, medians
+from ..trials.search_record import Limits, Search
+from ..trials.trial import Trial
 from . import baseline
-from .batches.memory import MemoryModel
-from .decision.deciding import Deciding
-from .measuring.screening import Screening
-from .measuring.side_by_side import SideBySide
-from .measuring.space import Space
-from .measuring.trials import OutOfTime, Trials
+from .candidates.parallel_trials import SideBySide
+from .candidates.screening import Screening
+from .candidates.search_trials import OutOfTime, Trials
+from .candidates.space import Space
+from .decision import Deciding
+from .memory_model import MemoryModel
 from .stages.input import InputStage
 from .stages.ordered import OrderedSearch
 from .time_plan import SCREENING_SECONDS
@@ -45,7 +46,7 @@ class Searcher:
         self.request, self.record, self.machine = request, record, machine
         self.limits = request.search or Limits()
         self.search = record.search = Search(limits=_shown(self.limits))
-        limit, guess = 60 * self.limits.minutes, estimate.of_request(request)
+        limit, guess = 60 * self.limits.minutes, duration.of_request(request)
         self.trials = Trials(bench, known, lambda: record.elapsed, limit, guess)
         baseline = request.baseline()
         self.screening = Screening(

@@ -11,9 +11,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from .. import text
-from ..proof import STAGES
-from ..proof.comparing import FEW
-from ..proof.search import Limits
+from ..trials import STAGES
+from ..trials.comparing import FEW
+from ..trials.search_record import Limits
 
 DECISION_SHARE = 0.5  # of the minutes, at most, for losses and pairs
 LEARNING_SHARE = 0.2  # of the minutes, for comparing losses

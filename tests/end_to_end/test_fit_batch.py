@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.tune.batches.largest_batch import STEP
-from gputui.engine.tune.batches.memory import ROOM
+from gputui.engine.tune.memory_model import ROOM
 from gputui.engine.tune.report.findings import largest_error
+from gputui.engine.tune.stages.largest_batch import STEP
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import gputui

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import plan, presets
-from gputui.engine.proof import estimate, request
+from gputui.engine.proof import duration, request
 
 from tests.support import recorded
 
@@ -35,8 +35,8 @@ def test_the_time_of_a_trial_is_estimated_from_the_steps_of_the_run(home: Path) 
     fast = recorded.write(home, name="20260921-100000-fast", seconds=30, gpus=0)  # took 12 s to start
     step = (fast.result or {})["step_ms"]["p50"] / 1000
     asked = request.of_run(fast)
-    assert estimate.of_request(asked) == pytest.approx(12 + 1.5 + 20 * step + plan.expected_seconds(5.0, step))
-    assert estimate.trial_seconds(5.0, 2.0) == pytest.approx(12 + 1.5 + 40 + 40)
+    assert duration.of_request(asked) == pytest.approx(12 + 1.5 + 20 * step + plan.expected_seconds(5.0, step))
+    assert duration.trial_seconds(5.0, 2.0) == pytest.approx(12 + 1.5 + 40 + 40)
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.process import fork_server, launch
 from gputui.engine.process.fork_server import ForkServer
-from gputui.engine.proof import sharing
-from gputui.engine.proof.trial import Bench, Stop
-from gputui.engine.proof.watching import below
+from gputui.engine.proof import starting
 from gputui.engine.runs import Run, control
 from gputui.engine.system.identity import Process
 from gputui.engine.telemetry import machine
 from gputui.engine.telemetry.machine import Machine
+from gputui.engine.trials.bench import Bench, Stop
+from gputui.engine.trials.speed_watch import below
 
 from tests.support.front_door import ended, happened, until
 from tests.support.standing_in import engines_of, stand_in
@@ -166,7 +166,7 @@ def test_however_trainer_engine_or_server_end_the_others_are_as_always(
     assert os.getsid(trainer.pid) == engine.pid != os.getsid(0)
     assert "tensorflow" not in Path(f"/proc/{engine.pid}/maps").read_text()
     assert Process.of(trainer.pid).serves(run.path)
-    others = [what for what, _ in sharing._of_other_homes(Machine((), "", 2, 2**30), None)]
+    others = [what for what, _ in starting._of_other_homes(Machine((), "", 2, 2**30), None)]
     assert any(f"(process {trainer.pid})" in what for what in others)
     assert not any(f"(process {first.pid})" in what for what in others)
     for process in (trainer, engine):

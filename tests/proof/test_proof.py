@@ -12,23 +12,14 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import Options
-from gputui.engine.proof import (
-    estimate,
-    folder,
-    improved_preset,
-    learning,
-    request,
-    schedule,
-    sentences,
-    sharing,
-    trial,
-)
-from gputui.engine.proof.comparing import BaselineFailed, Stopped
+from gputui.engine.proof import duration, folder, improved_preset, request, starting
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run, create_at
 from gputui.engine.runs.events import Outcome
 from gputui.engine.system.identity import Process
+from gputui.engine.trials import bench, learning, schedule, sentences
+from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.tui import cli
 
 from tests.support import recorded
@@ -44,7 +35,7 @@ def test_a_trial_never_ends_its_epoch_and_writes_nothing(home: Path) -> None:
     given = presets.defaults(
         ["steps_per_execution=7", "run.checkpoint=epoch", "save_model=true", "epochs=3", "profile=5-9", "max_minutes=1"]
     )
-    made = trial.as_trial(given, 11, 30.0, HERE).options
+    made = bench.as_trial(given, 11, 30.0, HERE).options
     assert made.train.epochs == 1
     assert made.train.steps_per_epoch is not None
     assert made.train.steps_per_epoch % 7 == 0
@@ -55,7 +46,7 @@ def test_a_trial_never_ends_its_epoch_and_writes_nothing(home: Path) -> None:
     assert made.train.seed == 11
     assert made.compile == given.options.compile
     for most, minutes in ((math.inf, 7.0), (90.0, 1.5), (10_000.0, 7.0)):
-        limited = trial.as_trial(given, 11, 30.0, HERE, most_seconds=most).options
+        limited = bench.as_trial(given, 11, 30.0, HERE, most_seconds=most).options
         assert limited.run.max_minutes == pytest.approx(minutes), "as long as there is time"
 
 
@@ -80,15 +71,15 @@ def test_the_speed_of_a_trial_is_its_mean_and_an_end_without_figures_is_no_succe
     run = Run(tmp_path)
     steps = {"measured_steps": 200, "measured_seconds": 4.0, "global_batch_size": 32}
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "samples_per_second": 9e9, **steps}))
-    row = trial.outcome(run, "a", 1)
+    row = bench.outcome(run, "a", 1)
     assert (row.samples_per_second, row.step_ms, row.error) == (1600.0, 20.0, None)
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "measured_steps": 0}))
-    assert trial.outcome(run, "a", 1).outcome == "error"
+    assert bench.outcome(run, "a", 1).outcome == "error"
     run.file("result.json").write_text(json.dumps({"outcome": "stopped", **steps}))
-    assert trial.outcome(run, "a", 1).outcome == "crashed", "nobody asked it to stop"
-    assert trial.outcome(run, "a", 1, asked=True).outcome == "stopped"
+    assert bench.outcome(run, "a", 1).outcome == "crashed", "nobody asked it to stop"
+    assert bench.outcome(run, "a", 1, asked=True).outcome == "stopped"
     run.file("result.json").unlink()
-    assert trial.outcome(run, "b", 1).outcome == "crashed"
+    assert bench.outcome(run, "b", 1).outcome == "crashed"
 
 
 # ---- what is learnt -----------------------------------------------------------------------------
@@ -391,7 +382,7 @@ def test_a_proof_whose_process_is_gone_is_shown_as_crashed(home: Path) -> None:
     record.tell_process(this)
     record.write()
     assert proof.state == "running"
-    assert sharing.beside((), HERE) == f"the proof {proof.id} is running"
+    assert starting.beside((), HERE) == f"the proof {proof.id} is running"
     record.start_ticks = this.start_ticks - 5  # an earlier process of that number
     record.write()
     assert proof.state == "crashed"
@@ -455,11 +446,11 @@ def test_what_is_said_before_a_change_is_measured() -> None:
 
 
 def test_the_time_is_estimated_from_earlier_starts(home: Path) -> None:
-    assert estimate.trial_seconds(5.0) == pytest.approx(14.5)
+    assert duration.trial_seconds(5.0) == pytest.approx(14.5)
     recorded.write(home, name="earlier", seconds=30, gpus=0)  # took 12 s to start
-    assert estimate.trial_seconds(5.0) == pytest.approx(18.5)
+    assert duration.trial_seconds(5.0) == pytest.approx(18.5)
     asked = request.of_change("quickstart", [SIXTEEN], repeats=4)
-    assert estimate.sure_trials(asked) == 8
+    assert duration.sure_trials(asked) == 8
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])

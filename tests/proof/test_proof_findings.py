@@ -16,12 +16,13 @@ from gputui.engine.profile import reports
 from gputui.engine.profile.reports import ProfileError, ProfileReport
 from gputui.engine.profile.xprof_input import InputStage, InputTime
 from gputui.engine.profile.xprof_tables import Operation, Shares
-from gputui.engine.proof import request, sentences, sharing
-from gputui.engine.proof.comparing import BaselineFailed, Stopped
+from gputui.engine.proof import request, starting
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
+from gputui.engine.trials import sentences
+from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.commands import diagnose
 from gputui.tui.commands import proof as proof_command
@@ -275,7 +276,7 @@ def test_a_slower_change_is_said_to_be_so_with_what_it_learns_and_is_not_offered
         proved(tmp_path / name, asked, lambda o, n: Planted(1000 / o.workload.width, loss=o.workload.width / 10))
         measured = Proof(tmp_path / name / "proof"), subprocess.Popen(["true"])
         with monkeypatch.context() as patched, measured[1]:
-            patched.setattr(sharing, "begin", lambda *_: measured)
+            patched.setattr(starting, "begin", lambda *_: measured)
             assert proof_command.run_proof(asked, as_json=False, anyway=True) == 0
         return str(capsys.readouterr().out)
 

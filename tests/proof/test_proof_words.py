@@ -21,14 +21,15 @@ import psutil
 import pytest
 from gputui.engine import presets
 from gputui.engine.options import Options
-from gputui.engine.proof import comparing, folder, request, sentences, sharing, trial
-from gputui.engine.proof.comparing import BaselineFailed
+from gputui.engine.proof import folder, request, starting
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
 from gputui.engine.telemetry.children import Children
 from gputui.engine.telemetry.host import Host
 from gputui.engine.telemetry.machine import Gpu, Machine
+from gputui.engine.trials import bench, comparing, sentences
+from gputui.engine.trials.comparing import BaselineFailed
 from gputui.tui import cli
 from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.drawing import comparisons
@@ -221,16 +222,16 @@ def test_a_proof_is_kept_from_what_shares_its_devices(
     record = folder.record(proof.path, proof.request)
     record.write("measuring")
     assert proof.state == "running"
-    found = sharing.beside(sharing.of_request(_asked(*ours), GPUS), GPUS)
+    found = starting.beside(starting.of_request(_asked(*ours), GPUS), GPUS)
     assert bool(found) == shared, found
-    assert not sharing.beside(sharing.of_request(_asked(*ours), GPUS), GPUS, but=proof.path)
+    assert not starting.beside(starting.of_request(_asked(*ours), GPUS), GPUS, but=proof.path)
 
 
 def test_a_comparison_with_a_side_on_the_cpu_is_kept_from_every_training() -> None:
-    with_cpu = sharing.of_request(request.of_change("quickstart", ["device.visible=none"]), GPUS)
-    assert sharing.overlap(with_cpu, ["GPU-of-another-training"])
-    on_gpus = sharing.of_request(request.of_change("quickstart", ["device.visible=[1]"]), GPUS)
-    assert not sharing.overlap(on_gpus, ["GPU-of-another-training"])
+    with_cpu = starting.of_request(request.of_change("quickstart", ["device.visible=none"]), GPUS)
+    assert starting.overlap(with_cpu, ["GPU-of-another-training"])
+    on_gpus = starting.of_request(request.of_change("quickstart", ["device.visible=[1]"]), GPUS)
+    assert not starting.overlap(on_gpus, ["GPU-of-another-training"])
 
 
 def test_a_start_is_kept_from_what_uses_the_same_gpu(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,16 +248,16 @@ def test_a_start_is_kept_from_what_uses_the_same_gpu(home: Path, monkeypatch: py
         "[3]": "the training recorded (process 7) is running",
     }.items():  # fmt: skip
         options = presets.resolve("quickstart", [f"device.visible={ours}"]).options
-        assert sharing.in_the_way(options, GPUS) == found, ours
+        assert starting.in_the_way(options, GPUS) == found, ours
     search = write_search(home / "theirs", kind="tune")
     (search.path / "trials").mkdir()
     words[-1] = str(other.path.rename(search.path / "trials" / "06-s"))
     options = presets.resolve("quickstart", ["device.visible=[3]"]).options
     told = f"the search {search.id} of the home {home / 'theirs'} (process 7) is running"
-    assert sharing.in_the_way(options, GPUS) == told
+    assert starting.in_the_way(options, GPUS) == told
     both = presets.resolve("quickstart", ["device.visible=[2, 1]", "strategy.kind=mirrored"]).options
-    assert sharing.in_the_way(both, GPUS) == "the run recorded is running"
-    assert not sharing.in_the_way(both, GPUS, but=run.path)
+    assert starting.in_the_way(both, GPUS) == "the run recorded is running"
+    assert not starting.in_the_way(both, GPUS, but=run.path)
 
 
 def test_an_ab_whose_sides_train_on_the_same_device_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,7 +290,7 @@ def test_a_trial_tells_who_used_its_cores_and_gpus(tmp_path: Path) -> None:
 
     def seen(throttle: str = "[]", **host: float) -> str:
         Run(tmp_path).file("events.jsonl").write_text("\n".join(told(throttle, **host)) + "\n")
-        return trial.disturbed(Run(tmp_path), "")
+        return bench.disturbed(Run(tmp_path), "")
 
     assert seen(cpu=1.0, others=0.05, held=5e6) == ""
     assert seen(cpu=0.4, others=0.3, held=5e6) == "", "there were cores left"
@@ -298,7 +299,7 @@ def test_a_trial_tells_who_used_its_cores_and_gpus(tmp_path: Path) -> None:
     for reason, said in (("power cap", ""), ("software thermal", "its GPU was slowed down (software thermal)")):
         assert seen(f'["{reason}"]', cpu=0.4, others=0.0, held=5e6) == said
     seen(cpu=0.4, others=0.0, held=5e9)
-    assert trial.disturbed(Run(tmp_path), "the run X is running").startswith("the run X is running, other programs")
+    assert bench.disturbed(Run(tmp_path), "the run X is running").startswith("the run X is running, other programs")
 
 
 def test_the_spread_that_counts_gets_smaller_with_more_pairs() -> None:

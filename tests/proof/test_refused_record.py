@@ -12,9 +12,10 @@ import pytest
 from gputui.engine.options import Options
 from gputui.engine.presets import defaults
 from gputui.engine.process.fork_server import ForkServer
-from gputui.engine.proof import process, request, trial
-from gputui.engine.proof.trial import Bench, Stop
+from gputui.engine.proof import process, request
 from gputui.engine.runs import results
+from gputui.engine.trials import bench
+from gputui.engine.trials.bench import Bench, Stop
 
 from tests.support.proving import HERE, Planted, proving
 from tests.support.small_disk import no_writing
@@ -49,26 +50,26 @@ def test_a_trial_waits_for_a_full_disk_and_then_fails_the_proof_and_not_its_sett
     def refused(*given: Any) -> Any:
         raise OSError(numbers.pop(0), "refused")
 
-    bench = Bench(tmp_path / "trials", tmp_path, 7, 5.0, HERE, Stop())
+    measures = Bench(tmp_path / "trials", tmp_path, 7, 5.0, HERE, Stop())
     monkeypatch.setattr(results, "RESULT_RETRY_SECONDS", 0.0)
     with monkeypatch.context() as planted:
         planted.setattr(ForkServer, "start", refused)
-        row = bench.measure(defaults(()), "a", 1)
+        row = measures.measure(defaults(()), "a", 1)
     assert (row.outcome, row.error, numbers) == ("crashed", "not started: [Errno 11] refused", [])
-    monkeypatch.setattr(trial, "ROOM_SECONDS", 0.0)
+    monkeypatch.setattr(bench, "ROOM_SECONDS", 0.0)
     made = proving(tmp_path / "proof", request.of_change("quickstart", [SIXTEEN]), lambda o, n: Planted())
 
     def work() -> None:
         with no_writing():
-            bench.measure(defaults(()), "a", 1)
+            measures.measure(defaults(()), "a", 1)
 
     assert process._make(made.record, work, Stop()) == 1
     path = tmp_path / "trials" / "02-a"
     told = f"largest file size (ulimit -f) reached at {path} (File too large): no trial can be started"
     assert made.written["error"] == told
-    bench.stop.ask()
+    measures.stop.ask()
     with no_writing():
-        assert bench.measure(defaults(()), "a", 1).outcome == "crashed"
+        assert measures.measure(defaults(()), "a", 1).outcome == "crashed"
 
 
 def test_only_a_person_who_asks_again_ends_a_trial_at_once() -> None:

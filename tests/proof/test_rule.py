@@ -14,12 +14,13 @@ import pytest
 from gputui.engine import diagnosis, plan, presets
 from gputui.engine.diagnosis import collector
 from gputui.engine.diagnosis.measurements import Measurements
-from gputui.engine.proof import comparing, diagnosing, diagnostic_trials, efficiency, folder, learning, request
-from gputui.engine.proof.record import Comparison
-from gputui.engine.proof.row import Trial
-from gputui.engine.proof.trial import Bench
+from gputui.engine.proof import diagnostic_trials, folder, request, trial_diagnosis
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import Diagnosis
+from gputui.engine.trials import comparing, efficiency, learning
+from gputui.engine.trials.bench import Bench
+from gputui.engine.trials.record import Comparison
+from gputui.engine.trials.trial import Trial
 
 from tests.support.judged import measured
 
@@ -117,7 +118,7 @@ def test_the_loss_is_that_between_the_two_readings_around(samples: float, loss: 
 
 
 def test_a_remedy_is_tried_once_and_not_where_all_it_changes_is_set_already() -> None:
-    picking, preset = diagnosing.Picking(), presets.defaults(["input.cache=memory", "input.prefetch=auto"])
+    picking, preset = trial_diagnosis.Picking(), presets.defaults(["input.cache=memory", "input.prefetch=auto"])
     remedies: list[dict[str, object]] = [
         {"changes": {"input.cache": "memory"}},
         {"changes": {"input.cache": "memory", "input.prefetch": 3}},
@@ -132,9 +133,9 @@ def test_a_remedy_is_tried_once_and_not_where_all_it_changes_is_set_already() ->
 
 def test_too_few_steps_are_to_be_measured_for_longer() -> None:
     diagnosis = {"verdict": "undecided", "sentence": "Nothing is known", "steps": plan.LEAST_STEPS - 1}
-    assert diagnosing.undecided(diagnosis, 2.0) == "Nothing is known; measure longer: --seconds 6"
-    assert diagnosing.undecided(diagnosis | {"steps": plan.LEAST_STEPS}, 2.0) == "Nothing is known"
-    assert diagnosing.undecided(diagnosis | {"verdict": "input"}, 2.0) == ""
+    assert trial_diagnosis.undecided(diagnosis, 2.0) == "Nothing is known; measure longer: --seconds 6"
+    assert trial_diagnosis.undecided(diagnosis | {"steps": plan.LEAST_STEPS}, 2.0) == "Nothing is known"
+    assert trial_diagnosis.undecided(diagnosis | {"verdict": "input"}, 2.0) == ""
 
 
 def row(speed: float | None, **fields: Any) -> Trial:
@@ -214,30 +215,30 @@ def test_a_trial_is_diagnosed_as_the_real_run_with_what_the_proof_knows(
         seen.append(known)
         return diagnosis.diagnose(known)
 
-    monkeypatch.setattr(diagnosing, "diagnose", diagnose)
+    monkeypatch.setattr(trial_diagnosis, "diagnose", diagnose)
     monkeypatch.setattr(collector, "read", lambda run: measured(steps_per_epoch=999, **figures))
     preset = presets.defaults(settings)
-    diagnosed = diagnosing.of_trial(Run(Path("x")), preset, 0.25, 0.1)
+    diagnosed = trial_diagnosis.of_trial(Run(Path("x")), preset, 0.25, 0.1)
     assert diagnosed["verdict"]
     assert (seen[0].steps_per_epoch, seen[0].ablation, seen[0].communication) == (per_epoch, 0.25, 0.1)
-    assert seen[0].options == diagnosing.flat(preset)
+    assert seen[0].options == trial_diagnosis.flat(preset)
     assert seen[0].options["train.steps_per_epoch"] == preset.options.train.steps_per_epoch
 
 
 def test_a_newer_diagnosis_counts_and_one_that_is_undecided_keeps_the_earlier_remedies() -> None:
     earlier = {"verdict": "input_bound", "remedies": [{"changes": {"a": 1}, "expected_gain": 1.5}]}
     decided = {"verdict": "compute_bound", "remedies": []}
-    assert diagnosing.renewed(decided, earlier) == decided
-    assert diagnosing.renewed({"verdict": "undecided", "remedies": [], "steps": 3}, earlier) == {
+    assert trial_diagnosis.renewed(decided, earlier) == decided
+    assert trial_diagnosis.renewed({"verdict": "undecided", "remedies": [], "steps": 3}, earlier) == {
         "verdict": "undecided", "remedies": [{"changes": {"a": 1}, "expected_gain": None}], "steps": 3,
     }  # fmt: skip
 
 
 def test_a_diagnosis_of_too_few_steps_says_how_long_to_measure() -> None:
     unsure = {"verdict": "undecided", "sentence": "too short", "steps": plan.LEAST_STEPS - 1}
-    assert diagnosing.undecided(unsure, 1.0) == f"too short; measure longer: --seconds {plan.seconds_to_ask(1.0)}"
-    assert diagnosing.undecided(unsure | {"steps": plan.LEAST_STEPS}, 1.0) == "too short"
-    assert diagnosing.undecided(unsure | {"verdict": "healthy"}, 1.0) == ""
+    assert trial_diagnosis.undecided(unsure, 1.0) == f"too short; measure longer: --seconds {plan.seconds_to_ask(1.0)}"
+    assert trial_diagnosis.undecided(unsure | {"steps": plan.LEAST_STEPS}, 1.0) == "too short"
+    assert trial_diagnosis.undecided(unsure | {"verdict": "healthy"}, 1.0) == ""
 
 
 class SpeedsBench:

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 from gputui.engine import checks, presets
 from gputui.engine.options import Options
-from gputui.engine.proof import folder, request, scaling_words, sentences
-from gputui.engine.proof.comparing import BaselineFailed, Stopped
+from gputui.engine.proof import folder, request
 from gputui.engine.proof.markdown import as_markdown
-from gputui.engine.proof.record import Record, earlier_trials
 from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.proof.row import Trial
-from gputui.engine.scaling import asking
-from gputui.engine.scaling.measuring import Rounds
+from gputui.engine.scaling import scaling_request
+from gputui.engine.scaling.rounds import Rounds
 from gputui.engine.telemetry.machine import Gpu, Machine
+from gputui.engine.trials import scaling_sentences, sentences
+from gputui.engine.trials.comparing import BaselineFailed, Stopped
+from gputui.engine.trials.record import Record, earlier_trials
+from gputui.engine.trials.trial import Trial
 from gputui.tui import cli
 from gputui.tui.printing import proof as printing
 
@@ -51,7 +52,9 @@ def replicas(options: Options) -> int:
 
 def asked(*settings: str, counts: Sequence[int] = (1, 2, 4), keep: str = "per-replica", **more: Any) -> Request:
     preset = presets.defaults([*PARTS, *settings])
-    made = request.of_opened("scaling", preset, None, scaling=asking.wanted(preset, HERE, counts, keep), **more)
+    made = request.of_opened(
+        "scaling", preset, None, scaling=scaling_request.wanted(preset, HERE, counts, keep), **more
+    )
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:  # as its process gets it
         file.write(made.to_json())
         file.flush()
@@ -113,22 +116,22 @@ def test_what_grew_with_the_replicas_is_told_as_far_as_it_was_measured(tmp_path:
             return Planted(1000.0 if alone else 600.0 * replicas(options), input_wait=0.1 if alone else waits)
 
         data = told(measured(tmp_path / str(wait), asked(counts=[2]), figures)[0])
-        rehearsal, limit = scaling_words.remarks(data)
+        rehearsal, limit = scaling_sentences.remarks(data)
         assert "share the cores of one CPU" in rehearsal
         assert said in limit, wait
     fine = told(measured(tmp_path / "fine", asked(counts=[2]), lambda o, n: Planted(950.0 * replicas(o)))[0])
-    assert len(list(scaling_words.remarks(fine))) == 1
+    assert len(list(scaling_sentences.remarks(fine))) == 1
 
 
 def test_on_gpus_all_replicas_are_compiled_alike() -> None:
     for setting, expected in (("compile.xla=auto", False), ("compile.xla=true", None), ("compile.xla=false", None)):
         preset = presets.defaults([setting])
-        found = asking.wanted(preset, machine_with(2), [2], "per-replica").settings
+        found = scaling_request.wanted(preset, machine_with(2), [2], "per-replica").settings
         assert [one.changes.get("compile.xla") for one in found] == [expected, expected], setting
-    wanted = asking.wanted(presets.defaults(PARTS), HERE, [2], "per-replica")
+    wanted = scaling_request.wanted(presets.defaults(PARTS), HERE, [2], "per-replica")
     assert [one.changes.get("compile.xla") for one in wanted.settings] == [None, None], "auto compiles nothing on a CPU"
     points = [{"replicas": 1, "changes": {"compile.xla": False}}, {"replicas": 2, "changes": {"compile.xla": False}}]
-    assert "measured without XLA" in next(scaling_words.remarks({"scaling": {"points": points}}))
+    assert "measured without XLA" in next(scaling_sentences.remarks({"scaling": {"points": points}}))
 
 
 def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
@@ -142,7 +145,7 @@ def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go
         assert (four["decision"], len(four["trials"])) == ("failed", trials)
         assert (two["decision"], len(two["trials"])) == ("measured", 3)
         assert sentences.result(data).startswith("2 replicas train 2.00 times")
-        for text in (as_markdown(data), "\n".join(scaling_words.remarks(data))):
+        for text in (as_markdown(data), "\n".join(scaling_sentences.remarks(data))):
             assert f"4 replicas could not be measured: {outcome}" in text
     with pytest.raises(BaselineFailed, match="one replica could not be measured"):
         measured(tmp_path / "first", asked(), lambda o, n: Planted(outcome="oom" if replicas(o) == 1 else "ok"))
@@ -190,14 +193,14 @@ def test_what_cannot_be_measured_is_refused_in_a_line() -> None:
         (("batch_size=33",), two, (), "global", "a global batch of 33 cannot be shared out among 2 replicas"),
     ]:
         with pytest.raises(ProofError, match=said):
-            asking.wanted(presets.defaults(settings), here, counts, keep)
-    eight = asking.wanted(presets.defaults(["batch_size=64"]), machine_with(6), (), "per-replica")
+            scaling_request.wanted(presets.defaults(settings), here, counts, keep)
+    eight = scaling_request.wanted(presets.defaults(["batch_size=64"]), machine_with(6), (), "per-replica")
     assert [one.replicas for one in eight.settings] == [1, 2, 4, 6]
     assert eight.shared == ""
     alike = {"compile.xla": False}
     assert eight.settings[1].changes == {"strategy.kind": "mirrored", "strategy.devices": [0, 1], **alike}
     two_of_four = presets.defaults(["strategy.kind=mirrored", "strategy.devices=[1,3]"])
-    chosen = asking.wanted(two_of_four, machine_with(4), (), "global")
+    chosen = scaling_request.wanted(two_of_four, machine_with(4), (), "global")
     assert chosen.settings[0].changes["strategy.devices"] == [1]
     assert chosen.settings[0].changes["strategy.kind"] == "one_device"
     assert chosen.settings[0].changes["input.batch_size"] == 2 * chosen.settings[1].changes["input.batch_size"]
@@ -221,7 +224,7 @@ def test_all_views_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for text in (printed, report):
         for words in ("speed-up", "efficiency", "3.72", "93 %", "A rehearsal", "09-4"):
             assert words.lower() in text.lower(), words
-    assert scaling_words.in_brief(data) == "scaling: 4 at 93 %, 2 at 93 %"
+    assert scaling_sentences.in_brief(data) == "scaling: 4 at 93 %, 2 at 93 %"
 
 
 @pytest.mark.slow

@@ -14,14 +14,14 @@ from gputui.engine.options import SCHEMA_VERSION, Options
 from gputui.engine.presets import Preset
 from gputui.engine.proof import folder
 from gputui.engine.proof.loop import Prover
-from gputui.engine.proof.record import Record
 from gputui.engine.proof.request import Request
-from gputui.engine.proof.row import Trial
-from gputui.engine.proof.trial import Bench, Stop, outcome
-from gputui.engine.proof.watching import LEAST_REPORTS, Judge
 from gputui.engine.runs import Run, create_at, events
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.telemetry.machine import Machine
+from gputui.engine.trials.bench import Bench, Stop, outcome
+from gputui.engine.trials.record import Record
+from gputui.engine.trials.speed_watch import LEAST_REPORTS, Judge
+from gputui.engine.trials.trial import Trial
 from gputui.engine.tune.search import Searcher
 
 HERE = Machine(gpus=(), no_gpu_reason="none planted", cpus=2, memory_bytes=16 * 2**30)

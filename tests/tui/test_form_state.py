@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import OPTIONS
-from gputui.engine.proof import STAGES
+from gputui.engine.trials import STAGES
 from gputui.tui.form.option_search import around, marked, search, suggestion
 from gputui.tui.form.search_limits import POLICIES, LimitTexts, WrongLimit
 from gputui.tui.form.state import INFO, FormState, kind, proposed, to_text, to_value, value_of

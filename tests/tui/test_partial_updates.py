@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.screens.proofs import ProofsScreen
+from gputui.tui.screens.proof.proofs import ProofsScreen
 from gputui.tui.upstream import partial_updates
 from gputui.tui.upstream.partial_updates import ChangedCellsCompositor, ChangedCellsUpdate, Look
 from rich.cells import cell_len

@@ -20,7 +20,7 @@ from gputui.tui.screens.compare.curves import ComparedCurves
 from gputui.tui.screens.form.checks import CheckedForm
 from gputui.tui.screens.form.view import FormView
 from gputui.tui.screens.live.view import LiveView
-from gputui.tui.screens.proof_view import ProofView
+from gputui.tui.screens.proof.view import ProofView
 from gputui.tui.screens.runs import watch as run_watch
 from gputui.tui.screens.runs.actions import RunActions
 from gputui.tui.screens.runs.deleting import DeletingScreen

@@ -8,12 +8,12 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from gputui.engine.proof import search as shapes
+from gputui.engine.trials import search_record as shapes
 from gputui.engine.tune.report import findings as told
 from gputui.engine.tune.report import sentences
 from gputui.tui.base.glyphs import PLAIN, RICH
-from gputui.tui.drawing import leaderboard, memory_line, search_layout
-from gputui.tui.drawing import search as drawing
+from gputui.tui.drawing import tune as drawing
+from gputui.tui.drawing import tune_layout, tune_leaderboard, tune_memory
 from gputui.tui.drawing.plot import draw
 from gputui.tui.drawing.rows import length, plain
 
@@ -31,15 +31,15 @@ ODD: list[dict[str, Any]] = [
 
 
 def test_candidates_stand_in_the_order_of_what_matters() -> None:
-    names = [leaderboard.settings(one) for one in told.ranked(ENDED)]
+    names = [tune_leaderboard.settings(one) for one in told.ranked(ENDED)]
     assert names[0] == "in pairs: batch_size=256, policy=mixed_bfloat16, cache=memory"
     assert names[1] == "cache=memory  with batch_size=256, policy=mixed_bfloat16"
     assert set(names[2:4]) == {"the preset", "in pairs: the preset"}
     assert "preset, no input" in names
     assert names[-1] == "batch_size=1024"  # without a speed
     once_more, left_out = (recorded_search.candidate("input", {}, speed, None) for speed in (412.0, None))
-    assert leaderboard.settings(once_more) == "preset, once more"
-    assert leaderboard.outcome(left_out, ENDED, RICH) == ("  left out", "label")
+    assert tune_leaderboard.settings(once_more) == "preset, once more"
+    assert tune_leaderboard.outcome(left_out, ENDED, RICH) == ("  left out", "label")
     going_on = ENDED | running()
     first, second, third, *_ = told.ranked(going_on)
     assert first["decision"] == "running"
@@ -88,7 +88,7 @@ def test_memory_as_a_line_with_its_points_and_the_limit() -> None:
     assert told.largest_error(recorded_search.MEMORY) == pytest.approx(0.1 / 3.1, rel=1e-3)
     said = "batch 658 should fit into 14.6 GiB; 256 MiB + 22.3 MiB a sample; predictions were off by 3.2 % at most"
     assert sentences.memory_in_words(ENDED) == said
-    plot = memory_line.plot(ENDED)
+    plot = tune_memory.plot(ENDED)
     line, limit, measured, lost = plot.curves
     assert plot.unit == "GiB"
     assert list(limit.line.y) == pytest.approx([14.6, 14.6])
@@ -102,11 +102,11 @@ def test_memory_as_a_line_with_its_points_and_the_limit() -> None:
         assert rows[-1].split() == ["0", "250", "500", "750", "batch"]
     small = copy.deepcopy(ENDED)
     small["search"]["memory"] |= {"limit_bytes": None, "points": [{"batch_size": 8, "peak_bytes": GIB // 4}]}
-    assert memory_line.plot(small).unit == "MiB"
+    assert tune_memory.plot(small).unit == "MiB"
     far = copy.deepcopy(ENDED)
     far["search"]["memory"]["largest_batch"] = 500_000  # the limit is out of reach
     far["search"]["memory"]["points"].pop()
-    plot = memory_line.plot(far)
+    plot = tune_memory.plot(far)
     assert [curve.label for curve in plot.curves] == ["predicted", "measured"]
     assert plot.x_end == pytest.approx(2 * 256 * 1.08)
 
@@ -125,7 +125,7 @@ def test_what_was_not_proven_is_told_as_such() -> None:
         assert "+192 % ± 5.0 %" in brought
         assert brought.count(said) == 3, brought  # the batch size, the precision and the input
         assert "measured in pairs" in plain(drawing.pairs(ENDED | data, 118, 9, RICH)[0]) or not comparisons
-        rows = [leaderboard.cells(one, data, leaderboard.widths(118), RICH) for one in told.ranked(data)]
+        rows = [tune_leaderboard.cells(one, data, tune_leaderboard.widths(118), RICH) for one in told.ranked(data)]
         assert not any(row[0].text.startswith(RICH.up) or "kept" in row[6].text for row in rows)
         assert sum(" ".join(said.split()[:2]) in row[6].text for row in rows) == 4
     long = refused | {"why": " ".join(["the trials differ too much"] * 10)}
@@ -149,13 +149,15 @@ def test_rows_fit_and_odd_records_are_no_obstacle(glyphs: Any) -> None:
         rows = drawing.head(data, 30.0, width, glyphs, low)
         rows += drawing.options(data, width, 9, glyphs) + drawing.pairs(data, width, 9, glyphs)
         rows += [line(data, width, glyphs) for line in (drawing.options_line, drawing.memory_line, drawing.pairs_line)]
-        draw(memory_line.plot(data), width, 12, glyphs)
+        draw(tune_memory.plot(data), width, 12, glyphs)
         for one in told.ranked(data):
-            rows += leaderboard.detail(one, width, 9, glyphs)
+            rows += tune_leaderboard.detail(one, width, 9, glyphs)
             for whole in (52, 70, width):
-                columns = leaderboard.widths(whole)
+                columns = tune_leaderboard.widths(whole)
                 assert sum(columns.values()) <= whole, whole
-                for cell, room in zip(leaderboard.cells(one, data, columns, glyphs), columns.values(), strict=True):
+                for cell, room in zip(
+                    tune_leaderboard.cells(one, data, columns, glyphs), columns.values(), strict=True
+                ):
                     assert len(cell.text) <= room, (whole, cell)
         for row in rows:
             assert length(row) <= width, (width, plain(row))
@@ -165,14 +167,14 @@ def test_rows_fit_and_odd_records_are_no_obstacle(glyphs: Any) -> None:
 
 def test_a_small_terminal_keeps_the_head_and_the_candidates() -> None:
     for width, height, head in itertools.product((58, 78, 118, 198), range(8, 60), (4, 5, 7)):
-        found = search_layout.share_out(width, height, head, 12)
+        found = tune_layout.share_out(width, height, head, 12)
         where = f"{width} x {height}"
         parts = found.head, found.table, found.detail, found.lines, found.charts
         assert sum(parts) == height, where
         assert found.table >= 4, where
         assert bool(found.lines) != bool(found.charts) or height < 20, where
         assert not found.charts or found.charts * found.chart_columns >= 4 * 5, where
-    assert search_layout.share_out(78, 22, 4, 12).lines == 3
+    assert tune_layout.share_out(78, 22, 4, 12).lines == 3
 
 
 def test_the_data_by_hand_are_those_of_the_engine() -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.proof import folder, sharing
+from gputui.engine.proof import folder, starting
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import waiting
@@ -237,7 +237,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return "process"
 
     monkeypatch.setattr(folder, "start", start)
-    monkeypatch.setattr(sharing, "beside", lambda ours, here: "")
+    monkeypatch.setattr(starting, "beside", lambda ours, here: "")
     return found
 
 
@@ -300,7 +300,7 @@ async def test_a_proof_beside_another_training_waits_or_measures_anyway(
 ) -> None:
     """Without an engine that imports TensorFlow beside its trials."""
     busy = ["the run [red]x\x1b is running"]
-    monkeypatch.setattr(sharing, "beside", lambda ours, here: busy[0])
+    monkeypatch.setattr(starting, "beside", lambda ours, here: busy[0])
     monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.05)
     closed: list[str] = []
     run = diagnosed(home)

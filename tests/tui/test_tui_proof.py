@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.proof import folder, resuming, scaling_words, sharing
+from gputui.engine.proof import folder, resuming, starting
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import Request
 from gputui.engine.runs import Run
-from gputui.engine.scaling import asking
+from gputui.engine.scaling import scaling_request
 from gputui.engine.system.identity import Process
+from gputui.engine.trials import scaling_sentences
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.drawing import comparisons
@@ -25,10 +26,10 @@ from gputui.tui.drawing import proof as drawing
 from gputui.tui.drawing.rows import length, plain
 from gputui.tui.form.state import FormState
 from gputui.tui.screens.form.screen import FormScreen
-from gputui.tui.screens.proof import ProofScreen
-from gputui.tui.screens.proofs import ProofsScreen
+from gputui.tui.screens.proof.proofs import ProofsScreen
+from gputui.tui.screens.proof.scaling import ScalingScreen
+from gputui.tui.screens.proof.screen import ProofScreen
 from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.screens.scaling import ScalingScreen
 from textual.pilot import Pilot
 
 from tests.support import recorded, recorded_proof
@@ -394,10 +395,10 @@ async def test_a_measurement_of_scaling_is_listed_and_opened(home: Path) -> None
                 assert word in shown, word
             assert ("step ms  input wait" in shown) == (size[0] > 100)
             whole = " ".join(shown.split())
-            assert scaling_words.limit(points[0], points[2], strong=False) in whole, "none of it is cut"
+            assert scaling_sentences.limit(points[0], points[2], strong=False) in whole, "none of it is cut"
             if size[0] > 100:
                 for trial in points[2]["trials"]:
-                    assert scaling_words.trial(trial) in " ".join(shown.split())
+                    assert scaling_sentences.trial(trial) in " ".join(shown.split())
             await pilot.press("enter")
             await wait_for(pilot, lambda: not isinstance(app.screen, ScalingScreen))
             await pilot.press("f2")
@@ -410,12 +411,12 @@ async def test_a_measurement_of_scaling_goes_on_and_is_started_again_and_from_th
     started: list[Request] = []
     monkeypatch.setattr(resuming, "start", lambda proof: gone_on.append(proof))
     monkeypatch.setattr(folder, "start", lambda proof: started.append(proof.request))
-    monkeypatch.setattr(sharing, "beside", lambda *known: "")  # other tests on this machine
+    monkeypatch.setattr(starting, "beside", lambda *known: "")  # other tests on this machine
     settings = ("device.visible=none", "logical_devices=2", "strategy.kind=mirrored", "learning_rate=0.02")
     preset = presets.resolve("quickstart", settings)
     scaling = {"keep": "global", "shared": "", "rounds": 1, "points": [point(1, 1000.0, 1.0, 1)]}
     proof = write_proof(home, kind="scaling", scaling=scaling, comparisons=[], state="stopped", diagnosis=None)
-    (proof.path / "request.json").write_text(asking.of_opened(preset, None, "global").to_json())
+    (proof.path / "request.json").write_text(scaling_request.of_opened(preset, None, "global").to_json())
     app = GputuiApp()
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         app.form.state.change({"device.visible": "none", "device.logical_devices": 2, "train.learning_rate": 0.02})
@@ -462,12 +463,12 @@ def test_the_data_by_hand_are_those_of_the_engine() -> None:
     """What the tests show has the fields that a real proof.json has."""
     from dataclasses import fields
 
-    from gputui.engine.proof import record, row
+    from gputui.engine.trials import record, trial
 
     for kind, data in (
         (record.Record, PROOF),
         (record.Comparison, PROOF["comparisons"][0]),
-        (row.Trial, PROOF["comparisons"][0]["trials"][0]),
+        (trial.Trial, PROOF["comparisons"][0]["trials"][0]),
     ):
         known = {field.name for field in fields(kind)} - {"path"}
         assert set(data) == known, kind

@@ -13,20 +13,21 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.proof import STAGES, folder, resuming, sharing
+from gputui.engine.proof import folder, resuming, starting
 from gputui.engine.proof import request as proof_request
-from gputui.engine.proof import search as shapes
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run
 from gputui.engine.telemetry import chips, machine
+from gputui.engine.trials import STAGES
+from gputui.engine.trials import search_record as shapes
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.form.search_limits import LimitTexts, WrongLimit
-from gputui.tui.screens import tuning
 from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS
-from gputui.tui.screens.proofs import ProofsScreen
-from gputui.tui.screens.tune import TuneScreen
-from gputui.tui.screens.tune_limits import TuneDialog
+from gputui.tui.screens.proof.proofs import ProofsScreen
+from gputui.tui.screens.tune import new_tune
+from gputui.tui.screens.tune.limits import TuneDialog
+from gputui.tui.screens.tune.screen import TuneScreen
 from textual.pilot import Pilot
 from textual.widget import Widget
 
@@ -139,7 +140,7 @@ async def test_best_settings_go_into_a_file_into_the_form_and_the_report_is_copi
 async def test_a_stopped_search_goes_on_and_says_why_it_cannot(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     going_on: list[Proof] = []
     monkeypatch.setattr(resuming, "start", lambda proof: going_on.append(proof))
-    monkeypatch.setattr(sharing, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
+    monkeypatch.setattr(starting, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
     proof = write_search(home, state="stopped", changes_kept={}, gain_total=None, ended_because="a stop was requested")
     other = write_search(home, "20260921-140000-go", **running())
     for one in (proof, other):
@@ -247,7 +248,7 @@ def test_the_precisions_that_are_allowed_at_first_are_those_of_the_devices(monke
                                 (replace(NO_GPU, gpus=(old,)), True, set())):  # fmt: skip
         monkeypatch.setattr(chips, "cpu_multiplies_bfloat16", lambda cpu_can=cpu_can: cpu_can)
         texts = LimitTexts()
-        texts.suit(tuning.fast_policies(quickstart, here))
+        texts.suit(new_tune.fast_policies(quickstart, here))
         assert texts.precisions == {"float32"} | fast, (here, cpu_can)
         assert texts.limits() == LimitTexts().limits(), "what the command line searches when it is told nothing"
     texts = LimitTexts()
@@ -283,7 +284,7 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
 
     monkeypatch.setattr(folder, "start", start)
     monkeypatch.setattr(machine, "read", lambda: NO_GPU)
-    monkeypatch.setattr(sharing, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
+    monkeypatch.setattr(starting, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
     beside = write_search(home, **running())
     (beside.path / "request.json").write_text(proof_request.of_preset("tune", "quickstart", ()).to_json())
     compose = TuneDialog.compose

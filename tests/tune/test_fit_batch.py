@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 from gputui.engine.options import Options
-from gputui.engine.proof import folder, request, sentences
-from gputui.engine.proof.comparing import BaselineFailed
+from gputui.engine.proof import folder, request
 from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.proof.search import Limits, Memory, Search
-from gputui.engine.tune import asking
-from gputui.engine.tune.batches.largest_batch import STEP, LargestBatch
-from gputui.engine.tune.batches.memory import ROOM
-from gputui.engine.tune.batches.prediction import Prediction
+from gputui.engine.trials import sentences
+from gputui.engine.trials.comparing import BaselineFailed
+from gputui.engine.trials.search_record import Limits, Memory, Search
+from gputui.engine.tune import tune_request
+from gputui.engine.tune.dry_run import Prediction
+from gputui.engine.tune.memory_model import ROOM
 from gputui.engine.tune.report.findings import largest_error
+from gputui.engine.tune.stages.largest_batch import STEP, LargestBatch
 
 from tests.support.proving import HERE, Planted, PlantedBench, searching
 
@@ -29,7 +30,7 @@ LIMIT = 4000 * MB
 def asked(*settings: str, batch: int = 32) -> Request:
     limits = Limits(only=["batch_size"], memory_bytes=LIMIT, largest_batch=100_000)
     given = (f"batch_size={batch}", "train.seed=1", *settings)
-    return request.of_preset("tune", "quickstart", given, search=asking.checked(limits))
+    return request.of_preset("tune", "quickstart", given, search=tune_request.checked(limits))
 
 
 def test_a_preset_above_the_largest_batch_that_is_allowed_is_refused(home: Path) -> None:
@@ -38,9 +39,9 @@ def test_a_preset_above_the_largest_batch_that_is_allowed_is_refused(home: Path)
         limited = replace(wanted, search=Limits(largest_batch=most))
         if said:
             with pytest.raises(ProofError, match=said):
-                asking.refuse(limited)
+                tune_request.refuse(limited)
         else:
-            assert asking.refuse(limited) is limited
+            assert tune_request.refuse(limited) is limited
 
 
 def straight(batch: int) -> int:
@@ -185,7 +186,7 @@ def test_a_larger_batch_is_tried_under_a_limit_of_the_users_own_although_one_bat
 
     limits = Limits(only=["batch_size"], memory_bytes=1_200_000_000, largest_batch=1000)
     given = ("batch_size=32", "train.seed=1")
-    wanted = request.of_preset("tune", "quickstart", given, search=asking.checked(limits))
+    wanted = request.of_preset("tune", "quickstart", given, search=tune_request.checked(limits))
     searcher, _ = searching(tmp_path / "p", wanted, figures)
     searcher.run()
     tried = next(one for one in searcher.search.candidates if one.tried)

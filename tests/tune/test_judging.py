@@ -6,11 +6,11 @@ import math
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.proof.comparing import LEAST_GAIN
-from gputui.engine.proof.row import Trial
-from gputui.engine.proof.search import Candidate
-from gputui.engine.tune.measuring import judging
-from gputui.engine.tune.measuring.judging import FIRST_NOISE, Best
+from gputui.engine.trials.comparing import LEAST_GAIN
+from gputui.engine.trials.search_record import Candidate
+from gputui.engine.trials.trial import Trial
+from gputui.engine.tune.candidates import judgement
+from gputui.engine.tune.candidates.judgement import FIRST_NOISE, Best
 
 GB = 1_000_000_000
 
@@ -26,12 +26,12 @@ def best(*speeds: float, peak_bytes: int | None = None) -> Best:
 
 def test_the_noise_is_pooled_over_all_repeated_trials() -> None:
     """Each repetition weighs the same; the first guess weighs as one."""
-    assert judging.noise_of([]) == judging.noise_of([candidate(100.0), candidate(7.0)]) == FIRST_NOISE
+    assert judgement.noise_of([]) == judgement.noise_of([candidate(100.0), candidate(7.0)]) == FIRST_NOISE
     three, two = candidate(90.0, 100.0, 110.0), candidate(100.0, 104.0)  # variances 100 and 8
     expected = math.sqrt((2 * 100 / 100**2 + 8 / 102**2 + FIRST_NOISE**2) / (2 + 1 + 1))
-    assert judging.noise_of([three, candidate(50.0), two]) == pytest.approx(expected)
+    assert judgement.noise_of([three, candidate(50.0), two]) == pytest.approx(expected)
     three.trials.append(Trial(side="s", repeat=2, run="02-s", outcome="oom"))
-    assert judging.noise_of([three, two]) == pytest.approx(expected), "what failed has no speed"
+    assert judgement.noise_of([three, two]) == pytest.approx(expected), "what failed has no speed"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_noise_is_pooled_over_all_repeated_trials() -> None:
 def test_a_gain_counts_above_its_standard_error(speeds: tuple[float, ...], decision: str, words: str) -> None:
     """Of one trial each with a spread of 4 % that is 5.7 %; of three against four it is 3.1 %."""
     judged = candidate(*speeds)
-    judging.decide(judged, best(*[100.0] * (1 if len(speeds) == 1 else 4)), 0.04, None)
+    judgement.decide(judged, best(*[100.0] * (1 if len(speeds) == 1 else 4)), 0.04, None)
     assert judged.decision == decision
     assert words in judged.why
 
@@ -71,8 +71,8 @@ def test_memory_may_be_planned_or_was_taken_before(
     size = None if peak is None else peak * GB
     judged, base = candidate(150.0, peak_bytes=size), best(100.0, peak_bytes=None if before is None else before * GB)
     limit = None if may_take is None else may_take * GB
-    assert (judging.takes_too_much(judged, base, limit) == "") is fits
-    judging.decide(judged, base, 0.03, limit)
+    assert (judgement.takes_too_much(judged, base, limit) == "") is fits
+    judgement.decide(judged, base, 0.03, limit)
     assert judged.decision == ("kept" if fits else "rejected")
     if not fits:
         assert "but only" in judged.why
@@ -81,15 +81,15 @@ def test_memory_may_be_planned_or_was_taken_before(
 def test_what_the_waits_say_is_weighed_with_the_speeds_unless_these_gain_clearly_more() -> None:
     judged = candidate(103.0)
     judged.gain_by_waits = 0.05
-    gain, error = judging.compare(judged, best(100.0), 0.04)
+    gain, error = judgement.compare(judged, best(100.0), 0.04)
     assert (judged.gain, judged.spread) == (gain, error)
     assert 0.03 < gain < 0.05
-    assert error < judging.standard_error(0.04, 1, 1)
+    assert error < judgement.standard_error(0.04, 1, 1)
     judged = candidate(140.0)  # more than the waits explain: the work itself is faster
     judged.gain_by_waits = 0.05
-    assert judging.compare(judged, best(100.0), 0.04) == pytest.approx((0.4, 0.04 * math.sqrt(2)))
+    assert judgement.compare(judged, best(100.0), 0.04) == pytest.approx((0.4, 0.04 * math.sqrt(2)))
     judged.gain_by_waits = LEAST_GAIN  # says nothing
-    assert judging.compare(judged, best(141.0), 0.04)[0] == pytest.approx(140 / 141 - 1)
+    assert judgement.compare(judged, best(141.0), 0.04)[0] == pytest.approx(140 / 141 - 1)
 
 
 @pytest.mark.parametrize(
@@ -107,18 +107,18 @@ def test_a_gain_that_counts_and_may_be_chance_is_measured_again(
 ) -> None:
     judged = candidate(speed)
     judged.gain_by_waits = by_waits
-    assert judging.seems_to_gain(judged, best(100.0), 0.04) is again
+    assert judgement.seems_to_gain(judged, best(100.0), 0.04) is again
 
 
 def test_a_failed_candidate_names_its_fault_and_one_that_was_ended_its_speed() -> None:
     judged = candidate(100.0, 80.0)
     judged.trials[-1].outcome, judged.trials[-1].error = "slower", "ended after 2 s"
-    judging.decide_failed(judged, best(100.0))
+    judgement.decide_failed(judged, best(100.0))
     assert (judged.decision, judged.why) == ("rejected", "-20.0 %: ended after 2 s")
     assert judged.gain == pytest.approx(-0.2)
     judged = candidate(100.0)
     judged.trials[-1].outcome, judged.trials[-1].error = "oom", "no room"
-    judging.decide_failed(judged, best(100.0))
+    judgement.decide_failed(judged, best(100.0))
     assert (judged.decision, judged.why, judged.gain) == ("failed", "oom: no room", None)
 
 
@@ -132,19 +132,19 @@ def test_chance_may_have_rejected_what_was_not_clearly_slower(
     """A single trial each with a spread of 4 % differs by 5.7 %."""
     judged = candidate(100.0)
     judged.gain, judged.spread = gain, spread
-    assert judging.may_be_faster(judged, 0.04) is may
+    assert judgement.may_be_faster(judged, 0.04) is may
 
 
 def test_the_gain_by_waits_is_told_where_it_is_more() -> None:
     for by_waits, words in ((0.30, "+10.0 % (+30.0 % by its waits)"), (0.05, "+10.0 %")):
         judged = candidate(110.0)
         judged.gain_by_waits = by_waits
-        assert judging._told(judged, 0.10) == words
+        assert judgement._told(judged, 0.10) == words
 
 
 @pytest.mark.parametrize(("speed", "decision"), [(101.9, "rejected"), (102.1, "kept")])
 def test_a_gain_of_less_than_a_fiftieth_does_not_count_however_certain(speed: float, decision: str) -> None:
     judged = candidate(speed)
-    assert judging.seems_to_gain(judged, best(100.0), 0.013) is (decision == "kept")
-    judging.decide(judged, best(100.0), 0.001, None)
+    assert judgement.seems_to_gain(judged, best(100.0), 0.013) is (decision == "kept")
+    judgement.decide(judged, best(100.0), 0.001, None)
     assert judged.decision == decision

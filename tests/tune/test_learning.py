@@ -13,13 +13,12 @@ from gputui.engine.options import Options
 from gputui.engine.presets import Preset, defaults
 from gputui.engine.proof import request
 from gputui.engine.proof.request import Request
-from gputui.engine.proof.row import Trial
-from gputui.engine.proof.search import Limits
-from gputui.engine.tune import asking
-from gputui.engine.tune.decision import fallbacks, learning_rate, losses
-from gputui.engine.tune.decision.losses import margin
-from gputui.engine.tune.decision.training_length import Data, Length, affordable, epochs_and_steps, of_earlier
+from gputui.engine.trials.search_record import Limits
+from gputui.engine.trials.trial import Trial
+from gputui.engine.tune import fallbacks, learning_rate, losses, tune_request
+from gputui.engine.tune.losses import margin
 from gputui.engine.tune.report import sentences
+from gputui.engine.tune.training_length import Data, Length, affordable, epochs_and_steps, of_earlier
 
 from tests.support.proving import HERE, Planted, searching
 
@@ -28,7 +27,7 @@ def asked(*settings: str, **more: Any) -> Request:
     """A search for the batch size and the steps per execution, from batches of 32."""
     limits: dict[str, Any] = {"only": ["batch_size", "steps_per_execution"], "largest_batch": 128, **more}
     given = ("batch_size=32", "train.seed=1", *settings)
-    return request.of_preset("tune", "quickstart", given, search=asking.checked(Limits(**limits)))
+    return request.of_preset("tune", "quickstart", given, search=tune_request.checked(Limits(**limits)))
 
 
 def figures(options: Options, before: int) -> Planted:

@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import pytest
 from gputui.engine.options import Options
-from gputui.engine.proof.row import Trial
-from gputui.engine.proof.search import Candidate, Limits, Search
 from gputui.engine.telemetry import limits
 from gputui.engine.telemetry.limits import Ceilings
-from gputui.engine.tune.batches import memory
-from gputui.engine.tune.batches.batch_size import BatchSize
-from gputui.engine.tune.batches.largest_batch import LargestBatch
-from gputui.engine.tune.batches.memory import MemoryModel
-from gputui.engine.tune.batches.memory_line import through
-from gputui.engine.tune.measuring.screening import Screening
+from gputui.engine.trials.search_record import Candidate, Limits, Search
+from gputui.engine.trials.trial import Trial
+from gputui.engine.tune import memory_model
+from gputui.engine.tune.candidates.screening import Screening
+from gputui.engine.tune.memory_line import through
+from gputui.engine.tune.memory_model import MemoryModel
 from gputui.engine.tune.report import memory_sentences
 from gputui.engine.tune.report.findings import largest_error
+from gputui.engine.tune.stages.batch_size import BatchSize
+from gputui.engine.tune.stages.largest_batch import LargestBatch
 
 from tests.support.proving import started
 from tests.support.training import options
@@ -124,7 +124,9 @@ def test_the_limit_is_that_of_the_device_or_the_host_or_the_users(monkeypatch: p
         told = started(wanted, 32)
         object.__setattr__(told, "gpu_devices", gpus)
         object.__setattr__(told, "gpus", ["GPU-a"] * len(gpus))
-        return memory.limit_and_kind(told, wanted, Trial(side="s", repeat=1, run="01", outcome="ok", **peaks), asked)
+        return memory_model.limit_and_kind(
+            told, wanted, Trial(side="s", repeat=1, run="01", outcome="ok", **peaks), asked
+        )
 
     gpu = {"device": "/device:GPU:0", "memory_limit_bytes": 14 * GB, "memory_total_bytes": 16 * GB}
     assert found(options(), (gpu,)) == (14 * GB, "allocator")

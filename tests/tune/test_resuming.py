@@ -15,15 +15,15 @@ from typing import Any
 import psutil
 import pytest
 from gputui.engine.options import OPTIONS, Options, by_key
-from gputui.engine.proof import folder, process, request, resuming, sharing
+from gputui.engine.proof import folder, process, request, resuming, starting
 from gputui.engine.proof.folder import Proof
-from gputui.engine.proof.record import earlier_trials
 from gputui.engine.proof.request import ProofError
-from gputui.engine.proof.search import Limits
 from gputui.engine.runs import Run
 from gputui.engine.system.identity import Process
 from gputui.engine.telemetry.machine import Gpu, Machine
-from gputui.engine.tune import asking
+from gputui.engine.trials.record import earlier_trials
+from gputui.engine.trials.search_record import Limits
+from gputui.engine.tune import tune_request
 from gputui.tui import cli
 from gputui.tui.commands import about_proofs
 
@@ -71,7 +71,7 @@ def nothing_left(home: Path) -> Iterator[None]:
                     os.kill(found.pid, signal.SIGKILL)
 
 
-def starting(proof: Proof, number: int) -> Run:
+def building(proof: Proof, number: int) -> Run:
     """The trial of that number, from 1, whose trainer builds its model."""
     assert number in DISTURBED
     until(lambda: Path("builds").exists() and len(Path("builds").read_text()) == number)
@@ -105,19 +105,19 @@ def test_a_search_goes_on_after_it_was_killed_at_several_moments(
     (tmp_path / "train.py").write_text(CODE.replace("DISTURBED", str(DISTURBED)))
     with opened(*SEARCH, "--anyway") as viewer:
         proof: Proof = until(lambda: next(iter(folder.proofs()), None))
-        first = starting(proof, 1)
+        first = building(proof, 1)
         out = killed(viewer, proof.data["pid"])
         assert f"gputui tune --resume {proof.id} goes on with it" in out
     assert first.alive("trainer"), "its trial is an orphan"
 
     with opened("tune", "--resume", "--anyway") as viewer:
-        _kill(starting(proof, 2), "trainer")
+        _kill(building(proof, 2), "trainer")
         assert not first.alive("trainer")
         assert not first.alive("engine")
-        fourth = starting(proof, 4)
+        fourth = building(proof, 4)
         assert len(good(proof)) == 1, "the baseline was measured again"
         _kill(fourth, "engine")
-        starting(proof, 6)
+        building(proof, 6)
         kept, seconds = good(proof), proof.data["seconds"]
         assert len(kept) == 2
         os.kill(proof.data["pid"], signal.SIGSTOP)  # it takes no step further meanwhile
@@ -126,7 +126,7 @@ def test_a_search_goes_on_after_it_was_killed_at_several_moments(
     assert proof.state == "crashed"
 
     with opened("tune", "--resume", proof.id, "--anyway") as viewer:
-        trial = starting(proof, 7)
+        trial = building(proof, 7)
         assert good(proof) == kept
         assert proof.data["seconds"] >= seconds, "the time of earlier sittings counts"
         viewer.send_signal(signal.SIGINT)
@@ -213,18 +213,18 @@ def test_a_search_that_has_ended_is_given_more_minutes(
 ) -> None:
     started: list[Proof] = []
     monkeypatch.setattr(resuming, "start", started.append)
-    monkeypatch.setattr(sharing, "beside", lambda ours, here, but=None: "")
+    monkeypatch.setattr(starting, "beside", lambda ours, here, but=None: "")
     proof = recorded("one", "done", seconds=300.0, ended_because="the time budget of 5 min allows no further trial")
     assert cli.run(["tune", "--resume", proof.id]) == 2
     assert f"gputui tune --resume {proof.id} --minutes N gives it N more minutes" in capsys.readouterr().err
-    asking.resume(proof, minutes=2.5)
+    tune_request.resume(proof, minutes=2.5)
     asked = proof.request.search
     assert asked is not None
     assert (started, asked.minutes, asked.only) == ([proof], 7.5, ["batch_size"])
 
     whole = recorded("two", "done", ended_because="every option was tried", changes_kept={"input.batch_size": 64})
     with pytest.raises(ProofError, match="every option was tried, and its gain is proved"):
-        asking.resume(whole, minutes=2)
+        tune_request.resume(whole, minutes=2)
     assert started == [proof]
 
 
@@ -270,7 +270,7 @@ def test_the_gpus_of_all_strategies_that_may_be_tried_count(home: Path) -> None:
         (Limits(leave=["strategy.kind"]), {"GPU-0"}),
     ]:
         wanted = request.of_preset("tune", "quickstart", ["strategy.kind=single"], search=limits)
-        assert sharing.of_request(wanted, here) == expected, limits
+        assert starting.of_request(wanted, here) == expected, limits
 
 
 def test_what_only_waits_for_a_training_is_none(home: Path) -> None:
@@ -279,7 +279,7 @@ def test_what_only_waits_for_a_training_is_none(home: Path) -> None:
     words = ["-c", waiting, "gputui.engine.trainer", "--fork-server"]
     here = Machine(gpus=(), no_gpu_reason="none", cpus=2, memory_bytes=2**34)
     with psutil.Popen([sys.executable, *words]) as server:
-        found = [what for what, _ in sharing._of_other_homes(here, None)]
+        found = [what for what, _ in starting._of_other_homes(here, None)]
         server.kill()
     assert not any(f"(process {server.pid})" in what for what in found)
 
@@ -294,9 +294,9 @@ def test_limits_that_leave_nothing_to_search_are_refused() -> None:
         (Limits(warmup_steps=3), "choose linear or sqrt"),
     ]:
         with pytest.raises(ProofError, match=said):
-            asking.checked(limits)
-    assert asking.checked(Limits(only=["xla", "input"], leave=["compile.xla"])).leave == ["compile.xla"]
-    assert asking.checked(Limits(leave=["precision"])).leave == ["precision.policy"]
+            tune_request.checked(limits)
+    assert tune_request.checked(Limits(only=["xla", "input"], leave=["compile.xla"])).leave == ["compile.xla"]
+    assert tune_request.checked(Limits(leave=["precision"])).leave == ["precision.policy"]
 
 
 def test_the_help_names_the_precisions_that_there_are() -> None:

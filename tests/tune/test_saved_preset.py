@@ -11,7 +11,7 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.options import Options
 from gputui.engine.proof import folder, improved_preset, request, value_reasons
-from gputui.engine.proof.search import Limits
+from gputui.engine.trials.search_record import Limits
 
 from tests.support.proving import Planted, searching
 

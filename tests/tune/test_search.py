@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 from gputui.engine.options import Options
-from gputui.engine.proof import request, sentences
-from gputui.engine.proof.comparing import BaselineFailed
+from gputui.engine.proof import request
 from gputui.engine.proof.request import Request
-from gputui.engine.proof.row import Trial
-from gputui.engine.proof.search import Candidate, Limits
-from gputui.engine.tune import asking
+from gputui.engine.trials import sentences
+from gputui.engine.trials.comparing import BaselineFailed
+from gputui.engine.trials.search_record import Candidate, Limits
+from gputui.engine.trials.trial import Trial
+from gputui.engine.tune import tune_request
 from gputui.engine.tune.report.findings import brought
-from gputui.engine.tune.stages import second_look
+from gputui.engine.tune.stages import recheck
 
 from tests.support.proving import HERE, Planted, searching
 
@@ -29,7 +30,7 @@ PIPELINE = "input.parallel_calls=off", "input.prefetch=off", "input.cache=off"
 def asked(*settings: str, **limits: Any) -> Request:
     """A search from quickstart with batches of 32 of 1000 samples."""
     given = ("batch_size=32", "train.seed=1", *settings)
-    return request.of_preset("tune", "quickstart", given, search=asking.checked(Limits(**limits)))
+    return request.of_preset("tune", "quickstart", given, search=tune_request.checked(Limits(**limits)))
 
 
 def device_speed(options: Options) -> float:
@@ -248,7 +249,7 @@ def test_near_misses_are_tried_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: float, kept: bool
 ) -> None:
     """In one trial; where that does not gain, one of them is measured again alone, for which there is time here."""
-    monkeypatch.setattr(second_look, "SHARE", 0.75)
+    monkeypatch.setattr(recheck, "SHARE", 0.75)
     wanted = asked(*PIPELINE[:2], only=["steps_per_execution", "input"], leave=["input.cache", "prefetch_to_device"])
     searcher, _ = searching(tmp_path / "p", wanted, little_each(together))
     searcher.run()
@@ -275,11 +276,11 @@ def rejected(tried: dict[str, Any], gain: float, **more: Any) -> Candidate:
 
 def test_what_was_slower_than_its_spread_allows_is_no_part_of_a_combination() -> None:
     one, other, slow = (rejected({name: True}, gain) for name, gain in (("x", 0.017), ("y", -0.038), ("z", -0.05)))
-    assert second_look.may_gain_together([one, other, slow], noise=0.03) == [one, other]
-    assert second_look.may_gain_together([one, slow], noise=0.03) == [], "although their sum is within it"
-    assert second_look.may_gain_together([one, one], noise=0.03) == [], "the same option twice"
+    assert recheck.may_gain_together([one, other, slow], noise=0.03) == [one, other]
+    assert recheck.may_gain_together([one, slow], noise=0.03) == [], "although their sum is within it"
+    assert recheck.may_gain_together([one, one], noise=0.03) == [], "the same option twice"
     many = [rejected({str(number): True}, -0.029) for number in range(4)]
-    assert second_look.may_gain_together(many, noise=0.03) == many[:2], "more of them are no longer chance"
+    assert recheck.may_gain_together(many, noise=0.03) == many[:2], "more of them are no longer chance"
 
 
 def test_only_what_another_trial_may_find_faster_is_a_near_miss(tmp_path: Path) -> None:
@@ -289,9 +290,9 @@ def test_only_what_another_trial_may_find_faster_is_a_near_miss(tmp_path: Path) 
     near, full = rejected({STEPS: 4}, -0.02, peak_bytes=90), rejected({STEPS: 16}, 0.2, peak_bytes=110)
     before, again = rejected({XLA: True}, -0.01), rejected({XLA: True}, -0.3, outcome="slower")
     screening.search.candidates = [full, before, near]
-    assert second_look.near_misses(screening) == [before, near]
+    assert recheck.near_misses(screening) == [before, near]
     screening.search.candidates.append(again)
-    assert second_look.near_misses(screening) == [near]
+    assert recheck.near_misses(screening) == [near]
 
 
 def test_options_that_gained_nothing_come_first_in_the_second_look(tmp_path: Path) -> None:
@@ -302,10 +303,10 @@ def test_options_that_gained_nothing_come_first_in_the_second_look(tmp_path: Pat
     for one in (fewer, xla, batch):
         one.settings = {"another": 1}
     screening.search.candidates = [kept, fewer, xla, batch]
-    assert second_look.near_misses(screening) == [batch, xla, fewer]
+    assert recheck.near_misses(screening) == [batch, xla, fewer]
     for one in (fewer, xla, batch):
         one.settings = one.tried
-    assert second_look.near_misses(screening) == [batch, xla]
+    assert recheck.near_misses(screening) == [batch, xla]
 
 
 def with_overhead(device_ms: dict[tuple[str, bool], float], overhead_ms: float = 1.0) -> Any:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.proof.search import Limits, Search
-from gputui.engine.proof.watching import SpeedWatch, below
 from gputui.engine.runs import Run
 from gputui.engine.runs.reading import TRAINER_FILE
-from gputui.engine.tune.measuring.screening import Screening
-from gputui.engine.tune.measuring.trials import Trials
+from gputui.engine.trials.search_record import Limits, Search
+from gputui.engine.trials.speed_watch import SpeedWatch, below
+from gputui.engine.tune.candidates.screening import Screening
+from gputui.engine.tune.candidates.search_trials import Trials
 
 from tests.support.proving import Planted, PlantedBench
 

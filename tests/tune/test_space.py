@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from gputui.engine import presets
-from gputui.engine.proof.search import Limits
 from gputui.engine.telemetry.machine import Gpu
-from gputui.engine.tune.measuring.space import Space
+from gputui.engine.trials.search_record import Limits
+from gputui.engine.tune.candidates.space import Space
 
 from tests.support.proving import HERE, started
 

@@ -11,8 +11,8 @@ from gputui.engine import presets
 from gputui.engine.options import Options
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.proof.search import Limits
-from gputui.engine.tune import asking
+from gputui.engine.trials.search_record import Limits
+from gputui.engine.tune import tune_request
 from gputui.engine.tune.time_plan import DECISION_SHARE, TimePlan
 from gputui.tui import cli
 
@@ -24,7 +24,7 @@ CACHE = "input.cache"
 
 def asked(*settings: str, **limits: Any) -> Request:
     given = ("batch_size=32", "train.seed=1", *settings)
-    return request.of_preset("tune", "quickstart", given, search=asking.checked(Limits(**limits)))
+    return request.of_preset("tune", "quickstart", given, search=tune_request.checked(Limits(**limits)))
 
 
 def slow_input(options: Options, before: int) -> Planted:
@@ -172,11 +172,11 @@ def test_no_candidate_of_a_search_that_has_ended_is_told_as_being_measured(tmp_p
 @pytest.mark.usefixtures("home")
 def test_only_minutes_that_try_nothing_are_refused() -> None:
     wanted = asked(minutes=2)
-    assert asking.refuse(wanted) is wanted
+    assert tune_request.refuse(wanted) is wanted
     with pytest.raises(
         ProofError, match=r"too few: .* take about 0\.\d min here; give more minutes \(\d minutes: about"
     ):
-        asking.refuse(asked(minutes=0.01))
+        tune_request.refuse(asked(minutes=0.01))
 
 
 @pytest.mark.usefixtures("home")

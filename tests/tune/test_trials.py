@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine.presets import defaults
-from gputui.engine.tune.measuring.trials import OutOfTime, Trials
+from gputui.engine.tune.candidates.search_trials import OutOfTime, Trials
 
 from tests.support.proving import Planted, PlantedBench
 

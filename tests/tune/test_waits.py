@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gputui.engine.proof.row import Trial
-from gputui.engine.tune.measuring import waits
+from gputui.engine.trials.trial import Trial
+from gputui.engine.tune.candidates import waits
 from gputui.engine.tune.report import sentences
 
 

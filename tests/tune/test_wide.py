@@ -16,11 +16,11 @@ import pytest
 from gputui.engine.options import Options
 from gputui.engine.proof import folder as folder_of_proof
 from gputui.engine.proof import request
-from gputui.engine.proof.record import rows
 from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.proof.search import Candidate, Limits
 from gputui.engine.telemetry.machine import Gpu, Machine
-from gputui.engine.tune import asking
+from gputui.engine.trials.record import rows
+from gputui.engine.trials.search_record import Candidate, Limits
+from gputui.engine.tune import tune_request
 from gputui.engine.tune.search import Searcher
 from gputui.engine.tune.wide import members, storage
 from gputui.engine.tune.wide.axes import doubles, halves
@@ -77,7 +77,7 @@ def asked(**limits: Any) -> Request:
     """A search of fourteen combinations: XLA, and 1 to 64 steps together."""
     given = ("batch_size=8", "train.seed=1")
     wanted = Limits(**{"wide": "after", "only": ["xla", "steps_per_execution"]} | limits)
-    return request.of_preset("tune", "quickstart", given, search=asking.checked(wanted))
+    return request.of_preset("tune", "quickstart", given, search=tune_request.checked(wanted))
 
 
 def together(options: Options, before: int) -> Planted:
@@ -186,7 +186,7 @@ def test_members_at_the_same_time_share_one_study_and_one_that_comes_later_measu
     assert [one["kept"] for one in found] == [best, best]
     assert all(one["study"]["members"] == 2 and one["study"]["of_others"] > 0 for one in found), found
     assert sum(one["wide"] for one in found) < 2 * 14, "they share the work"
-    later, bench = searching(tmp_path / "c", asking.joined(asked(study=str(location))), together)
+    later, bench = searching(tmp_path / "c", tune_request.joined(asked(study=str(location))), together)
     later.run()
     assert [one.settings for one in wide(later)] == [best]
     assert "another member" in wide(later)[0].reason
@@ -243,7 +243,7 @@ def test_a_last_line_that_was_written_in_part_costs_nothing_but_itself(tmp_path:
     whole = len(trials_in(location))
     with location.open("ab") as journal:
         journal.write(b'{"op_code":4,"worker_')
-    later, _ = searching(tmp_path / "b", asking.joined(asked(study=str(location))), together)
+    later, _ = searching(tmp_path / "b", tune_request.joined(asked(study=str(location))), together)
     later.run()
     assert later.record.changes_kept == first.record.changes_kept
     assert len(trials_in(location)) >= whole
@@ -273,7 +273,7 @@ def test_a_search_whose_study_is_damaged_by_then_is_not_resumed_and_keeps_its_tr
     searcher.record.write()
     (proof.path / "study.journal").write_text("no journal\n")
     with pytest.raises(ProofError, match="not a journal of Optuna, or it is damaged"):
-        asking.resume(proof, anyway=True)
+        tune_request.resume(proof, anyway=True)
     assert len(rows(proof.data)) == len(searcher.record.trials)
 
 
@@ -281,7 +281,7 @@ def test_a_search_whose_study_is_damaged_by_then_is_not_resumed_and_keeps_its_tr
 def test_a_database_holds_a_study_as_well(tmp_path: Path) -> None:
     location = f"sqlite:///{tmp_path / 'studies.db'}"
     for name in "ab":
-        wanted = asking.joined(asked(study=location, study_name="one", only=["xla"]))
+        wanted = tune_request.joined(asked(study=location, study_name="one", only=["xla"]))
         searcher, bench = searching(tmp_path / name, wanted, only_xla)
         searcher.run()
         assert searcher.record.changes_kept == {"compile.xla": True}
@@ -308,7 +308,7 @@ def test_a_study_that_cannot_be_used_is_refused_in_one_line_at_the_front_door(
         ("nosuchbase://me:secret@there/x", "nosuchbase"),
     ):
         with pytest.raises(ProofError, match=told) as refused:
-            asking.joined(asked(study=str(study)))
+            tune_request.joined(asked(study=str(study)))
         assert "secret" not in str(refused.value), study
         assert "\n" not in str(refused.value), study
     assert {name: (tmp_path / name).read_text() for name in foreign} == foreign, "nothing is written to them"

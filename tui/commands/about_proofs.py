@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from ...engine.proof import KEEPS, LEAST_REPEATS, STAGES, TRIAL_SECONDS
+from ...engine.trials import KEEPS, LEAST_REPEATS, STAGES, TRIAL_SECONDS
 from ..base.errors import Refused
-from . import completion, search_options
+from . import completion, tune_options
 from .preset_options import preset_option, settings_option
-from .search_options import ANYWAY_HELP, SECONDS, WAIT_HELP
+from .tune_options import ANYWAY_HELP, SECONDS, WAIT_HELP
 
 
 @click.command("ab")
@@ -122,7 +122,7 @@ def diagnose(
     help="With --wide: a shared file or a database; several machines search together in one study.",
 )
 @click.option("--name", "study_name", metavar="STUDY", help="With --study: its name there (default: the preset's).")
-@search_options.limits
+@tune_options.limits
 @click.pass_context
 def tune(context: click.Context, /, preset: str | None, settings: Sequence[str], **wanted: Any) -> None:
     """Search for the fastest settings of a preset on this machine.
@@ -136,13 +136,13 @@ def tune(context: click.Context, /, preset: str | None, settings: Sequence[str],
     """
     from . import tune as tune_command
 
-    context.exit(tune_command.tune(preset, settings, wanted, search_options.given(context)))
+    context.exit(tune_command.tune(preset, settings, wanted, tune_options.given(context)))
 
 
 @click.command("fit-batch")
 @preset_option("The preset whose batch size to find.")
 @settings_option()
-@search_options.limits
+@tune_options.limits
 @click.pass_context
 def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[str], **wanted: Any) -> None:
     """Find the fastest batch size, and the largest that fits.
@@ -156,7 +156,7 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     from . import tune as tune_command
 
     of_batch = {"only": ("batch_size",), "precisions": ()}
-    context.exit(tune_command.tune(preset, settings, wanted | of_batch, search_options.given(context)))
+    context.exit(tune_command.tune(preset, settings, wanted | of_batch, tune_options.given(context)))
 
 
 @click.command("scaling")
@@ -220,7 +220,7 @@ def scaling(context: click.Context, /, preset: str | None, settings: Sequence[st
     """
     from . import scaling as scaling_command
 
-    context.exit(scaling_command.scaling(preset, settings, wanted, search_options.given(context)))
+    context.exit(scaling_command.scaling(preset, settings, wanted, tune_options.given(context)))
 
 
 @click.command("proof")

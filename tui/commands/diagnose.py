@@ -14,8 +14,9 @@ from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
-from ...engine.proof import LEAST_REPEATS, TRIAL_SECONDS, request
+from ...engine.proof import request
 from ...engine.runs import Run, cluster, reading
+from ...engine.trials import LEAST_REPEATS, TRIAL_SECONDS
 from ..base.errors import DONE, Refused, clean, complain, error_text
 from ..printing import diagnosis as diagnosis_tables
 from ..text.diagnosis import next_step

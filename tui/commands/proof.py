@@ -17,14 +17,15 @@ from ...engine.files.values import to_json
 from ...engine.plan import LEAST_STEPS
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
-from ...engine.proof import estimate, folder, improved_preset, request, sentences, sharing
+from ...engine.proof import duration, folder, improved_preset, request, starting
 from ...engine.proof.folder import Proof
 from ...engine.proof.markdown import as_markdown
 from ...engine.proof.request import ProofError, Request
 from ...engine.runs import Run
 from ...engine.telemetry import machine
 from ...engine.text import counted, seconds
-from ...engine.tune import asking
+from ...engine.trials import sentences
+from ...engine.tune import tune_request
 from ...engine.tune.report import markdown
 from ..base.errors import (
     DONE,
@@ -40,7 +41,7 @@ from ..base.errors import (
 )
 from ..printing import profile
 from ..printing import proof as proof_tables
-from ..printing import search as search_tables
+from ..printing import tune as search_tables
 from ..printing.console import console
 from ..printing.proof_progress import LiveProof, ProofLines, trials
 from . import runs
@@ -82,7 +83,7 @@ def run_proof(
     presses = Presses(asked.stop_signal)  # from here on Ctrl-C is for the proof
     if wait and not _waited(asked, presses, quiet):
         return INTERRUPTED
-    proof, process = sharing.begin(asked, anyway)
+    proof, process = starting.begin(asked, anyway)
     for remark in request.remarks(asked, machine.read()):
         complain(remark)
     begun = f"{NOUNS.get(asked.kind, 'proof')} {proof.id}: {budget(asked)}"
@@ -91,7 +92,7 @@ def run_proof(
 
 def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
     """Wait until nothing else trains on the devices; False where Ctrl-C ended that."""
-    sharing.wait(asked, lambda what: _say(what, as_json), lambda: presses.count > 0)
+    starting.wait(asked, lambda what: _say(what, as_json), lambda: presses.count > 0)
     return presses.count == 0
 
 
@@ -172,11 +173,11 @@ def show_profile(run: Run) -> None:
 def budget(asked: Request) -> str:
     """How long it will take, as far as that is known before it starts."""
     if asked.search is not None and asked.search.dry_run:
-        return f"at most 2 trials of about {estimate.of_request(asked):.0f} s"
+        return f"at most 2 trials of about {duration.of_request(asked):.0f} s"
     if asked.search is not None:
-        buys = asking.plan_of(asked.search, asked.repeats, asked.measure_seconds).in_words()
+        buys = tune_request.plan_of(asked.search, asked.repeats, asked.measure_seconds).in_words()
         return f"{buys}; Ctrl-C ends it, gputui tune --resume goes on with it"
-    count, each = estimate.sure_trials(asked), estimate.of_request(asked)
+    count, each = duration.sure_trials(asked), duration.of_request(asked)
     told = f"{counted(count, 'trials')} of about {each:.0f} s: about {_minutes(count * each)}"
     if asked.run is None:
         told += f" (longer where {LEAST_STEPS} steps take more than {asked.measure_seconds:g} s)"

@@ -9,7 +9,7 @@ from typing import Any
 from ...engine.presets import PresetError
 from ...engine.proof import folder
 from ...engine.proof.request import ProofError
-from ...engine.scaling import asking
+from ...engine.scaling import scaling_request
 from ..base.errors import Refused
 from . import proof as proof_command
 
@@ -30,7 +30,9 @@ def scaling(preset: str | None, settings: Sequence[str], wanted: dict[str, Any],
     if preset is None:
         raise Refused("name what to measure: gputui scaling --preset NAME, or --resume for the latest measurement")
     seconds = wanted.pop("seconds")
-    asked = asking.of_preset(preset, settings, counts(wanted.pop("replicas")), measure_seconds=seconds, **wanted)
+    asked = scaling_request.of_preset(
+        preset, settings, counts(wanted.pop("replicas")), measure_seconds=seconds, **wanted
+    )
     return proof_command.run_proof(asked, **following)
 
 
@@ -47,7 +49,7 @@ def counts(text: str | None) -> list[int]:
 
 def _resume(name: str, *, anyway: bool, **more: Any) -> int:
     proof = _latest() if name == "latest" else folder.find(name)
-    return proof_command.go_on(proof, lambda: asking.resume(proof, anyway), output=None, **more)
+    return proof_command.go_on(proof, lambda: scaling_request.resume(proof, anyway), output=None, **more)
 
 
 def _latest() -> folder.Proof:

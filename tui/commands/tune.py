@@ -7,10 +7,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ...engine.presets import PresetError
-from ...engine.proof import STAGES, folder
+from ...engine.proof import folder
 from ...engine.proof.request import ProofError
-from ...engine.proof.search import Limits
-from ...engine.tune import asking
+from ...engine.trials import STAGES
+from ...engine.trials.search_record import Limits
+from ...engine.tune import tune_request
 from ..base.errors import Refused
 from . import proof as proof_command
 
@@ -32,7 +33,7 @@ def tune(preset: str | None, settings: Sequence[str], wanted: dict[str, Any], gi
     if preset is None:
         raise Refused("name what to tune: gputui tune --preset NAME, or --resume for the latest search")
     repeats, seconds = wanted.pop("repeats"), wanted.pop("seconds")
-    asked = asking.of_preset(preset, settings, limits(**wanted), repeats=repeats, measure_seconds=seconds)
+    asked = tune_request.of_preset(preset, settings, limits(**wanted), repeats=repeats, measure_seconds=seconds)
     return proof_command.run_proof(asked, as_json=as_json, anyway=anyway, wait=wait, output=output)
 
 
@@ -51,7 +52,7 @@ def limits(
 
 def _resume(name: str, minutes: float | None, *, anyway: bool, **more: Any) -> int:
     proof = _latest(minutes is not None) if name == "latest" else folder.find(name)
-    return proof_command.go_on(proof, lambda: asking.resume(proof, anyway, minutes), **more)
+    return proof_command.go_on(proof, lambda: tune_request.resume(proof, anyway, minutes), **more)
 
 
 def _latest(any_ended: bool) -> folder.Proof:

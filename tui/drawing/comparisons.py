@@ -1,6 +1,6 @@
 """The comparisons of a proof as table cells and rows: what each change gained with its spread, and its trials.
 
-The data comes from proof.json (engine/proof/record.py). Missing values are shown as a dash, and foreign text is
+The data comes from proof.json (engine/trials/record.py). Missing values are shown as a dash, and foreign text is
 cleaned.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from ...engine import figures
 from ...engine.figures import Figure
-from ...engine.proof import sentences
 from ...engine.text import NONE, amount, change, counted, spread
+from ...engine.trials import sentences
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ...engine.figures import LOSS, at, of_run, summed_up
-from ...engine.proof import sentences
 from ...engine.runs.events import waits_for_others
 from ...engine.text import NONE, abbreviated, amount, clock, counted, named, percent, seconds
+from ...engine.trials import sentences
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..form.state import proposed

@@ -1,6 +1,6 @@
 """The head of a proof as rows: its state, the speed before and after, its progress or its result.
 
-The data comes from proof.json (engine/proof/record.py). Missing values are shown as a dash, and foreign text is
+The data comes from proof.json (engine/trials/record.py). Missing values are shown as a dash, and foreign text is
 cleaned.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...engine.figures import shown
-from ...engine.proof import sentences
 from ...engine.text import NONE, amount, seconds
+from ...engine.trials import sentences
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number

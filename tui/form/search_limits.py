@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ...engine.options import OPTIONS, by_key
-from ...engine.proof import STAGES
-from ...engine.proof.search import Limits
+from ...engine.trials import STAGES
+from ...engine.trials.search_record import Limits
 
 RATES = ("keep", "linear", "sqrt")
 POLICIES = tuple(by_key(OPTIONS)["precision.policy"].choices)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...engine import figures
-from ...engine.proof import scaling_words, sentences
 from ...engine.text import NONE, change, seconds, size, spread, times
+from ...engine.trials import scaling_sentences, sentences
 from ..base.errors import clean
-from . import profile, search
+from . import profile, tune
 from .console import say
 from .diagnosis import show, show_stages
 from .proof_progress import trials
@@ -77,14 +77,14 @@ def show_result(data: Mapping[str, Any], was_followed: bool = False) -> None:
         show_table(_comparisons(data["comparisons"]))
         print()
     if data["kind"] == "tune":
-        search.show_tables(data)
+        tune.show_tables(data)
     if data["kind"] == "scaling":
         _show_scaling(data)
     if data["kind"] not in ("diagnosis", "scaling") and data.get("before"):
         show_table(_before_and_after(data))
         print()
     if data["kind"] == "tune":
-        search.show_words(data, was_followed)
+        tune.show_words(data, was_followed)
     for comparison in data["comparisons"]:
         if comparison.get("learning"):
             say(sentences.learned(comparison["learning"]))
@@ -102,12 +102,12 @@ def show_result(data: Mapping[str, Any], was_followed: bool = False) -> None:
 
 def _show_scaling(data: Mapping[str, Any]) -> None:
     """A row for each number of replicas, and what limits the scaling."""
-    head, *rows = scaling_words.table(data)
+    head, *rows = scaling_sentences.table(data)
     if rows:
-        show_table(Columns(head, rows, right=range(len(scaling_words.HEAD))))
-        say(scaling_words.ABOUT)
+        show_table(Columns(head, rows, right=range(len(scaling_sentences.HEAD))))
+        say(scaling_sentences.ABOUT)
         print()
-    for line in scaling_words.remarks(data):
+    for line in scaling_sentences.remarks(data):
         say(line)
 
 

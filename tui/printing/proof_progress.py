@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ...engine.figures import Figure, shown
-from ...engine.proof import scaling_words, sentences
-from ...engine.proof.record import elapsed_of
 from ...engine.text import seconds
+from ...engine.trials import scaling_sentences, sentences
+from ...engine.trials.record import elapsed_of
 from ..base.errors import clean
-from . import search_progress
+from . import tune_progress
 from .console import broken
 
 
@@ -30,7 +30,7 @@ class ProofLines:
 
     def show(self, data: Mapping[str, Any]) -> None:
         search = data["kind"] == "tune"
-        for key, text in search_progress.news(data) if search else _news(data):
+        for key, text in tune_progress.news(data) if search else _news(data):
             if key not in self._told:
                 self._told.add(key)
                 self.line(text)
@@ -97,11 +97,11 @@ def trials(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
         found[trial["run"]] = ("one repeated batch" if trial["side"] == "b" else "as it is", trial)
     if profiled := data.get("profile_trial"):
         found[profiled["run"]] = ("profiled", profiled)
-    for title, trial in search_progress.trials(data):
+    for title, trial in tune_progress.trials(data):
         found[trial["run"]] = (title, trial)
-    for point in scaling_words.points(data):
+    for point in scaling_sentences.points(data):
         for trial in point.get("trials") or ():
-            found[trial["run"]] = (scaling_words.replicas(point.get("replicas")), trial)
+            found[trial["run"]] = (scaling_sentences.replicas(point.get("replicas")), trial)
     for comparison in data["comparisons"]:
         what = sentences.changes(comparison["changes"])
         for trial in comparison["trials"]:

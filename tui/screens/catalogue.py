@@ -64,7 +64,7 @@ SCREENS = (
     ),
     ScreenEntry("runs", "Runs", "Past and present runs", "RunsScreen", "runs.screen", verb="runs", in_footer=True),
     ScreenEntry(
-        "proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proofs", place="runs"
+        "proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proof.proofs", place="runs"
     ),
     ScreenEntry("gpus", "GPUs", "All GPUs and the host as they are now", "GpusScreen", "gpus.screen", verb="gpus"),
     ScreenEntry(
@@ -111,14 +111,20 @@ SCREENS = (
         place="runs",
     ),
     ScreenEntry(
-        "proof", "Proof", "A proof as it is made, or as it ended", "ProofScreen", "proof", "a proof", place="runs"
+        "proof",
+        "Proof",
+        "A proof as it is made, or as it ended",
+        "ProofScreen",
+        "proof.screen",
+        "a proof",
+        place="runs",
     ),
     ScreenEntry(
         "tune",
         "Tune",
         "A search for the fastest settings, as it is made or as it ended",
         "TuneScreen",
-        "tune",
+        "tune.screen",
         "a search",
         place="runs",
     ),
@@ -127,7 +133,7 @@ SCREENS = (
         "Scaling",
         "How the speed grows with the replicas, as it is measured or as it ended",
         "ScalingScreen",
-        "scaling",
+        "proof.scaling",
         "a measurement of scaling",
         place="runs",
     ),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine import checks, presets
 from ...engine.process import launch, origin
-from ...engine.proof import sharing
+from ...engine.proof import starting
 from ...engine.runs import RunError, code_files, title
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.launch_options import options_of, python_of
@@ -56,7 +56,7 @@ def planned(app: Host, preset: Preset) -> Start:
             app.warm = warm
             raise
 
-    return Start(origin.title(preset), lambda: sharing.in_the_way(preset.options, machine.read()), launch_it)
+    return Start(origin.title(preset), lambda: starting.in_the_way(preset.options, machine.read()), launch_it)
 
 
 def code_changed(run: Run) -> str:
@@ -71,7 +71,7 @@ def resuming(run: Run, new_code: bool = False) -> Start:
         if not steps_in(run.file("checkpoints")):  # said before anything is asked
             raise RunError(launch.without_checkpoint(run))
         preset = presets.resolve(str(run.file("preset.yaml")))
-        return sharing.in_the_way(preset.options, machine.read(), run.path)
+        return starting.in_the_way(preset.options, machine.read(), run.path)
 
     def launch_it() -> tuple[Run, Any]:
         kind = options_of(run).get("strategy.kind")
@@ -155,12 +155,12 @@ def _alone(
     """Of what is measured: no engine imports TensorFlow beside its trials. `but` is its own folder, if it has one."""
 
     def in_the_way() -> str:
-        from ...engine.proof import sharing
+        from ...engine.proof import starting
         from ...engine.telemetry import machine
 
         here = machine.read()
         own = () if but is None else (but,)
-        return sharing.beside(sharing.of_request(wanted(), here), here, *own)
+        return starting.beside(starting.of_request(wanted(), here), here, *own)
 
     def begin() -> tuple[Proof, subprocess.Popen[bytes]]:
         warm, app.warm = app.warm, None

@@ -25,7 +25,7 @@ ENDED = {
     "timeout": "ended by its time limit",
     "crashed": "crashed",
 }
-ENDLESS = 900_000_000  # a trial has about this many steps or more, as it ends by its time (engine/proof/trial.py)
+ENDLESS = 900_000_000  # a trial has about this many steps or more, as it ends by its time (engine/trials/bench.py)
 ASKED_FOR = ("stopped", "timeout")  # ends that are no failure
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...files.values import mapping, number
-from ...proof import STAGES
-from ...proof.sentences import changes, to_take
 from ...proof.value_reasons import leading_to, together
 from ...text import MINUTE, change, spread
+from ...trials import STAGES
+from ...trials.sentences import changes, to_take
 
 Told = Mapping[str, Any]
 PAIRS = "pairs"  # the stage of a candidate that was measured in pairs with the preset

@@ -7,9 +7,9 @@ from typing import Any
 
 from ... import figures
 from ...files.values import mapping
-from ...proof import sentences as proof_sentences
 from ...proof.markdown import capital, cell, table, trials_table
 from ...text import NONE, amount, change, count, size, spread
+from ...trials import sentences as proof_sentences
 from . import memory_sentences, sentences
 from .findings import (
     PAIRS,

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...proof.search import Candidate
-from ..batches.batch_size import BatchSize
-from ..batches.largest_batch import LargestBatch
-from ..batches.memory import MemoryModel
-from ..measuring.screening import Screening
-from ..measuring.space import BATCH, POLICY, TOGETHER, Space, value_of
+from ...trials.search_record import Candidate
+from ..candidates.screening import Screening
+from ..candidates.space import BATCH, POLICY, TOGETHER, Space, value_of
+from ..memory_model import MemoryModel
+from .batch_size import BatchSize
+from .largest_batch import LargestBatch
 
 STAGES = ("batch_size", "steps_per_execution", "precision", "xla", "strategy")
 ON_GPU = ("batch_size", "precision", "xla", "steps_per_execution", "strategy")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...proof import diagnosing
-from ..measuring.screening import Screening
-from ..measuring.space import BATCH, Space
+from ...proof import trial_diagnosis
+from ..candidates.screening import Screening
+from ..candidates.space import BATCH, Space
 
 REACHED = 0.05  # a speed that is not further below the ceiling is not held back by its input
 HIGH = 0.2  # share of the time waited for the input that XProf's input-pipeline analyzer calls high
@@ -130,7 +130,7 @@ class InputStage:
     def _remedies(self) -> Iterator[Mapping[str, Any]]:
         """What the diagnosis of the best settings proposes for their input."""
         best = self._screening.best
-        found = diagnosing.of_trial(self._screening.trials.run_of(best.trials[-1]), best.preset)
+        found = trial_diagnosis.of_trial(self._screening.trials.run_of(best.trials[-1]), best.preset)
         for remedy in found["remedies"]:
             changes = remedy["changes"]
             of_input = changes and BATCH not in changes and all(key.startswith("input.") for key in changes)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..batches.memory import MemoryModel
-from ..measuring.screening import Screening
-from ..measuring.space import Space
-from ..measuring.trials import OutOfTime
+from ..candidates.screening import Screening
+from ..candidates.search_trials import OutOfTime
+from ..candidates.space import Space
+from ..memory_model import MemoryModel
 from .device import DeviceStages
 from .input import InputStage
-from .second_look import SecondLook
+from .recheck import SecondLook
 
 FOR_LARGEST = 3  # trials whose time is kept for the largest batch, where only the batch size is searched
 

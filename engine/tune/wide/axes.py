@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...presets import Preset, PresetError
-from ...proof import STAGES, sentences
-from ...proof.trial import with_changes
-from ..batches.batch_size import rounded
-from ..measuring.space import BATCH, STEPS_TOGETHER, TOGETHER, Settings, Space, value_of
+from ...trials import STAGES, sentences
+from ...trials.bench import with_changes
+from ..candidates.space import BATCH, STEPS_TOGETHER, TOGETHER, Settings, Space, value_of
+from ..stages.batch_size import rounded
 
 AS_IT_IS = "as in the preset"
 NEAR = 1.25  # numbers that differ by less count as one for the sampler; they are measured as they are

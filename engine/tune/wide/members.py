@@ -17,9 +17,9 @@ from typing import Any
 from ... import checks, text
 from ...proof.process import processor
 from ...proof.request import Request
-from ...proof.search import Limits
 from ...system.identity import Place, Process
 from ...telemetry.machine import Machine
+from ...trials.search_record import Limits
 
 # What the members of a study have in common, in words.
 NAMES = {

@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...proof.comparing import LEAST_GAIN, Stopped
 from ...proof.request import Request
-from ...proof.search import Candidate, Limits, StudyState
-from ...proof.watching import Judge
 from ...telemetry.machine import Machine
-from ..batches.memory import MemoryModel
-from ..measuring.screening import Screening
-from ..measuring.side_by_side import SideBySide
-from ..measuring.space import BATCH, POLICY, XLA, Settings, Space, value_of
-from ..measuring.trials import OutOfTime
+from ...trials.comparing import LEAST_GAIN, Stopped
+from ...trials.search_record import Candidate, Limits, StudyState
+from ...trials.speed_watch import Judge
+from ..candidates.parallel_trials import SideBySide
+from ..candidates.screening import Screening
+from ..candidates.search_trials import OutOfTime
+from ..candidates.space import BATCH, POLICY, XLA, Settings, Space, value_of
+from ..memory_model import MemoryModel
 from . import members, storage
 from .axes import Combinations, axes_of
-from .places import Places
+from .parallel_gpus import Places
 from .storage import StudyError
 from .study import Found, Proposal, Study
 

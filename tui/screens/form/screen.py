@@ -193,18 +193,18 @@ class FormScreen(CheckedForm):
     async def action_tune(self) -> None:
         """Search for the fastest settings, from those of the form on."""
         from ...form.search_limits import LimitTexts
-        from .. import tune_limits, tuning
+        from ..tune import limits, new_tune
 
         self._accept_what_is_written()
         if not self._is_refused():
             self._limits = self._limits or LimitTexts()
-            self._limits.suit(await asyncio.to_thread(tuning.fast_policies, self.state.preset, self.machine))
-            self._limits = await tune_limits.tune(self.app, self.state, self._limits)
+            self._limits.suit(await asyncio.to_thread(new_tune.fast_policies, self.state.preset, self.machine))
+            self._limits = await limits.tune(self.app, self.state, self._limits)
 
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:
         """Measure how the speed of the preset grows with its replicas."""
-        from .. import scaling_actions
+        from ..proof import scaling_actions
 
         self._accept_what_is_written()
         if not self._is_refused():

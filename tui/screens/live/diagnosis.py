@@ -23,9 +23,9 @@ from ...drawing.verdict import MEASURING, is_due
 from ...reading.store import Snapshot, mapping, number
 from ...widgets.key_footer import KeyFooter
 from ...widgets.painted import Page, Panel
-from .. import proving
 from ..base import AppScreen
 from ..header import Header
+from ..proof import new_proof
 from ..runs.actions import put_into_form
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class DiagnosisScreen(AppScreen):
 
     @work(exclusive=True, group="prove")
     async def action_prove(self) -> None:
-        await proving.prove(self.app, self.run_folder, self.diagnosis)
+        await new_proof.prove(self.app, self.run_folder, self.diagnosis)
 
     # ---- remedies into the form -------------------------------------------------------------------
 

@@ -279,7 +279,7 @@ def _preset_of(run: Run) -> Preset:
 
 async def put_into_form(app: Host, run: Run, changes: Mapping[str, Any]) -> None:
     """Put changes that a diagnosis or a hint proposes into the form of a run, unless the form cannot start it."""
-    from ....engine.proof import sentences
+    from ....engine.trials import sentences
 
     if await asyncio.to_thread(_can_be_trained, run):
         app.apply(run, changes, sentences.changes(changes))

@@ -1,0 +1,150 @@
+"""The measurement: rounds of one trial for each number of replicas, up and down in turn, so that drift hits all alike.
+
+A number of replicas that runs out of memory or ends with an error will do so again and is not repeated. Whatever else
+ends a trial may be chance: it is measured once more, and a second time ends that number. Without one replica there is
+nothing to compare with, which ends the proof.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+
+from ..proof import duration
+from ..proof.request import Request
+from ..runs.events import Started
+from ..runs.reading import TRAINER_FILE, read_events
+from ..trials import scaling_sentences, sentences
+from ..trials.bench import Measures, with_changes
+from ..trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
+from ..trials.efficiency import efficiency
+from ..trials.record import Record, medians
+from ..trials.scaling_record import Asked, Point, Scaling
+from ..trials.trial import Trial
+
+
+class Rounds:
+    """Carries out one request, and updates the record after every trial. `known` are trials of earlier sittings."""
+
+    def __init__(self, request: Request, record: Record, bench: Measures, known: Iterable[Trial] = ()) -> None:
+        self.request, self.record, self.bench = request, record, bench
+        self._known = {trial.key: trial for trial in known if trial.key and trial.outcome != "crashed"}
+        self._guessed_seconds = duration.of_request(request)
+        self._preset = request.baseline()
+        asked = request.scaling or Asked(settings=())
+        points = [Point(replicas=one.replicas, changes=dict(one.changes)) for one in asked.settings]
+        self.scaling = record.scaling = Scaling(keep=asked.keep, shared=asked.shared, points=points)
+
+    def measure(self) -> None:
+        """All rounds that the time allows; raises Stopped and BaselineFailed."""
+        self.record.write("measuring one replica")
+        try:
+            for number in range(1, self.request.repeats + 1):
+                if not self._time_left(number):
+                    minutes = (self.request.limit_seconds or 0) / 60
+                    self.record.ended_because = f"{sentences.OUT_OF_TIME} of {minutes:g} min allows no further round"
+                    break
+                self._round(number)
+                self.scaling.rounds = number
+        finally:
+            for point in self._going:
+                point.decision = "measured" if point.efficiency is not None else "failed"
+                point.why = point.why or ("" if point.efficiency is not None else "the measurement ended before it")
+
+    @property
+    def _going(self) -> list[Point]:
+        return [point for point in self.scaling.points if point.decision == "running"]
+
+    def _time_left(self, number: int) -> bool:
+        """Whether a round ends within the limit; what an earlier sitting has measured takes no time."""
+        missing = sum(_key(point, number, 1) not in self._known for point in self._going)
+        needed = duration.remaining_seconds(self.record, missing, self._guessed_seconds)
+        limit = self.request.limit_seconds
+        return limit is None or self.record.elapsed + needed <= limit
+
+    def _round(self, number: int) -> None:
+        for point in self._going if number % 2 else reversed(self._going):
+            self._measured(point, number)
+            self._work_out()
+            self.record.write()
+
+    def _measured(self, point: Point, number: int) -> None:
+        """A successful trial, if necessary at the second attempt; or the number of replicas has failed."""
+        for attempt in range(1, CHANCES + 1):
+            trial = self._trial(point, number, attempt)
+            point.trials.append(trial)
+            self._report("")
+            if trial.good:
+                self._note(point, trial)
+                return
+            if self.bench.stop.count:
+                trial.key = ""  # whoever goes on measures it anew
+                raise Stopped
+            if trial.outcome in FINAL:
+                break
+        why = sentences.outcome({"outcome": trial.outcome, "error": trial.error})
+        if point is self.scaling.points[0]:
+            raise BaselineFailed(f"one replica could not be measured, with which all are compared: {why}")
+        point.decision, point.why = "failed", why
+
+    def _trial(self, point: Point, number: int, attempt: int) -> Trial:
+        """Measured now, unless an earlier sitting has."""
+        key = _key(point, number, attempt)
+        if key in self._known:
+            return self._known[key]
+        if self.bench.stop.count:
+            raise Stopped
+        self._report(f"round {number} of {self.request.repeats}: {scaling_sentences.replicas(point.replicas)}")
+        trial = self.bench.measure(with_changes(self._preset, point.changes), str(point.replicas), number)
+        trial.key = key
+        return trial
+
+    def _note(self, point: Point, trial: Trial) -> None:
+        """What the trainer has told of how it was built, and once the versions."""
+        started = read_events(self.bench.run_of(trial).path, [TRAINER_FILE]).last(Started)
+        if started is None:
+            return
+        self.record.versions = self.record.versions or dict(started.versions)
+        point.global_batch_size = started.global_batch_size
+        compiled = started.actual.get("jit_compile")
+        point.xla = compiled if isinstance(compiled, bool) else None
+
+    def _work_out(self) -> None:
+        """The figures of all points from their trials so far."""
+        first, record = self.scaling.points[0], self.record
+        for point in self.scaling.points:
+            work_out(point, first)
+        record.before = medians([trial for trial in first.trials if trial.good])
+        known = [point for point in self.scaling.points[1:] if point.speedup is not None]
+        if known:
+            record.after = medians([trial for trial in known[-1].trials if trial.good])
+            record.gain_total = known[-1].speedup
+
+    def _report(self, doing: str) -> None:
+        """Write the results so far, what happens now and how long it takes."""
+        left = max(0, len(self._going) * self.request.repeats - sum(len(point.trials) for point in self._going))
+        seconds = duration.remaining_seconds(self.record, left, self._guessed_seconds)
+        self.record.budget_seconds = self.record.elapsed + seconds
+        self.record.write(doing or None)
+
+
+def work_out(point: Point, first: Point) -> None:
+    """Medians, and the speed relative to one replica in the same rounds."""
+    good = [trial for trial in point.trials if trial.good]
+    told = medians(good)
+    point.samples_per_second, point.step_ms, point.input_wait = (
+        told[name] for name in ("samples_per_second", "step_ms", "input_wait")
+    )
+    alone = {trial.repeat: trial.samples_per_second for trial in first.trials if trial.good}
+    ratios = [trial.samples_per_second / beside for trial in good
+              if trial.samples_per_second and (beside := alone.get(trial.repeat))]  # fmt: skip
+    if not ratios:
+        return
+    point.speedup = statistics.median(ratios)
+    efficiencies = [efficiency(one, point.replicas) for one in ratios]
+    point.efficiency = statistics.median(efficiencies)
+    point.spread = None if point is first or len(efficiencies) < 2 else statistics.stdev(efficiencies)
+
+
+def _key(point: Point, number: int, attempt: int) -> str:
+    return f"{point.replicas} {number} {attempt}"

@@ -1,0 +1,149 @@
+"""The request for a measurement of scaling, and what is refused before anything is measured."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import checks, plan, presets
+from ..checks import visible_gpus
+from ..checks.gpus import on_cpu, share_a_gpu
+from ..presets import Preset
+from ..proof import duration, request, resuming
+from ..proof.folder import Proof
+from ..proof.request import ProofError, Request
+from ..telemetry import machine
+from ..telemetry.machine import Machine
+from ..trials import KEEPS
+from ..trials.bench import with_changes
+from ..trials.scaling_record import Asked, Setting
+
+REHEARSE = "device.logical_devices=2"
+
+
+def of_preset(
+    name: str, settings: Sequence[str], replicas: Sequence[int], keep: str, minutes: float | None, **more: Any
+) -> Request:
+    """The request about a preset by name or path; without `replicas` 1, 2, 4 ... and as many as there are devices.
+
+    Raises PresetError and ProofError.
+    """
+    here, preset = machine.read(), presets.resolve(name, settings)
+    asked = wanted(preset, here, replicas, keep)
+    limit = None if minutes is None else 60 * minutes
+    made = request.of_preset("scaling", name, settings, scaling=asked, limit_seconds=limit, **more)
+    return _in_time(made, minutes)
+
+
+def of_opened(preset: Preset, source: Path | None, keep: str) -> Request:
+    """The same from a preset whose changes no file has, with 1, 2, 4 ... replicas; `source` is the file that it was
+    opened from. Raises ProofError.
+    """
+    asked = wanted(preset, machine.read(), (), keep)
+    return request.of_opened("scaling", preset, source, scaling=asked)
+
+
+def wanted(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) -> Asked:
+    """What is measured with each number of replicas; raises ProofError where these are not there."""
+    options = preset.options
+    if options.strategy.kind not in ("single", "one_device", "mirrored"):
+        raise ProofError(
+            f"gputui scaling measures the devices of one machine, and the preset has strategy.kind="
+            f"{options.strategy.kind}; give --set strategy.kind=mirrored"
+        )
+    pool = _pool(preset, here)
+    known = bool(visible_gpus(options, here)) or on_cpu(options, here)
+    if known and len(pool) < 2:
+        raise ProofError(_one_device(preset, here))
+    counts = sorted({1, *(replicas or _usual(len(pool)))})
+    if known and counts[-1] > len(pool):
+        raise ProofError(
+            f"{counts[-1]} replicas need {counts[-1]} devices, and there are {len(pool)}: name fewer with --replicas, "
+            "or give more with device.visible, strategy.devices or device.logical_devices"
+        )
+    if counts == [1]:
+        raise ProofError("one replica alone shows no scaling: name more, such as --replicas 1,2")
+    pool = pool if known else list(range(counts[-1]))
+    batches = _batches(preset, here, counts, keep)
+    same = _same_compiler(preset, here)
+    found = [Setting(replicas=count, changes=_strategy(pool, count) | same | batch)
+             for count, batch in zip(counts, batches, strict=True)]  # fmt: skip
+    return Asked(settings=found, keep=keep, shared=_shared(with_changes(preset, found[-1].changes), here))
+
+
+def _pool(preset: Preset, here: Machine) -> list[int]:
+    """The positions of the devices that may take part."""
+    options = preset.options
+    if options.strategy.devices != "all":
+        return list(options.strategy.devices)
+    return list(range(plan.devices(options, len(visible_gpus(options, here)))))
+
+
+def _one_device(preset: Preset, here: Machine) -> str:
+    gpus = visible_gpus(preset.options, here)
+    if not gpus:
+        why = here.no_gpu_reason or "no GPU is used"
+        return f"there are no two devices to train on ({why}): give --set {REHEARSE} to rehearse on parts of the CPU"
+    return (
+        f"only GPU {gpus[0].index} takes part, and scaling needs several devices: give --set {REHEARSE} --set "
+        "device.visible=none to rehearse on parts of the CPU"
+    )
+
+
+def _usual(devices: int) -> list[int]:
+    """1, 2, 4 ... and all."""
+    return [*(2**power for power in range(devices.bit_length()) if 2**power < devices), devices]
+
+
+def _strategy(pool: Sequence[int], count: int) -> dict[str, Any]:
+    """The changes that train on the first so many devices; one replica trains as it would without a strategy."""
+    if count > 1:
+        return {"strategy.kind": "mirrored", "strategy.devices": list(pool[:count])}
+    if pool[0] == 0:
+        return {"strategy.kind": "single", "strategy.devices": "all", "strategy.communication": "auto"}
+    return {"strategy.kind": "one_device", "strategy.devices": [pool[0]], "strategy.communication": "auto"}
+
+
+def _same_compiler(preset: Preset, here: Machine) -> dict[str, Any]:
+    """XLA for none: `auto` would compile the step of one replica on a GPU, and nothing under a strategy."""
+    automatic = preset.options.compile.xla == "auto" and not on_cpu(preset.options, here)
+    return {"compile.xla": False} if automatic else {}
+
+
+def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) -> Iterator[dict[str, Any]]:
+    """For each number of replicas the change of the batch size, where the global batch is to be kept."""
+    whole = preset.options.input.batch_size * checks.replicas(preset.options, here)
+    for count in counts:
+        if keep == KEEPS[1] and whole % count:
+            raise ProofError(
+                f"a global batch of {whole:,} cannot be shared out among {count} replicas: set input.batch_size to a "
+                f"multiple of {count}, or keep the batch of each replica (--keep per-replica)"
+            )
+        yield {"input.batch_size": whole // count} if keep == KEEPS[1] else {}
+
+
+def _shared(most: Preset, here: Machine) -> str:
+    """What the replicas share where they have no device of their own, in words."""
+    if on_cpu(most.options, here):
+        return "the logical devices share the cores of one CPU"
+    return "replicas share a GPU" if share_a_gpu(most.options, here) else ""
+
+
+def _in_time(asked: Request, minutes: float | None) -> Request:
+    """The request; raises ProofError where its rounds would not end in time."""
+    count = duration.sure_trials(asked)
+    needed = count * duration.of_request(asked) / 60
+    if minutes is not None and minutes < needed:
+        raise ProofError(
+            f"{minutes:g} min are too few: {asked.repeats} rounds, {count} trials in all, take about {needed:.1f} min "
+            f"here; give {int(needed) + 1} minutes or more, or fewer --replicas"
+        )
+    return asked
+
+
+def resume(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:
+    """Go on with one that has ended before its time; returns its process. Raises ProofError."""
+    resuming.refuse(proof, "scaling", "a measurement of scaling", "gputui scaling")
+    return resuming.start_again(proof, anyway)

@@ -1,0 +1,27 @@
+"""Trials, short measured trainings: how they are run, compared and recorded; shared by proof, tune and scaling.
+
+What is kept:
+    trial.py              one measured training
+    record.py             proof.json: all results so far, replaced after every change
+    search_record.py      the part of it about a search (engine/tune)
+    scaling_record.py     the part of it about scaling (engine/scaling)
+
+How it is measured:
+    bench.py              one training of a few measured seconds
+    speed_watch.py        its speed while it runs, so that a clearly slower one is ended before its time
+    schedule.py           the learning rates that a trial has in common with the real run
+    comparing.py          trials of two settings in turn, and the rule by which a change is called faster
+    learning.py           changes that change what is learnt, and the loss of both sides
+    efficiency.py         the gain of more replicas, relative to their number
+
+How it is reported:
+    sentences.py          each result in a sentence, shared by all views
+    scaling_sentences.py  a measurement of scaling in words and as a table
+"""
+
+LEAST_REPEATS = 3  # pairs of trials; fewer do not show their spread
+TRIAL_SECONDS = 5.0  # measured in each trial, unless asked otherwise
+RESUMABLE = ("stopped", "crashed", "failed")  # states of a search or a measurement of scaling that can be gone on with
+KEEPS = ("per-replica", "global")  # which batch size stays the same with more replicas: weak and strong scaling
+# What a search (engine/tune) goes through, in this order.
+STAGES = ("batch_size", "steps_per_execution", "precision", "xla", "strategy", "input", "threads")

@@ -1,0 +1,333 @@
+"""One trial: a training of a few measured seconds, with an engine and a trainer of its own in an ordinary run folder.
+
+However a trial ends, it becomes a row of the proof; only a disk that has no room for its folder raises an exception.
+When trials run, and what follows from them, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from .. import plan, presets, runs
+from ..diagnosis import collector
+from ..diagnosis.clocks import HOT
+from ..files import disk
+from ..options import OPTIONS, Options, by_key
+from ..presets import Preset
+from ..process.fork_server import ForkServer
+from ..runs import Run, RunError, results
+from ..runs.events import Started
+from ..runs.reading import TRAINER_FILE, read_events
+from ..telemetry.machine import Machine
+from ..text import share
+from .schedule import decay_steps
+from .speed_watch import Judge, SpeedWatch
+from .trial import FIGURES, Trial
+
+POLL_SECONDS = 0.05
+STEPS = 1_000_000_000  # the most that train.steps_per_epoch takes: at 10 us a step it lasts for hours
+# A trial with so little to measure is a probe, which shows what memory a training takes. With 30 steps in its epoch 6
+# are warm-up, and it ends with the first of the others that takes long enough to be measured, or with the epoch.
+PROBE_SECONDS, PROBE_STEPS = 0.01, 30
+LIMIT_MINUTES = 15.0  # before anything is measured: start-up, the pass that fills the cache; a shorter limit stands
+ROOM_SECONDS = results.ENGINE_SECONDS  # how long a trial waits for a disk that is full
+ORPHAN_SECONDS = 60.0  # how long a trainer without its engine may take to end
+
+# The trial's own; to change one of them would change nothing that a trial measures.
+OWN = frozenset(
+    {
+        "train.epochs",
+        "train.steps_per_epoch",
+        "train.seed",
+        "run.checkpoint",
+        "run.keep",
+        "run.on_oom",
+        "run.save_model",
+        "run.profile",
+        "run.max_minutes",
+        "run.stop_signal",
+        "run.measure_seconds",
+    }
+)
+
+# A trial leaves nothing that would be gone on with, and ends where its memory runs out.
+LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model": False}
+
+
+class Stop:
+    """How often a stop has been asked for: once ends the running trial gracefully, twice at once.
+
+    What is not a person counts once, however often it asks.
+    """
+
+    def __init__(self) -> None:
+        self.count = self._by_person = 0
+
+    def ask(self, *_: Any) -> None:
+        """Also a signal handler."""
+        self.count = max(1, self.count)
+
+    def ask_by_person(self, *_: Any) -> None:
+        """Also a signal handler."""
+        self._by_person += 1
+        self.count = max(self._by_person, self.count)
+
+
+def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
+    """The preset with options changed, and checked anew; raises PresetError."""
+    known = by_key(OPTIONS)
+    values = {key: getattr(getattr(preset.options, info.group), info.name) for key, info in known.items()}
+    return presets.assemble(preset.name, values | dict(changes), preset.description)
+
+
+def as_trial(
+    preset: Preset,
+    seed: int,
+    measure_seconds: float,
+    machine: Machine,
+    profile: str = "off",
+    most_seconds: float = math.inf,
+) -> Preset:
+    """The preset as a trial trains it: one endless epoch, nothing written, ended when enough has been measured.
+
+    It is ended after `most_seconds` in any case, as a run that has reached its time limit.
+    """
+    together = preset.options.compile.steps_per_execution
+    steps = plan.whole_executions(STEPS, together) if measure_seconds > PROBE_SECONDS else PROBE_STEPS * together
+    minutes = preset.options.run.max_minutes
+    start_and_warmup = min(minutes, LIMIT_MINUTES) if isinstance(minutes, int | float) else LIMIT_MINUTES
+    limit = start_and_warmup + plan.MOST_TIMES * measure_seconds / 60
+    return with_changes(
+        preset,
+        {
+            "train.epochs": 1,  # its end would evaluate
+            "train.steps_per_epoch": steps,
+            "train.decay_steps": decay_steps(preset.options, machine),
+            "train.seed": seed,
+            **LEAVES_NOTHING,
+            "run.profile": profile,
+            "run.max_minutes": min(limit, most_seconds / 60),
+            "run.measure_seconds": measure_seconds,
+        },
+    )
+
+
+def as_training(
+    preset: Preset, seed: int, length: tuple[int, int | None], machine: Machine, most_seconds: float
+) -> Preset:
+    """The preset as a trial trains it whose loss counts: so many epochs, each of so many steps or of one pass.
+
+    Its learning rate is at each step that of the real run, where the length of that is known.
+    """
+    epochs, steps = length
+    return with_changes(
+        preset,
+        {
+            "train.epochs": epochs,
+            "train.steps_per_epoch": steps,
+            "train.decay_steps": decay_steps(preset.options, machine),
+            "train.seed": seed,
+            **LEAVES_NOTHING,
+            "run.profile": "off",
+            "run.max_minutes": most_seconds / 60,
+            "run.measure_seconds": None,
+        },
+    )
+
+
+class Measures(Protocol):
+    """What comparisons need of a bench."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def stop(self) -> Stop: ...
+
+    def run_of(self, trial: Trial) -> Run: ...
+
+    def measure(self, preset: Preset, side: str, repeat: int) -> Trial: ...
+
+
+class Bench:
+    """Runs trials in folders that are numbered in the order of their start; several at once from several threads.
+
+    Each trainer is forked from a process that has imported TensorFlow, which ends with this one or with the context.
+
+    `beside` says what else trains on the devices of such a training (proof/starting.py), or nothing.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        paths_from: Path,
+        seed: int,
+        seconds: float,
+        machine: Machine,
+        stop: Stop,
+        beside: Callable[[Options], str] = lambda _options: "",
+    ) -> None:
+        self.folder, self.paths_from, self.machine, self.stop = folder, paths_from, machine, stop
+        self.seed, self.measure_seconds, self.beside = seed, seconds, beside
+        self.most_seconds: Callable[[], float] = lambda: math.inf  # of the next trial
+        self._count = sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0  # those of an earlier sitting
+        self._starting = threading.Lock()
+        self._fork_server = ForkServer(folder, in_a_hurry=lambda: stop.count > 0)
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._fork_server.close()
+
+    def run_of(self, trial: Trial) -> Run:
+        return Run(self.folder / trial.run)
+
+    def measure(
+        self,
+        preset: Preset,
+        side: str,
+        repeat: int,
+        *,
+        seconds: float | None = None,
+        profile: str = "off",
+        judge: Judge | None = None,
+    ) -> Trial:
+        """One trial, waited for; `seconds` to measure if not those of all, `profile` the steps of a profile.
+
+        `judge` may end it before its time, with the outcome `slower`.
+        """
+        wanted = seconds or self.measure_seconds
+        return self._carried_out(
+            lambda: as_trial(preset, self.seed, wanted, self.machine, profile, self.most_seconds()), side, repeat,
+            judge, timed=wanted > PROBE_SECONDS,
+        )  # fmt: skip
+
+    def learn(
+        self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], most_seconds: float
+    ) -> Trial:
+        """Train epochs of so many steps (None: of one pass) for the loss; repeats differ in their seed."""
+        seed = self.seed + repeat - 1
+        return self._carried_out(
+            lambda: as_training(preset, seed, length, self.machine, most_seconds), side, repeat, timed=False
+        )
+
+    def _carried_out(
+        self, prepare: Callable[[], Preset], side: str, repeat: int, judge: Judge | None = None, timed: bool = True
+    ) -> Trial:
+        """Start a trial in a folder of its own, and wait for it; `timed`: its speed was to be measured."""
+        began = time.monotonic()
+        with self._starting:
+            self._count += 1
+            path = self.folder / f"{self._count:02}-{side}"
+        asked_before = self.stop.count
+        trial = prepare()
+        neighbour = self.beside(trial.options)
+        try:
+            run, engine_runs = self._started(trial, path)
+        except OSError as fault:
+            if disk.refusal(fault) is not None and not self.stop.count:
+                raise
+            # No process, for instance: the next trial may have it.
+            row = Trial(side=side, repeat=repeat, run=path.name, outcome="crashed", error=f"not started: {fault}")
+        else:
+            slower = self._wait(run, engine_runs, judge)
+            row = outcome(run, side, repeat, asked=self.stop.count > asked_before, slower=slower, timed=timed)
+            row.disturbed = disturbed(run, neighbour or self.beside(trial.options))
+        row.seconds = time.monotonic() - began
+        return row
+
+    def _started(self, trial: Preset, path: Path) -> tuple[Run, Callable[[], bool]]:
+        """Start it, and wait for a time where the disk refuses its folder: that says nothing about what is measured.
+
+        Raises OSError.
+        """
+        until = time.monotonic() + ROOM_SECONDS
+        while True:
+            try:
+                with self._starting:
+                    return self._fork_server.start(trial, path, self.paths_from)
+            except OSError as fault:
+                if disk.refusal(fault) is None or self.stop.count or time.monotonic() >= until:
+                    raise
+            time.sleep(results.RESULT_RETRY_SECONDS)
+
+    def _wait(self, run: Run, engine_runs: Callable[[], bool], judge: Judge | None) -> bool:
+        """Until engine and trainer are gone; passes on each request to stop. Whether the judge has ended it."""
+        told, orphan_since, slower = 0, None, False
+        watch = SpeedWatch(run, judge) if judge else None
+        while engine_runs() or run.alive("trainer"):
+            if watch is not None and not slower and not told and watch.is_slower():
+                with contextlib.suppress(RunError):  # it has just ended
+                    runs.request_stop(run)
+                    slower = True
+            if self.stop.count > told:
+                with contextlib.suppress(RunError):  # it has not told its process id yet
+                    runs.request_stop(run)
+                    told += 1
+            if not engine_runs():
+                orphan_since = orphan_since or time.monotonic()
+                if time.monotonic() - orphan_since > ORPHAN_SECONDS:
+                    kill_trainer(run)
+            time.sleep(POLL_SECONDS)
+        return slower
+
+
+def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool = False, timed: bool = True) -> Trial:
+    """The row of a run that has ended; `asked`: a stop was asked for meanwhile, `slower`: it was ended as too slow.
+
+    `timed`: without a speed it is no success.
+    """
+    result = run.result or {}
+    ended, why = str(result.get("outcome") or "crashed"), _first_line(result)
+    if ended == "stopped" and slower and not asked:
+        ended, why = "slower", "ended before its time, as it was clearly slower"
+    elif ended == "stopped" and not asked:
+        ended, why = "crashed", "stopped from outside: its engine is gone"
+    row = Trial(side=side, repeat=repeat, run=run.id, outcome=ended, error=None if ended == "ok" else why)
+    started = read_events(run.path, [TRAINER_FILE]).last(Started)
+    if started is not None:
+        row.replicas, row.global_batch_size = started.replicas, started.global_batch_size
+    for name in FIGURES:
+        setattr(row, name, result.get(name))
+    row.samples_per_second = row.step_ms = None  # as means over all measured steps
+    steps, seconds, batch = (result.get(name) for name in ("measured_steps", "measured_seconds", "global_batch_size"))
+    if steps and seconds and batch:
+        row.samples_per_second, row.step_ms = steps * batch / seconds, 1000 * seconds / steps
+    elif ended == "ok" and timed:
+        row.outcome, row.error = "error", "it ended before anything was measured"
+    return row
+
+
+def disturbed(run: Run, neighbour: str = "") -> str:
+    """Who else used the devices or cores of a trial, and whether heat slowed it; `neighbour` is what of gputui was seen
+    beside it, in words.
+    """
+    known = collector.read(run)
+    cores = f"other programs used {share(known.others_cpu or 0)} of the CPU's cores" if known.crowded else ""
+    gpus = f"other programs on its GPU: {', '.join(known.gpu_neighbours)}" if known.gpu_neighbours else ""
+    hot = f"its GPU was slowed down ({', '.join(known.throttle)})" if (known.throttled or 0.0) >= HOT else ""
+    return ", ".join(filter(None, (neighbour, cores, gpus, hot)))
+
+
+def _first_line(result: Mapping[str, Any]) -> str:
+    error = result.get("error") or {}
+    if not result:
+        return "it is gone without a result (engine and trainer)"
+    lines = str(error.get("message") or result.get("outcome")).splitlines()
+    return lines[0] if lines else str(result.get("outcome"))
+
+
+def kill_trainer(run: Run) -> None:
+    """End it at once, if it is alive."""
+    process = run.process("trainer")
+    if process is not None and process.alive():
+        with contextlib.suppress(RunError):
+            runs.signal_process(run, "trainer", process, (signal.SIGKILL,))

@@ -1,0 +1,9 @@
+"""Measures candidates: which settings there are to try, how trials are carried out, and what is faster.
+
+space.py             which options are tried, with which values
+search_trials.py     trials that are measured once, also by a resumed search, and end with its time
+screening.py         candidates, one after another, against the best settings so far
+judgement.py         whether a candidate is faster, and whether that may be chance
+waits.py             what a change gains by waiting less, however fast the machine is just then
+parallel_trials.py   several trials at once, each on a GPU of its own, while they screen
+"""

@@ -1,0 +1,139 @@
+"""Whether a candidate is faster than the best settings so far, and whether what is seen of it may be chance.
+
+A gain within the standard error ends a candidate for now, and one that is clearly more than chance is kept; between the
+two, candidate and best are measured once more each. Chance is the relative spread of repeated measurements, pooled over
+the search: the difference of two means of n and m trials has the standard error spread * sqrt(1/n + 1/m), and twice
+that is called clear (95 % of a normal distribution). Where the waits of the trials say what is gained (waits.py), that
+counts as well, each weighed by its error.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ... import text
+from ...presets import Preset
+from ...trials.comparing import LEAST_GAIN
+from ...trials.search_record import Candidate
+from ...trials.trial import Trial
+from . import waits
+
+FIRST_NOISE = 0.03  # relative spread before anything was repeated: 2 to 4 % were measured on a shared two-core machine
+CLEAR = 2.0  # standard errors
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest settings so far, and where they were measured as candidates are now (with or without input)."""
+
+    preset: Preset
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    measured: Candidate | None = None
+
+    @property
+    def trials(self) -> list[Trial]:
+        return self.measured.good if self.measured else []
+
+    @property
+    def speed(self) -> float:
+        return speed(self.trials)
+
+
+def speed(trials: Sequence[Trial]) -> float:
+    """The mean samples per second of trials; 0 where there is none."""
+    return statistics.fmean(trial.speed for trial in trials) if trials else 0.0
+
+
+def noise_of(candidates: Sequence[Candidate]) -> float:
+    """The relative spread of repeated measurements of the same settings."""
+    squares = freedom = 0.0
+    for candidate in candidates:
+        speeds = [trial.speed for trial in candidate.good]
+        if len(speeds) > 1:
+            squares += statistics.variance(speeds) / statistics.fmean(speeds) ** 2 * (len(speeds) - 1)
+            freedom += len(speeds) - 1
+    # The first guess counts as one repetition, so that two speeds that happen to agree do not make it nothing.
+    return math.sqrt((squares + FIRST_NOISE**2) / (freedom + 1))
+
+
+def standard_error(noise: float, trials: int, others: int) -> float:
+    """Of the relative difference of the means of so many trials."""
+    return noise * math.sqrt(1 / trials + 1 / others)
+
+
+def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, float]:
+    """Its gain over the best settings and the standard error of that, both noted in it.
+
+    What its waits say counts as well, unless the speeds gain clearly more: then the work itself has become faster, as
+    TensorFlow's part of a call is shared by more steps.
+    """
+    gain = speed(candidate.good) / best.speed - 1
+    error = standard_error(noise, len(candidate.good), len(best.trials))
+    by_waits = waits_gain(candidate)
+    if gain - by_waits < math.hypot(error, waits.error_of(by_waits)):
+        gain, error = waits.weighed(gain, error, by_waits)
+    candidate.gain, candidate.spread = gain, error
+    return gain, error
+
+
+def seems_to_gain(candidate: Candidate, best: Best, noise: float) -> bool:
+    """Whether its gain, or what its waits say of that, counts and may be chance.
+
+    A gain of less than a standard error is not repeated at once, but at the end, where there is time.
+    """
+    gain, error = compare(candidate, best, noise)
+    return max(gain, waits_gain(candidate)) > max(LEAST_GAIN, error) and gain < CLEAR * error
+
+
+def waits_gain(candidate: Candidate) -> float:
+    """What its waits say it gains, where that counts; else minus infinity."""
+    by_waits = candidate.gain_by_waits
+    return by_waits if by_waits is not None and by_waits > LEAST_GAIN else -math.inf
+
+
+def decide(candidate: Candidate, best: Best, noise: float, may_take: float | None) -> None:
+    """Keep it or not, by all its trials; `may_take` is the memory that may be planned."""
+    gain, error = compare(candidate, best, noise)
+    told, too_much = _told(candidate, gain), takes_too_much(candidate, best, may_take)
+    if too_much:
+        candidate.decision, candidate.why = "rejected", f"{told}: {too_much}"
+    elif gain > max(LEAST_GAIN, error):
+        candidate.decision, candidate.why = "kept", told
+    else:
+        why = "slower" if gain < -LEAST_GAIN else f"not more than {text.share(max(LEAST_GAIN, error))}"
+        candidate.decision, candidate.why = "rejected", f"{told}: {why}"
+
+
+def _told(candidate: Candidate, gain: float) -> str:
+    by_waits = waits_gain(candidate)
+    return text.change(gain) + (f" ({text.change(by_waits)} by its waits)" if by_waits > gain else "")
+
+
+def decide_failed(candidate: Candidate, best: Best) -> None:
+    """Of a candidate without a successful trial: it failed, or was ended before its time as clearly slower."""
+    last = candidate.trials[-1]
+    if last.outcome != "slower":
+        candidate.decision, candidate.why = "failed", f"{last.outcome}: {last.error}"
+        return
+    candidate.gain = last.speed / best.speed - 1
+    candidate.decision, candidate.why = "rejected", f"{text.change(candidate.gain)}: {last.error}"
+
+
+def may_be_faster(rejected: Candidate, noise: float) -> bool:
+    """Whether chance may have rejected a candidate: by the spread that is known by now, it was not clearly slower."""
+    if rejected.gain is None:
+        return False
+    error = max(rejected.spread or 0.0, standard_error(noise, max(1, len(rejected.good)), 1))
+    return rejected.gain > -CLEAR * error
+
+
+def takes_too_much(candidate: Candidate, best: Best, may_take: float | None) -> str:
+    """Why a candidate is no choice although it was trained: it leaves no room, and takes more than the best."""
+    taken, before = candidate.peak_bytes or 0, (best.measured and best.measured.peak_bytes) or 0
+    if may_take is None or taken <= max(may_take, before):
+        return ""
+    return f"{text.size(taken)} of memory, but only {text.size(may_take)} may be planned"

@@ -1,0 +1,89 @@
+"""Trials side by side on the GPUs of one machine, each on a GPU of its own, while they only screen.
+
+Trainings on different GPUs share the host: its cores, which make the input, its memory and its disks. Whether they
+disturb each other is measured first, with the best settings on all GPUs at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from ... import checks
+from ...presets import Preset
+from ...telemetry.machine import Machine
+from ...trials.bench import with_changes
+from ...trials.speed_watch import Judge
+from ...trials.trial import Trial
+from .search_trials import Trials
+
+LEAST_SHARE = 0.95  # of the speed alone: below this, trainings side by side disturb each other
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A trial to measure, as `Trials.measure` takes it."""
+
+    preset: Preset
+    side: str
+    seconds: float
+    repeat: int = 1
+    judge: Judge | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A GPU by its name for `device.visible`; `speed` is that of the best settings there, relative to the first GPU."""
+
+    gpu: str | int
+    speed: float = 1.0
+
+    def judging(self, judge: Judge) -> Judge:
+        """The judge of a trial on this GPU, which is told the speeds that the first GPU would have reached."""
+        return lambda speeds: judge([speed / self.speed for speed in speeds])
+
+
+class SideBySide:
+    """Measures several trials at once; later, `Trials.measure` has them without measuring them again."""
+
+    def __init__(self, trials: Trials, machine: Machine) -> None:
+        self._trials, self._machine = trials, machine
+
+    def places(self, preset: Preset) -> list[Place]:
+        """The GPUs that trainings with these settings may share out, one to each; fewer than two: none.
+
+        They are of one model: a setting that gains on another may lose here.
+        """
+        gpus = checks.visible_gpus(preset.options, self._machine)
+        if not self.fits(preset) or any(gpu.mig for gpu in gpus):
+            return []
+        alike = [Place(gpu.uuid or gpu.index) for gpu in gpus if gpu.name == gpus[0].name]
+        return alike if len(alike) > 1 else []
+
+    def fits(self, preset: Preset) -> bool:
+        """Whether it trains on one GPU, without saying on which."""
+        of_one = len(checks.training_gpus(preset.options, self._machine)) == 1
+        return of_one and preset.options.strategy.kind == "single"
+
+    def measure(self, asked: Sequence[Asked], places: Sequence[Place]) -> list[Trial]:
+        """All of them at once; raises Stopped, and OutOfTime where they would not end in time."""
+        with ThreadPoolExecutor(len(asked)) as pool:
+            jobs = [pool.submit(self._measured, one, place) for one, place in zip(asked, places, strict=False)]
+            return [job.result() for job in jobs]
+
+    def _measured(self, one: Asked, place: Place) -> Trial:
+        pinned = with_changes(one.preset, {"device.visible": [place.gpu]})
+        judge = None if one.judge is None else place.judging(one.judge)
+        trial = self._trials.measure(one.preset, one.side, one.repeat, seconds=one.seconds, judge=judge, trained=pinned)
+        trial.gpu_speed = place.speed
+        return trial
+
+
+def undisturbed(places: Sequence[Place], speeds: Sequence[float | None], alone: float) -> list[Place]:
+    """The places where a training with this speed, at the same time as the others, was about as fast as one `alone`.
+
+    Each has the speed of its own GPU from now on. A GPU that is slow for itself, or disturbed, is left out.
+    """
+    shares = ((place, (speed or 0.0) / alone) for place, speed in zip(places, speeds, strict=True))
+    return [replace(place, speed=share) for place, share in shares if share >= LEAST_SHARE]

@@ -1,0 +1,276 @@
+"""Measures candidates against the best settings so far, and keeps those that are faster.
+
+A candidate is measured once, and not to the end where it is clearly slower than the best; judgement.py says when it is
+measured once more, and what is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ... import text
+from ...presets import Preset, PresetError
+from ...trials import sentences
+from ...trials.bench import PROBE_SECONDS, with_changes
+from ...trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
+from ...trials.search_record import Candidate, Search
+from ...trials.speed_watch import SLOWER, Judge, below
+from ...trials.trial import Trial
+from . import judgement, waits
+from .judgement import Best, speed
+from .parallel_trials import Asked
+from .search_trials import OutOfTime, Trials
+from .space import value_of
+
+MOST_TRIALS = 2  # of a candidate
+SIDE = "s"  # of a trial that screens
+ONE_BATCH = {"input.one_batch": True}
+Report = Callable[[str], None]  # writes the record; a text says what happens now
+Conflict = Callable[[Preset], str]  # why a preset cannot be trained here, or nothing
+
+
+class Screening:
+    """Keeps the best settings; `without_input` says on which kind of trials candidates are measured now."""
+
+    def __init__(
+        self, trials: Trials, search: Search, baseline: Preset, report: Report, conflict: Conflict, seconds: float
+    ) -> None:
+        self.trials, self.search, self.baseline = trials, search, baseline
+        self._report, self._conflict, self._seconds = report, conflict, seconds
+        self.best = Best(baseline)
+        self.without_input = False
+        self.peak_figure = ""  # of a trial: the memory that is limited here, as the first one tells
+        self.may_take: float | None = None  # of it
+        self.waits_count = False  # waits and work add up to the time of a step, as they do on a CPU
+
+    # ---- the best settings --------------------------------------------------------------------------
+
+    def measure_best(self, stage: str, reason: str, without_input: bool) -> Candidate:
+        """Measure the best settings, from now on with or without their input; raises BaselineFailed."""
+        candidate = Candidate(
+            stage=stage, settings=dict(self.best.settings), tried={}, reason=reason, without_input=without_input
+        )
+        self.search.candidates.append(candidate)
+        self._measure(candidate, self.best.preset)
+        if not candidate.good:
+            last = candidate.trials[-1]
+            candidate.decision, candidate.why = "failed", f"{last.outcome}: {last.error}"
+            raise BaselineFailed(f"the training could not be measured; the last was {last.outcome}: {last.error}")
+        candidate.decision = "kept"
+        self.without_input, self.best = without_input, replace(self.best, measured=candidate)
+        self._report("")
+        return candidate
+
+    def begin_with(self, settings: Mapping[str, Any]) -> None:
+        """Take these changes of the preset as the best settings, as the preset itself cannot be measured."""
+        self.best = Best(with_changes(self.baseline, settings), dict(settings))
+
+    def resume(self, best: Best) -> None:
+        """Go on with settings that were measured before, and with trials of their kind."""
+        self.best, self.without_input = best, bool(best.measured and best.measured.without_input)
+
+    def has(self, settings: Mapping[str, Any]) -> bool:
+        """Whether the best settings have these values."""
+        return all(value_of(self.best.preset, key) == value for key, value in settings.items())
+
+    # ---- candidates ---------------------------------------------------------------------------------
+
+    def attempt(
+        self,
+        stage: str,
+        tried: Mapping[str, Any],
+        reason: str = "",
+        predicted_bytes: int | None = None,
+        judge: Judge | None = None,
+    ) -> Candidate:
+        """Measure the best settings with `tried` on top; they become the best where they are faster.
+
+        `judge` says when they are clearly slower, instead of the rule that holds for all.
+        """
+        settings = self.settings_with(tried)
+        candidate = Candidate(
+            stage=stage, settings=settings, tried=dict(tried), reason=reason, without_input=self.without_input,
+            predicted_bytes=predicted_bytes,
+        )  # fmt: skip
+        preset = self._preset(candidate)
+        if preset is not None:
+            self._measure(candidate, preset, judge)
+            self._judge(candidate, preset)
+        self._report("")
+        return candidate
+
+    def repeat(self, candidate: Candidate) -> None:
+        """Measure a candidate for the present best settings once more, and judge it again."""
+        preset = with_changes(self.baseline, candidate.settings)
+        good = self._trial(candidate, preset).good
+        if good and self._seems_to_gain(candidate):
+            self.best_once_more()
+        if good:
+            self._choose(candidate, preset)
+        elif not candidate.good:
+            judgement.decide_failed(candidate, self.best)
+        self._report("")
+
+    def probe(self, stage: str, tried: Mapping[str, Any], reason: str, predicted_bytes: int | None = None) -> Candidate:
+        """Train the best settings with `tried` on top for a few steps: whether they fit, and not how fast they are."""
+        candidate = Candidate(
+            stage=stage, settings=self.settings_with(tried), tried=dict(tried), reason=reason,
+            without_input=self.without_input, predicted_bytes=predicted_bytes,
+        )  # fmt: skip
+        preset = self._preset(candidate)
+        if preset is not None:
+            last = self._trial(candidate, preset, seconds=PROBE_SECONDS)
+            candidate.samples_per_second = None
+            if last.good:
+                candidate.decision, candidate.why = "measured", "only its memory"
+            else:
+                candidate.decision, candidate.why = "failed", f"{last.outcome}: {last.error}"
+        self._report("")
+        return candidate
+
+    def asked(
+        self, tried: Mapping[str, Any], judge: Judge | None = None, side: str = SIDE, repeat: int = 1
+    ) -> Asked | None:
+        """The best settings with `tried` on top as `attempt` measures them first; None where they cannot be trained."""
+        try:
+            preset = with_changes(self.baseline, self.settings_with(tried))
+        except PresetError:
+            return None
+        measured = self._as_measured(preset, self.without_input)
+        return None if self._conflict(preset) else Asked(measured, side, self._seconds, repeat, judge)
+
+    def remembers(self, tried: Mapping[str, Any]) -> bool:
+        """Whether `attempt` has measured this before."""
+        asked = self.asked(tried)
+        return asked is not None and self.trials.remembers(asked.preset, SIDE, 1, seconds=self._seconds)
+
+    def note(self, candidate: Candidate, doing: str = "") -> None:
+        """Record what was measured elsewhere; `doing` says what happens now."""
+        if candidate not in self.search.candidates:
+            self.search.candidates.append(candidate)
+        self._report(doing)
+
+    def leave_out(self, stage: str, tried: Mapping[str, Any], why: str, predicted_bytes: int | None = None) -> None:
+        """Record settings that are not measured, and why."""
+        self.search.candidates.append(
+            Candidate(
+                stage=stage,
+                settings=self.settings_with(tried),
+                tried=dict(tried),
+                decision="left out",
+                why=why,
+                without_input=self.without_input,
+                predicted_bytes=predicted_bytes,
+            )
+        )
+        self._report("")
+
+    @property
+    def noise(self) -> float:
+        """The relative spread of repeated measurements of the same settings."""
+        return judgement.noise_of(self.search.candidates)
+
+    def settings_with(self, tried: Mapping[str, Any]) -> dict[str, Any]:
+        """The changes against the preset; what is as in the preset is none."""
+        given = {**self.best.settings, **tried}
+        return {key: value for key, value in given.items() if value_of(self.baseline, key) != value}
+
+    def _preset(self, candidate: Candidate) -> Preset | None:
+        """The preset of a candidate, or None where it cannot be trained, which is recorded."""
+        self.search.candidates.append(candidate)
+        try:
+            preset = with_changes(self.baseline, candidate.settings)
+            candidate.why = self._conflict(preset)
+        except PresetError as fault:
+            candidate.why = fault.problems[0].message
+        if candidate.why:
+            candidate.decision = "left out"
+            return None
+        return preset
+
+    def _measure(self, candidate: Candidate, preset: Preset, judge: Judge | None = None) -> None:
+        """One successful trial, if necessary at the second attempt; what runs out of memory is not repeated."""
+        for _ in range(CHANCES):
+            trial = self._trial(candidate, preset, judge)
+            if trial.good or trial.outcome in (*FINAL, "timeout", "slower"):
+                return
+
+    def _trial(
+        self, candidate: Candidate, preset: Preset, judge: Judge | None = None, seconds: float | None = None
+    ) -> Trial:
+        """One more trial of a candidate or of the best settings. Only the first of a candidate may end early, and
+        where its waits count none does.
+
+        `seconds` are measured if not those of all; then nothing is said about the speed.
+        """
+        measured = self._as_measured(preset, candidate.without_input)
+        may_end = bool(candidate.tried) and not candidate.good and not self._waits_count_of(candidate)
+        if judge is None and may_end and seconds is None:
+            judge = below(SLOWER * self.best.speed)
+        self._report(self._doing(candidate))
+        try:
+            repeat = len(candidate.trials) + 1
+            trial = self.trials.measure(measured, SIDE, repeat, seconds=seconds or self._seconds, judge=judge)
+        except (OutOfTime, Stopped) as why:
+            ended = "a stop was requested" if isinstance(why, Stopped) else "no time was left"
+            if not candidate.trials:
+                candidate.decision, candidate.why = "left out", ended
+            elif candidate.decision == "running":  # what it gained may be chance
+                candidate.decision = "rejected"
+                candidate.why = f"{text.change(candidate.gain)}: {ended} to measure it once more"
+            raise
+        candidate.trials.append(trial)
+        known = candidate.good or [one for one in candidate.trials if one.outcome == "slower"]
+        candidate.samples_per_second = speed(known) or None
+        candidate.peak_bytes = self._peak(known)
+        return trial
+
+    def _peak(self, trials: Sequence[Trial]) -> int | None:
+        """The most that one of them has taken; None before it is known which memory is limited."""
+        if not self.peak_figure:
+            return None
+        return max((getattr(one, self.peak_figure) or 0 for one in trials), default=0) or None
+
+    @staticmethod
+    def _as_measured(preset: Preset, without_input: bool) -> Preset:
+        return with_changes(preset, ONE_BATCH) if without_input else preset
+
+    def _doing(self, candidate: Candidate) -> str:
+        what = f"trying {sentences.changes(candidate.tried)}" if candidate.tried else candidate.reason
+        again = ", once more" if candidate.trials else ""
+        return f"{candidate.stage.replace('_', ' ')}: {what}{again}"
+
+    # ---- faster or not ------------------------------------------------------------------------------
+
+    def _judge(self, candidate: Candidate, preset: Preset) -> None:
+        if not candidate.good:
+            judgement.decide_failed(candidate, self.best)
+            return
+        while len(candidate.trials) < MOST_TRIALS and self._seems_to_gain(candidate):
+            self._trial(candidate, preset)
+            self.best_once_more()
+        self._choose(candidate, preset)
+
+    def _seems_to_gain(self, candidate: Candidate) -> bool:
+        self._note_waits(candidate)
+        return judgement.seems_to_gain(candidate, self.best, self.noise)
+
+    def _note_waits(self, candidate: Candidate) -> None:
+        if self._waits_count_of(candidate):
+            candidate.gain_by_waits = waits.gain(candidate.tried, candidate.good, self.best.trials)
+
+    def _waits_count_of(self, candidate: Candidate) -> bool:
+        return self.waits_count and waits.leaves_the_work(candidate.tried)
+
+    def best_once_more(self) -> None:
+        """Measure the best settings again, at nearly the time of the candidate."""
+        if self.best.measured is not None:
+            self._trial(self.best.measured, self.best.preset)
+
+    def _choose(self, candidate: Candidate, preset: Preset) -> None:
+        self._note_waits(candidate)
+        judgement.decide(candidate, self.best, self.noise, self.may_take)
+        if candidate.decision == "kept":
+            self.best = Best(preset, candidate.settings, candidate)

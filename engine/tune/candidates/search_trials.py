@@ -1,0 +1,173 @@
+"""The trials of a search: each is measured once, also by a resumed search, and none lasts beyond the search's end."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+from ... import plan
+from ...presets import Preset
+from ...runs import Run
+from ...telemetry.machine import Machine
+from ...trials.bench import Bench, Stop
+from ...trials.comparing import Stopped
+from ...trials.speed_watch import Judge
+from ...trials.trial import Trial
+
+LEAST_SECONDS = 3.0  # no trial starts and measures in less
+SLOWEST = 6.0  # times as long as the others may a trial take to start, besides the time in which it measures
+OF_FIRST = 0.5  # of the time of the first trial that another takes at least
+LATE = 2.0  # times as long as expected may a training for the loss take
+
+
+class OutOfTime(Exception):
+    """The search's minutes do not allow another trial."""
+
+
+class Trials:
+    """Measures through a bench what `known` trials have not measured already; what may have ended by chance is measured
+    anew whenever it is asked for.
+
+    `elapsed` tells the seconds of the search so far, over all its sittings; `reserved_seconds` of its `limit_seconds`
+    are kept for the pairs that decide, which may take `grace_seconds` longer.
+    """
+
+    def __init__(
+        self, bench: Bench, known: Iterable[Trial], elapsed: Callable[[], float], limit_seconds: float, guess: float
+    ) -> None:
+        self._bench, self._elapsed, self._limit, self._guess = bench, elapsed, limit_seconds, guess
+        self._known = {trial.key: trial for trial in _that_count(tuple(known))}
+        self._seconds = [trial.seconds for trial in self._known.values() if trial.good and ":" not in trial.key]
+        self.reserved_seconds = self.grace_seconds = 0.0
+        bench.most_seconds = self._most_seconds
+
+    @property
+    def stop(self) -> Stop:
+        return self._bench.stop
+
+    @property
+    def machine(self) -> Machine:
+        return self._bench.machine
+
+    @property
+    def folder(self) -> Path:
+        return self._bench.folder
+
+    def run_of(self, trial: Trial) -> Run:
+        return self._bench.run_of(trial)
+
+    @property
+    def seconds_left(self) -> float:
+        return self._limit + self.grace_seconds - self._elapsed()
+
+    @property
+    def trial_seconds(self) -> float:
+        """How long a trial takes, by the median of those so far.
+
+        The first one also imports TensorFlow, from whose process the others are forked: alone it tells little of them.
+        """
+        if len(self._seconds) == 1:
+            return min(self._seconds[0], max(self._guess, OF_FIRST * self._seconds[0]))
+        return statistics.median(self._seconds) if self._seconds else self._guess
+
+    @property
+    def most_seconds(self) -> float:
+        """How long a trial may last, at most."""
+        return self._bench.most_seconds()
+
+    def _most_seconds(self) -> float:
+        """Not the time that is kept for the decision, and where it hangs a few times that of the others."""
+        left = max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds)
+        if not self._seconds:
+            return left
+        return min(left, SLOWEST * self.trial_seconds + plan.MOST_TIMES * self._bench.measure_seconds)
+
+    @property
+    def knows_pairs(self) -> bool:
+        """Whether an earlier sitting has measured a trial of a pair."""
+        return any(trial.side in ("a", "b") and ":" not in trial.key for trial in self._known.values())
+
+    def remembers(self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None) -> bool:
+        """Whether this trial has been measured."""
+        return _key(preset, side, repeat, seconds) in self._known
+
+    def measure(
+        self,
+        preset: Preset,
+        side: str,
+        repeat: int,
+        *,
+        seconds: float | None = None,
+        judge: Judge | None = None,
+        trained: Preset | None = None,
+    ) -> Trial:
+        """One trial, which `judge` may end early; raises Stopped, and OutOfTime where it would not end in time.
+
+        `trained` is the preset with a device of its own, where several are measured at once.
+        """
+        return self._once(
+            _key(preset, side, repeat, seconds),
+            self.trial_seconds,
+            lambda: self._bench.measure(trained or preset, side, repeat, seconds=seconds, judge=judge),
+        )
+
+    def learn(self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float) -> Trial:
+        """Train that long for the loss, which is expected to take so many seconds; raises Stopped and OutOfTime."""
+        most = min(LATE * seconds, max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds))
+        epochs, steps = length
+        return self._once(
+            f"{_key(preset, side, repeat)}:{epochs}:{steps or ''}",
+            seconds,
+            lambda: self._bench.learn(preset, side, repeat, length, most),
+            timed=False,
+        )
+
+    def length_known(self, preset: Preset) -> tuple[int, int | None] | None:
+        """How long this preset was trained for its loss by an earlier sitting, to which what follows must be equal."""
+        start = f"{_key(preset, 'a', 1)}:"
+        for key in self._known:
+            if key.startswith(start):
+                _, epochs, steps = key.split(":")
+                return int(epochs), int(steps) if steps else None
+        return None
+
+    def _once(self, key: str, seconds: float, carry_out: Callable[[], Trial], timed: bool = True) -> Trial:
+        """A trial that is known, or else is carried out now; `timed`: how long it takes tells that of others."""
+        if key in self._known:
+            return self._known[key]
+        if self.stop.count:
+            raise Stopped
+        if self.seconds_left - self.reserved_seconds < max(LEAST_SECONDS, seconds):
+            raise OutOfTime
+        trial = carry_out()
+        if trial.outcome == "stopped":
+            raise Stopped
+        trial.key = key
+        if not _may_be_chance(trial):
+            self._known[key] = trial
+        if trial.good and timed:
+            self._seconds.append(trial.seconds)
+        return trial
+
+
+def _that_count(known: Sequence[Trial]) -> Iterator[Trial]:
+    """Those that are not measured anew; of one that died and was then repeated, the repetition stands for both."""
+    for trial, following in zip_longest(known, known[1:]):
+        next_turn = following is not None and (following.side, following.repeat) == (trial.side, trial.repeat + 1)
+        repeated = next_turn and following is not None and following.good and trial.side not in ("a", "b")
+        if trial.key and (repeated or not _may_be_chance(trial)):
+            yield trial
+
+
+def _may_be_chance(trial: Trial) -> bool:
+    """Whether another attempt may end otherwise: it was killed or has crashed, or as one of a pair it took too long."""
+    of_pair = trial.side in ("a", "b") and ":" not in trial.key
+    return trial.outcome == "crashed" or (of_pair and trial.outcome == "timeout")
+
+
+def _key(preset: Preset, side: str, repeat: int, length: float | None = None) -> str:
+    """Identifies the settings, the turn and the length of a trial."""
+    return hashlib.sha256(f"{preset.to_yaml()} {side} {repeat} {length}".encode()).hexdigest()[:16]

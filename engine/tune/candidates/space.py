@@ -1,0 +1,149 @@
+"""Which options a search tries, with which values, on this machine and within the user's limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ... import checks
+from ...presets import Preset
+from ...runs.events import Started
+from ...telemetry import limits as machine_limits
+from ...telemetry.chips import fast_policies
+from ...telemetry.machine import Machine
+from ...trials.bench import OWN, with_changes
+from ...trials.search_record import Limits
+
+Settings = Mapping[str, Any]
+BATCH = "input.batch_size"
+POLICY = "precision.policy"
+XLA = "compile.xla"
+TOGETHER = "compile.steps_per_execution"
+LEAST_STEPS_PER_PASS = 10  # fewer updates in a pass over the data are another training, not a faster one
+STEPS_TOGETHER = (4, 16, 64)  # gputui's mlp on a CPU: 622 us a step at 1, 228 us at 50
+MOST_BATCH = 10_000_000  # that the option takes
+ROOM_FOR_CACHE = 0.5  # of the free host memory
+# What TensorFlow's guide to input performance proposes; a change of one of them alone often changes nothing.
+TUNED_INPUT = {"input.parallel_calls": "auto", "input.prefetch": "auto", "input.prefetch_to_device": "auto"}
+MIRRORED = {"strategy.kind": "mirrored", "strategy.devices": "all"}
+CACHED = {"input.cache": "memory"}
+
+
+@dataclass(frozen=True)
+class Space:
+    """What there is to try; `started` tells how the baseline was built."""
+
+    limits: Limits
+    machine: Machine
+    started: Started
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.started.compute_capability is not None
+
+    def allows(self, settings: Settings) -> bool:
+        """Whether the user's limits allow to change these options, and whether they have an effect."""
+        fixed = {*self.limits.leave, *OWN, *self.started.inapplicable}
+        return not fixed & set(settings)
+
+    def of(self, stage: str, preset: Preset) -> list[Settings]:
+        """The settings that a stage tries on top of `preset`; those that change nothing are left out."""
+        makers = {
+            "precision": self._precisions, "xla": self._xla, "steps_per_execution": self._steps,
+            "strategy": self._strategies, "threads": self._threads, "input": self._input,
+        }  # fmt: skip
+        found = (_changed(preset, settings) for settings in makers[stage](preset) if self.allows(settings))
+        return [settings for settings in found if settings]
+
+    # ---- batch size ---------------------------------------------------------------------------------
+
+    def most_batch(self, preset: Preset) -> int:
+        """The largest batch of one replica that may be tried."""
+        samples = self.started.train_samples
+        most = max(1, samples // LEAST_STEPS_PER_PASS) if samples else MOST_BATCH
+        return max(1, (self.limits.largest_batch or most) // self.replicas(preset))
+
+    def most_samples(self, preset: Preset) -> int:
+        """The largest batch of one replica for which there are samples."""
+        most = self.limits.largest_batch or self.started.train_samples or MOST_BATCH
+        return max(1, most // self.replicas(preset))
+
+    def replicas(self, preset: Preset) -> int:
+        return max(1, checks.replicas(preset.options, self.machine))
+
+    # ---- on the device ------------------------------------------------------------------------------
+
+    def _precisions(self, preset: Preset) -> Iterator[Settings]:
+        for policy in self.limits.precisions or self._fast_policies(preset):
+            if policy not in self.limits.avoid_precisions:
+                yield {POLICY: policy}
+
+    def _fast_policies(self, preset: Preset) -> list[str]:
+        """Those for which the devices have instructions."""
+        capability = self.started.compute_capability or (0, 0)
+        on_gpu = bool(checks.training_gpus(preset.options, self.machine))
+        return fast_policies(capability if on_gpu else None, bool(self.started.cpu_bfloat16))
+
+    def _xla(self, preset: Preset) -> Iterator[Settings]:
+        """The opposite of what was built."""
+        now = value_of(preset, XLA)
+        built = bool(self.started.actual.get("jit_compile")) if now == "auto" else now
+        yield {XLA: not built}
+
+    def _steps(self, preset: Preset) -> Iterator[Settings]:
+        """Up to a whole pass, or an epoch where that is shorter: an execution has no more of them."""
+        samples, most = self.started.train_samples, preset.options.train.steps_per_epoch or STEPS_TOGETHER[-1]
+        if samples:
+            most = min(most, max(1, samples // (value_of(preset, BATCH) * self.replicas(preset))))
+        for count in sorted({min(count, most) for count in STEPS_TOGETHER}):
+            yield {TOGETHER: count}
+
+    def _strategies(self, preset: Preset) -> Iterator[Settings]:
+        """All GPUs; each with the same batch, or a smaller one where the global batch would be too large."""
+        if len(checks.visible_gpus(preset.options, self.machine)) < 2:
+            return
+        batch = value_of(preset, BATCH)
+        fitting = min(batch, self.most_batch(with_changes(preset, MIRRORED)))
+        yield MIRRORED if fitting == batch else MIRRORED | {BATCH: fitting}
+
+    def _threads(self, preset: Preset) -> Iterator[Settings]:
+        """On a GPU the threads that launch its kernels; on the CPU how its cores are shared."""
+        if checks.training_gpus(preset.options, self.machine):
+            yield {"device.gpu_thread_mode": "gpu_private"}
+        elif self.machine.cpus > 1:
+            yield {"device.inter_op_threads": 1, "device.intra_op_threads": self.machine.cpus}
+            yield {"device.inter_op_threads": self.machine.cpus, "device.intra_op_threads": 1}
+
+    # ---- the input ----------------------------------------------------------------------------------
+
+    def _input(self, preset: Preset) -> Iterator[Settings]:
+        """All that is advised together first: of a pipeline with several faults one remedy alone shows little."""
+        tuned = {key: value for key, value in TUNED_INPUT.items() if self.allows({key: value})}
+        cached = CACHED if value_of(preset, "input.cache") == "off" and self._fits_in_memory() else {}
+        if cached and self.allows(cached):
+            yield tuned | cached
+        yield tuned
+        yield from ({key: value} for key, value in (tuned | cached).items())
+        if preset.options.workload.source[0] == "tfrecord":
+            yield {"input.parallel_reads": "auto"}
+        yield {"input.parallel_calls": self.machine.cpus}
+        yield {"input.private_threads": self.machine.cpus}
+        if checks.training_gpus(preset.options, self.machine):
+            yield {"input.cast": "device"}
+
+    def _fits_in_memory(self) -> bool:
+        samples, each = self.started.train_samples, self.started.sample_bytes
+        if not samples or not each:
+            return False
+        return samples * each <= ROOM_FOR_CACHE * machine_limits.memory().available
+
+
+def _changed(preset: Preset, settings: Settings) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if value_of(preset, key) != value}
+
+
+def value_of(preset: Preset, key: str) -> Any:
+    """The value of an option in a preset."""
+    group, name = key.split(".", 1)
+    return getattr(getattr(preset.options, group), name)

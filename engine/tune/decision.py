@@ -1,0 +1,198 @@
+"""Decides what a search has found: which settings learn well enough, and whether pairs of trials prove their gain.
+
+A faster training that learns clearly worse is no gain (losses.py has the rule): its settings are not chosen, unless the
+user allows it. Then settings nearer to the preset are looked at, at the least those that change nothing that is learnt.
+The losses come before the pairs, so that pairs are measured of settings that can be chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..presets import PresetError
+from ..proof.request import Request
+from ..runs.events import Started
+from ..trials import comparing, learning, sentences
+from ..trials.bench import with_changes
+from ..trials.comparing import Comparing
+from ..trials.record import Comparison, Record, medians
+from ..trials.search_record import Limits, Search
+from . import fallbacks, learning_rate
+from .candidates.judgement import Best
+from .candidates.search_trials import OutOfTime, Trials
+from .candidates.space import BATCH
+from .losses import Losses
+from .time_plan import TimePlan
+
+OF_WHAT_IS_LEFT = 0.5  # where the search has ended early; the rest is for settings that are looked at instead
+SHORT = "the losses were compared after a part of a pass: that shows settings that fail, and no small difference"
+NO_TIME = "no time was left for further pairs"
+
+Settings = Mapping[str, Any]
+
+
+class Deciding:
+    """Fills in the record's comparisons, and what of the search is kept."""
+
+    def __init__(self, request: Request, record: Record, trials: Trials, report: Callable[[str], None]) -> None:
+        self._request, self._record, self._trials, self._report = request, record, trials, report
+        self._baseline = request.baseline()
+        self._chosen = "the fastest settings"
+        self._fault = ""  # why these cannot be taken
+
+    @property
+    def _limits(self) -> Limits:
+        return self._request.search or Limits()
+
+    @property
+    def _search(self) -> Search:
+        assert self._record.search is not None
+        return self._record.search
+
+    # ---- time ---------------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> TimePlan:
+        """How the minutes are shared out, by what a trial takes as far as that is known by now."""
+        asked = self._request
+        return TimePlan.of(self._limits, self._trials.trial_seconds, asked.measure_seconds, asked.repeats)
+
+    # ---- the decision -------------------------------------------------------------------------------
+
+    def decide(self, best: Best, started: Started) -> None:
+        """Compare the best settings with the preset; raises Stopped and BaselineFailed."""
+        if not best.settings:
+            return
+        self._trials.reserved_seconds = self.plan.pairs_seconds
+        chosen = self._learning_well(best, started)
+        self._trials.reserved_seconds, self._trials.grace_seconds = 0.0, self.plan.grace_seconds
+        safe = fallbacks.learns_alike(self._baseline, best.settings)
+        if chosen and self._is_kept(chosen, self._chosen):
+            return
+        if safe and safe != chosen:
+            self._is_kept(safe, "the fastest settings that change nothing that is learnt")
+
+    def _is_kept(self, settings: Settings, reason: str) -> bool:
+        """Whether pairs prove the gain of these settings; where they leave it open, the settings are noted as unproved.
+
+        Nothing is measured where not even two pairs would end in time, as they could not tell anything.
+        """
+        comparison = self._compare(settings, reason) if self._pairs_in_time else None
+        if comparison is None or comparison.decision == "undecided":
+            self._search.unproved = self._search.unproved or dict(settings)
+        return comparison is not None and comparison.decision == "kept"
+
+    @property
+    def _pairs_in_time(self) -> bool:
+        """Whether there is time for the fewest pairs that can prove something, or an earlier sitting has begun them."""
+        return self._trials.knows_pairs or self.plan.seconds_of(comparing.FEW) <= self._trials.seconds_left
+
+    def keep_without_pairs(self, best: Best, started: Started) -> None:
+        """Keep settings that have nothing to be compared with: the preset itself runs out of memory."""
+        record = self._record
+        record.changes_kept = self._scaled(best.settings, started)
+        record.after = medians(best.trials)
+        record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()
+
+    def _learning_well(self, best: Best, started: Started) -> dict[str, Any]:
+        """The fastest settings of which no clearly worse loss is known; none but those that change nothing learnt."""
+        settings = self._scaled(best.settings, started)
+        if not self._changes_learning(settings):
+            return settings
+        plan = self.plan
+        seconds = max(plan.learning_seconds, OF_WHAT_IS_LEFT * (self._trials.seconds_left - plan.pairs_seconds))
+        losses = Losses(self._request, self._search, self._trials, self._report, seconds)
+        first = losses.check(settings, self._search.best_speed or best.speed)
+        if first.decision in ("no worse", "not judged"):
+            self._search.learning = "" if first.decision == "no worse" else "whether it learns as well is not known"
+            if first.decision == "no worse" and first.passes is None:
+                self._search.learning = SHORT
+            return settings
+        if first.decision == "worse" and self._limits.allow_worse_loss:
+            self._search.learning = "the fastest settings learn clearly worse, which was allowed"
+            return settings
+        self._fault = "learn clearly worse" if first.decision == "worse" else f"cannot be trained ({first.why})"
+        return self._nearer(losses, best, started)
+
+    def _nearer(self, losses: Losses, best: Best, started: Started) -> dict[str, Any]:
+        """Settings nearer to the preset that learn no worse, else those that change nothing that is learnt."""
+        for settings in fallbacks.nearer(self._baseline, best.settings):
+            tried = self._scaled(settings, started)
+            if not tried or not self._changes_learning(tried):
+                break
+            if losses.check(tried, self._speed_of(tried, best)).decision == "no worse":
+                return self._instead(tried)
+        return self._instead(fallbacks.learns_alike(self._baseline, best.settings))
+
+    def _instead(self, settings: dict[str, Any]) -> dict[str, Any]:
+        self._chosen = "the fastest settings that do not learn clearly worse"
+        what = sentences.changes(settings) if settings else "the preset as it is"
+        self._search.learning = f"the fastest settings {self._fault} and are not chosen: {what} instead"
+        return settings
+
+    def _scaled(self, settings: Settings, started: Started) -> dict[str, Any]:
+        """With the learning rate that the user wants for their batch, where it can be set."""
+        self._search.rate_fixed = learning_rate.why_fixed(started)
+        if self._search.rate_fixed:
+            return dict(settings)
+        try:
+            return learning_rate.scaled(self._baseline, settings, self._limits, self._trials.machine)
+        except PresetError:
+            return dict(settings)
+
+    def _changes_learning(self, settings: Settings) -> bool:
+        return bool(learning.note(settings, with_changes(self._baseline, settings).options))
+
+    def _speed_of(self, settings: Settings, best: Best) -> float:
+        """As far as the search has measured that batch size; else as if it were that of the preset."""
+        batch = settings.get(BATCH)
+        speeds = [
+            one.samples_per_second
+            for one in self._search.candidates
+            if one.samples_per_second and one.settings.get(BATCH) == batch
+        ]
+        return max(speeds, default=self._search.before_speed or best.speed)
+
+    # ---- the pairs ----------------------------------------------------------------------------------
+
+    def _compare(self, settings: Settings, reason: str) -> Comparison:
+        comparison = Comparison(changes=dict(settings), reason=reason)
+        self._record.comparisons.append(comparison)
+        best = with_changes(self._baseline, settings)
+        measuring = Comparing(
+            self._trials, comparison, self._baseline, best, self._request.repeats, self._report, may_end_early=True
+        )
+        ended = ""
+        try:
+            measuring.measure()
+            self._more_where_undecided(measuring)
+        except OutOfTime:  # the pairs that were measured are judged
+            ended = f"; {NO_TIME}"
+        if comparison.decision != "failed":
+            decision, comparison.why = comparing.verdict(measuring.gains)
+            comparison.decision = {"faster": "kept", "undecided": "undecided"}.get(decision, "rejected")
+            comparison.why += ended if decision == "undecided" else ""
+        if comparison.decision == "kept":
+            self._keep(comparison)
+        return comparison
+
+    def _more_where_undecided(self, measuring: Comparing) -> None:
+        """As many more pairs as their spread asks for, where there is time for all of them; raises OutOfTime.
+
+        They are judged once, when all are measured: looking after each one would find a gain by chance more often.
+        """
+        gains = measuring.gains
+        median, spread = comparing.gain_and_spread(gains)
+        if comparing.verdict(gains)[0] != "undecided" or median is None or spread is None or median < 0:
+            return
+        wanted = comparing.pairs_needed(median, spread)
+        if 2 * (wanted - len(gains)) * self.plan.pair_trial <= self._trials.seconds_left:
+            measuring.measure_more(wanted)
+
+    def _keep(self, comparison: Comparison) -> None:
+        record = self._record
+        record.before, record.after = medians(comparison.good("a")), medians(comparison.good("b"))
+        record.changes_kept = dict(comparison.changes)
+        record.gain_total = 1 + (comparison.gain or 0.0)
+        record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()

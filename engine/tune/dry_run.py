@@ -1,0 +1,135 @@
+"""Predicts the memory of a preset without searching (`--dry-run`): a line through two probes of a few steps each.
+
+On a GPU two smaller batches than the preset's tell enough, as TensorFlow counts its tensors exactly. The peak of a
+process differs by chance, so that on the CPU the second probe is larger, as far as memory, samples and time surely
+allow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+
+from ..proof import duration
+from ..proof.request import Request, conflict
+from ..runs.events import Started
+from ..runs.reading import TRAINER_FILE, read_events
+from ..telemetry.machine import Machine
+from ..trials.bench import PROBE_SECONDS, Bench
+from ..trials.comparing import BaselineFailed
+from ..trials.record import Record
+from ..trials.search_record import Candidate, Limits, Memory, Search
+from ..trials.trial import Trial
+from . import memory_model
+from .candidates.screening import Screening
+from .candidates.search_trials import OutOfTime, Trials
+from .candidates.space import BATCH, Space, value_of
+from .memory_model import MemoryModel
+from .report import memory_sentences
+from .stages.batch_size import rounded
+from .stages.largest_batch import STEPS_OF_A_PROBE
+
+SMALLER = 4  # the first probe is so many times smaller than the preset's batch, and so is a second one after it failed
+LARGER = 32  # the second of a process is so many times larger than the first, at most
+SHARE = 0.5  # of the memory that may be taken: the most that the second can take, whatever the line
+SECONDS = 15.0  # for the steps of the second
+
+
+class Prediction:
+    """Carries out one request for a prediction, and leaves it in the record's search."""
+
+    def __init__(
+        self, request: Request, record: Record, bench: Bench, machine: Machine, known: Iterable[Trial] = ()
+    ) -> None:
+        self._record, self._machine = record, machine
+        self._limits = request.search or Limits()
+        self._search = record.search = Search(limits=self._limits, stage="batch_size")
+        self._preset = request.baseline()
+        trials = Trials(bench, known, lambda: record.elapsed, 60 * self._limits.minutes, duration.of_request(request))
+        self._screening = Screening(
+            trials, self._search, self._preset, lambda doing: record.write(doing or None),
+            lambda preset: conflict(preset, request, machine), PROBE_SECONDS,
+        )  # fmt: skip
+
+    def run(self) -> None:
+        """Raises Stopped, and BaselineFailed where no probe could be trained, or not both in time."""
+        try:
+            self._predict()
+        except OutOfTime:
+            minutes = f"{self._limits.minutes:g} min"
+            raise BaselineFailed(f"{minutes} do not allow the trials of a prediction: give more --minutes") from None
+
+    def _predict(self) -> None:
+        size = int(value_of(self._preset, BATCH))
+        small = max(1, size // SMALLER)
+        candidate = self._probe(small)
+        failed = [small] if self._ran_out(candidate) else []
+        if failed and small > 1:
+            small = max(1, small // SMALLER)
+            candidate = self._probe(small)
+            failed += [small] if self._ran_out(candidate) else []
+        if not candidate.good:
+            raise BaselineFailed(f"even batch size {small} cannot be trained: {candidate.why}")
+        started = self._started(candidate)
+        model = self._model(started, candidate, small, failed)
+        follows = BATCH not in started.inapplicable
+        if follows and not failed:
+            follows = self._second(model, Space(self._limits, self._machine, started), candidate, small, size)
+        told = model.told()
+        if follows:
+            told = replace(
+                told, batch_size=size, predicted_bytes=model.predict(size),
+                first_step_bytes=model.predict_first_step(size), replicas=started.replicas,
+            )  # fmt: skip
+        self._tell(told)
+
+    def _probe(self, batch: int, predicted: int | None = None) -> Candidate:
+        return self._screening.probe("batch_size", {BATCH: batch}, "a few steps, for their memory", predicted)
+
+    def _ran_out(self, candidate: Candidate) -> bool:
+        return any(trial.outcome == "oom" for trial in candidate.trials)
+
+    def _started(self, candidate: Candidate) -> Started:
+        run = self._screening.trials.run_of(candidate.good[-1])
+        started = read_events(run.path, [TRAINER_FILE]).last(Started)
+        if started is None:
+            raise BaselineFailed(f"{run.id} has no record of its start")
+        return started
+
+    def _model(self, started: Started, candidate: Candidate, small: int, failed: list[int]) -> MemoryModel:
+        model = memory_model.model_of(started, self._preset.options, candidate.good[-1], self._limits.memory_bytes)
+        model.most_batch = Space(self._limits, self._machine, started).most_samples(self._preset)
+        self._screening.peak_figure = memory_model.FIGURES[model.of]
+        for batch in failed:
+            model.add(batch, None)
+        candidate.peak_bytes = model.peak(candidate.trials)
+        model.add(small, candidate.peak_bytes, candidate.trials)
+        return model
+
+    def _second(self, model: MemoryModel, space: Space, first: Candidate, small: int, size: int) -> bool:
+        """Whether the batches of the user's code, if it makes them, have followed the option."""
+        batch = max(2, size // 2) if model.of == "allocator" else self._larger(model, space, first, small)
+        candidate = self._probe(batch)
+        if candidate.peak_bytes is not None or self._ran_out(candidate):
+            model.add(batch, candidate.peak_bytes, candidate.trials)
+        return not candidate.good or BATCH not in self._started(candidate).inapplicable
+
+    def _larger(self, model: MemoryModel, space: Space, first: Candidate, small: int) -> int:
+        """A second batch for a process: much larger, or smaller where twice the batch might not fit."""
+        peak, most = first.peak_bytes or 1, model.may_take
+        speed = (first.good[-1].samples_per_second or math.inf) / space.replicas(self._preset)
+        bounds = [
+            LARGER * small,
+            space.most_samples(self._preset),
+            int(min(speed * SECONDS / STEPS_OF_A_PROBE, LARGER * small)),
+            LARGER * small if most is None else int(small * SHARE * most / peak),
+        ]
+        if min(bounds) >= 2 * small:
+            return rounded(min(bounds))
+        fits = most is None or 2 * peak <= most
+        return 2 * small if fits and bounds[1] >= 2 * small else max(1, small // 2)
+
+    def _tell(self, told: Memory) -> None:
+        self._search.memory = told
+        self._record.ended_because = memory_sentences.prediction(asdict(told))

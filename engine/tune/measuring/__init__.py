@@ -1,9 +1,0 @@
-"""Measures candidates: which settings there are to try, how trials are carried out, and what is faster.
-
-space.py            which options are tried, with which values
-trials.py           trials that are measured once, also by a resumed search, and end with its time
-screening.py        candidates, one after another, against the best settings so far
-judging.py          whether a candidate is faster, and whether that may be chance
-waits.py            what a change gains by waiting less, however fast the machine is just then
-side_by_side.py     several trials at once, each on a GPU of its own, while they screen
-"""

@@ -1,0 +1,229 @@
+"""What memory a batch size will take, told before it is tried: a line over the batch size of one replica.
+
+Activations grow with the batch, weights and what TensorFlow itself needs do not, so that the memory is a line:
+M(b) = base + bytes_per_sample * b. On a GPU it is TensorFlow's own count of its tensors, on the CPU the most that the
+process has had of the host's memory, or the address space where that is limited more tightly (ulimit -v).
+
+Where the line does not hold:
+- The peak of a process differs by some MB from trial to trial, since its threads and libraries take memory of their
+  own, so that batches that differ by less than that tell nothing. What has been freed may be kept and used again.
+- The allocator keeps memory in blocks and can run out before all of it is used: only 90 % of the limit are planned.
+  Of a free block it gives the whole where less than 128 MB and less than the same again would be left (SplitChunk of
+  TensorFlow's bfc_allocator.cc), and counts all of it: where there is little memory, few large tensors make jumps.
+- XLA fuses operations, and cuDNN chooses algorithms, anew for each size: the memory may jump. What cuDNN takes in the
+  first step to try its algorithms, up to some GB whatever the batch, is not in the line.
+- A model whose activations are computed a second time (`tf.recompute_grad`) has a flatter line, which its weights and
+  its largest layer decide; the line holds as long as all sizes do so.
+- Other settings (precision, XLA, a cache or batches on the device) have another line: `begin_anew`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..diagnosis.memory import limit_of
+from ..files.values import mapping
+from ..options import Options
+from ..runs.events import Started
+from ..telemetry import limits
+from ..trials.search_record import Memory, MemoryPoint
+from ..trials.trial import Trial
+from .memory_line import Line, through
+
+ROOM = 0.9  # share of the limit that may be used: the rest is for what a line does not see, such as fragmentation
+# The figure of a trial that is limited, by what is counted.
+FIGURES = {
+    "allocator": "peak_memory_bytes",
+    "process": "peak_process_bytes",
+    "address_space": "peak_address_space_bytes",
+}
+FIRST_STEP = "first_step_memory_bytes"
+# Measured on two CPU cores: the peaks of equal trainings differ by 15 MB, and each thread may reserve 64 MB (glibc).
+NOISE_BYTES = {"allocator": 0, "process": 32 * 1024**2, "address_space": 128 * 1024**2}
+
+
+def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int | None) -> tuple[int | None, str]:
+    """The bytes that a training may take, as far as known, and what is counted: a key of FIGURES.
+
+    `asked` is the user's own limit, `trial` a training with these options. Of two limits of the host the one that the
+    trial has come closer to counts.
+    """
+    if started.gpus:
+        flat = {f"{group}.{name}": value for group, of in asdict(options).items() for name, value in of.items()}
+        known = [limit_of(mapping(device), flat) for device in started.gpu_devices]
+        return _least([*(round(one) for one in known if one), asked]), "allocator"
+    space, host = limits.ceilings().address_space_bytes, _least([limits.memory().available, asked])
+    reserved, taken = trial.peak_address_space_bytes, trial.peak_process_bytes
+    if space and reserved and host and reserved / space > (taken or 0) / host:
+        return space, "address_space"
+    return host, "process"
+
+
+def model_of(started: Started, options: Options, trial: Trial, asked: int | None) -> MemoryModel:
+    """A model that knows the limit and nothing else."""
+    limit, kind = limit_and_kind(started, options, trial, asked)
+    return MemoryModel(limit, kind, limit_is_asked=limit is not None and limit == asked)
+
+
+def _most(trials: Sequence[Trial], figure: str) -> int | None:
+    known = (trial for trial in trials if trial.outcome in ("ok", "slower"))
+    return max((getattr(trial, figure) or 0 for trial in known), default=0) or None
+
+
+def _least(known: Sequence[int | None]) -> int | None:
+    return min((one for one in known if one), default=None)
+
+
+class MemoryModel:
+    """What batches have taken; `limit_bytes` is what may be taken, if that is known, `of` a key of FIGURES.
+
+    `most_batch` is the largest batch for which there are samples or which is allowed, None where that is not known.
+    """
+
+    def __init__(self, limit_bytes: int | None, of: str, limit_is_asked: bool = False) -> None:
+        self.limit_bytes, self.of, self.limit_is_asked = limit_bytes, of, limit_is_asked
+        self.most_batch: int | None = None
+        self._points: list[MemoryPoint] = []
+        self._settings: tuple[Any, ...] = ()
+
+    @property
+    def may_take(self) -> float | None:
+        return None if self.limit_bytes is None else ROOM * self.limit_bytes
+
+    def peak(self, trials: Sequence[Trial]) -> int | None:
+        """The most that one of the trials has taken, of what is limited."""
+        return _most(trials, FIGURES[self.of])
+
+    def add(self, batch: int, peak_bytes: int | None, trials: Sequence[Trial] = ()) -> None:
+        """A batch has taken so much, in these trials; None: it has run out of memory."""
+        first = _most(trials, FIRST_STEP) if self.of == "allocator" else None
+        point = MemoryPoint(
+            batch_size=batch, peak_bytes=peak_bytes, predicted_bytes=self.predict(batch), first_step_bytes=first
+        )
+        self._points.append(point)
+
+    def begin_anew(self, *settings: Any) -> bool:
+        """The batches that come are trained with these settings; those with others are forgotten. Whether they are."""
+        if settings == self._settings:
+            return False
+        self._settings = settings
+        self._points.clear()
+        return True
+
+    # ---- what is known ----------------------------------------------------------------------------
+
+    @property
+    def too_large(self) -> int | None:
+        """The smallest batch that has run out of memory."""
+        return min((point.batch_size for point in self._points if point.peak_bytes is None), default=None)
+
+    @property
+    def fits(self) -> int | None:
+        """The largest batch that has been trained within what may be taken."""
+        most = self.may_take
+        good = (batch for batch, taken in self._taken() if most is None or taken <= most)
+        return max(good, default=None)
+
+    @property
+    def beyond(self) -> int | None:
+        """The smallest batch that has run out of memory, or has left too little of it free."""
+        most = self.may_take
+        over = [batch for batch, taken in self._taken() if most is not None and taken > most]
+        return min([*over, *([self.too_large] if self.too_large is not None else [])], default=None)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether `largest` is more than a bound: several batches tell, or one that has run out of memory."""
+        return self._line() is not None or self.too_large is not None
+
+    def predict(self, batch: int) -> int | None:
+        """Bytes that a batch will take; None before two different batches have been measured."""
+        line = through(self._taken())
+        return None if line is None else round(line.at(batch))
+
+    def predict_first_step(self, batch: int) -> int | None:
+        """Bytes that the first step with a batch will take on a GPU."""
+        line = through([(at.batch_size, at.first_step_bytes) for at in self._points if at.first_step_bytes is not None])
+        return None if line is None else round(line.at(batch))
+
+    def largest(self) -> int | None:
+        """The largest batch that is predicted to fit; None where that is not known, 0 where not even 1 can fit.
+
+        One that has run out of memory is an upper bound, one that was trained a lower one. Twice the batch takes at
+        most twice the memory, so that a single point tells of a batch that is sure to fit. On the host nothing larger
+        may be tried before more is known, as the kernel ends other programs when memory runs out.
+        """
+        most, line = self.may_take, self._line()
+        if most is None:
+            return None
+        if line is None:
+            return 0 if self._is_out_of_reach(most) else self._bound(most)
+        predicted = max(0, int((most - line.base) / line.bytes_per_sample))
+        return self._between(predicted)
+
+    def worth_trying(self) -> int | None:
+        """The largest batch that may be tried; None where that is not known.
+
+        Under a limit of the user's own a batch that takes too much harms nobody, as long as the host has room for it.
+        It is tried, as a single point tells little of what takes the same for every batch.
+        """
+        largest = self.largest()
+        if largest and self.limit_is_asked and self.of == "process" and self._line() is None and self.beyond is None:
+            return max(largest, self._bound(ROOM * limits.memory().available) or 0)
+        return largest
+
+    def told(self) -> Memory:
+        """Everything, for the record; what is only worth a trial is not told as a prediction."""
+        line, largest = through(self._taken()), self.largest()
+        is_guess = largest != 0 and self._line() is None and self.fits is None
+        return Memory(
+            of=self.of,
+            limit_bytes=self.limit_bytes,
+            base_bytes=line.base if line else None,
+            bytes_per_sample=line.bytes_per_sample if line else None,
+            largest_batch=None if is_guess else largest,
+            at_least=self._line() is None and self.fits is not None,
+            fits=self.fits,
+            too_large=self.too_large,
+            most_batch=self.most_batch,
+            limit_is_asked=self.limit_is_asked,
+            points=list(self._points),
+        )
+
+    # ---- the line ---------------------------------------------------------------------------------
+
+    def _taken(self) -> list[tuple[int, int]]:
+        return [(point.batch_size, point.peak_bytes) for point in self._points if point.peak_bytes is not None]
+
+    def _line(self) -> Line | None:
+        """The line, where the measured batches differ by more than chance, so that it tells of larger ones."""
+        taken, line = self._taken(), through(self._taken())
+        if line is None:
+            return None
+        batches = [batch for batch, _ in taken]
+        rise = line.bytes_per_sample * (max(batches) - min(batches))
+        return line if rise > NOISE_BYTES[self.of] else None
+
+    def _bound(self, most: float) -> int | None:
+        if not self._taken() or (self.of != "process" and self.beyond is None):
+            return None
+        fitting = [(batch, taken) for batch, taken in self._taken() if taken <= most]
+        if not fitting:  # nothing is sure: half of the smallest is worth a trial
+            return (self.beyond or 0) // 2
+        batch, taken = max(fitting)
+        return self._between(int(batch * most / taken))
+
+    def _is_out_of_reach(self, most: float) -> bool:
+        """Whether a single sample takes too much, even if the batches that were measured grow as chance may hide."""
+        taken, chance = sorted(self._taken()), NOISE_BYTES[self.of]
+        if not taken or taken[0][0] == taken[-1][0]:
+            return False
+        (small, least), (large, more) = taken[0], taken[-1]
+        steepest = max(0, more - least + chance) / (large - small)
+        return least - chance - steepest * (small - 1) > most
+
+    def _between(self, predicted: int) -> int:
+        limited = min(one for one in (predicted, self.beyond and self.beyond - 1, self.most_batch) if one is not None)
+        return max(limited, self.fits or 0)

@@ -1,0 +1,94 @@
+"""Finds the batch size: doubled while it gains, halved where larger ones are slower, bisected where memory ends.
+
+A doubling that gains less than 5 % ends the growth: larger batches cost memory and updates of the weights. Memory is
+predicted from the batches that were measured, so that a batch that cannot fit is not tried, but the largest that can.
+"""
+
+from __future__ import annotations
+
+from ...trials.search_record import Candidate
+from ..candidates.screening import Screening
+from ..candidates.space import BATCH, value_of
+from ..memory_model import MemoryModel
+
+LEAST_GROWTH = 0.05  # gain of a doubling
+LEAST_STEP = 1.125  # a larger batch by less is not worth a trial
+
+
+class BatchSize:
+    """Changes the batch size of the best settings; `most` is the largest that may be tried on one replica."""
+
+    def __init__(self, screening: Screening, memory: MemoryModel, most: int) -> None:
+        self._screening, self._memory, self._most = screening, memory, most
+
+    def find(self) -> None:
+        """Leave the screening's best settings with the fastest batch size."""
+        before = self.size
+        self.grow()
+        if self.size == before:
+            self._shrink()
+
+    @property
+    def size(self) -> int:
+        return int(value_of(self._screening.best.preset, BATCH))
+
+    def note(self, batch: int, candidate: Candidate) -> None:
+        """Let the memory model learn from a candidate."""
+        ran_out = any(trial.outcome == "oom" for trial in candidate.trials)
+        peak = candidate.peak_bytes = self._memory.peak(candidate.trials)
+        if peak is not None or ran_out:
+            self._memory.add(batch, None if ran_out else peak, candidate.trials)
+            self._screening.search.memory = self._memory.told()
+
+    def grow(self) -> None:
+        """Double it while that gains."""
+        gaining = True
+        while gaining and (larger := self._larger()):
+            gaining, fits = self._try(larger)
+            if not fits:
+                self._bisect(larger)
+                return
+
+    def _larger(self) -> int | None:
+        """The next batch size; None where the limits or the memory allow none that is worth a trial."""
+        double = min(2 * self.size, self._most)
+        largest = self._memory.worth_trying()
+        if largest is not None and largest < double:
+            why = "more memory is predicted than may be taken"
+            self._screening.leave_out("batch_size", {BATCH: double}, why, self._memory.predict(double))
+            double = rounded(largest)
+        return double if double >= LEAST_STEP * self.size else None
+
+    def _bisect(self, too_large: int) -> None:
+        """Between a batch that fits and one that does not."""
+        while (middle := self._between(too_large)) >= LEAST_STEP * self.size:
+            _, fits = self._try(middle)
+            if self.size != middle and fits:
+                return  # it fits and is not faster
+            too_large = too_large if fits else middle
+
+    def _between(self, too_large: int) -> int:
+        """The predicted largest batch where that is between, else the middle."""
+        largest = self._memory.largest()
+        if largest is not None and LEAST_STEP * self.size <= rounded(largest) < too_large / LEAST_STEP:
+            return rounded(largest)
+        return rounded((self.size + too_large) // 2)
+
+    def _shrink(self) -> None:
+        """Smaller batches can be faster on a CPU, whose caches they fit."""
+        while self.size > 1:
+            gaining, _ = self._try(self.size // 2)
+            if not gaining:
+                return
+
+    def _try(self, batch: int) -> tuple[bool, bool]:
+        """Whether the batch gains enough to go on in that direction, and whether it fits into memory."""
+        candidate = self._screening.attempt("batch_size", {BATCH: batch}, predicted_bytes=self._memory.predict(batch))
+        self.note(batch, candidate)
+        fits = not any(trial.outcome == "oom" for trial in candidate.trials)
+        return candidate.decision == "kept" and (candidate.gain or 0.0) >= LEAST_GROWTH, fits
+
+
+def rounded(batch: int) -> int:
+    """Down to a multiple of 8, which tensor cores want, from 16 on."""
+    return batch // 8 * 8 if batch >= 16 else batch

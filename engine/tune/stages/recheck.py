@@ -1,0 +1,169 @@
+"""Gives candidates that may have been rejected by chance further measurements, once everything has been tried.
+
+A candidate has one trial where it seemed not to gain. With the usual spread of trials, one that gains a few percent is
+rejected now and then, and what gained nothing with the settings of that moment may gain with those found since. Where
+nothing has been repeated, the best settings are measured once more first: how far two trials of the same settings are
+apart tells what chance can do here. Of several small gains each is within the spread, but not their sum: so they are
+tried together first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ...trials.search_record import Candidate
+from ..candidates.judgement import may_be_faster, standard_error, takes_too_much
+from ..candidates.screening import Screening
+from ..candidates.space import BATCH
+
+SHARE = 1 / 3  # of the time of all trials until then,
+LEAST = 2  # or so many trials, where there were few
+MOST_MEASURED = 3  # trials of one candidate
+MOST_ENDED = 2  # of one that was ended as slower each time
+STAGE = "together"
+
+
+class SecondLook:
+    """Measures near misses, one after another; `go_on_from` is told the stage of each that gains after all."""
+
+    def __init__(self, screening: Screening, go_on_from: Callable[[str], None]) -> None:
+        self._screening, self._go_on_from = screening, go_on_from
+        self._combined: list[dict[str, Any]] = []
+
+    def run(self) -> None:
+        """Raises Stopped and OutOfTime."""
+        until = self._trial_seconds + max(SHARE * self._trial_seconds, LEAST * self._one_trial)
+        if self._chance_is_unknown:
+            self._screening.best_once_more()
+        while self._may_start(until) and (misses := near_misses(self._screening)):
+            parts = may_gain_together(misses, self._screening.noise)
+            if parts and self._is_new(changes_of(parts)):
+                self._try_together(parts)
+            else:
+                self._try(misses[0])
+
+    @property
+    def _chance_is_unknown(self) -> bool:
+        """Whether something was rejected, and nothing has been measured twice."""
+        candidates = self._screening.search.candidates
+        rejected = any(one.decision == "rejected" for one in candidates)
+        return rejected and not any(len(one.good) > 1 for one in candidates)
+
+    def _may_start(self, until: float) -> bool:
+        """Whether another trial is likely to end in time, as one of the best settings would."""
+        return self._trial_seconds + self._one_trial <= until
+
+    @property
+    def _one_trial(self) -> float:
+        return sum(trial.seconds for trial in self._screening.best.trials[-1:])
+
+    @property
+    def _trial_seconds(self) -> float:
+        """Of all candidates: unlike what a clock shows, a resumed search finds it as it was."""
+        candidates = self._screening.search.candidates
+        return sum({trial.run: trial.seconds for one in candidates for trial in one.trials}.values())
+
+    def _is_new(self, tried: dict[str, Any]) -> bool:
+        """Whether this combination was neither tried nor measured as another candidate."""
+        return tried not in self._combined and not any(_measured(self._screening, tried))
+
+    def _try_together(self, parts: Sequence[Candidate]) -> None:
+        """In one trial on top of the best settings."""
+        tried = changes_of(parts)
+        self._combined.append(tried)
+        self._screening.search.stage = STAGE
+        reason = "together, as each was rejected within the spread of the trials"
+        if self._screening.attempt(STAGE, tried, reason).decision == "kept":
+            for part in parts:
+                self._go_on_from(part.stage)
+
+    def _try(self, missed: Candidate) -> None:
+        self._screening.search.stage = missed.stage
+        if measure(self._screening, missed).decision == "kept":
+            self._go_on_from(missed.stage)
+
+
+def near_misses(screening: Screening) -> list[Candidate]:
+    """Rejected candidates that were not clearly slower; of one tried twice, the latest counts.
+
+    Those of options that have gained nothing come first, and of these the nearest. Where another value of the option
+    has gained, little is left to gain: such a candidate is measured once with the present best settings. That does not
+    hold for batch sizes, as one that chance has rejected has ended the growth.
+    """
+    candidates = screening.search.candidates
+    latest = {repr(sorted(one.tried.items())): one for one in candidates}
+    gained = {key for one in candidates if one.decision == "kept" for key in one.tried} - {BATCH}
+    near = [one for one in latest.values() if _is_near(one, screening)]
+    first = [one for one in near if not gained & set(one.tried)]
+    later = [one for one in near if one not in first and known(screening, one.tried) is None]
+    return [*sorted(first, key=_distance), *sorted(later, key=_distance)]
+
+
+def _distance(one: Candidate) -> float:
+    return -(one.gain or 0.0)
+
+
+def _is_near(one: Candidate, screening: Screening) -> bool:
+    """What has failed or was rejected for its memory is not, as another trial would find the same; a combination is
+    not, as its parts are; nor is what has had its trials.
+    """
+    if one.stage == STAGE:
+        return False
+    measured = known(screening, one.tried) or one
+    most = MOST_MEASURED if measured.good else MOST_ENDED
+    if one.decision != "rejected" or measured.decision == "failed" or len(measured.trials) >= most:
+        return False
+    if screening.has(one.tried):
+        return False
+    return may_be_faster(one, screening.noise) and not takes_too_much(one, screening.best, screening.may_take)
+
+
+def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candidate]:
+    """Those whose changes make one combination, from the first on; none where there is only one.
+
+    Each changes options of its own. Neither its measured gain nor the sum of all may be below 0 by more than one
+    standard error. The bound is narrower than the two errors of a second look: each part that is slower makes the whole
+    slower, and of those that gain nothing one in six is further below 0 by chance. A loss of 3.8 % is within it where
+    trials spread by 3 %, as one of each side has an error of 4.2 %. The sum is bounded as well, as many small losses
+    are no longer chance.
+    """
+    parts: list[Candidate] = []
+    for one in misses:
+        apart = not any(set(one.tried) & set(part.tried) for part in parts)
+        if apart and _are_open([one], noise) and _are_open([*parts, one], noise):
+            parts.append(one)
+    return parts if len(parts) > 1 else []
+
+
+def _are_open(parts: Sequence[Candidate], noise: float) -> bool:
+    """Whether the trials so far leave it open that these gain in sum."""
+    errors = (max(one.spread or 0.0, standard_error(noise, max(1, len(one.good)), 1)) for one in parts)
+    return sum(one.gain or 0.0 for one in parts) > -math.hypot(*errors)
+
+
+def changes_of(parts: Sequence[Candidate]) -> dict[str, Any]:
+    """What these have tried, as one change."""
+    return {key: value for one in parts for key, value in one.tried.items()}
+
+
+def known(screening: Screening, tried: Mapping[str, Any]) -> Candidate | None:
+    """The candidate with these changes on top of the present best settings, if they were measured."""
+    return next((one for one in _measured(screening, tried) if one.tried == tried), None)
+
+
+def _measured(screening: Screening, tried: Mapping[str, Any]) -> Iterator[Candidate]:
+    """All that were measured with the settings that follow, whatever they were tried on top of."""
+    settings, without_input = screening.settings_with(tried), screening.without_input
+    for one in screening.search.candidates:
+        if one.trials and one.settings == settings and one.without_input == without_input:
+            yield one
+
+
+def measure(screening: Screening, missed: Candidate) -> Candidate:
+    """Measure it on top of the present best settings; returns what is known of these settings then."""
+    if measured := known(screening, missed.tried):
+        screening.repeat(measured)
+        return measured
+    return screening.attempt(missed.stage, missed.tried, "once more, as chance may have rejected it")

@@ -1,0 +1,158 @@
+"""The request for a search, and what is refused before anything is measured."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .. import checks, options
+from ..options import OPTIONS, by_key
+from ..options.catalogue import did_you_mean
+from ..presets import Preset
+from ..proof import duration, request, resuming
+from ..proof.folder import Proof
+from ..proof.request import ProofError, Request
+from ..telemetry import machine
+from ..telemetry.machine import Machine
+from ..text import MINUTE
+from ..trials import LEAST_REPEATS, STAGES, TRIAL_SECONDS
+from ..trials.search_record import Limits
+from .report.sentences import nothing_to_measure
+from .time_plan import SCREENING_SECONDS, TimePlan
+from .wide import storage
+from .wide.search import Member
+
+# The option of a stage that changes only one.
+ONLY_OPTION = {
+    "batch_size": "input.batch_size",
+    "precision": "precision.policy",
+    "xla": "compile.xla",
+    "steps_per_execution": "compile.steps_per_execution",
+    "strategy": "strategy.kind",
+}
+
+
+def of_preset(name: str, settings: Sequence[str], limits: Limits, **more: Any) -> Request:
+    """A search from a preset by name or path, with `KEY=VALUE` settings on top; raises PresetError and ProofError."""
+    asked = refuse(request.of_preset("tune", name, settings, search=checked(limits), **more))
+    return joined(asked) if limits.study else asked
+
+
+def of_opened(preset: Preset, source: Path | None, limits: Limits, **more: Any) -> Request:
+    """A search from a preset whose changes no file has; `source` is the file that it was opened from."""
+    asked = refuse(request.of_opened("tune", preset, source, search=checked(limits), **more))
+    return joined(asked) if limits.study else asked
+
+
+def checked(limits: Limits) -> Limits:
+    """The limits with whole names of options; raises ProofError for what cannot be asked for."""
+    for stage in limits.only:
+        if stage not in STAGES:
+            near = did_you_mean(stage, STAGES)
+            raise ProofError(f"{stage!r} cannot be searched{near}; there are {', '.join(STAGES)}")
+    policies = by_key(OPTIONS)["precision.policy"].choices
+    for policy in limits.precisions or ():
+        if policy not in policies:
+            raise ProofError(f"there is no precision {policy!r}; there are {', '.join(policies)}")
+    if limits.warmup_steps is not None and limits.learning_rate == "keep":
+        raise ProofError("warm-up steps belong to a scaled learning rate: choose linear or sqrt as well")
+    leave = [_key(key) for key in limits.leave]
+    if not [stage for stage in limits.only if ONLY_OPTION.get(stage) not in leave]:
+        raise ProofError(f"nothing is left to search: {', '.join(limits.only)} is both searched and left out")
+    return replace(limits, leave=leave, study=_study(limits))
+
+
+def _key(text: str) -> str:
+    """The whole name of an option, or that of a stage which is one option; raises ProofError where there is none."""
+    try:
+        return ONLY_OPTION.get(text) or options.resolve_key(text, OPTIONS)
+    except KeyError as fault:
+        if text in STAGES:
+            raise ProofError(
+                f"--leave takes single options; {text} is left out by naming the others with --only"
+            ) from None
+        raise ProofError(f"--leave {text}: {fault.args[0]}") from None
+
+
+def _study(limits: Limits) -> str | None:
+    """Where the study of a wide search is kept, from whatever folder; raises ProofError where it cannot be used."""
+    if limits.wide is None and (limits.study or limits.study_name):
+        raise ProofError("a study belongs to a wide search: give --wide as well")
+    if limits.wide and not storage.is_installed():
+        raise ProofError(storage.MISSING)
+    return storage.located(limits.study) if limits.study else None
+
+
+def joined(asked: Request) -> Request:
+    """The request; where its study has trials, it begins with them instead of with an ordered search.
+
+    Raises StudyError where the study cannot be used, or is one of another machine or preset.
+    """
+    limits = asked.search or Limits()
+    known = _look_at_study(asked, machine.read(), Path.cwd())
+    return replace(asked, search=replace(limits, wide="instead")) if known else asked
+
+
+def _look_at_study(asked: Request, here: Machine, folder: Path) -> int:
+    """How many trials the study of a wide search has; raises ProofError where it cannot be joined."""
+    if not storage.is_installed():
+        raise ProofError(storage.MISSING)
+    return Member.of(asked, here, folder, SCREENING_SECONDS).look()
+
+
+LEAST_TRIALS = 2  # the preset, and one change
+
+
+def plan_of(limits: Limits, repeats: int = LEAST_REPEATS, measure_seconds: float = TRIAL_SECONDS) -> TimePlan:
+    """What the minutes buy, by how long trainings take to start on this machine; it reads the latest runs."""
+    return TimePlan.of(limits, duration.trial_seconds(SCREENING_SECONDS), measure_seconds, repeats)
+
+
+def refuse(asked: Request) -> Request:
+    """The request; raises ProofError where its limits do not allow the preset, or the least that a search needs."""
+    limits = asked.search or Limits()
+    _refuse_larger_batch(asked, limits)
+    plan = plan_of(limits, asked.repeats, asked.measure_seconds)
+    needed = LEAST_TRIALS * plan.trial
+    if plan.limit < needed and not limits.dry_run:
+        raise ProofError(
+            f"{limits.minutes:g} min are too few: a trial of the preset and one of a change take about "
+            f"{needed / 60:.1f} min here; give more minutes ({plan.longer_in_words()})"
+        )
+    return asked
+
+
+def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
+    """The search begins with the preset as it is, so that its own batch has to be within the limit."""
+    if limits.largest_batch is None:
+        return
+    built = asked.baseline().options
+    each, replicas = built.input.batch_size, max(1, checks.replicas(built, machine.read()))
+    if each * replicas > limits.largest_batch:
+        parts = f" ({each:,} on each of {replicas} devices)" if replicas > 1 else ""
+        raise ProofError(
+            f"the preset's batch of {each * replicas:,}{parts} is above the largest that is allowed, "
+            f"{limits.largest_batch:,}; begin with a smaller one "
+            f"(batch_size={max(1, limits.largest_batch // replicas)}), or raise the limit"
+        )
+
+
+def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> subprocess.Popen[bytes]:
+    """Go on with a search that has ended, for so many more minutes or what is left of its own; returns its process.
+
+    Raises ProofError.
+    """
+    more = f"gputui tune --resume {proof.id} --minutes N gives it N more minutes"
+    resuming.refuse(proof, "tune", "a search", "gputui tune", more, minutes is not None)
+    asked, data = proof.request, proof.data
+    limits = asked.search or Limits()
+    if minutes is not None:
+        if why := nothing_to_measure(data):
+            raise ProofError(f"{proof.id}: {why}")
+        limits = replace(limits, minutes=round(float(data["seconds"]) / MINUTE + minutes, 1))
+    if limits.wide:
+        _look_at_study(asked, machine.read(), proof.path)
+    return resuming.start_again(proof, anyway, None if minutes is None else replace(asked, search=limits))

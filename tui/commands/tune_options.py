@@ -1,0 +1,58 @@
+"""The options that `gputui tune` and `gputui fit-batch` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from ...engine.trials import LEAST_REPEATS, TRIAL_SECONDS
+
+Command = Callable[..., Any]
+SECONDS = click.FloatRange(min=0.1, max=3600)
+WAIT_HELP = "Wait until nothing else trains on these devices, then begin."
+ANYWAY_HELP = "Measure even if another gputui run uses the same devices; the result says which trials were disturbed."
+
+
+def limits(command: Command) -> Command:
+    """The limits of a search."""
+    for add in reversed((
+        click.option("--minutes", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES", default=10.0,
+                     show_default=True, help="Time for everything: the trials, the losses and the proof. "
+                     "With --resume: so many minutes more."),
+        click.option("--leave", metavar="KEY", multiple=True,
+                     help="An option that keeps its value, such as input.shuffle; may be repeated."),
+        click.option("--largest-batch", type=click.IntRange(min=1), metavar="N",
+                     help="Largest global batch (default: a tenth of the samples of a pass)."),
+        click.option("--memory-gb", type=click.FloatRange(min=0, min_open=True), metavar="GB",
+                     help="Most memory that the training may take (default: what there is)."),
+        click.option("--learning-rate", type=click.Choice(("keep", "linear", "sqrt")), default="keep",
+                     show_default=True,
+                     help="Scale the learning rate with the batch size: linear (for sgd) or sqrt (for adam)."),
+        click.option("--warmup-steps", type=click.IntRange(min=0), metavar="N",
+                     help="With a scaled learning rate: the steps in which it rises from 0."),
+        click.option("--allow-worse-loss", is_flag=True,
+                     help="Choose the fastest settings even if their loss is clearly worse."),
+        click.option("--repeats", type=click.IntRange(min=LEAST_REPEATS), metavar="N", default=LEAST_REPEATS,
+                     show_default=True, help="Pairs of trials that prove the gain at the end."),
+        click.option("--seconds", type=SECONDS, metavar="SECONDS", default=TRIAL_SECONDS, show_default=True,
+                     help="Measured seconds of each trial of these pairs."),
+        click.option("--resume", metavar="[SEARCH]", is_flag=False, flag_value="latest",
+                     help="Go on with a search that was stopped or killed (default: the latest); with --minutes "
+                     "also with one that has ended."),
+        click.option("--dry-run", is_flag=True,
+                     help="Only predict what memory the preset takes and the largest batch, from two short trials."),
+        click.option("-o", "--output", metavar="FILE", help="Save the best preset to FILE."),
+        click.option("--json", "as_json", is_flag=True, help="Print the search as one JSON object, at the end."),
+        click.option("--wait", is_flag=True, help=WAIT_HELP),
+        click.option("--anyway", is_flag=True, help=ANYWAY_HELP),
+    )):  # fmt: skip
+        command = add(command)
+    return command
+
+
+def given(context: click.Context) -> list[str]:
+    """The names of the options that the command line has."""
+    return [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]

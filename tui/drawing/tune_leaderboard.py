@@ -1,0 +1,185 @@
+"""The candidates of a search as table cells, and everything that is known of one of them as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ...engine import figures
+from ...engine.text import NONE, change, count, size, spread
+from ...engine.trials import sentences
+from ...engine.tune.report.findings import PAIRS, WITHOUT_INPUT, is_chosen, is_dropped, listed, since_start
+from ...engine.tune.report.sentences import unproven
+from ..base.errors import clean
+from ..base.glyphs import Glyphs
+from ..reading.store import mapping, number
+from .comparisons import disturbances, how_it_ended
+from .rows import Piece, Row, fit, fitting, length, wrapped
+
+Told = Mapping[str, Any]
+_SPEED = figures.of_run("samples_per_second")
+LEAST_SETTINGS, ROOMY_SETTINGS, LEAST_WHY = 18, 28, 24  # widths of the columns that share the rest
+# The width of each column at the right of the settings, and its head.
+WIDTHS = {"speed": 10, "start": 10, "gain": 11, "spread": 9, "memory": 10, "outcome": 14}
+HEADS = {
+    "speed": _SPEED.short,
+    "start": "vs. start",
+    "gain": "vs. before",
+    "spread": "spread",
+    "memory": "memory",
+    "outcome": "  outcome",
+    "why": "  why",
+}
+_DECISIONS = {
+    "kept": ("kept", "good"), "rejected": ("rejected", "warn"), "failed": ("failed", "bad"),
+    "undecided": ("not proved", "warn"),
+    "left out": ("left out", "label"), "running": ("measuring", "curve2"), "reference": ("reference", "label"),
+}  # fmt: skip
+# The preset as it was, by the stage in which it was measured; any later one measures it again.
+_PRESETS = {"": "the preset", "baseline": "the preset", "ceiling": "preset, no input"}
+_ENDS = {"oom": "no memory", "timeout": "time limit", "crashed": "crashed", "error": "error"}
+
+
+class Cell(NamedTuple):
+    """A text with a style name; `right`: at the right edge of its column."""
+
+    text: str
+    style: str = ""
+    right: bool = False
+
+
+def widths(whole: int) -> dict[str, int]:
+    """The columns and their widths: where there is room the reason too, where there is none fewer figures."""
+    figures_of, rest = dict(WIDTHS), whole - sum(WIDTHS.values())
+    for left_out in ("spread", "memory", "gain"):
+        if rest < LEAST_SETTINGS:
+            rest += figures_of.pop(left_out)
+    why = (rest - ROOMY_SETTINGS) // 2 if rest >= ROOMY_SETTINGS + LEAST_WHY else 0
+    return {"settings": max(LEAST_SETTINGS, rest - why), **figures_of, **({"why": why} if why else {})}
+
+
+def cells(candidate: Told, data: Told, columns: Mapping[str, int], glyphs: Glyphs) -> list[Cell]:
+    """A cell for each of these columns."""
+    found = _cells(candidate, data, columns, glyphs)
+    return [found[name] for name in columns]
+
+
+def _cells(candidate: Told, data: Told, columns: Mapping[str, int], glyphs: Glyphs) -> dict[str, Cell]:
+    word, style = outcome(candidate, data, glyphs)
+    mark = glyphs.up if is_chosen(candidate, data) else glyphs.running if style == "curve2" else " "
+    sigma = number(candidate.get("spread"))
+    sign = "±" if glyphs.braille else "+-"
+    return {
+        "settings": Cell(f"{mark} {_brief(candidate, columns['settings'] - 3, glyphs)}"),
+        "speed": Cell(speed(candidate), right=True),
+        "start": Cell(change(since_start(candidate, data)), right=True),
+        "gain": Cell(change(number(candidate.get("gain"))), right=True),
+        "spread": Cell(NONE if sigma is None else f"{sign} {spread(sigma)}", right=True),
+        "memory": Cell(memory(candidate), right=True),
+        "outcome": Cell(f"  {word}", style),
+        "why": Cell(f"  {fitting(_why(candidate), columns.get('why', 0) - 3, glyphs)}", "label"),
+    }
+
+
+def _brief(candidate: Told, width: int, glyphs: Glyphs) -> str:
+    """What was tried, and what had been kept by then; where there is no room for all of it, how much that is."""
+    whole, tried = settings(candidate), mapping(candidate.get("tried"))
+    kept = sum(key not in tried for key in mapping(candidate.get("settings")))
+    if len(whole) <= width or not (tried and kept):
+        return fitting(whole, width, glyphs)
+    return f"{fitting(_changes(tried), width - len(f' +{kept}'), glyphs)} +{kept}"
+
+
+def settings(candidate: Told) -> str:
+    """What was tried, and behind it what had been kept by then."""
+    tried, whole = mapping(candidate.get("tried")), mapping(candidate.get("settings"))
+    if candidate.get("stage") == PAIRS:
+        return f"in pairs: {_changes(whole) if whole else 'the preset'}"
+    if not whole and not tried:
+        return _PRESETS.get(str(candidate.get("stage") or ""), "preset, once more")
+    before = {key: value for key, value in whole.items() if key not in tried}
+    return _changes(tried or whole) + (f"  with {_changes(before)}" if before and tried else "")
+
+
+def _changes(changed: Told) -> str:
+    return clean(sentences.changes(changed)).replace("\n", " ")
+
+
+def speed(candidate: Told) -> str:
+    """Samples a second, marked where they were measured without their input."""
+    known = number(candidate.get("samples_per_second"))
+    mark = WITHOUT_INPUT if candidate.get("without_input") and known is not None else " "
+    return f"{count(known)}{mark}"
+
+
+def memory(candidate: Told) -> str:
+    """The memory that it took; before it is known, what is predicted."""
+    peak, expected = number(candidate.get("peak_bytes")), number(candidate.get("predicted_bytes"))
+    return f"~{size(expected)}" if peak is None and expected is not None else size(peak)
+
+
+def outcome(candidate: Told, data: Told, glyphs: Glyphs) -> Piece:
+    """What was decided; of one that failed, how its last trial ended; of one faster but not chosen at the end, that."""
+    if is_dropped(candidate, data):
+        return f"{glyphs.failed} {' '.join(unproven(data).split()[:2])}", "warn"
+    decided = str(candidate.get("decision") or "")
+    if candidate.get("stage") == PAIRS and (decided == "kept" or not candidate.get("settings")):
+        return (f"{glyphs.ok} proved", "good") if candidate.get("settings") else ("  reference", "label")
+    if decided == "kept" and not candidate.get("tried"):
+        decided = "left out" if candidate.get("samples_per_second") is None else "reference"
+    word, style = _DECISIONS.get(decided, (clean(decided) or NONE, "label"))
+    trials = listed(candidate.get("trials"))
+    if decided == "failed" and trials:
+        word = _ENDS.get(str(trials[-1].get("outcome")), word)
+    signs = {"good": glyphs.ok, "warn": glyphs.failed, "bad": glyphs.failed, "curve2": glyphs.more}
+    return f"{signs.get(style, ' ')} {word}", style
+
+
+# ---- one candidate --------------------------------------------------------------------------------
+
+
+def detail(candidate: Told, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """Its settings, why it was tried and what was decided, and its trials, as far as there is room."""
+    rows = [row for text, style in _said(candidate) for row in _wrapped(text, style, width, glyphs, height > 3)]
+    room = height - len(rows)
+    trials = listed(candidate.get("trials"))
+    return [*rows, *(_trial(one, width, glyphs) for one in trials[max(0, len(trials) - room) :])][:height]
+
+
+def _wrapped(text: str, style: str, width: int, glyphs: Glyphs, roomy: bool) -> list[Row]:
+    if roomy:
+        return [[(line, style)] for line in wrapped(text, width, glyphs)]
+    return [[(fitting(text, width, glyphs), style)]]
+
+
+def _said(candidate: Told) -> Iterator[Piece]:
+    yield settings(candidate), "title"
+    reason, why = clean(candidate.get("reason") or ""), _why(candidate)
+    known = "; ".join(filter(None, (why, reason, *_beside(candidate))))
+    if known:
+        yield known, "value"
+
+
+def _beside(candidate: Told) -> Iterator[str]:
+    if candidate.get("without_input"):
+        yield f"{WITHOUT_INPUT} without its input, on one repeated batch"
+    peak, expected = number(candidate.get("peak_bytes")), number(candidate.get("predicted_bytes"))
+    if peak is not None and expected is not None:
+        yield f"{size(peak)} of memory, predicted {size(expected)}"
+    yield from disturbances(candidate)
+
+
+def _why(candidate: Told) -> str:
+    return clean(candidate.get("why") or "").replace("\n", " ")
+
+
+def _trial(trial: Told, width: int, glyphs: Glyphs) -> Row:
+    """The run's folder, its figures, and how it ended."""
+    row: Row = [(f"{clean(trial.get('run') or NONE):<8}", "label")]
+    for figure in (_SPEED, figures.of_run("step_ms.p50")):
+        key = "step_ms" if figure.key.startswith("step_ms") else figure.key
+        row.append((f"  {figure.text(number(trial.get(key)))}", "value"))
+    ended = how_it_ended(trial).replace("\n", " ")
+    said = fitting(ended, max(4, width - length(row) - 2), glyphs)
+    well = "warn" if trial.get("disturbed") else "good"
+    return fit([*row, (f"  {said}", well if trial.get("outcome") == "ok" else "bad")], width)

@@ -1,0 +1,118 @@
+"""Prints what a search came to: its leaderboard, what each option brought, memory, losses, what is next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...engine import figures
+from ...engine.text import NONE, change, size, spread
+from ...engine.trials import sentences as proof_sentences
+from ...engine.tune.report import memory_sentences, sentences
+from ...engine.tune.report.findings import (
+    PAIRS,
+    WITHOUT_INPUT,
+    brought,
+    chosen,
+    in_all,
+    limits_of,
+    ranked,
+    search_of,
+    since_start,
+)
+from .console import say
+from .tables import Columns, show_table
+from .tune_progress import ABOUT_INPUT, is_marked
+
+Told = Mapping[str, Any]
+_SPEED = figures.of_run("samples_per_second")
+
+
+def show_tables(data: Told) -> None:
+    """The candidates, the best first, and what each option brought."""
+    candidates = ranked(data)
+    if not candidates:
+        return
+    show_table(_leaderboard(candidates, data))
+    if any(one.get("gain") is not None for one in candidates):
+        say(sentences.about_gains(candidates))
+    if any(map(is_marked, candidates)):
+        say(ABOUT_INPUT)
+    print()
+    show_table(_brought(data))
+    say(sentences.ABOUT_BROUGHT)
+    print()
+
+
+def _leaderboard(candidates: list[Mapping[str, Any]], data: Told) -> Columns:
+    rows = [
+        [
+            str(place),
+            _settings(one),
+            _speed(one),
+            change(since_start(one, data)),
+            change(one.get("gain")),
+            spread(one.get("spread")),
+            _memory(one),
+            sentences.outcome(one, data) or "measured",
+        ]
+        for place, one in enumerate(candidates, 1)
+    ]
+    head = ["", "settings", _SPEED.head, "vs. start", "vs. before", "spread", "memory", "outcome"]
+    return Columns(head, rows, right=(0, 2, 3, 4, 5, 6))
+
+
+def _settings(candidate: Told) -> str:
+    """All changes against the preset."""
+    settings = candidate.get("settings") or {}
+    if candidate.get("stage") == PAIRS:
+        return sentences.title(candidate)
+    return proof_sentences.changes(settings) if settings else sentences.title(candidate)
+
+
+def _speed(candidate: Told) -> str:
+    speed = candidate.get("samples_per_second")
+    return NONE if speed is None else _SPEED.bare(speed) + (WITHOUT_INPUT if is_marked(candidate) else " ")
+
+
+def _memory(candidate: Told) -> str:
+    """What it took; of one that was not measured, what was predicted."""
+    peak, predicted = candidate.get("peak_bytes"), candidate.get("predicted_bytes")
+    return f"~{size(predicted)}" if peak is None and predicted is not None else size(peak)
+
+
+def _brought(data: Told) -> Columns:
+    rows = [
+        [
+            one.name,
+            NONE if one.gain is None else change(one.gain) + (WITHOUT_INPUT if one.without_input else " "),
+            spread(one.spread),
+            one.state,
+            proof_sentences.changes(one.settings) if one.settings else "",
+        ]
+        for one in brought(data)
+    ]
+    gain, noise, proved = in_all(data)
+    if gain is not None:
+        how = "vs. start, in pairs" if proved else "vs. start, in single trials"
+        rows.append(["all together", f"{change(gain)} ", spread(noise), how, proof_sentences.changes(chosen(data))])
+    return Columns(["option", "vs. before", "spread", "", "settings"], rows, right=(1, 2))
+
+
+def show_words(data: Told, was_followed: bool) -> None:
+    """A line each for memory, the ceiling and the losses, which who has followed the search has read."""
+    if said := sentences.memory_in_words(data):
+        say(f"memory: {said} ({sentences.kind_of_memory(search_of(data).get('memory') or {})})")
+    if limits_of(data).get("only") == ["batch_size"] and (said := memory_sentences.fitted(data)):
+        say(said)
+    for said in (sentences.ceiling_in_words(data), sentences.study_in_words(data)):
+        if said:
+            say(said)
+    for line in sentences.learnt(data) if was_followed else sentences.learning(data):
+        say(line)
+
+
+def show_next(data: Told, saved: bool) -> None:
+    """What can be done with it."""
+    for line in sentences.next_steps(data, saved):
+        say(line)

@@ -1,0 +1,193 @@
+"""The actions on a proof: stop it, open the improved preset, save its report. Files are accessed in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....engine.files.values import number
+from ....engine.files.writing import write_atomically
+from ....engine.presets import PresetError
+from ....engine.proof import folder as proof_folder
+from ....engine.proof.folder import Proof
+from ....engine.proof.markdown import as_markdown
+from ....engine.runs import RunError
+from ....engine.trials import sentences
+from ....engine.tune.report.findings import limit_seconds
+from ....engine.tune.report.sentences import more_minutes
+from ...base.errors import clean
+from ..dialogs import Ask, AskText
+from ..starting import going_on, launched
+
+if TYPE_CHECKING:
+    from ....engine.options import Options
+    from ...base.base_app import Host
+
+STOP = (
+    "Stop the {what}? Its current trial is ended first; results so far and changes that were kept stay.\n"
+    "Stop it a second time to end it at once."
+)
+IMPROVED = "improved.yaml"
+MOST_MINUTES = 100_000
+
+
+async def stop(app: Host, proof: Proof, is_search: bool = False) -> None:
+    """Ask the user, then ask the proof's process to stop."""
+    what = "search" if is_search else "proof"
+    question = Ask(STOP.format(what=what), ("Stop", "Go on"), lambda: _ended(proof, what))
+    if await app.push_screen_wait(question) != "Stop":
+        return
+    try:
+        await asyncio.to_thread(proof_folder.request_stop, proof)
+    except (RunError, OSError) as reason:
+        app.complain(str(reason))
+    else:
+        app.notify("stopping: the current trial is ended first")
+
+
+def _ended(proof: Proof, what: str) -> str:
+    return "" if proof.state == "running" else f"the {what} has ended meanwhile"
+
+
+async def go_on(app: Host, proof: Proof, data: Mapping[str, Any]) -> None:
+    """Go on with a search that has ended before its time, or for as many more minutes as the user gives it."""
+    from ....engine.tune import tune_request  # only where it is gone on with
+
+    minutes = None
+    if _is_out_of_time(data):
+        minutes = await app.push_screen_wait(AskMinutes("How many more minutes?", str(more_minutes(data))))
+        if minutes is None:
+            return
+    more = None if minutes is None else float(minutes)
+    start = going_on(app, f"the search {proof.id}", proof, lambda: tune_request.resume(proof, True, more))
+    try:
+        made = await launched(app, start)
+    except (RunError, PresetError, OSError) as reason:
+        app.complain(str(reason))
+        return
+    if made is not None:
+        app.engines.append(made[1])
+        app.notify("the search goes on")
+
+
+class AskMinutes(AskText):
+    """Asks for a number of minutes."""
+
+    def refuse(self, text: str) -> str:
+        try:
+            return "" if 0.1 <= float(text) <= MOST_MINUTES else f"give minutes from 0.1 to {MOST_MINUTES:,}"
+        except ValueError:
+            return f"{text!r} is no number of minutes"
+
+
+def _is_out_of_time(data: Mapping[str, Any]) -> bool:
+    """Whether nothing is left of the search's own minutes, or it has ended."""
+    limit, spent = limit_seconds(data), number(data.get("seconds"))
+    return data.get("state") == "done" or (limit is not None and spent is not None and spent >= limit)
+
+
+async def open_improved(app: Host, proof: Proof, preset_yaml: str) -> None:
+    """Open the improved preset in the form, where it can be viewed, started and saved."""
+    path = proof.path / IMPROVED
+    try:
+        await asyncio.to_thread(write_atomically, path, preset_yaml)
+    except OSError as fault:
+        app.complain(f"{path} cannot be written: {fault.strerror or fault}")
+        return
+    app.open_form(path)
+
+
+async def save_report(app: Host, proof: Proof, data: Mapping[str, Any], folder: Path) -> None:
+    """Save the report as Markdown to a file that the user names."""
+    path = await _path(app, "Save the report as Markdown to this path", f"proof-{proof.id}.md", folder)
+    if path is None:
+        return
+    try:
+        await asyncio.to_thread(_write, path, data)
+    except (OSError, KeyError, TypeError, ValueError) as fault:
+        app.complain(f"{path} cannot be written: {getattr(fault, 'strerror', None) or fault}")
+    else:
+        app.notify(str(path), title="Saved", markup=False)
+
+
+async def save_kept(app: Host, proof: Proof, name: str, folder: Path) -> None:
+    """Save the preset with all changes that were kept to a file that the user names."""
+    path = await _path(app, "Save the preset with the best settings to this path", name, folder)
+    if path is None:
+        return
+    try:
+        await asyncio.to_thread(_save_kept, proof, path)
+    except (RunError, PresetError, OSError) as fault:
+        app.complain(str(fault))
+    else:
+        app.notify(str(path), title="Saved", markup=False)
+
+
+def _save_kept(proof: Proof, path: Path) -> None:
+    from ....engine.proof import improved_preset  # only where it is saved
+
+    improved_preset.save(proof, path)
+
+
+async def _path(app: Host, question: str, name: str, folder: Path) -> Path | None:
+    """Ask for a path, and before a file is replaced."""
+    given = await app.push_screen_wait(AskText(question, name))
+    if not given or not given.strip():
+        return None
+    path = folder / os.path.expanduser(given.strip())  # noqa: ASYNC240 - asked once, of a file that is being saved
+    if path.exists() and await app.push_screen_wait(Ask(f"{path} exists.", ("Overwrite", "Cancel"))) != "Overwrite":
+        return None
+    return path
+
+
+async def apply_kept(app: Host, proof: Proof, data: Mapping[str, Any]) -> None:
+    """Put the changes that were kept into the form of the preset that they were measured on, as changes of it.
+
+    Those that are not proved are marked as such. Where that is no file, the improved preset is opened.
+    """
+    kept = sentences.to_take(data)
+    mark = " (not proved)" if sentences.unproved(data) else ""
+    try:
+        source, wanted = await asyncio.to_thread(_wanted, proof, kept)
+        if source is None:
+            await open_improved(app, proof, await asyncio.to_thread(_improved, proof))
+            return
+    except (RunError, PresetError, OSError) as fault:
+        app.complain(str(fault))
+        return
+    app.apply_to_preset(source, kept, wanted, sentences.changes(kept) + mark)
+    if mark:
+        app.notify(clean(f"{sentences.changes(kept)}: {sentences.not_proved(data)}"), markup=False)
+
+
+def _improved(proof: Proof) -> str:
+    from ....engine.proof import improved_preset  # only where it is opened
+
+    return improved_preset.preset(proof).to_yaml()
+
+
+def _wanted(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options]:
+    """The file of the preset, where it is one that is still there, and all options as they were found the best."""
+    from ....engine.trials.bench import with_changes  # only where it is put into the form
+
+    request = proof.request
+    source = Path(request.source) if request.source else None
+    options = with_changes(request.baseline(), kept).options
+    return (source if source is not None and source.is_file() else None), options
+
+
+async def copy_report(app: Host, data: Mapping[str, Any]) -> None:
+    """Copy the report as Markdown."""
+    try:
+        text = as_markdown(data)
+    except (KeyError, TypeError, ValueError) as fault:
+        app.complain(f"there is no report so far: {fault}")
+    else:
+        app.copy(text, "the report as Markdown")
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    path.write_text(as_markdown(data), encoding="utf-8")

@@ -1,0 +1,185 @@
+"""All proofs in a table, the newest first; it refreshes itself while one goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from ....engine.text import NONE, change, size, times
+from ....engine.trials import sentences
+from ....engine.trials.scaling_sentences import in_brief as scaled
+from ....engine.tune.report.findings import gain_so_far, search_of
+from ....engine.tune.report.sentences import unproven
+from ...base import keys
+from ...base.errors import clean
+from ...base.themes import painted_colour
+from ...drawing.proof import STATES, conclusion
+from ...drawing.rows import Row, fitting
+from ...reading.proof_list import ProofEntry, ProofList
+from ...reading.run_list import when_text
+from ...reading.store import mapping, number
+from ...widgets.key_footer import KeyFooter
+from ...widgets.painted import Panel
+from ...widgets.table import Column, OpeningTable
+from ..header import Header
+from ..runs.deleting import DeletingScreen, until_quitting
+
+if TYPE_CHECKING:
+    from ....engine.runs.trash import Trash
+
+REFRESH_SECONDS = 2.0
+EMPTY = "no proofs so far: T in the form searches for faster settings; w, then p, in the live view tries remedies"
+WIDTHS = {"preset": 18, "state": 13, "gain": 15, "size": 9, "when": 7, "kept": 0}
+WIDE = 96  # from this width on sizes are shown
+_STYLES = {"running": "curve1", "done": "good", "stopped": "warn"}
+
+
+class ProofsScreen(DeletingScreen[list[ProofEntry]]):
+    """The table; Enter opens a proof."""
+
+    DEFAULT_CSS = """
+    ProofsScreen { layout: vertical; background: $background; }
+    ProofsScreen #said { padding: 0 1; }
+    """
+    AUTO_FOCUS = "DataTable"
+    DELETES = "proofs"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("delete", meaning="delete the proof under the cursor, with its trials"),
+        keys.bind("undo", "bring_back", "Undo deleting", show=False, meaning="bring back what was deleted last"),
+        *keys.back(),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._list = ProofList()
+
+    @property
+    def entries(self) -> list[ProofEntry]:
+        return self.latest or []
+
+    @property
+    def trash(self) -> Trash:
+        return self.app.proof_trash
+
+    def offers(self, action: str) -> bool:
+        """Whether the action could do anything now, so that the palette lists it."""
+        return action != "bring_back" or not self.trash.is_empty
+
+    @work
+    async def action_delete(self) -> None:
+        if (at := self.current) is None:
+            return
+        if at.goes_on:
+            self.notify("the proof goes on; stop it before deleting it", severity="error")
+            return
+        name, undo = at.proof.id, self.app.key("undo")
+        question = f"Delete this proof with all its trials?\n  {name}\n"
+        await self.ask_to_delete([at.proof], lambda used: question + until_quitting(1, used, undo))
+
+    @property
+    def table(self) -> OpeningTable:
+        return self.query_one(OpeningTable)
+
+    @property
+    def current(self) -> ProofEntry | None:
+        row = self.table.cursor_row
+        return self.entries[row] if 0 <= row < len(self.entries) else None
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield OpeningTable(cursor_type="row", cell_padding=0)
+        yield Panel(self._status_line, id="said")
+        yield KeyFooter()
+
+    def readings(self, leaving: threading.Event) -> Iterator[list[ProofEntry]]:
+        while not leaving.is_set():
+            yield self._list.read()
+            if not self._list.measure():
+                leaving.wait(REFRESH_SECONDS)
+
+    def show_latest(self) -> None:
+        columns = [Column(name, _label(name), width or self._rest()) for name, width in self._widths.items()]
+        self.table.fill(columns, {entry.proof.id: self._cells(entry) for entry in self.entries})
+        self.query_one(Panel).repaint()
+
+    def _rest(self) -> int:
+        return max(10, self.size.width - sum(self._widths.values()) - 1)  # a scrollbar may come
+
+    @property
+    def _widths(self) -> dict[str, int]:
+        """The columns; the size only if enough room is left for what was kept."""
+        return {name: width for name, width in WIDTHS.items() if name != "size" or self.size.width >= WIDE}
+
+    def on_resize(self) -> None:
+        if self.latest is not None:
+            self.show_latest()
+
+    def _cells(self, entry: ProofEntry) -> list[Text]:
+        name = clean(entry.data.get("preset_name") or entry.proof.id)
+        sign = self.glyphs.more if entry.goes_on else self.glyphs.ok if entry.state == "done" else self.glyphs.failed
+        word = STATES.get(entry.state, clean(entry.state))
+        cells = {
+            "preset": Text(f" {fitting(name, WIDTHS['preset'] - 2, self.glyphs)}", no_wrap=True),
+            "state": Text(f" {sign} {word}", style=painted_colour(self.app, _STYLES.get(entry.state, "bad"))),
+            "gain": Text(_gain(entry), justify="right"),
+            "size": Text("" if entry.size is None else size(entry.size), justify="right"),
+            "when": Text(when_text(entry.when), justify="right"),
+            "kept": Text(f"  {fitting(_kept(entry), self._rest() - 3, self.glyphs)}", no_wrap=True),
+        }
+        return [cells[name] for name in self._widths]
+
+    def _status_line(self, width: int, _height: int) -> list[Row]:
+        """What the proof under the cursor came to."""
+        if not self.entries:
+            return [[("reading ..." if self.latest is None else EMPTY, "label")]]
+        at = self.current
+        said = "" if at is None else clean(at.data.get("doing") if at.goes_on else conclusion(at.data))
+        return [[(fitting(said, width, self.glyphs), "label")]]
+
+    def on_data_table_row_highlighted(self) -> None:
+        self.query_one(Panel).repaint()
+
+    def on_data_table_row_selected(self) -> None:
+        if self.current is not None:
+            self.app.open_proof(self.current.proof)
+
+
+def _label(name: str) -> Text:
+    return Text(f" {name}", justify="right" if name in ("gain", "size", "when") else "left")
+
+
+def _gain(entry: ProofEntry) -> str:
+    """How many times as fast; of one comparison, its own gain, kept or not."""
+    total = number(entry.data.get("gain_total"))
+    if total is not None:
+        return times(total)
+    if entry.data.get("kind") == "tune":
+        so_far = gain_so_far(entry.data)
+        if so_far is not None:
+            return f"{change(so_far)} so far" if entry.goes_on else unproven(entry.data).partition(" in")[0]
+        return NONE
+    listed = entry.data.get("comparisons")
+    one = mapping(listed[0]) if isinstance(listed, list) and listed and entry.data.get("kind") == "ab" else {}
+    if one.get("decision") == "undecided":
+        return "undecided"
+    return change(number(one.get("gain"))) if one else NONE
+
+
+def _kept(entry: ProofEntry) -> str:
+    """The changes that were kept, or what was compared."""
+    kept = mapping(entry.data.get("changes_kept"))
+    if entry.data.get("kind") == "tune":
+        best = kept or mapping(search_of(entry.data).get("best"))
+        return f"search: {clean(sentences.changes(best)) if best else 'nothing found so far'}"
+    if entry.data.get("kind") == "scaling":
+        return clean(scaled(entry.data))
+    listed = entry.data.get("comparisons")
+    if not kept and entry.data.get("kind") == "ab" and isinstance(listed, list) and listed:
+        return clean(sentences.changes(mapping(mapping(listed[0]).get("changes"))))
+    return clean(sentences.changes(kept)) if kept else "nothing kept"

@@ -1,0 +1,95 @@
+"""The screen of a measurement of scaling: a row for each number of replicas, what limits the speed, its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.binding import BindingType
+
+from ....engine.trials import RESUMABLE, scaling_sentences
+from ...base import keys
+from ...base.errors import clean
+from ...drawing import comparisons
+from ...drawing.rows import Row, wrapped
+from ...reading.store import mapping
+from ...widgets.table import Column
+from . import scaling_actions
+from .screen import ProofScreen
+
+WIDTHS = dict(zip(scaling_sentences.HEAD, (10, 14, 12, 10, 12, 9, 10, 12), strict=True))
+LINES = ((9, 9), (9, 1), (2, 1))  # that a remark and a trial may take, from the most to the fewest
+
+
+class ScalingScreen(ProofScreen):
+    """Its points stand where a proof has its comparisons."""
+
+    EXPLAINED = {"stop": "stop", "file": "", "resume": "resume", "start": "again"}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("resume", label="Go on", meaning="go on with a measurement that was stopped or killed"),
+        keys.bind("start", "again", "Measure again", meaning="measure the same once more"),
+    ]
+
+    @property
+    def compared(self) -> list[comparisons.Told]:
+        return scaling_sentences.points(self.data)
+
+    def _widths(self) -> dict[str, int]:
+        """Without the last column where there is no room."""
+        if self.size.width >= sum(WIDTHS.values()) + 3:
+            return WIDTHS
+        return {name: WIDTHS[name] for name in scaling_sentences.HEAD[:-1]}
+
+    def _column(self, name: str, width: int) -> Column:
+        return Column(name, Text(name, justify="right"), width)
+
+    def _row(self, one: comparisons.Told) -> list[Text]:
+        cells = dict(zip(scaling_sentences.HEAD, scaling_sentences.row(one), strict=True))
+        return [Text(cells[name], justify="right", no_wrap=True) for name in self._widths()]
+
+    def _detail(self, width: int, height: int) -> list[Row]:
+        """What limits the scaling; then the trials with the replicas under the cursor.
+
+        Each is told whole where all fit; what limits the scaling is cut last.
+        """
+        remarks = [*scaling_sentences.remarks(self.data), scaling_sentences.ABOUT] if self.compared else []
+        listed = (self.picked or {}).get("trials")
+        trials = [scaling_sentences.trial(mapping(one)) for one in listed] if isinstance(listed, list) else []
+        rows: list[Row] = []
+        for most, of_a_trial in LINES:
+            rows = [*self._rows(remarks, "label", width, most), *self._rows(trials, "value", width, of_a_trial)]
+            if len(rows) <= height:
+                break
+        nothing: list[Row] = [[("nothing has been measured so far" if self.data else "reading ...", "label")]]
+        return (rows or nothing)[:height]
+
+    def _rows(self, texts: Iterable[str], style: str, width: int, most: int) -> Iterator[Row]:
+        for text in texts:
+            yield from ([(line, style)] for line in wrapped(clean(text), width, self.glyphs, most))
+
+    # ---- keys -------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys without a purpose now are not in the footer."""
+        if action == "resume":
+            return self.data.get("state") in RESUMABLE
+        if action == "again":
+            return bool(self.data) and not self.goes_on
+        return super().check_action(action, parameters)
+
+    def why_not(self, verb: str) -> str:
+        """Why a key of this screen does nothing now."""
+        if verb == "file":
+            return "a measurement of scaling changes no preset"
+        return "it goes on" if self.goes_on else f"it has ended; {self.app.key('start')} measures the same once more"
+
+    @work(exclusive=True, group="resume")
+    async def action_resume(self) -> None:
+        await scaling_actions.go_on(self.app, self.proof)
+        self.read_again()
+
+    @work(exclusive=True, group="start")
+    async def action_again(self) -> None:
+        await scaling_actions.again(self.app, self.proof)

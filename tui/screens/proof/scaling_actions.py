@@ -1,0 +1,100 @@
+"""Starts a measurement of scaling, of the preset in the form or of the settings of another one, and goes on with one.
+
+The disk is accessed in threads.
+
+Deferred imports: proofs and the machine are needed only where one is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ....engine.presets import PresetError
+from ....engine.runs import RunError
+from ....engine.text import estimate
+from ....engine.trials import KEEPS
+from ..dialogs import Ask
+from ..starting import going_on, launched, measured, measuring
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ....engine.presets import Preset
+    from ....engine.proof.folder import Proof
+    from ....engine.proof.request import Request
+    from ...base.base_app import Host
+
+WHICH = (
+    "Measure how the speed grows with the number of replicas?\n\n"
+    "Weak scaling keeps the batch of each replica, so that the global batch grows with them; strong scaling keeps the "
+    "global batch."
+)
+WEAK, STRONG, CANCEL, MEASURE = "Weak", "Strong", "Cancel", "Measure"
+
+
+async def measure(app: Host, preset: Preset, source: Path | None) -> None:
+    """Ask which scaling of the preset is meant, then start it."""
+    answer = await app.push_screen_wait(Ask(WHICH, (WEAK, STRONG, CANCEL)))
+    if answer in (WEAK, STRONG):
+        await _start(app, lambda: _of_opened(preset, source, KEEPS[answer == STRONG]))
+
+
+async def again(app: Host, proof: Proof) -> None:
+    """Measure the same once more."""
+    await _start(app, lambda: _checked(proof.request))
+
+
+async def go_on(app: Host, proof: Proof) -> None:
+    """Go on with one that has ended before its time."""
+    from ....engine.scaling import scaling_request
+
+    start = going_on(app, f"the measurement {proof.id}", proof, lambda: scaling_request.resume(proof, anyway=True))
+    try:
+        made = await launched(app, start)
+    except (RunError, PresetError, OSError) as reason:
+        app.complain(str(reason))
+        return
+    if made is not None:
+        app.engines.append(made[1])
+        app.notify("the measurement goes on")
+
+
+async def _start(app: Host, wanted: Callable[[], tuple[Request, str]]) -> None:
+    """Ask the user, start it and open it; says why where that is not possible."""
+    try:
+        request, question = await asyncio.to_thread(wanted)
+        if await app.push_screen_wait(Ask(question, (MEASURE, CANCEL))) == MEASURE:
+            await measured(app, measuring(app, f"the scaling of {request.preset_name}", request))
+    except (PresetError, RunError, OSError, ValueError) as reason:
+        app.complain(f"cannot be measured: {reason}")
+
+
+def _of_opened(preset: Preset, source: Path | None, keep: str) -> tuple[Request, str]:
+    from ....engine.scaling import scaling_request
+
+    return _checked(scaling_request.of_opened(preset, source, keep))
+
+
+def _checked(wanted: Request) -> tuple[Request, str]:
+    """The request and the question about it; raises the reason where it is not possible."""
+    from ....engine.proof import request
+    from ....engine.telemetry import machine
+
+    request.refuse(wanted, machine.read())
+    return wanted, _question(wanted)
+
+
+def _question(wanted: Request) -> str:
+    """What will be done, and how long it takes."""
+    from ....engine.proof import duration as estimates
+
+    settings = wanted.scaling.settings if wanted.scaling else ()
+    counts = ", ".join(str(one.replicas) for one in settings)
+    needed = estimates.sure_trials(wanted) * estimates.of_request(wanted)
+    return (
+        f"{wanted.preset_name} is trained with {counts} replicas in turn, in {wanted.repeats} rounds of trials of "
+        f"{wanted.measure_seconds:g} s. This takes about {estimate(needed)}.\n\n"
+        "Run nothing else on the machine meanwhile. You may leave the screen; x stops the measurement."
+    )

@@ -1,0 +1,193 @@
+"""The screen of a proof, running or finished: before and after, every change with its gain, the trials of one change.
+
+A thread reads proof.json about twice a second. The proof runs in its own process: leaving the screen ends nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from ...base import keys
+from ...base.themes import painted_colour
+from ...drawing import comparisons
+from ...drawing import proof as drawing
+from ...drawing.rows import Row, fitting
+from ...widgets.key_footer import KeyFooter
+from ...widgets.painted import Panel
+from ...widgets.table import Column, Table
+from .. import catalogue
+from ..header import Header
+from . import actions
+from .view import ENDED_READ_SECONDS, READ_SECONDS, ProofView, latest_run
+
+if TYPE_CHECKING:
+    from ....engine.proof.folder import Proof
+
+LOW = 20  # below this height the large figures are one line
+LEAST_CHANGE = 48  # cells; where there is more room, the figures stay near what they are of
+WIDTHS = {"at most": 10, "measured": 18, "decision": 16}
+GAIN_BAR = "  gain and spread"
+WIDE, BAR = 100, 24  # from this width on gains are also shown as bars
+
+
+class _Changes(Table):
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("open", "select_cursor", "Trial", meaning="open the run of the trial")
+    ]
+
+
+class ProofScreen(ProofView[dict[str, Any]]):
+    """One proof; `clock` returns the time."""
+
+    CSS_PATH = "proof.tcss"
+    EXPLAINED = {"stop": "stop", "file": "open"}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("stop", meaning="stop the proof and its current trial"),
+        keys.bind("file", "open", "Improved preset", meaning="open the improved preset in the form"),
+        keys.bind("save", "save_report", "Save report", meaning="save the report as Markdown"),
+        catalogue.left_out("live"),  # room for the keys of this screen
+    ]
+
+    def __init__(self, proof: Proof, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(proof)
+        self._clock = clock
+
+    @property
+    def table(self) -> Table:
+        return self.query_one(Table)
+
+    @property
+    def compared(self) -> list[comparisons.Told]:
+        return comparisons.compared(self.data)
+
+    @property
+    def picked(self) -> comparisons.Told | None:
+        """The comparison under the cursor."""
+        listed, row = self.compared, self.table.cursor_row
+        return listed[row] if 0 <= row < len(listed) else None
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Panel(self._head, id="head")
+        yield _Changes(cursor_type="row", cell_padding=0)
+        yield Panel(self._detail, id="detail")
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        self.table.focus()
+
+    def readings(self, leaving: threading.Event) -> Iterator[dict[str, Any]]:
+        while not leaving.is_set():
+            data = self.proof.data
+            yield data
+            leaving.wait(READ_SECONDS if data.get("state") == "running" else ENDED_READ_SECONDS)
+
+    def show_latest(self) -> None:
+        """What is new; of a proof that goes on always the head, which tells the time."""
+        fresh = self.latest or self.data  # a file that cannot be read now may have been read before
+        if fresh != self.data:
+            self.data = fresh
+            self.show_now()
+        elif self.goes_on:
+            self.query_one("#head", Panel).repaint()
+
+    def on_resize(self) -> None:
+        self.show_now()
+
+    # ---- what is seen -----------------------------------------------------------------------------
+
+    def show_now(self) -> None:
+        """Show the newest proof.json."""
+        head = self._head(max(1, self.size.width - 2), 0)
+        self.query_one("#head").styles.height = len(head)
+        room = self.size.height - len(head) - 3  # the header, the footer and a blank row
+        changes = min(len(self.compared) + 1, max(3, room // 2))
+        self.query_one("#detail").styles.height = max(3, room - max(4, changes))
+        self._fill()
+        for panel in self.query(Panel):
+            panel.repaint()
+        self.refresh_bindings()
+
+    def _head(self, width: int, _height: int) -> list[Row]:
+        return drawing.head(self.data, self._clock(), width, self.glyphs, low=self.size.height < LOW)
+
+    def _detail(self, width: int, height: int) -> list[Row]:
+        picked = self.picked
+        if picked is None:
+            nothing = "nothing has been compared so far" if self.data else "reading the proof ..."
+            return [[(nothing, "label")]]
+        return comparisons.detail(picked, width, height, self.glyphs)
+
+    def _fill(self) -> None:
+        """A change that has just come is picked."""
+        count = self.table.row_count
+        rows = {str(number): self._row(one) for number, one in enumerate(self.compared)}
+        self.table.fill([self._column(name, width) for name, width in self._widths().items()], rows)
+        if len(rows) != count:
+            self.table.move_cursor(row=max(0, len(rows) - 1), animate=False)
+
+    def _widths(self) -> dict[str, int]:
+        bar = {GAIN_BAR: BAR} if self.size.width >= WIDE else {}
+        rest = self.size.width - 2 - sum(WIDTHS.values()) - sum(bar.values())
+        longest = max((len(comparisons.changes(one)) for one in self.compared), default=0)
+        change = max(12, min(rest, max(longest + 1, LEAST_CHANGE)))
+        return {
+            "change": change,
+            "at most": WIDTHS["at most"],
+            "measured": WIDTHS["measured"],
+            **bar,
+            "  decision": WIDTHS["decision"],
+        }
+
+    def _column(self, name: str, width: int) -> Column:
+        return Column(name, Text(name, justify="right" if name in ("at most", "measured") else "left"), width)
+
+    def _row(self, one: comparisons.Told) -> list[Text]:
+        widths = self._widths()
+        word, style = comparisons.decision(one, self.glyphs)
+        cells = [
+            Text(fitting(comparisons.changes(one), widths["change"] - 1, self.glyphs), no_wrap=True),
+            Text(comparisons.most(one), justify="right"),
+            Text(comparisons.measured(one, self.glyphs), justify="right"),
+            Text(f"  {word}", style=painted_colour(self.app, style)),
+        ]
+        if GAIN_BAR in widths:
+            low, high = comparisons.reach(self.compared)
+            bar = comparisons.whisker(one, low, high, BAR - 3, self.glyphs)
+            cells.insert(3, Text(f"  {bar}", style=painted_colour(self.app, style)))
+        return cells
+
+    def on_data_table_row_highlighted(self) -> None:
+        self.query_one("#detail", Panel).repaint()
+
+    # ---- keys -------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        """Keys without a purpose now are not in the footer."""
+        if action == "stop":
+            return self.goes_on
+        if action == "open":
+            return bool(self.data.get("preset_after"))
+        return action not in ("save_report", "copy") or bool(self.data)
+
+    def why_not(self, verb: str) -> str:
+        """Why a key of this screen does nothing now."""
+        if verb == "stop":
+            return "it has ended"
+        return "there is no improved preset" + (" so far" if self.goes_on else ": no change was kept")
+
+    @work(exclusive=True, group="open")
+    async def action_open(self) -> None:
+        await actions.open_improved(self.app, self.proof, str(self.data.get("preset_after")))
+
+    def on_data_table_row_selected(self) -> None:
+        """Open the run of the latest trial."""
+        self.open_trial(latest_run(self.picked or {}))

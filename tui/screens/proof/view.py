@@ -1,0 +1,80 @@
+"""What the screens of a proof and of a search share: they follow the proof's folder, and stop and copy it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import events, work
+from textual.binding import BindingType
+
+from ....engine.runs import Run
+from ...base import keys
+from ...base.errors import clean
+from ...reading.store import mapping
+from ..base import FollowingScreen, Reading
+from . import actions
+
+if TYPE_CHECKING:
+    from ....engine.proof.folder import Proof
+
+READ_SECONDS = 0.5
+ENDED_READ_SECONDS = 3.0
+
+
+class ProofView(FollowingScreen[Reading]):
+    """`data` is the newest proof.json that could be read. The proof runs in its own process."""
+
+    FOLLOWS_COVERED = True  # a trial of it is looked at over it
+    # Verbs of which the screen says why their key does nothing, with their actions ("": it has none here).
+    EXPLAINED: ClassVar[Mapping[str, str]] = {}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("copy", label="Copy report", meaning="copy the report as Markdown", show=False),
+        *keys.back(),
+    ]
+
+    def __init__(self, proof: Proof) -> None:
+        super().__init__()
+        self.proof = proof
+        self.data: Mapping[str, Any] = {}
+
+    @property
+    def goes_on(self) -> bool:
+        return self.data.get("state") == "running"
+
+    def on_key(self, event: events.Key) -> None:
+        """A key without a purpose now is not in the footer, and says why when it is pressed."""
+        for verb, action in self.EXPLAINED.items():
+            idle = not action or self.check_action(action, ()) is False
+            if self.data and idle and event.key in keys.keys_of(self.app, verb) and (why := self.why_not(verb)):
+                self.app.notify(clean(why), markup=False)
+
+    def why_not(self, verb: str) -> str:  # noqa: ARG002 - of those that override it
+        """Why the key of a verb does nothing now; nothing where it needs no words."""
+        return ""
+
+    def open_trial(self, name: str) -> None:
+        """Open the run of a trial, where its folder is there."""
+        path = self.proof.path / "trials" / Path(name).name
+        if name and path.is_dir():
+            self.app.open_run(Run(path))
+
+    @work(exclusive=True, group="stop")
+    async def action_stop(self) -> None:
+        await actions.stop(self.app, self.proof, self.data.get("kind") == "tune")
+
+    @work(exclusive=True, group="save")
+    async def action_save_report(self) -> None:
+        await actions.save_report(self.app, self.proof, self.data, Path.cwd())
+
+    @work(exclusive=True, group="save")
+    async def action_copy(self) -> None:
+        await actions.copy_report(self.app, self.data)
+
+
+def latest_run(told: Mapping[str, Any]) -> str:
+    """The folder of the latest trial of a comparison or a candidate; empty before there is one."""
+    trials = told.get("trials")
+    names = [mapping(trial).get("run") for trial in trials] if isinstance(trials, list) else []
+    return next((str(name) for name in reversed(names) if name), "")

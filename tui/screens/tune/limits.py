@@ -1,0 +1,211 @@
+"""The dialog that starts a search for the fastest settings: its limits, with which Enter starts it at once."""
+
+from __future__ import annotations
+
+import asyncio
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Input, Label
+
+from ....engine.presets import PresetError
+from ....engine.runs import RunError
+from ....engine.trials import STAGES
+from ....engine.tune.report.findings import WORDS
+from ...base import keys
+from ...base.errors import clean
+from ...form.search_limits import POLICIES, RATES, LimitTexts, WrongLimit
+from ...widgets.limit_rows import LimitInput, LimitRow, Step, Words
+from ...widgets.option_row import NOT_GIVEN
+from .. import starting as beside
+from ..dialogs import SEEN_AFTER_SECONDS
+from . import new_tune
+
+if TYPE_CHECKING:
+    from ....engine.tune.time_plan import TimePlan
+    from ...base.base_app import Host
+    from ...form.state import FormState
+
+SAID = "{start} starts it, {mark} switches, {previous} {next} choose, {back} leaves"
+CHECKING = "checking ..."
+_FIELDS = ("minutes", "largest_batch", "memory_gb", "leave", "warmup_steps")
+
+
+class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
+    """Returns the search and its process, once it has been started, or None. What is refused is said in the dialog."""
+
+    DEFAULT_CSS = """
+    TuneDialog {
+        align: center middle;
+        background: $background 60%;
+        #box { width: 78; max-width: 98%; height: auto; max-height: 96%; border: round $border; background: $panel;
+               padding: 0 1; scrollbar-size-vertical: 1; }
+        #box > Label { width: 100%; }
+        #complaint { color: $text-error; display: none; }
+        #said { color: $foreground-muted; dock: bottom; background: $panel; }
+        #buys { color: $foreground-muted; }
+    }
+    """
+    seen_after_seconds = SEEN_AFTER_SECONDS  # an earlier key starts nothing
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("open", "start", "Start", meaning="start the search"),  # and no letter: text is typed here
+        *keys.back("dismiss(None)"),
+    ]
+
+    def __init__(self, state: FormState, texts: LimitTexts) -> None:
+        super().__init__()
+        self.state, self.texts = state, texts
+        self._plan: TimePlan | None = None  # by what trials take here, once that is known
+        self._starts = False  # a search is being started: nothing more is, and it is not given up
+        self.waits = False  # the search begins later, without the dialog
+
+    @property
+    def host(self) -> Host:
+        return cast("Host", self.app)
+
+    def compose(self) -> ComposeResult:
+        texts = self.texts
+        with VerticalScroll(id="box", can_focus=False):
+            yield Label(f"Find the fastest settings of {clean(self.state.name)}", markup=False)
+            yield LimitRow("minutes", _field("minutes", texts.minutes), "for the whole search")
+            yield Label(id="buys", markup=False)
+            yield LimitRow("search", Words("only", [(stage, WORDS[stage]) for stage in STAGES], texts.only))
+            yield LimitRow("precisions", Words("precisions", [(one, one) for one in POLICIES], texts.precisions))
+            yield LimitRow(
+                "largest batch", _field("largest_batch", texts.largest_batch), "global; empty: a tenth of the samples"
+            )
+            yield LimitRow("memory", _field("memory_gb", texts.memory_gb), "GB at most; empty: what there is")
+            yield LimitRow("leave alone", _field("leave", texts.leave), "options that keep their values: cache, xla")
+            yield LimitRow(
+                "learning rate",
+                Words("learning_rate", [(rate, rate) for rate in RATES], {texts.learning_rate}, one=True),
+            )
+            yield LimitRow("warm-up", _field("warmup_steps", texts.warmup_steps), "steps, with linear or sqrt")
+            yield LimitRow(
+                "worse loss",
+                Words(
+                    "allow_worse_loss",
+                    [("allow", "choose the fastest all the same")],
+                    {"allow"} if texts.allow_worse_loss else set(),
+                ),
+            )
+            yield Label(id="complaint", markup=False)
+            yield Label(self._said(), id="said", markup=False)
+
+    def _said(self) -> str:
+        named = {"start": "open", "mark": "mark", "previous": "previous_choice", "next": "next_choice", "back": "back"}
+        return SAID.format(**{name: keys.key_of(self.app, verb) for name, verb in named.items()})
+
+    # ---- moving -----------------------------------------------------------------------------------
+
+    @property
+    def _parts(self) -> list[Widget]:
+        return list(self.query("LimitInput, Words").results(Widget))
+
+    @on(Step)
+    def _step(self, event: Step) -> None:
+        parts = self._parts
+        at = parts.index(self.focused) if self.focused in parts else 0
+        parts[(at + event.by) % len(parts)].focus()
+
+    # ---- what the time buys -----------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        self._look_up_plan()
+
+    @work(thread=True, group="reading")
+    def _look_up_plan(self) -> None:
+        """How long trials take here, by the latest runs."""
+        plan = new_tune.plan()
+        self.app.call_from_thread(self._take_plan, plan)
+
+    def _take_plan(self, plan: TimePlan) -> None:
+        self._plan = plan
+        self._show_what_it_buys()
+
+    @on(Input.Changed, "#minutes")
+    def _show_what_it_buys(self) -> None:
+        """Said while the minutes are typed; nothing of what is no number."""
+        minutes, only = self.query_one("#minutes", Input).value, self.query_one("#only", Words).chosen
+        try:
+            limits = LimitTexts(minutes=minutes, only=set(only)).limits()
+        except WrongLimit:
+            limits = None
+        told = "" if limits is None or self._plan is None else new_tune.buys(self._plan, limits)
+        self.query_one("#buys", Label).update(told)
+
+    # ---- starting ---------------------------------------------------------------------------------
+
+    @on(Input.Submitted)
+    def action_start(self) -> None:
+        """Start with what the fields hold; a limit that cannot be used is said, and its field gets the focus."""
+        if self._starts:
+            return
+        self._take()
+        try:
+            limits = self.texts.limits()
+        except WrongLimit as wrong:
+            self._complain(str(wrong))
+            self.query_one(f"#{wrong.name}").focus()
+        else:
+            self._begin(limits)
+
+    async def action_dismiss(self, result: Any = None) -> None:
+        if not self._starts:
+            await super().action_dismiss(result)
+
+    def _take(self) -> None:
+        for name in _FIELDS:
+            setattr(self.texts, name, self.query_one(f"#{name}", Input).value)
+        for name in ("only", "precisions"):
+            setattr(self.texts, name, set(self.query_one(f"#{name}", Words).chosen))
+        (self.texts.learning_rate,) = self.query_one("#learning_rate", Words).chosen
+        self.texts.allow_worse_loss = bool(self.query_one("#allow_worse_loss", Words).chosen)
+
+    @work(exclusive=True, group="start")
+    async def _begin(self, limits: Any) -> None:
+        self._complain(CHECKING)
+        try:
+            wanted = await asyncio.to_thread(new_tune.asked, self.state.preset, self.state.path, limits)
+            start = beside.measuring(self.host, f"the search from {self.state.name}", wanted)
+            if not await beside.may_start(self.host, start):
+                self.query_one("#complaint").display = False
+                self.waits = start in self.host.waiting.starts
+                if self.waits:
+                    self.dismiss(None)
+                return
+            self._starts = True
+            made = await asyncio.to_thread(start.launch)
+        except (PresetError, RunError, OSError, ValueError) as reason:
+            self._starts = False
+            self._complain(str(reason))
+        else:
+            self.dismiss(made)
+
+    def _complain(self, reason: str) -> None:
+        said = self.query_one("#complaint", Label)
+        said.display = True
+        said.update(clean(reason))
+        said.scroll_visible(animate=False)
+
+
+async def tune(app: Host, state: FormState, texts: LimitTexts) -> LimitTexts:
+    """Ask for the limits, start the search of the form's settings, and open it; returns the limits for the next.
+
+    What was changed in a dialog that was left without a search is forgotten.
+    """
+    dialog = TuneDialog(state, deepcopy(texts))
+    made = await app.push_screen_wait(dialog)
+    if made is not None:
+        beside.show(app, *made)
+    return dialog.texts if made is not None or dialog.waits else texts
+
+
+def _field(name: str, text: str) -> LimitInput:
+    return LimitInput(text, id=name, compact=True, placeholder=NOT_GIVEN)
