@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from . import outage
 from .events import Event, Finished, OptionChanged, Started, Warn
@@ -20,7 +22,8 @@ class Follower:
     """
 
     def __init__(self, run: Run, from_now: bool = False) -> None:
-        self._run = run
+        self.run = run  # at its new path if its folder is renamed
+        self._folder = _Folder(run.path)
         self._tails = [Tail(run.file(name), from_now) for name in EVENT_FILES]
         self._damage_told: set[Damage] = set()
         self._silence = Silence(run.path)
@@ -30,7 +33,8 @@ class Follower:
 
     def poll(self) -> list[Event]:
         """The events since the last poll; sets `ended` with the last of them."""
-        life = self._run.life
+        self._follow_folder()
+        life = self.run.life
         alive = life.engine or life.trainer
         fresh = in_time(event for tail in self._tails for event in tail.read())
         news = self._new_damage()
@@ -44,12 +48,21 @@ class Follower:
         trains = life.trainer or life.starting or bool(life.host)
         if alive and (silent := self._silence.look(bool(fresh), trains)):
             news.append(self._warning("disk", silent))
-        if not alive and not fresh and self._run.state != "starting":
+        if not alive and not fresh and self.run.state != "starting" and not self._follow_folder():
             self.ended = True
             last = self._finished or self._lost()
             self.outcome = last.outcome
             news.append(last)
         return news
+
+    def _follow_folder(self) -> bool:
+        """Follow the run to where its folder was renamed; returns whether it was since the last time."""
+        if (now := self._folder.look()) is None:
+            return False
+        self.run = Run(now)
+        for tail in self._tails:
+            tail.move(now)
+        return True
 
     def _new_damage(self) -> list[Event]:
         """A warning for each damaged file, once."""
@@ -60,14 +73,47 @@ class Follower:
 
     def _warning(self, kind: str, message: str) -> Event:
         """A warning from the viewer itself."""
-        return dated(Warn(kind=kind, message=message), time.time(), self._run.id)
+        return dated(Warn(kind=kind, message=message), time.time(), self.run.id)
 
     def _lost(self) -> Finished:
-        result = self._run.result
-        summary = result or {"outcome": "crashed", "error": outage.lost(self._run.path, self._run.log_tail())}
-        last = dated(Finished(outcome=summary["outcome"], summary=summary), time.time(), self._run.id)
+        result = self.run.result
+        summary = result or {"outcome": "crashed", "error": outage.lost(self.run.path, self.run.log_tail())}
+        last = dated(Finished(outcome=summary["outcome"], summary=summary), time.time(), self.run.id)
         assert isinstance(last, Finished)
         return last
+
+
+class _Folder:
+    """Finds a run folder that is renamed while it is followed. No descriptor is held: a screen follows many runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._status = None if path.is_symlink() else _status(path)  # a link of the user's is not looked behind
+
+    def look(self) -> Path | None:
+        """Its new path, if it was renamed since the last look: beside the old one, or where the engine's link leads."""
+        if self._status is None or self._is_at(self._path):
+            return None
+        try:
+            beside = sorted(self._path.parent.iterdir())
+        except OSError:
+            beside = []
+        for path in (Path(os.path.realpath(self._path)), *beside):
+            if self._is_at(path):
+                self._path = path
+                return path
+        return None
+
+    def _is_at(self, path: Path) -> bool:
+        status = _status(path)
+        return status is not None and self._status is not None and os.path.samestat(status, self._status)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
 
 
 def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:

@@ -71,7 +71,7 @@ class Damage:
     """The lines of a file that are no whole events, or why it cannot be read at all."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._first_offset = 0
         self.count = 0
         self.unreadable = ""
@@ -85,18 +85,18 @@ class Damage:
     def __str__(self) -> str:
         """One sentence, or nothing where all is well."""
         if self.unreadable:
-            return f"{self._path.name} cannot be read: {self.unreadable}"
+            return f"{self.path.name} cannot be read: {self.unreadable}"
         if not self.count:
             return ""
         more = f" and {self.count - 1:,} more" if self.count > 1 else ""
         are = "are" if more else "is"
-        return f"line {self._first_line():,} of {self._path.name}{more} {are} damaged, left out"
+        return f"line {self._first_line():,} of {self.path.name}{more} {are} damaged, left out"
 
     def _first_line(self) -> int:
         """Counted only where it is told: reading is to be fast where nothing is wrong."""
         lines, left = 1, self._first_offset
         try:
-            with open_regular(self._path) as stream:
+            with open_regular(self.path) as stream:
                 while left > 0 and (block := stream.read(min(left, _MANY_BYTES))):
                     lines += block.count(b"\n")
                     left -= len(block)
@@ -112,6 +112,10 @@ class Tail:
         self._path = path
         self._offset = _size(path) if from_now else 0
         self.damage = Damage(path)
+
+    def move(self, folder: Path) -> None:
+        """Read on in the folder to which the file's folder was renamed."""
+        self._path = self.damage.path = folder / self._path.name
 
     @property
     def damages(self) -> list[Damage]:

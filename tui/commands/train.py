@@ -52,6 +52,8 @@ LONGEST_FINDING = 400  # characters of a line: its words are gputui's own
 class View(Protocol):
     """Shows the events of one run as they come."""
 
+    run: Run
+
     def show(self, event: Event) -> None: ...
 
     def stopping(self, more: str) -> None: ...
@@ -162,9 +164,9 @@ def _follow(
     try:
         _show(run, follower, as_json, findings, presses)
     except OutputFault as fault:
-        return _unheard(run, fault)
+        return _unheard(follower.run, fault)
     process.wait()
-    return _exit_code(run, follower.outcome)
+    return _exit_code(follower.run, follower.outcome)
 
 
 def _exit_code(run: Run, outcome: str) -> int:
@@ -180,6 +182,7 @@ def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Findin
     try:
         while not follower.ended:
             for event in follower.poll():
+                view.run = follower.run
                 view.show(event)
             if presses.count > said:
                 said += 1
@@ -293,7 +296,7 @@ def _at_a_terminal() -> bool:
 def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
     if as_json:
         _say(findings)
-        return JsonView()
+        return JsonView(run)
     from ..printing.training import BarView, LineView  # rich's progress bars, which --json does not need
 
     kind = BarView if sys.stdout.isatty() and not console().is_dumb_terminal else LineView
@@ -304,6 +307,9 @@ def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
 
 class JsonView:
     """The merged events on stdout, and nothing else there."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
 
     def show(self, event: Event) -> None:
         print(to_json(fields_of(event), short=True), flush=True)

@@ -41,6 +41,9 @@ class _Lines:
         self._seen: Counter[bytes] = Counter()
         self.damage = Damage(path)
 
+    def move(self, folder: Path) -> None:
+        self._path = self.damage.path = folder / self._path.name
+
     def events(self) -> Iterator[Event]:
         try:
             with open_regular(self._path) as stream:
@@ -82,6 +85,10 @@ class MergedTail(Tail):
         self._files = [_Lines(run.file(name), thin) for name in EVENT_FILES]
         self._running: Iterator[Event] = iter(())
         self.behind = False  # the files hold more than the last reading gave
+
+    def move(self, folder: Path) -> None:
+        for file in self._files:
+            file.move(folder)
 
     @property
     def damages(self) -> list[Damage]:
@@ -187,6 +194,7 @@ class RunReader:
         if self.ended and not self._goes_on():
             return False
         fresh = (self._replay or self._follower).poll()
+        self.run = self._follower.run
         self._store.feed(fresh)
         self._onward.take(fresh)
         self._log.poll()
