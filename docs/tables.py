@@ -24,7 +24,7 @@ from gputui.engine.options import GROUPS, OPTIONS, OptionInfo
 from gputui.engine.options.own import OWN_CODE_LABELS
 from gputui.engine.presets import first
 from gputui.engine.process.known_failures import FAILURES
-from gputui.engine.runs import event_entries, events
+from gputui.engine.runs import events
 from gputui.engine.telemetry import compatible, questions
 from gputui.tui.base import keys, settings
 
@@ -170,9 +170,9 @@ def _rows(name: str, hint: Any, remark: str) -> list[list[str]]:
 
 
 def _entry_comments(inner: Mapping[str, Any]) -> dict[str, str]:
-    """The comments behind the entries of a mapping that event_entries.py declares."""
-    name = next((name for name, hint in vars(event_entries).items() if inner and _entries(hint) is inner), "")
-    found = re.search(rf"^{name} = .*?^\]", inspect.getsource(event_entries), re.MULTILINE | re.DOTALL)
+    """The comments behind the entries of a mapping that events.py declares."""
+    name = next((name for name, hint in vars(events).items() if inner and _entries(hint) is inner), "")
+    found = re.search(rf"^{name} = .*?^\]", inspect.getsource(events), re.MULTILINE | re.DOTALL)
     return {key: _said(words) for key, words in re.findall(r'"(\w+)": .*?,  # (.+)$', found[0] if found else "", re.M)}
 
 

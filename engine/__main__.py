@@ -9,7 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-from .files import log_streams, scratch
+from .files import private_folders
+from .files.writing import forgive_full_disk
 from .process.spawn import (
     WARM,
     forked_trainer,
@@ -30,16 +31,16 @@ if __name__ == "__main__":
     # A scheduler may send these to all processes of a job; run.stop_signal makes the engine, and it alone, obey one.
     for number in stop_signals.BY_SCHEDULER.values():
         signal.signal(number, signal.SIG_IGN)
-    log_streams.forgive()
+    forgive_full_disk()
     if sys.argv[1] == WARM:
-        scratch.make()
+        private_folders.make_scratch()
         trainer = start_trainer(WARM, python=sys.argv[2])
         stop_signals.set_defaults()
         reaper.adopt_orphans()  # a trainer that is woken may leave some before the supervisor is imported
         address, lock = take_run()
         if lock is None:
             trainer.process.kill()  # nobody wants a run, and it may be in the middle of an import
-            scratch.remove()
+            private_folders.remove_scratch()
             sys.exit(0)
         stop_signals.hold()  # until there are handlers again
         clock, folder = read_address(address)
@@ -54,7 +55,7 @@ if __name__ == "__main__":
         try:
             if (forked := forked_trainer()) is None:  # one that was forked may have left its result already
                 put_result_aside(Path(folder))
-                scratch.make()
+                private_folders.make_scratch()
             trainer = forked or start_trainer(folder, clock)
         except OSError as fault:
             from .process import failure

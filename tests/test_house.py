@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 import tomllib
@@ -128,6 +129,11 @@ def test_a_trainer_needs_nothing_but_the_standard_library_numpy_and_tensorflow()
         assert not foreign, (name, foreign)
         assert not name.startswith(monitor), name
     assert "engine.runs.parsing" in found
+
+
+def test_the_names_of_the_event_files_stand_in_one_module() -> None:
+    named = [path for path in files("engine", "tui") if re.search(r"events\.jsonl|telemetry\.jsonl", path.read_text())]
+    assert named == [ROOT / "engine/runs/events.py"]
 
 
 def test_nobody_imports_the_folders_by_their_bare_names() -> None:

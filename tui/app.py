@@ -347,7 +347,7 @@ class GputuiApp(Host):
         """The runs that go on on this machine without this application."""
         from ..engine import runs
 
-        return [run for run in runs.all_runs()[:LOOKED_AT] if (now := run.life).engine and not now.host]
+        return [run for run in runs.all_runs()[:LOOKED_AT] if (now := run.liveness).engine and not now.host]
 
     def measuring(self) -> list[Proof]:
         """The proofs that are being made, whose figures nothing else on the machine should disturb."""

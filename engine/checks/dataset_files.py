@@ -11,7 +11,7 @@ import os
 import zipfile
 from collections.abc import Callable, Iterator
 
-from ..files.datasets import IMAGE_ENDINGS, KERAS_FILES, keras_folder
+from ..files.places import IMAGE_SUFFIXES, KERAS_FILES, keras_folder
 from ..presets.paths import near
 from ..text import counted
 
@@ -77,8 +77,8 @@ def _images(place: str) -> Iterator[Fault]:
         return
     for name in names[:LOOKED_AT]:
         with os.scandir(os.path.join(place, name)) as found:
-            if not any(one.name.lower().endswith(IMAGE_ENDINGS) for one in found):
-                told = f"{near(os.path.join(place, name))} contains no images ({', '.join(IMAGE_ENDINGS)})"
+            if not any(one.name.lower().endswith(IMAGE_SUFFIXES) for one in found):
+                told = f"{near(os.path.join(place, name))} contains no images ({', '.join(IMAGE_SUFFIXES)})"
                 yield "error", told, "fill or remove it"
                 return
 

@@ -16,7 +16,7 @@ from ..options.field import About
 from ..options.own import remedy
 from ..options.workload import TESTED_SOURCES
 from ..presets import paths
-from ..runs import beginnings
+from ..runs import launched_with
 from ..system import installed, interpreter
 from ..telemetry.machine import Machine
 from . import dataset_files
@@ -67,7 +67,7 @@ def _entry(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 def _no_effect(options: Options) -> Iterator[Finding]:
     """Options that did nothing in the last run of the same code."""
-    found = beginnings.of_same_code(options)
+    found = launched_with.of_same_code(options)
     for info in OPTIONS if found else ():
         why = found.inapplicable.get(info.key) if found else None
         if why and getattr(getattr(options, info.group), info.name) != info.default:
@@ -77,7 +77,7 @@ def _no_effect(options: Options) -> Iterator[Finding]:
 
 def own_batch(options: Options) -> int | None:
     """The global batch of the user's code, if it did not follow input.batch_size in its last run."""
-    found = beginnings.of_same_code(options)
+    found = launched_with.of_same_code(options)
     return found.global_batch_size if found and "input.batch_size" in found.inapplicable else None
 
 

@@ -14,7 +14,7 @@ from ..figures import at
 from ..options import OPTIONS, Options
 from ..presets import Preset
 from ..runs import Run
-from ..runs.launch_options import options_of
+from ..runs.launched_with import options_of
 from ..runs.titles import title_of
 from ..system.identity import Place
 from ..text import counted, estimate

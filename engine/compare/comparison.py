@@ -13,10 +13,10 @@ from typing import Any
 from .. import figures
 from ..figures import Figure
 from ..files.values import number
-from ..runs import Run, beginnings, cluster
-from ..runs.baseline import Choice, LineUp
-from ..runs.launch_options import read_options
+from ..runs import Run, cluster, launched_with
+from ..runs.launched_with import read_options
 from ..runs.titles import Title, title_of
+from .baseline import Choice, LineUp
 from .caveats import caveats
 
 SEED = "train.seed"
@@ -88,7 +88,7 @@ def compare(line_up: LineUp) -> Comparison:
     options = [found for found, _ in read]
     results = [_flat(run.whole_result) for run in runs]
     places = [cluster.of_run(run) for run in runs]
-    started = [beginnings.started(run) for run in runs]
+    started = [launched_with.started(run) for run in runs]
     told = [found.versions if found else {} for found in started]
     groups = _groups(options, [place.index if place else None for place in places], told)
     rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *_metrics(results))]
@@ -101,7 +101,7 @@ def compare(line_up: LineUp) -> Comparison:
         runs=tuple(run.id for run in runs),
         states=states,
         groups=groups,
-        options=tuple(_different(options, [beginnings.unapplied(found) for found in started])),
+        options=tuple(_different(options, [launched_with.unapplied(found) for found in started])),
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
         notes=(
             *lost,

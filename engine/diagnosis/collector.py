@@ -31,7 +31,7 @@ from ..runs.events import (
     XlaAnswer,
     fields_of,
 )  # fmt: skip
-from ..runs.launch_options import options_of
+from ..runs.launched_with import options_of
 from ..runs.reading import RunEvents, read_events
 from . import accumulators, slow_worker, worker_exchange
 from .gpus import Gpus

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import entry as entries
+from ..files.writing import refuse_existing
 from ..options import Options
 from ..options.workload import PATH_SOURCES
 from ..presets import Preset, saving
 from ..presets.paths import PATTERN
-from ..runs import new_file
 from ..system import installed, interpreter
 from .data import DIGITS
 from .data import FOLDER as DATA
@@ -43,7 +43,7 @@ class Exported:
 
 def export(preset: Preset, target: Path) -> Exported:
     """Write the folder, which must be new or empty; raises ExistsError, EntryFault, SaveError or OSError."""
-    new_file.refuse(target)
+    refuse_existing(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".export-", dir=target.parent.resolve()))
     try:

@@ -1,4 +1,7 @@
-"""Where gputui keeps things: runs, the user's presets, and what ships. Imports next to nothing."""
+"""The folders and files of gputui and of Keras: runs, presets, settings, data sets.
+
+Imports hardly anything, as shell completion runs it at each press of tab.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,14 @@ from pathlib import Path
 
 SHIPPED_PRESETS = Path(__file__).resolve().parents[2] / "presets"
 SHIPPED_EXAMPLES = SHIPPED_PRESETS.with_name("examples")
+PRESET_SUFFIXES = (".yaml", ".yml")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+# The data sets that Keras downloads: their files in its folder, in words and as a pattern.
+KERAS_FILES = {
+    "mnist": ("mnist.npz", "mnist.npz"),
+    "fashion_mnist": ("fashion-mnist/ (four train-* and t10k-* .gz files)", "fashion-mnist/t*.gz"),
+    "cifar10": ("cifar-10-batches-py-target.tar.gz", "cifar-10-batches-py*"),
+}
 
 
 def home() -> Path:
@@ -52,3 +63,17 @@ def user_presets_folder() -> Path:
 def settings_file() -> Path:
     """The settings of the screens."""
     return config_folder() / "settings.yaml"
+
+
+def named_presets() -> dict[str, Path]:
+    """Name -> file of every preset that has a name; a preset of the user hides a shipped one."""
+    files: dict[str, Path] = {}
+    for folder in (SHIPPED_PRESETS, user_presets_folder()):
+        for path in sorted(folder.glob("[!.]*.yaml")) if folder.is_dir() else []:  # hidden files belong to an editor
+            files[path.stem] = path
+    return files
+
+
+def keras_folder() -> Path:
+    """The folder in which Keras keeps the data sets that it has downloaded."""
+    return Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")) / "datasets"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from ..text import size
-from .values import harmless
+from .shapes import Form
+from .values import MAX_DEPTH, depth, harmless, harmless_in
 
 T = TypeVar("T")
 MAX_OBJECT_BYTES = 20 * 1024**2  # of a file that holds one JSON object
@@ -73,3 +77,41 @@ def why(fault: OSError) -> str:
 
 
 # ---- one JSON object --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Object:
+    """What a JSON file holds, empty where there is no such file; `damage` says what of it could not be used.
+
+    An `unreadable` file is there, or perhaps there, and the disk does not let it be read now.
+    """
+
+    value: Mapping[str, Any]
+    damage: str = ""
+    unreadable: bool = False
+
+
+def read_object(path: Path, form: Form | None = None) -> Object:
+    """A JSON file that is one object; entries that are not what `form` declares are left out."""
+    try:
+        found = parse_object(read_bytes(path))
+    except FileNotFoundError:
+        return Object({})
+    except OSError as fault:
+        return Object({}, f"{path.name} cannot be read: {why(fault)}", unreadable=True)
+    if found is None:
+        return Object({}, f"{path.name} is damaged, left out")
+    wrong = form.wrong(found) if form else []
+    if not wrong:
+        return Object(found)
+    some = ", ".join(wrong[:3]) + (" ..." if len(wrong) > 3 else "")
+    return Object({k: v for k, v in found.items() if k not in wrong}, f"{path.name} is damaged, {some} left out")
+
+
+def parse_object(raw: bytes) -> dict[str, Any] | None:
+    """A JSON object with harmless texts, or None; NaN and Infinity, which are no JSON, count as unknown."""
+    try:
+        found = json.loads(raw, parse_constant=lambda _name: None)
+    except (ValueError, RecursionError):
+        return None
+    return harmless_in(found) if isinstance(found, dict) and depth(found) <= MAX_DEPTH else None

@@ -1,11 +1,17 @@
-"""Writes a file completely or not at all, and, where it matters, so that it survives a power failure."""
+"""Writes files: completely or not at all, never over a file that the user named, and logs also on a full disk.
+
+Imports hardly anything, as engine and trainer start with it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # the errors of a file system that cannot sync a folder
 
@@ -44,3 +50,66 @@ def sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+# ---- output files that the user names ---------------------------------------------------------
+
+
+class ExistsError(Exception):
+    """The named file already exists; the text says what to do."""
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise ExistsError if the file, or a folder that is not empty, exists."""
+    if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
+        kind = "folder" if path.is_dir() else "file"
+        raise ExistsError(f"{path} exists, and is not overwritten; name another {kind}, or remove it first")
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that does not exist yet; raises ExistsError, or OSError having left nothing behind."""
+    try:
+        stream = path.open("x", encoding="utf-8")
+    except FileExistsError:
+        refuse_existing(path)
+        raise
+    try:
+        with stream:
+            stream.write(text)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+# ---- standard output and error of engine and trainer ------------------------------------------
+
+
+class _Forgiving(io.FileIO):
+    """A stream that drops what cannot be written."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def forgive_full_disk() -> None:
+    """Replace standard output and error, so that printing never fails: lines that the disk refuses are dropped."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None:
+            setattr(sys, name, _forgiving(stream))
+            setattr(sys, f"__{name}__", getattr(sys, name))
+
+
+def _forgiving(stream: Any) -> io.TextIOWrapper:
+    raw = _Forgiving(stream.fileno(), "wb", closefd=False)
+    buffer: Any = raw if stream.write_through else io.BufferedWriter(raw)  # as Python does with PYTHONUNBUFFERED
+    return io.TextIOWrapper(
+        buffer,
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..files.places import SHIPPED_PRESETS as SHIPPED
+from ..files.places import named_presets
 from ..files.places import user_presets_folder as user_folder
-from ..files.preset_names import available
 from .finding import find, in_current_folder
 from .preset import Preset, PresetError
 from .resolving import assemble, defaults, resolve, resolve_text
@@ -14,10 +14,10 @@ __all__ = [
     "Preset",
     "PresetError",
     "assemble",
-    "available",
     "defaults",
     "find",
     "in_current_folder",
+    "named_presets",
     "resolve",
     "resolve_text",
     "user_folder",

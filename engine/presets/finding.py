@@ -9,9 +9,8 @@ from pathlib import Path
 
 from ..files import located_yaml
 from ..files.located_yaml import YamlFault, shorten
+from ..files.places import PRESET_SUFFIXES, named_presets, runs_folder, user_presets_folder
 from ..files.places import SHIPPED_PRESETS as SHIPPED
-from ..files.places import runs_folder, user_presets_folder
-from ..files.preset_names import SUFFIXES, available
 from ..options.catalogue import did_you_mean, nearest
 from .preset import TOP_LEVEL, PresetError, Problem
 
@@ -21,17 +20,17 @@ STAMP = re.compile(r"^\d{8}-\d{6}-")  # of the id of a run, before the name of i
 
 def in_current_folder() -> list[Path]:
     """The preset files in the current folder, without other YAML files."""
-    known = {path.resolve() for path in available().values()}
+    known = {path.resolve() for path in named_presets().values()}
     with contextlib.suppress(OSError):
-        found = [Path(name).absolute() for name in sorted(os.listdir()) if name.endswith(SUFFIXES)]
+        found = [Path(name).absolute() for name in sorted(os.listdir()) if name.endswith(PRESET_SUFFIXES)]
         return [path for path in found if path.resolve() not in known and _looks_like_preset(path)]
     return []
 
 
 def twin(name: str) -> str:
     """What to say if a preset is given by its name, and the current folder has a file of this name; else nothing."""
-    named = available().get(name)
-    for suffix in SUFFIXES if named else ():
+    named = named_presets().get(name)
+    for suffix in PRESET_SUFFIXES if named else ():
         here = Path(f"{name}{suffix}").absolute()
         if named and here.resolve() != named.resolve() and here.is_file() and _looks_like_preset(here):
             whose = "the shipped preset" if named.parent == SHIPPED else str(named)
@@ -63,17 +62,17 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
     if python := of_python(name_or_path):
         raise PresetError([Problem(name_or_path, None, "", python)])
     as_path = Path(os.path.expanduser(name_or_path))
-    looks_like_path = as_path.suffix in SUFFIXES or os.sep in name_or_path
+    looks_like_path = as_path.suffix in PRESET_SUFFIXES or os.sep in name_or_path
     if looks_like_path:
         path = beside / as_path if beside and not as_path.is_absolute() else as_path
         if os.path.isfile(path):
             return path
         what = "is a folder, not a preset file" if os.path.isdir(path) else f"no such file{_hint(path, beside)}"
         raise PresetError([Problem(str(path), None, "", what)])
-    named = available()
+    named = named_presets()
     if name_or_path in named:
         return named[name_or_path]
-    for suffix in SUFFIXES:
+    for suffix in PRESET_SUFFIXES:
         if os.path.isfile(f"{name_or_path}{suffix}"):
             what = f"no preset of this name, but there is a file: gputui --preset {name_or_path}{suffix}"
             raise PresetError([Problem(shorten(name_or_path), None, "", what)])
@@ -104,10 +103,10 @@ def of_python(word: str) -> str:
 
 def _hint(path: Path, beside: Path | None) -> str:
     """What may have been meant by a path that does not exist: a preset by name, or a file beside it."""
-    named = available()
+    named = named_presets()
     near = path.stem if path.stem in named else nearest(path.stem, named)
     try:
-        file = nearest(path.name, [name for name in os.listdir(path.parent) if name.endswith(SUFFIXES)])
+        file = nearest(path.name, [name for name in os.listdir(path.parent) if name.endswith(PRESET_SUFFIXES)])
     except (OSError, ValueError):
         file = None
     if file is not None and near != path.stem:

@@ -17,18 +17,18 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
-from ..files import located_yaml, yaml_comments, yaml_layout
+from ..files import located_yaml, yaml_writing
+from ..files.places import PRESET_SUFFIXES
 from ..files.places import SHIPPED_PRESETS as SHIPPED
 from ..files.places import user_presets_folder as user_folder
-from ..files.preset_names import SUFFIXES
 from ..files.writing import write_atomically
-from ..files.yaml_layout import LayoutFault
+from ..files.yaml_writing import LayoutFault
 from ..options import OPTIONS, SCHEMA_VERSION, OptionInfo
 from . import paths, resolving
 from .preset import Preset, PresetError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-HEAD = yaml_comments.HEAD
+HEAD = yaml_writing.HEAD
 TUNED = "tuned"  # how comments begin that say why a value was changed
 NEW = f"schema_version: {SCHEMA_VERSION}\n"
 
@@ -81,7 +81,7 @@ def save_as(
         raise SaveError(f"{path.parent} cannot be created: {fault.strerror}") from None
     preset = _placed(preset)
     made = updated(text, preset, path)
-    _write(path, yaml_comments.with_comments(made, comments, TUNED) if comments else made, preset)
+    _write(path, yaml_writing.with_comments(made, comments, TUNED) if comments else made, preset)
 
 
 def _placed(preset: Preset) -> Preset:
@@ -96,7 +96,7 @@ def place(name_or_path: str) -> Path:
     text = name_or_path.strip()
     folder = user_folder()
     given = Path(os.path.expanduser(text))  # which leaves a user who is not known as it is
-    if given.suffix in SUFFIXES:
+    if given.suffix in PRESET_SUFFIXES:
         given = given if os.sep in text else folder / given
     elif NAME.fullmatch(text):
         given = folder / f"{text}.yaml"
@@ -170,7 +170,7 @@ def updated(text: str, preset: Preset, path: Path) -> str:
         if info.key == paths.FOLDER and _goes_without_saying(before, preset, path):
             continue
         _set(document, info, paths.relative(info.key, preset.options, str(path.parent)))
-    return yaml_layout.dump(yaml, document, text)
+    return yaml_writing.dump(yaml, document, text)
 
 
 def _goes_without_saying(before: Preset, preset: Preset, path: Path) -> bool:
@@ -180,16 +180,16 @@ def _goes_without_saying(before: Preset, preset: Preset, path: Path) -> bool:
 
 def _load(text: str) -> tuple[YAML, CommentedMap]:
     try:
-        return yaml_layout.load(text)
+        return yaml_writing.load(text)
     except LayoutFault as fault:
         raise SaveError(str(fault)) from None
 
 
 def _describe(document: CommentedMap, text: str) -> None:
     if "description" in document:
-        document["description"] = yaml_layout.scalar(text)
+        document["description"] = yaml_writing.scalar(text)
     else:
-        document.insert(1 if "schema_version" in document else 0, "description", yaml_layout.scalar(text))
+        document.insert(1 if "schema_version" in document else 0, "description", yaml_writing.scalar(text))
 
 
 def _set(document: CommentedMap, info: OptionInfo, value: Any) -> None:
@@ -199,7 +199,7 @@ def _set(document: CommentedMap, info: OptionInfo, value: Any) -> None:
         if not any(isinstance(v, CommentedMap) and not v.fa.flow_style() for v in document.values()):
             group.fa.set_flow_style()
         document[info.group] = group
-    document[info.group][info.name] = yaml_layout.node(value)
+    document[info.group][info.name] = yaml_writing.node(value)
 
 
 def _value(preset: Preset, info: OptionInfo) -> Any:

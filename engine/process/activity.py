@@ -13,7 +13,7 @@ from collections.abc import Callable
 import psutil
 
 from ..runs import Run
-from ..runs.events import Phase, PhaseName, Started
+from ..runs.events import EVENTS_FILE, Phase, PhaseName, Started
 from ..runs.parsing import parse_line
 from ..system.heartbeat import TrainerHeartbeat
 from ..telemetry.children import Children
@@ -119,7 +119,7 @@ class Activity:
     def _events_size(self) -> int:
         """That of the last look where it cannot be found out, as a network disk may be away for a time."""
         try:
-            return self.run.file("events.jsonl").stat().st_size
+            return self.run.file(EVENTS_FILE).stat().st_size
         except OSError:
             return self._size
 
@@ -134,7 +134,7 @@ class Activity:
         return suspended, float(times.user + times.system)
 
     def _read_phase(self, start: int, end: int) -> None:
-        with self.run.file("events.jsonl").open("rb") as stream:
+        with self.run.file(EVENTS_FILE).open("rb") as stream:
             stream.seek(max(0, start))
             block = stream.read(end - max(0, start)).decode("utf-8", "replace")
         for line in block.splitlines():

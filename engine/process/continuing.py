@@ -12,8 +12,8 @@ from typing import Any
 from .. import presets, runs
 from ..presets import Preset, PresetError
 from ..runs import GOES_ON, Run, RunError, checkpoint_files, cluster
-from ..runs.events import OptionChanged
-from ..runs.reading import ENGINE_FILE, read_events
+from ..runs.events import TELEMETRY_FILE, OptionChanged
+from ..runs.reading import read_events
 from ..runs.titles import title_of
 from ..telemetry import cluster as clusters
 from . import launch
@@ -87,7 +87,7 @@ def _launched_with(run: Run, preset: Preset) -> dict[str, Any] | None:
 
 
 def _before_answers(run: Run) -> Iterator[tuple[str, Any]]:
-    for event in read_events(run.path, [ENGINE_FILE]).events:
+    for event in read_events(run.path, [TELEMETRY_FILE]).events:
         if isinstance(event, OptionChanged):
             yield event.option, event.before
 
@@ -102,7 +102,7 @@ def _values(preset: Preset, asked: Preset) -> dict[str, Any]:
 
 def _goes_on(run: Run, on_wait: Callable[[str], None]) -> bool:
     """Whether the run is alive; one on another machine is if its heartbeat is seen to go on."""
-    host, beat = run.life.host, run.status.get("heartbeat")
+    host, beat = run.liveness.host, run.status.get("heartbeat")
     if host and run.goes_on:
         on_wait(f"{run.id} was running on {host}: waiting until its heartbeat goes on, for at most a minute")
         while run.goes_on and run.status.get("heartbeat") == beat:

@@ -14,10 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..files import scratch
+from ..files import private_folders
 from ..files.writing import write_atomically
 from ..runs import Run, events
 from ..runs.event_writer import EventWriter
+from ..runs.events import TELEMETRY_FILE
 from ..system import reaper
 from . import ending
 from .spawn import Trainer
@@ -30,7 +31,7 @@ def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int
     traceback.print_exc()
     if trainer is not None:
         _end(trainer)
-    scratch.remove()
+    private_folders.remove_scratch()
     reaper.end_descendants(spared=trainer.process.pid if trainer is not None else 0)
     run, error = Run(Path(run_folder)), _error(fault)
     found = run.read_result()
@@ -38,7 +39,7 @@ def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int
     summary |= {"outcome": "error", "error": error}
     if not found.unreadable:  # else its figures would be lost
         write_atomically(run.file("result.json"), json.dumps(events.plain(summary), indent=1))
-    writer = EventWriter(run.file("telemetry.jsonl"), run.id)
+    writer = EventWriter(run.file(TELEMETRY_FILE), run.id)
     writer.emit(events.Fault(**error))
     writer.emit(events.Finished(outcome="error", summary=summary))
     writer.close()

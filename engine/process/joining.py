@@ -10,7 +10,7 @@ from ..checks import Finding
 from ..runs import Run
 from ..runs.cluster import VARIABLE, Cluster
 from ..runs.cluster import of_run as kept_cluster
-from ..runs.launch_options import options_of
+from ..runs.launched_with import options_of
 from ..telemetry import cluster, cluster_gpus, cluster_reach, machine
 from ..telemetry.cluster import ClusterError
 from ..telemetry.machine import Machine

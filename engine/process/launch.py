@@ -24,8 +24,8 @@ from ..options import plain
 from ..presets import Preset, paths
 from ..runs import Run, RunError, checkpoint_files, cluster, code_files
 from ..runs.cluster import FILE, Cluster
-from ..runs.launch_options import options_of
-from ..runs.life import Life
+from ..runs.launched_with import options_of
+from ..runs.liveness import Liveness
 from ..system import interpreter, locks, stop_signals
 from ..system.identity import Place
 from ..system.locks import ENGINE_LOCK, Lock
@@ -177,7 +177,7 @@ def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
 
 def preset_to_resume(run: Run) -> Preset:
     """The preset of a run that is not alive and can be resumed; raises RunError or PresetError where it cannot."""
-    if run.state_of(Life()) not in RESUMABLE:
+    if run.state_of(Liveness()) not in RESUMABLE:
         raise RunError(f"{run.id} cannot be resumed: it has completed")
     preset = presets.resolve(str(run.file("preset.yaml")))
     if not _has_whole_checkpoint(run):

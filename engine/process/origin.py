@@ -13,11 +13,11 @@ from typing import Any
 
 from .. import presets
 from ..files.places import runs_folder
+from ..files.reading import read_object
 from ..files.values import mapping, text
 from ..options import OPTIONS
 from ..presets import Preset, PresetError, paths
 from ..runs import Run
-from ..runs.reading import read_object
 from ..runs.titles import FILE, record, recorded, title_of
 
 _PLAIN = tuple(info.key for info in OPTIONS if info.key != paths.FOLDER)  # the folder goes with its entry

@@ -17,8 +17,8 @@ import yaml
 from ..files.writing import write_atomically
 from ..options import plain
 from ..runs import Run, checkpoint_files, titles
-from ..runs.events import MemoryAnswer, OptionChanged, Phase, Progress, Started
-from ..runs.reading import TRAINER_FILE, RunEvents, read_events
+from ..runs.events import EVENTS_FILE, MemoryAnswer, OptionChanged, Phase, Progress, Started
+from ..runs.reading import RunEvents, read_events
 from .known_failures import MEMORY
 
 MOST_ANSWERS = 12  # of one engine; each halves what is computed at once
@@ -41,7 +41,7 @@ class Answer:
 
 def answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:
     """The answer to the end of a run for lack of memory; a text says why `run.on_oom` has none."""
-    found = read_events(run.path, [TRAINER_FILE])
+    found = read_events(run.path, [EVENTS_FILE])
     started, wanted, doing = found.last(Started), preset["run"]["on_oom"], last_phase(found)
     if started is None or doing not in HELPS_IN:
         return f"memory ran out in the phase {doing!r}, where smaller batches do not help"

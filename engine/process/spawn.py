@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..files import scratch
+from ..files import private_folders
 from ..system import heartbeat, locks, parent, python_command
 from ..system.child import Child
 from ..system.heartbeat import TrainerHeartbeat
@@ -157,6 +157,6 @@ def wake(trainer: Trainer, clock: RunClock, run_folder: str) -> Trainer:
     print("gputui: the waiting trainer has ended; a new one is started", file=sys.stderr, flush=True)
     os.close(trainer.lifeline)
     os.close(trainer.report)
-    scratch.remove()
-    scratch.make()
+    private_folders.remove_scratch()
+    private_folders.make_scratch()
     return start_trainer(run_folder, clock)

@@ -21,13 +21,13 @@ from typing import Any
 
 import yaml
 
-from ..files import disk, scratch
+from ..files import disk, private_folders
 from ..files.values import whole
 from ..files.writing import write_atomically
 from ..runs import Run, cluster, events, results
 from ..runs.event_writer import EventWriter
-from ..runs.events import GpuReadings, Started
-from ..runs.reading import ENGINE_FILE, TRAINER_FILE, Tail, read_events
+from ..runs.events import EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started
+from ..runs.reading import Tail, read_events
 from ..system import installed, reaper, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import Lock
@@ -77,7 +77,7 @@ class Supervisor:
         self.limit_reached = ""
         self.folder = _Folder(run.path)
         self.memory_answers = 0
-        self.events = EventWriter(run.file("telemetry.jsonl"), run.id, clock)
+        self.events = EventWriter(run.file(TELEMETRY_FILE), run.id, clock)
         self.time_limit = TimeLimit(self.run_options["max_minutes"], clock, self.events.emit)
 
     def _take(self, trainer: Trainer, clock: RunClock) -> None:
@@ -173,14 +173,14 @@ class Supervisor:
         print(RESUMED, flush=True)
         for pipe in (self.lifeline, self.report):
             os.close(pipe)
-        scratch.make()
+        private_folders.make_scratch()
         clock = RunClock(self.launched.now(), steady())
         self._take(start_trainer(str(self.run.path), clock), clock)
         self._write_status()
 
     def _clean_up(self) -> None:
         """Remove what the trainer has left behind."""
-        scratch.remove()
+        private_folders.remove_scratch()
         if ended := reaper.end_descendants(spared=self.trainer.pid):
             self.events.emit(events.Warn(kind="left_behind", message=reaper.describe(ended), hint=reaper.HINT))
 
@@ -246,13 +246,13 @@ class Supervisor:
     @cached_property
     def _started(self) -> Started | None:
         """What the trainer, which has ended, has told when it began."""
-        return read_events(self.run.path, [TRAINER_FILE]).last(Started)
+        return read_events(self.run.path, [EVENTS_FILE]).last(Started)
 
     def _find_lost_gpus(self) -> list[str]:
         """The GPUs of a crashed trainer that the driver has lost, from a reading that began after the crash."""
         if self.asked_because or (self.trainer.returncode or 0) >= 0:
             return []
-        tail = Tail(self.run.file(ENGINE_FILE), from_now=True)
+        tail = Tail(self.run.file(TELEMETRY_FILE), from_now=True)
         readings: list[GpuReadings] = []
         for _ in range(round(READING_SECONDS / TICK_SECONDS) if self._gpus else 0):
             time.sleep(TICK_SECONDS)

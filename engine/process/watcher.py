@@ -14,9 +14,9 @@ from collections.abc import Callable
 from ..diagnosis import diagnose
 from ..diagnosis.collector import Collector
 from ..runs import Run, Tail
-from ..runs.events import Diagnosis, Event
-from ..runs.launch_options import options_of
-from ..runs.reading import EVENT_FILES, in_time
+from ..runs.events import EVENT_FILES, Diagnosis, Event
+from ..runs.launched_with import options_of
+from ..runs.reading import in_time
 from ..system.run_clock import RunClock
 
 LOOK_SECONDS = 2.0

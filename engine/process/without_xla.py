@@ -11,8 +11,8 @@ from typing import Any
 
 from ..files.values import mapping, text
 from ..runs import Run, checkpoint_files
-from ..runs.events import Started, XlaAnswer
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EVENTS_FILE, Started, XlaAnswer
+from ..runs.reading import read_events
 from .known_failures import XLA
 from .out_of_memory import CHECKPOINTS, HELPS_IN, Answer, last_phase
 
@@ -24,7 +24,7 @@ def answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -> An
     error = mapping(result.get("error"))
     if error.get("kind") != XLA or mapping(preset.get("compile")).get("xla") != "auto":
         return None
-    found = read_events(run.path, [TRAINER_FILE])
+    found = read_events(run.path, [EVENTS_FILE])
     started = found.last(Started)
     if started is None or started.actual.get("jit_compile") is not True or last_phase(found) not in HELPS_IN:
         return None  # XLA has compiled something else, in the user's code

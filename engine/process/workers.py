@@ -13,8 +13,8 @@ from statistics import median
 from typing import Any
 
 from ..runs import Run, Tail, cluster
-from ..runs.events import Event, GpuReadings, Progress, Started, WorkerReadings
-from ..runs.reading import EVENT_FILES, TRAINER_FILE, in_time
+from ..runs.events import EVENT_FILES, EVENTS_FILE, Event, GpuReadings, Progress, Started, WorkerReadings
+from ..runs.reading import in_time
 
 LOOK_SECONDS = 1.0
 TELL_SECONDS = 10.0
@@ -62,7 +62,7 @@ class Workers(threading.Thread):
     def __init__(self, run: Run, tell: Callable[[Event], None]) -> None:
         super().__init__(name="workers", daemon=True)
         self._folder, self._tell = run, tell
-        self._events = Tail(run.file(TRAINER_FILE), from_now=True)  # a resumed run may have other workers
+        self._events = Tail(run.file(EVENTS_FILE), from_now=True)  # a resumed run may have other workers
         self._done = threading.Event()
 
     def run(self) -> None:

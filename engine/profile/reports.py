@@ -19,9 +19,9 @@ from typing import Any
 
 from ..files.reading import open_regular
 from ..runs import Run
-from ..runs.events import InputStages, Started
-from ..runs.launch_options import options_of
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EVENTS_FILE, InputStages, Started
+from ..runs.launched_with import options_of
+from ..runs.reading import read_events
 from . import xprof_input
 from . import xprof_tables as tables
 from .xprof_input import InputStage, InputTime
@@ -122,7 +122,7 @@ def _files(run: Run, options: Mapping[str, Any]) -> list[Path]:
 
 
 def _trained_on_gpus(run: Run) -> bool:
-    started = read_events(run.path, [TRAINER_FILE]).last(Started)
+    started = read_events(run.path, [EVENTS_FILE]).last(Started)
     return any("GPU:" in name for name in (started.devices if started else ()))
 
 
@@ -172,7 +172,7 @@ def _reason(code: int, stderr: str) -> str:
 
 def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
     """The input stages as the run last named them; empty where it ended before that."""
-    last = read_events(run.path, [TRAINER_FILE]).last(InputStages)
+    last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return last.stages if last else ()
 
 

@@ -20,8 +20,8 @@ from ..presets import Preset
 from ..profile import reports
 from ..profile.reports import ProfileError, ProfileReport
 from ..runs import Run
-from ..runs.events import InputStages
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EVENTS_FILE, InputStages
+from ..runs.reading import read_events
 from ..trials.bench import Bench, with_changes
 from ..trials.comparing import Comparing
 from ..trials.record import Ablation, Comparison, Record, medians
@@ -58,7 +58,7 @@ def middle(trials: Sequence[Trial]) -> Trial:
 
 def stages(run: Run) -> list[Mapping[str, Any]]:
     """The input's stages from source to end, by the last event about them."""
-    last = read_events(run.path, [TRAINER_FILE]).last(InputStages)
+    last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return list(last.stages) if last else []
 
 

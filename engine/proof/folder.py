@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import runs
-from ..files import private
+from ..files import private_folders
+from ..files.reading import read_object
 from ..files.shapes import completed
 from ..files.values import moment
 from ..files.writing import write_atomically
 from ..process.spawn import LOCK
-from ..runs import Run, life
-from ..runs.life import Life
-from ..runs.reading import read_object
+from ..runs import Run, liveness
+from ..runs.liveness import Liveness
 from ..system import locks, signalling, stop_signals
 from ..system.identity import Place, Process
 from ..trials import trial
@@ -61,7 +61,7 @@ class Proof:
         if data is None or moment(data["started_t"]) is None or data["repeats"] < 0:
             return {}
         del data["path"]
-        if data.get("state") == "running" and not self.life(data).engine:
+        if data.get("state") == "running" and not self.liveness(data).engine:
             data["state"] = "crashed"
         return data
 
@@ -80,33 +80,35 @@ class Proof:
         names = sorted(os.listdir(folder), key=trial.place) if folder.is_dir() else []
         return [Run(folder / name) for name in names if not name.startswith(".")]  # those are being made
 
-    def life(self, data: dict[str, Any]) -> Life:
+    def liveness(self, data: dict[str, Any]) -> Liveness:
         """Whether its process is alive, and where; `data` is the content of proof.json."""
         held, place, process = locks.held(self.path / PROOF_LOCK), Place.read(data), Process.read(data)
         if place is not None and not place.is_here:
             alive = held or (not (place.shares_kernel and held is False) and self._goes_on_elsewhere(data))
-            return Life(engine=True, host=place.name) if alive else Life()
+            return Liveness(engine=True, host=place.name) if alive else Liveness()
         if held is None:
             age = time.time() - float(data.get("started_t") or 0.0)
             held = process.alive() if process else 0 <= age < STARTING_SECONDS
-        return Life(engine=held, starting=held and process is None)
+        return Liveness(engine=held, starting=held and process is None)
 
     def _goes_on_elsewhere(self, data: dict[str, Any]) -> bool:
         """Judged by the heartbeat of its newest trial, and between two trials by what was written to proof.json."""
         written_t = float(data.get("started_t") or 0.0) + float(data.get("seconds") or 0.0)
-        return abs(time.time() - written_t) < life.FRESH_SECONDS or any(run.life.host for run in self.trials[-1:])
+        return abs(time.time() - written_t) < liveness.FRESH_SECONDS or any(
+            run.liveness.host for run in self.trials[-1:]
+        )
 
 
 def create(request: Request) -> Proof:
     """A new proof folder; its id contains time and name."""
     folder = proofs_folder()
-    private.make(folder, exist_ok=True)
+    private_folders.make(folder, exist_ok=True)
     slug = re.sub(r"[^a-z0-9]+", "-", request.preset_name.lower()).strip("-")[:32] or "proof"
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
     for number in range(1, 1000):
         path = folder / (stem if number == 1 else f"{stem}-{number}")
         try:
-            private.make(path)
+            private_folders.make(path)
         except FileExistsError:
             continue
         try:
@@ -187,7 +189,7 @@ def find(text: str) -> Proof:
 @contextlib.contextmanager
 def reserved(proof: Proof) -> Iterator[None]:
     """The lock of a proof that is not running, so that nobody goes on with it; raises ProofError."""
-    if (now := proof.life(proof.data)).engine:
+    if (now := proof.liveness(proof.data)).engine:
         where = f" on {now.host}" if now.host else ""
         raise ProofError(f"{proof.id} cannot be deleted: it is running{where}; gputui proof {proof.id} --stop stops it")
     try:
@@ -206,7 +208,7 @@ def request_stop(proof: Proof, numbers: Sequence[int] = runs.ASKED_BY_PERSON) ->
     Raises ProofError if it is not running. `numbers` are those of a person, or the one that a scheduler has sent.
     """
     data = proof.data
-    now, process = proof.life(data), Process.read(data)
+    now, process = proof.liveness(data), Process.read(data)
     if now.host:
         raise ProofError(f"{proof.id} is running on {now.host}; stop it there: gputui proof {proof.id} --stop")
     if not now.engine or process is None:

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..files.writing import ExistsError, refuse_existing
 from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
-from ..runs import new_file
 from ..trials import sentences
 from ..trials.bench import with_changes
 from . import value_reasons
@@ -59,8 +59,8 @@ def refuse(path: Path) -> None:
     if path.suffix not in (".yaml", ".yml"):
         raise ProofError(f"{path}: give a file that ends in .yaml, so that --preset finds it")
     try:
-        new_file.refuse(path)
-    except new_file.ExistsError as fault:
+        refuse_existing(path)
+    except ExistsError as fault:
         raise ProofError(str(fault)) from None
     if not path.parent.is_dir():
         raise ProofError(f"{path.parent} is not a folder")

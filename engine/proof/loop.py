@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..presets import Preset, PresetError
-from ..runs.events import Started
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EVENTS_FILE, Started
+from ..runs.reading import read_events
 from ..telemetry.machine import Machine
 from ..trials import comparing, learning, sentences
 from ..trials.bench import Bench, with_changes
@@ -200,6 +200,6 @@ class Prover:
     def _versions(self) -> None:
         """Record the versions, once, from a trial's events."""
         if not self.record.versions:
-            found = read_events(self.bench.run_of(self.record.trials[-1]).path, [TRAINER_FILE])
+            found = read_events(self.bench.run_of(self.record.trials[-1]).path, [EVENTS_FILE])
             started = found.last(Started)
             self.record.versions = dict(started.versions) if started else {}

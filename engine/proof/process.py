@@ -20,12 +20,12 @@ from pathlib import Path
 
 from .. import runs
 from ..files import disk
+from ..files.reading import read_object
 from ..files.shapes import completed
 from ..options import Options
 from ..presets import PresetError
 from ..process.spawn import own_lock
 from ..runs import Run, RunError, results
-from ..runs.reading import read_object
 from ..system import locks, stop_signals
 from ..system.identity import Process
 from ..system.run_clock import steady
@@ -110,7 +110,7 @@ def _go_on(path: Path, record: Record) -> list[Trial]:
 def _end(run: Run) -> None:
     """Wait for the end of a trial that nobody waits for."""
     asked, since = False, time.monotonic()
-    while run.life.engine or run.alive("trainer"):
+    while run.liveness.engine or run.alive("trainer"):
         if not asked:
             with contextlib.suppress(RunError):  # it has not told its process id yet
                 runs.request_stop(run)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks, options, presets
+from ..files.reading import read_object
 from ..files.shapes import completed
 from ..presets import Preset
 from ..runs import Run, RunError
-from ..runs.launch_options import options_of
-from ..runs.reading import read_object
+from ..runs.launched_with import options_of
 from ..telemetry.machine import Machine
 from ..trials import LEAST_REPEATS, TRIAL_SECONDS, scaling_record, sentences
 from ..trials.bench import OWN, as_trial, with_changes

@@ -20,8 +20,8 @@ from ..checks import training_gpus, visible_gpus
 from ..options import Options
 from ..presets import PresetError
 from ..runs import Run
-from ..runs.events import Started
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EVENTS_FILE, Started
+from ..runs.reading import read_events
 from ..telemetry import machine
 from ..telemetry.machine import Gpu, Machine
 from .folder import Proof, create, proofs, start
@@ -95,18 +95,18 @@ def _active(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
 
 def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
     for run in runs.all_runs():
-        now = run.life  # one of another machine shares nothing
+        now = run.liveness  # one of another machine shares nothing
         if run.path != but and not now.host and (state := run.state_of(now)) in runs.GOES_ON:
             yield f"the run {run.id} is {state}", _of_run(run, here)
     for proof in proofs():
         data = proof.data
-        if proof.path != but and data.get("state") == "running" and not proof.life(data).host:
+        if proof.path != but and data.get("state") == "running" and not proof.liveness(data).host:
             yield f"the {_kind(data)} {proof.id} is running", _of_proof(proof, here)
 
 
 def _of_run(run: Run, here: Machine) -> Names:
     """As it has told; before that, by its options. Of a run that cannot be read nothing is known: as if on the CPU."""
-    if started := read_events(run.path, [TRAINER_FILE]).of(Started):
+    if started := read_events(run.path, [EVENTS_FILE]).of(Started):
         return frozenset(started[0].gpus)
     try:
         return of_options(presets.resolve(str(run.file("preset.yaml"))).options, here)

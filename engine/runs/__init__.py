@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ..files.places import home, runs_folder
 from .control import ASKED_BY_PERSON, request_stop, reserved, signal_process
-from .creating import create, create_at
+from .folders import Survey, all_runs, create, create_at, find, survey
 from .following import Follower, follow
-from .lookup import Survey, all_runs, find, survey
 from .reading import Tail
 from .run import GOES_ON, Run, RunError
 from .titles import title

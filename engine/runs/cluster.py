@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..files.reading import open_regular
+from ..files.reading import open_regular, read_object
 from ..files.shapes import Form
 from ..files.values import mapping, whole
 from . import checkpoint_files
-from .events import Started
+from .events import EVENTS_FILE, Started
 from .parsing import parse_line
-from .reading import TRAINER_FILE, read_object
 from .run import Run
 
 FILE = "cluster.json"
@@ -83,7 +82,7 @@ def of_run(run: Run) -> Cluster | None:
 def members(run: Run) -> Sequence[Mapping[str, Any]]:
     """What the workers have told of themselves when the run began (Started.workers), the chief first; else nothing."""
     try:
-        with open_regular(run.file(TRAINER_FILE)) as stream:
+        with open_regular(run.file(EVENTS_FILE)) as stream:
             lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return ()

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..files.reading import read_bytes
+from ..files.reading import read_bytes, read_object
 from ..files.shapes import Fields, Form
 from ..files.writing import write_atomically
 from .checkpoint_files import steps_in
-from .reading import read_object
 from .run import Run, RunError
 
 FILE = "code.json"

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from ..system import locks, signalling, stop_signals
 from ..system.identity import Process
 from ..system.locks import ENGINE_LOCK, Lock
-from . import life
-from .life import Life
+from . import liveness
+from .events import EVENTS_FILE
+from .liveness import Liveness
 from .run import GOES_ON, STATE_LABELS, Run, RunError
 
 # What a process of gputui's gets if a person asks it to stop: the second one is different only from a person.
@@ -23,7 +24,7 @@ def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
     Raises RunError if it does not run on this machine. `numbers` are the signals that its engine gets: those of a
     person, or the one that a scheduler has sent.
     """
-    now = run.life
+    now = run.liveness
     refuse_elsewhere(run, now, "stop")
     for role in ("engine", "trainer"):
         process = run.process(role)
@@ -36,7 +37,7 @@ def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
 
 def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int] = (signal.SIGTERM,)) -> None:
     """Send signals to a run's engine or trainer, after verifying the process; raises RunError."""
-    holds = run.file(ENGINE_LOCK if role == "engine" else "events.jsonl")
+    holds = run.file(ENGINE_LOCK if role == "engine" else EVENTS_FILE)
     try:
         signalling.send(
             process, numbers, run.file("status.json"), lambda found: found.has_open(holds) or found.serves(run.path)
@@ -45,7 +46,7 @@ def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int]
         raise RunError(f"{run.id}: {fault}: no signal is sent") from None
 
 
-def refuse_elsewhere(run: Run, now: Life, verb: str) -> None:
+def refuse_elsewhere(run: Run, now: Liveness, verb: str) -> None:
     """Raises RunError for a run on another machine, which can be controlled only from there."""
     if now.host:
         raise RunError(f"{run.id} is running on {now.host}; {verb} it there: gputui {verb} {run.id}")
@@ -54,7 +55,7 @@ def refuse_elsewhere(run: Run, now: Life, verb: str) -> None:
 @contextlib.contextmanager
 def reserved(run: Run, verb: str) -> Iterator[Lock]:
     """The lock of a run that is not alive, so that nobody else can start anything with it; raises RunError."""
-    now = life.look_closely(run.path, lambda: run.status)
+    now = liveness.check_closely(run.path, lambda: run.status)
     refuse_elsewhere(run, now, verb)
     if (state := run.state_of(now)) in GOES_ON:
         raise RunError(f"{run.id} cannot be {verb}d: it is {state}; stop it before {verb[:-1]}ing it")
@@ -65,6 +66,6 @@ def reserved(run: Run, verb: str) -> Iterator[Lock]:
     except OSError as fault:
         raise RunError(f"{run.id} cannot be locked: {fault.strerror or fault}: {fault.filename}") from None
     with lock:
-        if run.life.trainer:
+        if run.liveness.trainer:
             raise RunError(f"{run.id} cannot be {verb}d: its trainer has not ended yet")
         yield lock

@@ -12,8 +12,7 @@ from ..files.appending import RETRY_SECONDS, Gap, LineFile
 from ..files.values import plain
 from ..system.run_clock import RunClock
 from ..text import counted
-from .event_base import T_DIGITS
-from .events import Event, Warn
+from .events import T_DIGITS, Event, Warn
 
 
 class EventWriter:

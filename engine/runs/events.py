@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from ..files.shapes import Fields
+from ..files.values import EMPTY
 from ..files.values import finite as finite
 from ..files.values import plain as plain
-from .event_base import Event as Event
-from .event_base import fields_of as fields_of
-from .event_entries import Evidence, Gpu, Remedy, Stage, Worker, WorkerFigures
+
+EVENTS_FILE = "events.jsonl"  # written by the trainer
+TELEMETRY_FILE = "telemetry.jsonl"  # written by the engine
+EVENT_FILES = (EVENTS_FILE, TELEMETRY_FILE)
+T_DIGITS = 4  # decimals of `t` in a file: 0.1 ms
 
 Outcome = Literal["ok", "oom", "error", "stopped", "timeout", "crashed"]
 PhaseName = Literal[
@@ -34,6 +38,139 @@ LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; wit
 def waits_for_others(phase: str, detail: str) -> bool:
     """Whether the phase waits for the other workers of a training on several machines, or connects them."""
     return phase == "configuring" and bool(detail)
+
+
+# ---- the base of all events -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base of all events; `type` is the value in the JSON.
+
+    An event that has been read has its time `t` (Unix seconds) and its `run`. Of a field that the file lacks, as that
+    of another version of gputui may, nothing is known: lists, mappings and texts are empty, anything else is None.
+    """
+
+    type: ClassVar[str]
+    t: ClassVar[float]
+    run: ClassVar[str]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            return _absent(type(self))[name] if name in _absent(type(self)) else object.__getattribute__(self, name)
+
+
+@cache
+def _absent(kind: type[Event]) -> Mapping[str, Any]:
+    """What stands for a field that is absent and has no default."""
+    return {name: _nothing(hint) for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
+
+
+def _nothing(hint: Any) -> Any:
+    origin = get_origin(hint) or hint
+    if origin is str or origin is Literal:
+        return ""
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return EMPTY
+    return () if isinstance(origin, type) and issubclass(origin, Sequence) else None
+
+
+def fields_of(event: Event) -> dict[str, Any]:
+    """All that the file has of an event that has been read, with `t`, `type` and `run`."""
+    return vars(event)
+
+
+# ---- entries of the mappings within events; a file may have more entries -----------------------
+
+Stage = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {
+            "name": str,  # read, shuffle, load, batch, prepare, augment and others
+            "op": str | None,  # TensorFlow's name of the operation
+            "ms_per_batch": float | None,  # its own work, without that of its inputs, over all of its calls
+            "parallelism": float | None,  # calls that run at once, which share the work; None: one after the other
+        },
+        needed=("name", "ms_per_batch"),
+    ),
+]
+Gpu = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {
+            "index": int | None,  # NVML's
+            "uuid": str | None,
+            "name": str | None,
+            "missing": str | None,  # why there is no reading
+            "busy": float | None,  # the part of the time in which a kernel ran
+            "memory_used_bytes": float | None,  # by any program
+            "memory_total_bytes": float | None,
+            "power_w": float | None,
+            "throttle": Sequence[str] | None,  # what slows the chip down
+        }
+    ),
+]
+Worker = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {
+            "index": int,  # 0: the chief
+            "address": str,  # of the cluster
+            "host": str,
+            "run": str,  # the id of its run
+            "folder": str,  # of its run, on its machine
+            "replicas": int | None,
+            "gpus": Sequence[str] | None,  # its own, by UUID
+        },
+        needed=("index", "address"),
+    ),
+]
+WorkerFigures = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {
+            "index": int,  # 0: the chief
+            "address": str,  # of the cluster
+            "samples_per_second": float | None,  # its part
+            "step_ms_p50": float | None,
+            "input_wait": float | None,  # the part of its step time
+            "gpus_busy": Sequence[float | None] | None,  # of each of its GPUs
+            "missing": str | None,  # why there are no figures
+        },
+        needed=("index", "address"),
+    ),
+]
+Evidence = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {
+            "signal": str,  # the figure
+            "value": float | None,
+            "unit": str,
+            "threshold": float | None,  # from which on it decides
+            "text": str,  # the same in words
+            "source": str,  # of the threshold
+        },
+        needed=("signal", "value", "unit", "threshold", "text", "source"),
+    ),
+]
+Remedy = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {
+            "step": str,  # of TensorFlow's guide: input, device, precision, xla, gpus
+            "changes": Mapping[str, Any],  # key and new value; empty: advice
+            "reason": str,
+            "expected_gain": float | None,  # the greatest speed-up as a factor
+            "changes_learning": bool,  # whether it changes what is learnt
+        },
+        needed=("changes", "reason"),
+    ),
+]
+
+
+# ---- the events -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

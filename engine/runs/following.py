@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import outage
-from .events import Event, Finished, OptionChanged, Started, Warn
-from .outage import Silence
+from ..files import disk
+from .events import EVENT_FILES, Event, Finished, OptionChanged, Started, Warn
 from .parsing import dated
-from .reading import EVENT_FILES, Damage, Tail, in_time
+from .reading import Damage, Tail, in_time
 from .run import Run
+
+SILENT_SECONDS = 3.0
+GOES_ON = "the training goes on, and its events wait in memory"
+ENDED = "the training has ended, and its result waits for room; it is given up after two minutes"
 
 
 class Follower:
@@ -34,8 +37,8 @@ class Follower:
     def poll(self) -> list[Event]:
         """The events since the last poll; sets `ended` with the last of them."""
         self._follow_folder()
-        life = self.run.life
-        alive = life.engine or life.trainer
+        state = self.run.liveness
+        alive = state.engine or state.trainer
         fresh = in_time(event for tail in self._tails for event in tail.read())
         news = self._new_damage()
         for event in fresh:
@@ -45,7 +48,7 @@ class Follower:
                 if isinstance(event, Started | OptionChanged):  # another trainer follows
                     self._finished = None
                 news.append(event)
-        trains = life.trainer or life.starting or bool(life.host)
+        trains = state.trainer or state.starting or bool(state.host)
         if alive and (silent := self._silence.look(bool(fresh), trains)):
             news.append(self._warning("disk", silent))
         if not alive and not fresh and self.run.state != "starting" and not self._follow_folder():
@@ -77,7 +80,7 @@ class Follower:
 
     def _lost(self) -> Finished:
         result = self.run.result
-        summary = result or {"outcome": "crashed", "error": outage.lost(self.run.path, self.run.log_tail())}
+        summary = result or {"outcome": "crashed", "error": lost_error(self.run.path, self.run.log_tail())}
         last = dated(Finished(outcome=summary["outcome"], summary=summary), time.time(), self.run.id)
         assert isinstance(last, Finished)
         return last
@@ -123,3 +126,34 @@ def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:
         yield from follower.poll()
         if not follower.ended:
             time.sleep(interval_seconds)
+
+
+class Silence:
+    """Checks the disk while a run that is alive writes nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._since = time.monotonic()
+        self._told = ""
+
+    def look(self, heard: bool, trains: bool = True) -> str:
+        """A sentence where the disk keeps the run from writing: once for each silence, again when it has trained."""
+        now, waits = time.monotonic(), GOES_ON if trains else ENDED
+        if heard:
+            self._since, self._told = now, ""
+        if self._told == waits or now - self._since < SILENT_SECONDS:
+            return ""
+        self._since = now
+        full = disk.looked_at(self._folder)
+        self._told = waits if full else ""
+        return f"{full}: {waits}" if full else ""
+
+
+def lost_error(folder: Path, log: Sequence[str]) -> dict[str, str]:
+    """The error of a run that has ended without a result, found from its disk and its log."""
+    last = next((line.strip() for line in reversed(log) if line.strip()), "")
+    return {
+        "kind": "crash",
+        "message": disk.looked_at(folder) or "the run ended without a result: its engine is gone",
+        "hint": f"the last line of engine.log: {last[:200]}" if last else "engine.log is empty",
+    }

@@ -1,7 +1,7 @@
 """A run's figures over time as flat rows, for spreadsheets and TensorBoard.
 
-A row is a moment at which the training reported its progress (events.jsonl), with the latest readings of GPUs and host
-at that time (telemetry.jsonl).
+A row is a moment at which the training reported its progress, with the latest readings of the GPUs and of the host at
+that time.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..files.places import home
+from ..files.reading import read_object
 from ..files.values import harmless, text
 from ..files.writing import write_atomically
 from ..system import locks
 from ..system.locks import Lock
-from .reading import read_object
 from .run import Run, RunError
 
 FILE = "notes.json"

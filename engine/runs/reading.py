@@ -7,61 +7,19 @@ reported in one sentence for each file.
 from __future__ import annotations
 
 import gc
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from ..files.reading import open_regular, read_bytes, why
-from ..files.shapes import Form
-from ..files.values import MAX_DEPTH, depth, harmless_in
-from .events import Event
+from ..files.reading import open_regular, why
+from .events import EVENT_FILES, Event
 from .parsing import parse_block
 
-TRAINER_FILE, ENGINE_FILE = EVENT_FILES = ("events.jsonl", "telemetry.jsonl")
 E = TypeVar("E", bound=Event)
 _MANY_BYTES = 1_000_000
-
-
-@dataclass(frozen=True)
-class Object:
-    """What a JSON file holds, empty where there is no such file; `damage` says what of it could not be used.
-
-    An `unreadable` file is there, or perhaps there, and the disk does not let it be read now.
-    """
-
-    value: Mapping[str, Any]
-    damage: str = ""
-    unreadable: bool = False
-
-
-def read_object(path: Path, form: Form | None = None) -> Object:
-    """A JSON file that is one object; entries that are not what `form` declares are left out."""
-    try:
-        found = parse_object(read_bytes(path))
-    except FileNotFoundError:
-        return Object({})
-    except OSError as fault:
-        return Object({}, f"{path.name} cannot be read: {why(fault)}", unreadable=True)
-    if found is None:
-        return Object({}, f"{path.name} is damaged, left out")
-    wrong = form.wrong(found) if form else []
-    if not wrong:
-        return Object(found)
-    some = ", ".join(wrong[:3]) + (" ..." if len(wrong) > 3 else "")
-    return Object({k: v for k, v in found.items() if k not in wrong}, f"{path.name} is damaged, {some} left out")
-
-
-def parse_object(raw: bytes) -> dict[str, Any] | None:
-    """A JSON object with harmless texts, or None; NaN and Infinity, which are no JSON, count as unknown."""
-    try:
-        found = json.loads(raw, parse_constant=lambda _name: None)
-    except (ValueError, RecursionError):
-        return None
-    return harmless_in(found) if isinstance(found, dict) and depth(found) <= MAX_DEPTH else None
 
 
 # ---- growing files of lines -------------------------------------------------------------------

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..files.appending import RETRY_SECONDS, LineFile
+from ..files.reading import Object
 from ..files.values import whole
 from ..files.writing import write_atomically
-from .events import EpochEnd, Finished, Progress
-from .reading import Object, RunEvents
+from .events import EVENTS_FILE, EpochEnd, Finished, Progress
+from .reading import RunEvents
 from .run import Run
 
 TRAINER_SECONDS = 2.0
@@ -85,7 +86,7 @@ def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False)
 
 def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[], bool] = lambda: False) -> int:
     """Append the trainer's last events, retrying for a given time; returns how many are missing."""
-    file = LineFile(run.file("events.jsonl"))
+    file = LineFile(run.file(EVENTS_FILE))
     until = time.monotonic() + seconds
     for line in lines:
         file.append(line)

@@ -1,7 +1,8 @@
 """A run as seen from its folder: its files, its processes, its state.
 
-Each file has one writer: preset.yaml the launcher, and the engine where run.on_oom changes an option; events.jsonl the
-trainer; telemetry.jsonl and status.json the engine; result.json the trainer, or the engine when the trainer could not.
+Each file has one writer: preset.yaml the launcher, and the engine if run.on_oom changes an option; the events
+(events.py) the trainer and the engine, in a file each; status.json the engine; result.json the trainer, or the engine
+if the trainer could not.
 """
 
 from __future__ import annotations
@@ -14,18 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..files.reading import open_regular
+from ..files.reading import Object, open_regular, read_object
 from ..files.shapes import Form, form_of
 from ..files.values import number
 from ..system import locks
 from ..system.identity import Process
 from ..system.locks import ENGINE_LOCK
-from . import life
-from .event_base import T_DIGITS
-from .events import OUTCOMES, Event, Finished, Outcome, Summary
-from .life import Life
+from . import liveness
+from .events import EVENT_FILES, EVENTS_FILE, OUTCOMES, T_DIGITS, TELEMETRY_FILE, Event, Finished, Outcome, Summary
+from .liveness import Liveness
 from .parsing import parse_line
-from .reading import ENGINE_FILE, EVENT_FILES, TRAINER_FILE, Object, read_object
 
 STARTING_SECONDS = 15.0  # shows that a run is starting, where the file system has no locks
 LAST_BYTES = 16384
@@ -84,8 +83,8 @@ class Run:
 
     def _result_in_events(self) -> Mapping[str, Any] | None:
         """The result that the last event has: of this sitting, so that nothing is newer, not even the preset."""
-        last = [event for event in self._last_events(TRAINER_FILE)[-1:] if isinstance(event, Finished)]
-        last += [event for event in self._last_events(ENGINE_FILE) if isinstance(event, Finished)]
+        last = [event for event in self._last_events(EVENTS_FILE)[-1:] if isinstance(event, Finished)]
+        last += [event for event in self._last_events(TELEMETRY_FILE) if isinstance(event, Finished)]
         if not last or last[-1].t < self._created() - 10**-T_DIGITS:
             return None
         return {**last[-1].summary, "outcome": last[-1].outcome}
@@ -119,19 +118,19 @@ class Run:
         return Process.read(self.status, role)
 
     @property
-    def life(self) -> Life:
+    def liveness(self) -> Liveness:
         """Which parts of the run are alive, and where."""
-        return life.look(self.path, self.status)
+        return liveness.check(self.path, self.status)
 
     def alive(self, role: str) -> bool:
-        return bool(getattr(self.life, role))
+        return bool(getattr(self.liveness, role))
 
     @property
     def state(self) -> RunState:
         """An outcome, or `running`, `starting`, `stopping` (the engine has ended, the trainer is ending itself)."""
-        return self.state_of(self.life)
+        return self.state_of(self.liveness)
 
-    def state_of(self, now: Life) -> RunState:
+    def state_of(self, now: Liveness) -> RunState:
         """The state, given which parts of the run are alive."""
         if now.engine:
             return "starting" if now.starting else "running"

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..files.reading import read_object
 from ..files.values import harmless, mapping, text
 from ..files.writing import write_atomically
 from ..text import counted
 from . import cluster
-from .reading import read_object
 from .run import Run
 
 FILE = "origin.json"

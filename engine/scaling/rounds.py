@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from ..proof import duration
 from ..proof.request import Request
-from ..runs.events import Started
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EVENTS_FILE, Started
+from ..runs.reading import read_events
 from ..trials import scaling_sentences, sentences
 from ..trials.bench import Measures, with_changes
 from ..trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
@@ -101,7 +101,7 @@ class Rounds:
 
     def _note(self, point: Point, trial: Trial) -> None:
         """What the trainer has told of how it was built, and once the versions."""
-        started = read_events(self.bench.run_of(trial).path, [TRAINER_FILE]).last(Started)
+        started = read_events(self.bench.run_of(trial).path, [EVENTS_FILE]).last(Started)
         if started is None:
             return
         self.record.versions = self.record.versions or dict(started.versions)

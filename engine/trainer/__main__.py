@@ -17,10 +17,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from ..files import log_streams, scratch
+from ..files import private_folders
+from ..files.writing import forgive_full_disk
 from ..process.spawn import DUMP_STACKS, FORK_SERVER, WARM, read_address, write_to_log
 from ..runs.event_writer import EventWriter
-from ..runs.events import Phase
+from ..runs.events import EVENTS_FILE, Phase
 from ..system import frame_stack, parent, stop_signals
 from ..system.gc_freeze import exempt_from_gc
 from ..system.heartbeat import VARIABLE as HEARTBEAT
@@ -36,7 +37,7 @@ def main() -> None:
         from . import fork_server
 
         fork_server.serve()
-    log_streams.forgive()
+    forgive_full_disk()
     lifeline = os.fdopen(int(os.environ.pop("GPUTUI_LIFELINE")))
     engine_pipe = int(os.environ.pop("GPUTUI_REPORT"))
     os.set_inheritable(engine_pipe, False)
@@ -47,7 +48,7 @@ def main() -> None:
     if folder == WARM:
         clock, folder = read_address(_when_wanted(lifeline.readline))
         write_to_log(Path(folder))
-    writer = EventWriter(Path(folder) / "events.jsonl", Path(folder).name, clock)
+    writer = EventWriter(Path(folder) / EVENTS_FILE, Path(folder).name, clock)
     writer.emit(Phase(phase="starting"), clock.date)
     writer.emit(Phase(phase="importing", detail="TensorFlow"))
     # Imported after the first sign of life. Until the switch listens, signals and the engine's words wait.
@@ -90,7 +91,7 @@ def _when_wanted(next_line: Callable[[], str]) -> str:
 def _hear(next_line: Callable[[], str], heard: SimpleQueue[str]) -> None:
     address = next_line().rstrip("\n")
     if not address:
-        scratch.remove()  # its engine may have been killed
+        private_folders.remove_scratch()  # its engine may have been killed
         os._exit(0)
     heard.put(address)
 

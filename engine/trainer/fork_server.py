@@ -20,7 +20,7 @@ import traceback
 import warnings
 from pathlib import Path
 
-from ..files import scratch
+from ..files import private_folders
 from ..process.spawn import FORKED, LOCK, Channels, put_result_aside, read_address, write_to_log
 from ..system import own_python, process_title, reaper, resident_files, stop_signals
 from ..system.gc_freeze import exempt_from_gc
@@ -101,7 +101,7 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
     try:
         put_result_aside(Path(folder))
         channels = Channels()
-        scratch.make()
+        private_folders.make_scratch()
         reaper.adopt_orphans()  # this lasts through exec, and the trainer's first orphans may come before the engine
         trainer = _fork()
         if trainer == 0:
@@ -112,7 +112,7 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
             return
         engines |= _with_trainer(trainer, channels)
     except OSError:  # no further process: the engine itself tries once more, and says why it cannot
-        scratch.remove()
+        private_folders.remove_scratch()
     python = own_python.path()
     os.execve(python, [python, "-P", "-m", "gputui.engine", folder], engines)
 
@@ -130,8 +130,10 @@ def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
     ours = [channels.lifeline, channels.report] + ([] if channels.memory is None else [channels.memory])
     for descriptor in ours:
         os.set_inheritable(descriptor, True)
-    told = {FORKED: " ".join(map(str, [trainer, *ours]))}
-    return told | ({scratch.VARIABLE: os.environ[scratch.VARIABLE]} if scratch.VARIABLE in os.environ else {})
+    variables = {FORKED: " ".join(map(str, [trainer, *ours]))}
+    if (scratch := os.environ.get(private_folders.SCRATCH_VARIABLE)) is not None:
+        variables[private_folders.SCRATCH_VARIABLE] = scratch
+    return variables
 
 
 def _seed_anew() -> None:

@@ -20,7 +20,8 @@ from ..files import disk
 from ..options import Options, plain
 from ..process import ending
 from ..runs import Run, cluster, events, titles
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EVENTS_FILE
+from ..runs.reading import read_events
 from ..system.gc_freeze import exempt_from_gc
 from ..telemetry import chips, limits
 from ..text import counted
@@ -129,7 +130,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
     training = assemble(options, report, stop)
     built = training.loop.built
     resume_at = built.checkpoints.latest_step(training.loop.steps)
-    before = read_events(report.run.path, [TRAINER_FILE]).last(events.Started) if resume_at is not None else None
+    before = read_events(report.run.path, [EVENTS_FILE]).last(events.Started) if resume_at is not None else None
     _announce(training, report, resume_at, prepared)
     if before is not None:
         _tell_other_replicas(before, training, report)

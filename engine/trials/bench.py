@@ -23,8 +23,8 @@ from ..options import OPTIONS, Options, by_key
 from ..presets import Preset
 from ..process.fork_server import ForkServer
 from ..runs import Run, RunError, results
-from ..runs.events import Started
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EVENTS_FILE, Started
+from ..runs.reading import read_events
 from ..telemetry.machine import Machine
 from ..text import share
 from .schedule import decay_steps
@@ -292,7 +292,7 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool 
     elif ended == "stopped" and not asked:
         ended, why = "crashed", "stopped from outside: its engine is gone"
     row = Trial(side=side, repeat=repeat, run=run.id, outcome=ended, error=None if ended == "ok" else why)
-    started = read_events(run.path, [TRAINER_FILE]).last(Started)
+    started = read_events(run.path, [EVENTS_FILE]).last(Started)
     if started is not None:
         row.replicas, row.global_batch_size = started.replicas, started.global_batch_size
     for name in FIGURES:

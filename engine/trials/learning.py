@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..options import Options
 from ..runs import Run
-from ..runs.events import Progress, Started
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EVENTS_FILE, Progress, Started
+from ..runs.reading import read_events
 from .record import Learning
 from .trial import Trial
 
@@ -74,7 +74,7 @@ def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str
 def losses(run: Run) -> list[tuple[float, float]]:
     """(samples seen, running loss) during the training."""
     batch, found = None, []
-    for event in read_events(run.path, [TRAINER_FILE]).events:
+    for event in read_events(run.path, [EVENTS_FILE]).events:
         if isinstance(event, Started):
             batch = event.global_batch_size
         elif isinstance(event, Progress) and batch and event.step is not None and event.loss is not None:

@@ -19,7 +19,7 @@ from ..files.shapes import Fields
 from ..files.values import mapping
 from ..files.writing import write_atomically
 from ..runs import events
-from ..runs.event_entries import Stage
+from ..runs.events import Stage
 from ..system.identity import Place, Process
 from ..system.run_clock import steady
 from .scaling_record import Scaling

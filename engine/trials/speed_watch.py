@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..runs import Run
-from ..runs.events import Progress
-from ..runs.reading import TRAINER_FILE, Tail
+from ..runs.events import EVENTS_FILE, Progress
+from ..runs.reading import Tail
 
 SLOWER = 0.8  # of the best speed: below this a trial that goes on would not change what is decided
 LEAST_REPORTS = 3  # each a quarter of a second after the one before, from the end of the warm-up on
@@ -24,7 +24,7 @@ class SpeedWatch:
     """Follows the progress of one run; asks the judge after each report of further steps."""
 
     def __init__(self, run: Run, judge: Judge) -> None:
-        self._events, self._judge = Tail(run.file(TRAINER_FILE)), judge
+        self._events, self._judge = Tail(run.file(EVENTS_FILE)), judge
         self._step = 0
         self._speeds: list[float] = []
 

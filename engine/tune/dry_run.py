@@ -13,8 +13,8 @@ from dataclasses import asdict, replace
 
 from ..proof import duration
 from ..proof.request import Request, conflict
-from ..runs.events import Started
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EVENTS_FILE, Started
+from ..runs.reading import read_events
 from ..telemetry.machine import Machine
 from ..trials.bench import PROBE_SECONDS, Bench
 from ..trials.comparing import BaselineFailed
@@ -92,7 +92,7 @@ class Prediction:
 
     def _started(self, candidate: Candidate) -> Started:
         run = self._screening.trials.run_of(candidate.good[-1])
-        started = read_events(run.path, [TRAINER_FILE]).last(Started)
+        started = read_events(run.path, [EVENTS_FILE]).last(Started)
         if started is None:
             raise BaselineFailed(f"{run.id} has no record of its start")
         return started

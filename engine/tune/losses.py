@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from ..presets import Preset
 from ..proof.request import Request
 from ..runs import Run
-from ..runs.events import EpochEnd, Event, Progress, Started
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EVENTS_FILE, EpochEnd, Event, Progress, Started
+from ..runs.reading import read_events
 from ..trials import learning, sentences
 from ..trials.bench import with_changes
 from ..trials.comparing import CHANCES, FINAL
@@ -176,7 +176,7 @@ def _counts(trial: Trial) -> bool:
 
 
 def _told(run: Run, kind: type[Told]) -> list[Told]:
-    return [event for event in read_events(run.path, [TRAINER_FILE]).events if isinstance(event, kind)]
+    return [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, kind)]
 
 
 def _loss(run: Run, end: EpochEnd, made: LossCheck) -> float | None:

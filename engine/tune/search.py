@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from ..proof import duration
 from ..proof.request import Request, conflict
-from ..runs.events import Started
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EVENTS_FILE, Started
+from ..runs.reading import read_events
 from ..telemetry.machine import Machine
 from ..trials import sentences
 from ..trials.bench import Bench
@@ -137,7 +137,7 @@ class Searcher:
         return self._space
 
     def _started(self, trial: Trial) -> Started:
-        started = read_events(self.trials.run_of(trial).path, [TRAINER_FILE]).last(Started)
+        started = read_events(self.trials.run_of(trial).path, [EVENTS_FILE]).last(Started)
         if started is None:
             raise BaselineFailed(f"{trial.run} has no record of its start")
         return started

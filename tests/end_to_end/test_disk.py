@@ -19,7 +19,7 @@ from gputui.engine.files.appending import KEPT_BYTES, Gap, LineFile
 from gputui.engine.process import failure
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
-from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, outage, reading, results
+from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, following, reading, results
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Phase, Warn, fields_of
 from gputui.engine.system import reaper
@@ -157,8 +157,8 @@ def test_events_are_complete_where_the_server_of_a_network_disk_is_started_again
 def test_printing_to_a_log_on_a_full_disk_fails_nobody(unbuffered: str, tmp_path: Path) -> None:
     program = """
 import resource, sys, traceback
-from gputui.engine.files import log_streams
-log_streams.forgive()
+from gputui.engine.files.writing import forgive_full_disk
+forgive_full_disk()
 print("before", flush=True)
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
@@ -427,12 +427,12 @@ def test_a_viewer_of_a_run_that_says_nothing_more_names_the_disk(
     run = runs.create("tiny", "schema_version: 1\n")
     run.file("engine.log").write_text("first\nOSError: the last line\n\n")
     monkeypatch.setattr("gputui.engine.runs.run.STARTING_SECONDS", 0.0)
-    monkeypatch.setattr(outage, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(following, "SILENT_SECONDS", 0.0)
     full = f"largest file size (ulimit -f) reached at {run.path} (File too large)"
     (lost,) = Follower(run).poll()
     assert fields_of(lost)["summary"]["error"]["message"] == "the run ended without a result: its engine is gone"
     assert fields_of(lost)["summary"]["error"]["hint"] == "the last line of engine.log: OSError: the last line"
-    silence = outage.Silence(run.path)
+    silence = following.Silence(run.path)
     assert silence.look(heard=False) == ""
     with no_writing():
         (lost,) = Follower(run).poll()

@@ -21,7 +21,7 @@ import pytest
 from gputui.engine import presets, runs
 from gputui.engine.presets import PresetError
 from gputui.engine.process import launch
-from gputui.engine.runs import Run, RunError, life
+from gputui.engine.runs import Run, RunError, liveness
 from gputui.engine.system import locks
 from gputui.engine.system.identity import Place, Process
 from gputui.engine.system.locks import ENGINE_LOCK
@@ -280,7 +280,7 @@ def test_a_run_whose_lock_was_replaced_runs(stand_in: None) -> None:
     run = training()
     run.file(ENGINE_LOCK).unlink()
     run.file(ENGINE_LOCK).touch()  # as when the folder is copied back over itself
-    assert (run.state, run.life.engine) == ("running", True)
+    assert (run.state, run.liveness.engine) == ("running", True)
     runs.request_stop(run)
     until(lambda: run.state == "stopped")
 
@@ -290,7 +290,7 @@ def test_a_run_whose_lock_was_replaced_runs(stand_in: None) -> None:
 
 def test_a_run_of_another_machine_runs_there() -> None:
     run = left()
-    assert (run.state, run.life.host) == ("running", "node-b")
+    assert (run.state, run.liveness.host) == ("running", "node-b")
     for verb, act in (("stop", runs.request_stop), ("delete", deleted), ("resume", launch.resume)):
         with pytest.raises(RunError, match=f"is running on node-b; {verb} it there"):
             act(run)
@@ -302,7 +302,7 @@ def test_a_heartbeat_that_has_stopped_is_a_crash_and_can_be_resumed(stand_in: No
     run = left(heartbeat=time.time() - 3600)
     assert run.state == "crashed"
     engine = kept(launch.resume(run))
-    assert not run.life.host
+    assert not run.liveness.host
     until(lambda: run.state == "running")
     assert run.status["host"] == Place.here().host
     stopped(run)
@@ -333,7 +333,7 @@ def test_a_heartbeat_that_goes_on_counts_whatever_the_clocks_say(skew_seconds: f
 def test_a_heartbeat_is_old_by_our_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     run = left()
     assert run.state == "running"
-    later = time.monotonic() + life.FRESH_SECONDS + 1
+    later = time.monotonic() + liveness.FRESH_SECONDS + 1
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert Run(run.path).state == "crashed"
 
@@ -342,7 +342,7 @@ def test_another_container_of_this_machine_is_told_by_the_lock() -> None:
     run = left(place=NEXT_DOOR)
     assert run.state == "crashed"  # its heartbeat is new, and yet nobody holds the lock
     with locks.take(run.file(ENGINE_LOCK)):
-        assert run.life.host == "box (another container of this machine)"
+        assert run.liveness.host == "box (another container of this machine)"
         with pytest.raises(RunError, match="running on box"):
             runs.request_stop(run)
 

@@ -79,7 +79,7 @@ def test_lists_in_a_pipe_are_whole_and_have_one_line_for_each(
         _, out, _ = told(capsys, "presets")
         wordy = [line for line in out.splitlines() if line.startswith("wordy")]
         assert wordy[0].endswith(f"{description}end")
-        assert len(out.splitlines()) == len(presets.available())
+        assert len(out.splitlines()) == len(presets.named_presets())
         assert ".#" not in out, "with which an editor locks a file"
         _, out, _ = told(capsys, "compare", LONG, LONG + "-2")
         assert f"{LONG}-2" in out.splitlines()[0]

@@ -11,7 +11,7 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.presets import resolve
 from gputui.engine.process import continuing, launch
-from gputui.engine.runs import Run, life
+from gputui.engine.runs import Run, liveness
 from gputui.tui import cli
 
 from tests.support.front_door import until
@@ -116,12 +116,12 @@ def test_a_run_on_a_machine_that_has_died_is_waited_for_and_resumed(
     first.file("result.json").unlink()
     elsewhere = {"host": "node7", "boot_id": "x", "pid_namespace": "y", "phase": "training", "heartbeat": time.time()}
     first.file("status.json").write_text(json.dumps({**first.status, **elsewhere}))
-    monkeypatch.setattr(life, "_seen", {})
+    monkeypatch.setattr(liveness, "_seen", {})
 
     def an_hour_passes(seconds: float) -> None:
-        monkeypatch.setattr(life, "FRESH_SECONDS", 0.0)
+        monkeypatch.setattr(liveness, "FRESH_SECONDS", 0.0)
 
-    monkeypatch.setattr(life, "FRESH_SECONDS", 3600.0)
+    monkeypatch.setattr(liveness, "FRESH_SECONDS", 3600.0)
     monkeypatch.setattr(continuing, "time", SimpleNamespace(sleep=an_hour_passes))
     assert first.state == "running"
     second, said = started(capsys, *AGAIN)

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine.compare import baseline
+from gputui.engine.compare.baseline import LineUp
 from gputui.engine.compare.caveats import caveats
 from gputui.engine.compare.comparison import Comparison
 from gputui.engine.compare.comparison import compare as compare_line_up
-from gputui.engine.runs import Run, RunError, baseline
-from gputui.engine.runs.baseline import LineUp
+from gputui.engine.runs import Run, RunError
 from gputui.engine.runs.events import Started
 from gputui.engine.runs.parsing import recalled
 from gputui.tui import cli

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from gputui.engine.files.places import home as home_folder
-from gputui.engine.runs import Run, RunError, control, life, notes
-from gputui.engine.runs.life import Life
+from gputui.engine.runs import Run, RunError, control, liveness, notes
+from gputui.engine.runs.liveness import Liveness
 from gputui.engine.system import locks, stop_signals
 from gputui.engine.system.identity import Process
 from gputui.engine.system.locks import ENGINE_LOCK
@@ -44,7 +44,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def lives(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> None:
-    monkeypatch.setattr(life, "look", lambda folder, status: Life(**parts))
+    monkeypatch.setattr(liveness, "check", lambda folder, status: Liveness(**parts))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_run_that_is_alive_is_not_given_to_anybody(
 
 def test_a_run_whose_trainer_began_meanwhile_is_not_given_to_anybody(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lives(monkeypatch, trainer=True)
-    monkeypatch.setattr(life, "look_closely", lambda folder, read_status: Life())
+    monkeypatch.setattr(liveness, "check_closely", lambda folder, read_status: Liveness())
     with pytest.raises(RunError, match="its trainer has not ended yet"), control.reserved(run, "resume"):
         pass
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options.schema import preset_schema
-from gputui.engine.runs import Run, RunError, history, life, lookup
+from gputui.engine.runs import Run, RunError, folders, history, liveness
 from gputui.engine.runs.reading import read_events
 
 from tests.support.front_door import gputui
@@ -109,25 +109,25 @@ def test_a_heartbeat_has_stopped_where_it_does_not_change_for_a_minute(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, date: float, looks: list[tuple[float, int, bool]]
 ) -> None:
     now = [500.0]
-    monkeypatch.setattr("gputui.engine.runs.life.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("gputui.engine.runs.life.time.time", lambda: date)
+    monkeypatch.setattr("gputui.engine.runs.liveness.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gputui.engine.runs.liveness.time.time", lambda: date)
     for seconds, beat, lives in looks:
         now[0] += seconds
-        assert life._beats(tmp_path, 1000.0 if beat == 1 else 1000.0 + beat) is lives
-    assert not life._beats(tmp_path / "other", None)
+        assert liveness._beats(tmp_path, 1000.0 if beat == 1 else 1000.0 + beat) is lives
+    assert not liveness._beats(tmp_path / "other", None)
 
 
 def test_runs_that_cannot_be_found_or_read_are_named(home: Path) -> None:
     folder = runs.runs_folder()
     closed = {f"r{number}": "denied" for number in range(2)}
-    assert str(lookup.Survey([], {})) == ""
-    assert str(lookup.Survey([], {"r0": "denied"})) == f"left out, as gputui cannot read it: {folder / 'r0'} (denied)"
-    assert str(lookup.Survey([], closed)).endswith(f"{folder / 'r0'} (denied) and 1 more")
-    for number in range(lookup.NAMED):
+    assert str(folders.Survey([], {})) == ""
+    assert str(folders.Survey([], {"r0": "denied"})) == f"left out, as gputui cannot read it: {folder / 'r0'} (denied)"
+    assert str(folders.Survey([], closed)).endswith(f"{folder / 'r0'} (denied) and 1 more")
+    for number in range(folders.NAMED):
         runs.create(f"case-{number}", "schema_version: 1\n")
     assert "..." not in refused("case")
     runs.create("case-last", "schema_version: 1\n")
-    assert f"matches {lookup.NAMED + 1} runs" in refused("case")
+    assert f"matches {folders.NAMED + 1} runs" in refused("case")
     assert " ...)" in refused("case")
     assert runs.create("!!!", "schema_version: 1\n").id.endswith("-run")
 

@@ -14,7 +14,7 @@ from gputui.engine.doctor import libraries
 from gputui.engine.presets import saving
 from gputui.engine.process import launch
 from gputui.engine.runs import Run, titles
-from gputui.engine.runs.launch_options import python_of
+from gputui.engine.runs.launched_with import python_of
 from gputui.engine.system import inquiry, installed, interpreter, python_command
 from gputui.engine.telemetry.machine import Machine
 from gputui.tui.base.errors import Refused

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from gputui.engine.runs.event_base import Event
-from gputui.engine.runs.events import HostReading, Warn
+from gputui.engine.runs.events import Event, HostReading, Warn
 from gputui.engine.telemetry import children, limits
 from gputui.engine.telemetry.host import Host
 from gputui.engine.telemetry.reader import GpuReader

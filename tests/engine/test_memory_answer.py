@@ -17,8 +17,8 @@ from gputui.engine.process.out_of_memory import MOST_ANSWERS, Answer, answer, re
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
 from gputui.engine.runs import Run
-from gputui.engine.runs.events import MemoryAnswer, Warn
-from gputui.engine.runs.reading import ENGINE_FILE, read_events
+from gputui.engine.runs.events import TELEMETRY_FILE, MemoryAnswer, Warn
+from gputui.engine.runs.reading import read_events
 from gputui.engine.runs.titles import title
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.locks import Lock
@@ -120,7 +120,7 @@ def test_a_disk_that_refuses_the_change_ends_the_run_as_out_of_memory_with_what_
     assert run.file("checkpoints/step-0000000005").is_dir()
     assert run.file("preset.yaml").read_bytes() == kept
     supervisor.events.close()
-    told, *_ = read_events(run.path, [ENGINE_FILE]).of(Warn)
+    told, *_ = read_events(run.path, [TELEMETRY_FILE]).of(Warn)
     assert told.message == f"run.on_oom=halve ends here: {run.file('preset.yaml')} cannot be written: File too large"
     supervisor.asked_because = "timeout"
     assert supervisor._answer() is None, "a run whose time is over does not begin again"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.compare import comparison
+from gputui.engine.compare import baseline, comparison
 from gputui.engine.process import continuing, launch
-from gputui.engine.runs import Run, RunError, baseline
+from gputui.engine.runs import Run, RunError
 from gputui.engine.runs import cluster as clusters
 from gputui.engine.runs.cluster import Cluster
 from gputui.engine.runs.event_writer import EventWriter

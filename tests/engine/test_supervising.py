@@ -25,8 +25,17 @@ from gputui.engine.process.workers import Workers
 from gputui.engine.runs import Run
 from gputui.engine.runs.cluster import Cluster
 from gputui.engine.runs.event_writer import EventWriter
-from gputui.engine.runs.events import Diagnosis, Event, GpuReadings, Progress, Started, Warn, WorkerReadings
-from gputui.engine.runs.reading import ENGINE_FILE, read_events
+from gputui.engine.runs.events import (
+    TELEMETRY_FILE,
+    Diagnosis,
+    Event,
+    GpuReadings,
+    Progress,
+    Started,
+    Warn,
+    WorkerReadings,
+)
+from gputui.engine.runs.reading import read_events
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.locks import Lock
 from gputui.engine.system.run_clock import RunClock
@@ -87,7 +96,7 @@ class Watched:
 
     def told(self) -> list[str]:
         self.engine.events.drain(1.0)
-        return [event.message for event in read_events(self.engine.run.path, [ENGINE_FILE]).of(Warn)]
+        return [event.message for event in read_events(self.engine.run.path, [TELEMETRY_FILE]).of(Warn)]
 
     def close(self) -> None:
         self.engine.events.close()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from gputui.engine import presets, runs
+from gputui.engine.compare.baseline import LineUp
 from gputui.engine.compare.comparison import compare
 from gputui.engine.process import launch, origin
 from gputui.engine.runs import Run, title
-from gputui.engine.runs.baseline import LineUp
 from gputui.engine.runs.titles import Title, leave_out, recorded, title_of
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
-from gputui.engine.files import scratch
+from gputui.engine.files import private_folders
 from gputui.engine.presets import Preset
 from gputui.engine.process import launch
 from gputui.engine.runs import Run
@@ -150,5 +150,5 @@ def trainer_of(preset: Preset) -> tuple[Run, Program]:
     main.write_text(TRAINER)
     scratch_folder.mkdir()
     output = str(run.file("engine.log"))
-    environment = {scratch.VARIABLE: str(scratch_folder)}
+    environment = {private_folders.SCRATCH_VARIABLE: str(scratch_folder)}
     return run, Program(os.getcwd(), output, [str(main), str(run.path)], environment=environment)

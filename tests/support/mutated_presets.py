@@ -105,7 +105,7 @@ def _shipped() -> list[dict[str, Any]]:
 
 def _text(of: random.Random) -> bytes:
     found = (
-        presets.resolve(of.choice(sorted(presets.available()))).to_yaml()
+        presets.resolve(of.choice(sorted(presets.named_presets()))).to_yaml()
         if of.random() < 0.5
         else (of.choice(sorted(presets.SHIPPED.glob("*.yaml"))).read_text())
     )

@@ -12,7 +12,7 @@ import pytest
 from gputui.engine.files import disk
 from gputui.engine.proof import folder
 from gputui.engine.runs import Run
-from gputui.engine.runs.life import Life
+from gputui.engine.runs.liveness import Liveness
 from gputui.engine.runs.parsing import recalled
 from gputui.engine.system.identity import Process
 from gputui.engine.text import seconds
@@ -448,9 +448,9 @@ def test_traffic_is_read_where_no_training_could_be_delayed_by_it(home: Path, mo
     monkeypatch.setattr(machine_reader, "TAKE_SECONDS", 0.0)
     run = recorded.write(home, gpus=0, seconds=13, outcome=None)
     for trainer in (None, os.getpid()):
-        life = Life(trainer=trainer is not None)
+        liveness = Liveness(trainer=trainer is not None)
         process = Process.of(trainer) if trainer else None
-        monkeypatch.setattr(Run, "life", life)
+        monkeypatch.setattr(Run, "liveness", liveness)
         monkeypatch.setattr(Run, "process", lambda *_, process=process: process)
         asked.clear()
         leaving, view = threading.Event(), machine_reader.MachineReader()

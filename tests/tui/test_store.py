@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
+from gputui.engine.compare.baseline import line_up
 from gputui.engine.compare.comparison import compare
 from gputui.engine.files.reading import open_regular
 from gputui.engine.runs import Run, Tail, reading
-from gputui.engine.runs.baseline import line_up
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Progress, fields_of
 from gputui.engine.runs.parsing import recalled

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from gputui.engine.runs import Run, baseline
+from gputui.engine.compare import baseline
+from gputui.engine.runs import Run
 from gputui.tui.screens.compare.screen import CompareScreen
 from gputui.tui.screens.help import HelpScreen
 from gputui.tui.screens.runs.screen import RunsScreen

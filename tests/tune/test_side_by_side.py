@@ -21,7 +21,8 @@ from pathlib import Path
 from gputui.engine import presets
 from gputui.engine.proof.trial import Bench, Stop
 from gputui.engine.runs.events import Started
-from gputui.engine.runs.reading import TRAINER_FILE, read_events
+from gputui.engine.runs.events import EVENTS_FILE
+from gputui.engine.runs.reading import read_events
 from gputui.engine.telemetry import machine
 from gputui.engine.tune.measuring.side_by_side import Asked, SideBySide
 from gputui.engine.tune.measuring.trials import Trials
@@ -32,7 +33,7 @@ side_by_side = SideBySide(Trials(bench, (), lambda: 0.0, 600.0, 10.0), here)
 places = side_by_side.places(preset)
 found = side_by_side.measure([Asked(preset, "g", 0.5, repeat) for repeat in (1, 2)], places)
 none = {one: len(side_by_side.places(presets.resolve("quickstart", [one]))) for one in sys.argv[2:]}
-read = [read_events(bench.run_of(trial).path, [TRAINER_FILE]).of(Started)[0] for trial in found]
+read = [read_events(bench.run_of(trial).path, [EVENTS_FILE]).of(Started)[0] for trial in found]
 gpus = [place.gpu for place in places]
 print(json.dumps([gpus, [trial.outcome for trial in found], [one.gpus for one in read], none]))
 """

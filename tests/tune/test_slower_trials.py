@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets
 from gputui.engine.runs import Run
-from gputui.engine.runs.reading import TRAINER_FILE
+from gputui.engine.runs.events import EVENTS_FILE
 from gputui.engine.trials.search_record import Limits, Search
 from gputui.engine.trials.speed_watch import SpeedWatch, below
 from gputui.engine.tune.candidates.screening import Screening
@@ -31,7 +31,7 @@ def test_a_trial_is_judged_by_each_report_of_further_steps(tmp_path: Path) -> No
         return len(speeds) == 3
 
     watch = SpeedWatch(run, judge)
-    with run.file(TRAINER_FILE).open("a", buffering=1) as file:
+    with run.file(EVENTS_FILE).open("a", buffering=1) as file:
         for step, speed, ended in ((0, 9.0, False), (5, None, False), (10, 8.0, False), (10, 7.0, False),
                                    (20, 6.0, False), (30, 5.0, True)):  # fmt: skip
             more = {} if speed is None else {"samples_per_second": speed}

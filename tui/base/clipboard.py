@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...engine.files import places, private
+from ...engine.files import places, private_folders
 from ...engine.files.writing import write_atomically
 
 TMUX_SECONDS = 2.0
@@ -28,7 +28,7 @@ def keep(text: str, environment: Mapping[str, str] = os.environ) -> str:
         return "tmux has it as well: its prefix, then ] pastes it"
     kept = file()
     try:
-        private.make(kept.parent, exist_ok=True)
+        private_folders.make(kept.parent, exist_ok=True)
         write_atomically(kept, text, durable=False)
     except OSError as fault:
         return f"if the terminal does not take it (OSC 52), there is no other way: {kept}: {fault.strerror}"

@@ -70,6 +70,7 @@ def complain(text: object, limit: int = LONGEST_LINE) -> None:
 def report(fault: Exception) -> int:
     """Write what a command raised as one or two lines; returns its exit code."""
     from ...engine.files import disk
+    from ...engine.files.writing import ExistsError
     from ...engine.presets import PresetError
     from ...engine.process import ending
     from ...engine.runs import RunError
@@ -80,7 +81,7 @@ def report(fault: Exception) -> int:
             complain(problem)
         if more := len(fault.problems[NAMED:]):
             complain(f"and {more} more; gputui presets check FILE shows all")
-    elif isinstance(fault, Refused | RunError | ClusterError):
+    elif isinstance(fault, Refused | RunError | ClusterError | ExistsError):
         complain(fault)
     elif isinstance(fault, RuntimeError | MemoryError | BlockingIOError) and (end := ending.of_fault(fault)):
         complain(f"{end.message}\n{end.hint}")

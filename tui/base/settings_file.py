@@ -38,14 +38,14 @@ def read(path: Path) -> list[tuple[str, int, Any]]:
 
 def write(path: Path, changes: Mapping[str, Any]) -> None:
     """Write values under their dotted keys into the file as it is now."""
-    from ...engine.files import yaml_layout
+    from ...engine.files import yaml_writing
 
     path = path.resolve()  # a link to a file elsewhere stays one
     before = _text(path)
     _parsed(before)
     try:
-        yaml, document = yaml_layout.load(before if _says_something(before) else "{}\n")
-    except yaml_layout.LayoutFault as fault:
+        yaml, document = yaml_writing.load(before if _says_something(before) else "{}\n")
+    except yaml_writing.LayoutFault as fault:
         raise SettingsFault(str(fault)) from None
     if not _says_something(before):
         document.fa.set_block_style()
@@ -56,8 +56,8 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
             if not isinstance(document.get(section), dict):
                 document[section] = type(document)()
             place = document[section]
-        place[name] = yaml_layout.node(dict(value) if isinstance(value, Mapping) else value)
-    text = yaml_layout.dump(yaml, document, before)
+        place[name] = yaml_writing.node(dict(value) if isinstance(value, Mapping) else value)
+    text = yaml_writing.dump(yaml, document, before)
     _put(path, text if _says_something(before) else (before or NEW) + text)
 
 

@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ...engine import runs as run_folders
+from ...engine.compare import baseline
+from ...engine.compare.baseline import LineUp
 from ...engine.compare.comparison import Comparison, compare
-from ...engine.runs import baseline
-from ...engine.runs.baseline import LineUp
 from ..base.errors import Refused, complain
 from ..printing.tables import show_table
 from ..text.comparison import as_csv, as_json, as_markdown, remarks, table_rows

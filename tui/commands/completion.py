@@ -26,14 +26,14 @@ def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 def preset(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Presets by name, and preset files of the current folder; elsewhere the shell completes files."""
-    from ...engine.files.preset_names import SUFFIXES, available
+    from ...engine.files.places import PRESET_SUFFIXES, named_presets
 
     if os.sep in incomplete or incomplete.startswith((".", "~")):
         return [CompletionItem(incomplete, type="file")]
     names: list[str] = []
     with contextlib.suppress(OSError):
-        names += available()
-        names += sorted(name for name in os.listdir() if name.endswith(SUFFIXES))
+        names += named_presets()
+        names += sorted(name for name in os.listdir() if name.endswith(PRESET_SUFFIXES))
     return _fitting(names, incomplete)
 
 

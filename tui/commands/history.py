@@ -10,9 +10,10 @@ from pathlib import Path
 
 from ...engine import runs as run_folders
 from ...engine.files.values import to_json
-from ...engine.runs import Run, history, new_file, reading
+from ...engine.files.writing import refuse_existing, write_new
+from ...engine.runs import Run, history, reading
 from ...engine.runs.events import fields_of
-from ...engine.runs.launch_options import python_of
+from ...engine.runs.launched_with import python_of
 from ...engine.runs.reading import RunEvents
 from ...engine.system import python_command
 from ..base.errors import Refused, clean, complain
@@ -22,7 +23,7 @@ def show_history(name: str, form: str, output: str | None) -> None:
     """Write the history of the named run; `form` is csv, jsonl or tensorboard (then `output` is a folder)."""
     run = run_folders.find(name)
     if output is not None:
-        new_file.refuse(Path(output))
+        refuse_existing(Path(output))
     if form == "tensorboard":
         _to_tensorboard(run, Path(output or run.id))
         return
@@ -33,7 +34,7 @@ def show_history(name: str, form: str, output: str | None) -> None:
     if output is None:
         sys.stdout.write(text)
     else:
-        new_file.write(Path(output), text)
+        write_new(Path(output), text)
         print(f"{clean(output)} written")
 
 
@@ -53,7 +54,7 @@ def _as_json_lines(found: RunEvents) -> str:
 
 
 def _to_tensorboard(run: Run, folder: Path) -> None:
-    new_file.refuse(folder)
+    refuse_existing(folder)
     python = python_of(run)
     command = python_command.of(python, "gputui.engine.trainer.tensorboard", str(run.path), str(folder))
     environment = python_command.environment(python)

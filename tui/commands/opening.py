@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from ...engine.files.preset_names import SUFFIXES, available
+from ...engine.files.places import PRESET_SUFFIXES, named_presets
 from ..base.errors import Refused, clean
 from . import completion
 
@@ -57,7 +57,7 @@ class PresetOrCommand(click.Group):
 
 def names_preset(word: str) -> bool:
     """Whether a word is the name of a preset, or a path."""
-    return word.endswith(SUFFIXES) or os.sep in word or word.startswith("run:") or word in available()
+    return word.endswith(PRESET_SUFFIXES) or os.sep in word or word.startswith("run:") or word in named_presets()
 
 
 def unknown(word: str, commands: Iterable[str]) -> str:
@@ -67,10 +67,10 @@ def unknown(word: str, commands: Iterable[str]) -> str:
 
     if python := of_python(word):
         return f"{clean(word)}: {python}"
-    for suffix in SUFFIXES:
+    for suffix in PRESET_SUFFIXES:
         if os.path.isfile(word + suffix):
             return f"there is no command or preset {word!r}, but there is a file: gputui {shlex.quote(word + suffix)}"
-    meant = [f"the {what} {near}" for what, known in (("command", commands), ("preset", available()))
+    meant = [f"the {what} {near}" for what, known in (("command", commands), ("preset", named_presets()))
              if (near := nearest(word, known))]  # fmt: skip
     lists = "gputui --help lists the commands, and gputui presets the presets"
     hint = f"did you mean {' or '.join(meant)}?" if meant else lists

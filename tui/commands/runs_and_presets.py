@@ -17,8 +17,8 @@ from rich.text import Text
 from ...engine import checks, entry
 from ...engine import presets as preset_files
 from ...engine import runs as run_folders
+from ...engine.files.writing import write_new
 from ...engine.presets import Preset, PresetError, saving
-from ...engine.runs import new_file
 from ...engine.runs.run import STATE_LABELS
 from ...engine.system import interpreter
 from ...engine.telemetry import machine
@@ -43,7 +43,7 @@ def list_presets() -> None:
     """Name, whose, and description of every preset that can be called by name, and of those in the current folder."""
     table = Table(box=None, pad_edge=False, show_header=False)
     here = {f"./{path.name}": path for path in preset_files.in_current_folder()}
-    for name, path in (preset_files.available() | here).items():
+    for name, path in (preset_files.named_presets() | here).items():
         own = "" if path.parent == preset_files.SHIPPED else "in this folder" if name in here else "yours"
         try:
             text = preset_files.resolve(str(path)).description
@@ -81,7 +81,7 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
     if output is None:
         sys.stdout.write(script)
     else:
-        new_file.write(Path(output), script)
+        write_new(Path(output), script)
         command = f"{shlex.quote(clean(_python(preset)))} {shlex.quote(clean(output))}"
         print(f"{clean(output)} written; {command} runs it")
     if paths:

@@ -27,7 +27,7 @@ from ...engine.presets import Preset
 from ...engine.process import continuing, joining, launch
 from ...engine.runs import Follower, Run, RunError, code_files
 from ...engine.runs.events import Event, fields_of
-from ...engine.runs.launch_options import options_of, python_of
+from ...engine.runs.launched_with import options_of, python_of
 from ...engine.system import stop_signals
 from ...engine.telemetry import job
 from ..base.errors import (

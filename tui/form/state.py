@@ -219,7 +219,7 @@ class FormState:
         run, _ = _record_of(self.path)
         if run and self.path.name == "preset.yaml":
             return f"{RUN}{run}"
-        named = presets.available().get(self.path.stem)
+        named = presets.named_presets().get(self.path.stem)
         return self.path.stem if named and named.resolve() == self.path.resolve() else str(self.path)
 
     def _validate(self) -> None:

@@ -10,7 +10,8 @@ from ...engine import runs
 from ...engine.files.reading import open_regular
 from ...engine.files.values import EMPTY
 from ...engine.runs import Run
-from ...engine.runs.launch_options import options_of
+from ...engine.runs.events import EVENTS_FILE
+from ...engine.runs.launched_with import options_of
 from ...engine.runs.parsing import parse_line
 from ...engine.runs.titles import title_of
 from ...engine.system.identity import Place
@@ -90,7 +91,7 @@ def start_of(run: Run) -> dict[str, float]:
     """Seconds by phase of the run's first start; nothing where its training did not begin."""
     times, begun = PhaseTimes(), False
     try:
-        with open_regular(run.file("events.jsonl")) as stream:
+        with open_regular(run.file(EVENTS_FILE)) as stream:
             lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return {}

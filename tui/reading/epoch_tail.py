@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...engine.files.reading import open_regular
 from ...engine.runs import Run
+from ...engine.runs.events import EVENTS_FILE
 from ...engine.runs.parsing import parse_line
-from ...engine.runs.reading import TRAINER_FILE
 from .snapshot import Snapshot
 from .store import Store
 
@@ -16,7 +16,7 @@ class EpochTail:
     """Passes over all other events, of which there are many more."""
 
     def __init__(self, run: Run) -> None:
-        self._path, self._offset, self._store = run.file(TRAINER_FILE), 0, Store()
+        self._path, self._offset, self._store = run.file(EVENTS_FILE), 0, Store()
 
     def read(self) -> Snapshot:
         """What is known now; without events, nothing."""

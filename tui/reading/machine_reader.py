@@ -37,7 +37,7 @@ class MachineReader:
         from ...engine.telemetry.reader import GpuReader
 
         # A run on another machine has no trainer here.
-        self.run = next((run for run in runs.all_runs()[:LOOKED_AT] if run.life.trainer), None)
+        self.run = next((run for run in runs.all_runs()[:LOOKED_AT] if run.liveness.trainer), None)
         trainer = self.run.process("trainer") if self.run else None
         pid = trainer.pid if trainer else None
         # Traffic is read, which keeps the driver busy, only where no training could be delayed by it.

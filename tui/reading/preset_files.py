@@ -17,7 +17,7 @@ from typing import Literal
 from ...engine import presets
 from ...engine.files import located_yaml
 from ...engine.files.located_yaml import YamlFault
-from ...engine.files.preset_names import SUFFIXES
+from ...engine.files.places import PRESET_SUFFIXES
 from ...engine.files.reading import why
 from ...engine.presets.preset import TOP_LEVEL
 from . import recent_files
@@ -75,7 +75,7 @@ def in_folder(folder: Path, group: Group) -> Listing:
             entries = list(islice(scanned, MOST_ENTRIES + 1))
     except OSError as fault:
         return Listing(note=f"{folder} cannot be read: {why(fault)}")
-    names = sorted(entry.name for entry in entries[:MOST_ENTRIES] if entry.name.endswith(SUFFIXES))
+    names = sorted(entry.name for entry in entries[:MOST_ENTRIES] if entry.name.endswith(PRESET_SUFFIXES))
     found = [look_at(folder / name, group) for name in names[:MOST_FILES]]
     folders = sorted(entry.name for entry in _folders(entries)) if group == "path" else []
     listed = [PresetFile(folder / name, group, folder=True) for name in folders[:MOST_ENTRIES]]

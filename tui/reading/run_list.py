@@ -18,7 +18,7 @@ from ...engine.files.reading import open_regular
 from ...engine.files.values import EMPTY, harmless, mapping, number
 from ...engine.runs import GOES_ON, Run, cluster, notes
 from ...engine.runs.checkpoint_files import steps_in
-from ...engine.runs.events import fields_of
+from ...engine.runs.events import EVENTS_FILE, fields_of
 from ...engine.runs.notes import Notes
 from ...engine.runs.parsing import parse_line
 from ...engine.runs.run import STATE_LABELS, RunState
@@ -136,7 +136,7 @@ def entry_of(run: Run, known: Entry | None = None) -> Entry:
     """The run as it is now; what never changes is taken over from a `known` entry of it."""
     result = run.whole_result
     latest = {} if at(result, LOSS.key) is not None else last_progress(run)
-    now = run.life
+    now = run.liveness
     state = run.state_of(now)
     return Entry(
         run,
@@ -189,7 +189,7 @@ def last_progress(run: Run) -> Mapping[str, Any]:
 def last_event(run: Run, kind: str) -> Mapping[str, Any]:
     """The last event of a kind, if it is near the end of the events."""
     try:
-        with open_regular(run.file("events.jsonl")) as stream:
+        with open_regular(run.file(EVENTS_FILE)) as stream:
             stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
             lines = stream.read().decode("utf-8", "replace").splitlines()
     except OSError:

@@ -19,9 +19,9 @@ from typing import BinaryIO
 
 from ...engine.files.reading import open_regular, why
 from ...engine.runs import Follower, Run, quick_json
-from ...engine.runs.events import Event
+from ...engine.runs.events import EVENT_FILES, Event
 from ...engine.runs.parsing import parse_line
-from ...engine.runs.reading import EVENT_FILES, Damage, Tail
+from ...engine.runs.reading import Damage, Tail
 from .log_tail import LogTail
 from .store import Snapshot, Store
 
@@ -212,7 +212,7 @@ class RunReader:
 
     def _is_resumed(self) -> bool:
         """Whether a new engine has taken a run that had ended: it puts away the result, which was written first."""
-        return self._replay is None and (self.run.life.starting or not self.run.file("result.json").exists())
+        return self._replay is None and (self.run.liveness.starting or not self.run.file("result.json").exists())
 
     def _goes_on(self) -> bool:
         """Whether the run is running; one that had ended may have been resumed."""

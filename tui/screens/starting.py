@@ -17,7 +17,7 @@ from ...engine.process import launch, origin
 from ...engine.proof import starting
 from ...engine.runs import RunError, code_files, title
 from ...engine.runs.checkpoint_files import steps_in
-from ...engine.runs.launch_options import options_of, python_of
+from ...engine.runs.launched_with import options_of, python_of
 from ...engine.telemetry import machine
 from ..base.errors import clean
 from ..base.waiting import Start

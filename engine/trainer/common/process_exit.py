@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from ...files import scratch
+from ...files import private_folders
 from ...system import gc_freeze, reaper
 from .stopping import StopSwitch
 
@@ -81,7 +81,7 @@ class ProcessExit:
             _write_open_files()
             if self._stop.engine_gone:
                 reaper.end_descendants()
-                scratch.remove()
+                private_folders.remove_scratch()
             os._exit(code)
 
 

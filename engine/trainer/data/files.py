@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...files.datasets import IMAGE_ENDINGS
+from ...files.places import IMAGE_SUFFIXES
 from ...options import Options
 from ...options.workload import BYTE_ENCODINGS
 from ...plan import split_counts
@@ -85,7 +85,7 @@ def images(options: Options, seed: int) -> Source:
     for label, name in enumerate(names):
         found = class_images(root / name)
         if not found:
-            raise DataError(f"{root / name} contains no images ({', '.join(IMAGE_ENDINGS)})", "fill or remove it")
+            raise DataError(f"{root / name} contains no images ({', '.join(IMAGE_SUFFIXES)})", "fill or remove it")
         _readable(found[:1])
         paths += found
         labels += [label] * len(found)
@@ -113,7 +113,7 @@ def class_names(root: Path) -> list[str]:
 
 
 def class_images(folder: Path) -> list[str]:
-    return sorted(str(path) for path in folder.iterdir() if path.suffix.lower() in IMAGE_ENDINGS)
+    return sorted(str(path) for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
 def image_sample(encoded: Any, shape: tuple[int, ...]) -> Any:

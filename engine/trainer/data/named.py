@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ...files.datasets import KERAS_FILES, keras_folder
+from ...files.places import KERAS_FILES, keras_folder
 from ...options import Options
 from ...plan import SAMPLES, split_counts
 from ..common.faults import DataError

@@ -16,7 +16,8 @@ from dataclasses import asdict
 from ...options.own import remedy
 from ...runs import Run, code_files, events, results
 from ...runs.event_writer import EventWriter
-from ...runs.reading import ENGINE_FILE, read_events
+from ...runs.events import TELEMETRY_FILE
+from ...runs.reading import read_events
 from ...system import memory_peaks
 from ...system.heartbeat import TrainerHeartbeat
 from ...telemetry.gpu_totals import GpuTotals
@@ -131,7 +132,7 @@ class RunReport:
         p50, p95 = clock.overall_ms()
         seconds = self.elapsed
         wait, python = speed.shares()
-        told = read_events(self.run.path, [ENGINE_FILE])
+        told = read_events(self.run.path, [TELEMETRY_FILE])
         peaks, reached = memory_peaks.of_this_process(), self._reached()
         return events.Summary(
             outcome=outcome,

@@ -18,6 +18,7 @@ from typing import Any
 from ...files.writing import write_atomically
 from ...runs import Run
 from ...runs.event_writer import EventWriter
+from ...runs.events import TELEMETRY_FILE
 from ...system import locks, stop_signals
 from ...system.identity import Place, Process
 from ...system.locks import ENGINE_LOCK
@@ -44,7 +45,7 @@ class Life:
         self._run, self._fit, self._stop, self._gone = run, fit, stop, gone
         self._me = Process.current()
         self._lock = locks.take(run.file(ENGINE_LOCK))
-        self._telemetry = EventWriter(run.file("telemetry.jsonl"), run.id, clock)
+        self._telemetry = EventWriter(run.file(TELEMETRY_FILE), run.id, clock)
         self._sampler = Sampler(self._telemetry, os.getpid(), sample_seconds)
         self._done = threading.Event()
         self._asked_at, self._by_person = 0.0, 0

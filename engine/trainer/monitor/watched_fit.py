@@ -12,6 +12,7 @@ import keras
 from ... import plan
 from ...runs import Run, events
 from ...runs.event_writer import EventWriter
+from ...runs.events import EVENTS_FILE
 from ...telemetry import variables
 from ..common.step_logs import floats
 from ..common.versions import ended_step
@@ -70,7 +71,7 @@ class WatchedFit:
         self.model, self.position = model, Position(params)
         devices, obstacle = description.devices(model)
         on_gpu = devices.kind == "GPU"
-        self.report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+        self.report = RunReport(run, EventWriter(run.file(EVENTS_FILE), run.id))
         self.report.speed.plan = Plan(self.position.epochs, self.position.steps, batch_size or 0)
         self.report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
         self._timer = StepTimer(self.report.speed, on_gpu)

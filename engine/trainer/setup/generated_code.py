@@ -11,7 +11,7 @@ import os
 import tempfile
 from typing import Any
 
-from ...files import scratch
+from ...files import private_folders
 from ..common.versions import autograph_config, autograph_loader
 
 
@@ -31,7 +31,7 @@ class _Tempfile:
 
 def keep_apart() -> None:
     """Replace the module for this process from now on."""
-    folder = os.environ.get(scratch.VARIABLE)
+    folder = os.environ.get(private_folders.SCRATCH_VARIABLE)
     if folder is not None:
         autograph_loader.tempfile = _Tempfile(folder)
 

@@ -16,8 +16,9 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from ....engine.compare import baseline
 from ....engine.compare.comparison import Comparison, FigureRow, OptionRow, compare
-from ....engine.runs import Run, baseline
+from ....engine.runs import Run
 from ...base import keys
 from ...base.errors import clean
 from ...base.themes import colour

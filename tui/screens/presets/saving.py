@@ -13,10 +13,10 @@ from textual.content import Content
 from textual.widgets import Input, Label
 
 from ....engine import presets
+from ....engine.files.reading import read_object
 from ....engine.files.values import text
 from ....engine.presets import PresetError, saving
 from ....engine.presets.saving import SaveError
-from ....engine.runs.reading import read_object
 from ....engine.runs.titles import FILE
 from ....engine.text import counted
 from ...base.errors import clean
@@ -166,7 +166,7 @@ def _refused(app: Host, state: FormState) -> bool:
 
 def _names(state: FormState) -> Iterator[str]:
     """File names for the user's own copy of a preset, the first that is free and not the name of a shipped one."""
-    known = presets.available()
+    known = presets.named_presets()
     names = (state.name, *(f"{state.name}-{number}" for number in range(2, 1000)))
     yield from (f"{name}.yaml" for name in names if name not in known)
     yield f"{state.name}.yaml"

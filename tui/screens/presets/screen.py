@@ -23,7 +23,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ....engine import presets
-from ....engine.files.preset_names import SUFFIXES
+from ....engine.files.places import PRESET_SUFFIXES
 from ....engine.presets import Preset, PresetError, saving
 from ....engine.presets.finding import of_python
 from ....engine.presets.saving import SaveError
@@ -251,7 +251,7 @@ class PresetsScreen(Screen[None]):
         chosen, typed = self.chosen, self.typed
         if preset_files.is_path(typed) and self.focused is self.query_one("#open"):
             folder, name = preset_files.split(typed)
-            if name.endswith(SUFFIXES):
+            if name.endswith(PRESET_SUFFIXES):
                 self.app.open_form(folder / name)
                 return
         if typed.endswith(PYTHON) and (python := of_python(os.path.expanduser(typed))):

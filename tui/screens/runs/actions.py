@@ -17,12 +17,12 @@ from textual import work
 
 from ....engine import runs
 from ....engine.figures import at
+from ....engine.files.reading import read_object
 from ....engine.files.values import mapping
 from ....engine.presets import PresetError
 from ....engine.runs import GOES_ON, Run, RunError, notes
-from ....engine.runs.launch_options import options_of
+from ....engine.runs.launched_with import options_of
 from ....engine.runs.notes import Notes
-from ....engine.runs.reading import read_object
 from ....engine.runs.titles import FILE, name_of, title, title_of
 from ....engine.text import clock, count
 from ...base.errors import clean

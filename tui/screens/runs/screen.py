@@ -14,7 +14,8 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import DataTable, Input
 
-from ....engine.runs import Run, baseline
+from ....engine.compare import baseline
+from ....engine.runs import Run
 from ....engine.text import counted
 from ...base import keys
 from ...base.errors import clean

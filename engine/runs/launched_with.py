@@ -1,30 +1,62 @@
-"""Reads what runs said when they began to train: their actual settings, and which options did nothing."""
+"""What a run was launched with: its options and its Python, and what its training made of them.
+
+Read from the run's folder without pydantic.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from ..entry import parse
-from ..files.reading import open_regular
-from ..files.values import mapping
+from ..files import located_yaml
+from ..files.reading import open_regular, read_object, why
+from ..files.values import harmless, harmless_in, mapping
 from ..options import Options, plain
 from ..options.workload import ENTRY
-from .events import Started
-from .lookup import all_runs
+from ..system import interpreter
+from .events import EVENTS_FILE, Started
+from .folders import all_runs
 from .parsing import parse_block
-from .reading import TRAINER_FILE, read_object
 from .run import Run
 
 _BEGINNING_BYTES = 256 * 1024  # a handful of events come before it, whatever the length of the run
 _LOOKED_AT = 50  # newest runs in which an earlier one of the same code is searched
 
 
+def options_of(run: Run) -> dict[str, Any]:
+    """`group.name` -> value, as at the launch; empty where the preset cannot be read."""
+    return read_options(run)[0]
+
+
+def python_of(run: Run) -> str:
+    """The Python in which the run was launched, whatever GPUTUI_PYTHON is now; people may have named another there."""
+    given = options_of(run).get("run.python")
+    return interpreter.file_of(str(given), str(run.path)) if given else sys.executable
+
+
+def read_options(run: Run) -> tuple[dict[str, Any], str]:
+    """The options, and the reason where they cannot be read."""
+    try:
+        preset = located_yaml.read(run.file("preset.yaml"))
+    except located_yaml.YamlFault as fault:
+        return {}, f"line {fault.line} of preset.yaml is damaged, so that its options are unknown: {fault.message}"
+    except OSError as fault:
+        return {}, f"preset.yaml cannot be read: {why(fault)}"
+    groups = {name: located.value for name, located in preset.items() if isinstance(located.value, dict)}
+    return {
+        harmless(f"{group}.{name}"): harmless_in(located.value)
+        for group, items in groups.items()
+        for name, located in items.items()
+    }, ""
+
+
 def started(run: Run) -> Started | None:
     """Its first started event; None where the run has not got that far, or cannot be read."""
     try:
-        with open_regular(run.file(TRAINER_FILE)) as stream:
+        with open_regular(run.file(EVENTS_FILE)) as stream:
             block = stream.read(_BEGINNING_BYTES)
     except OSError:
         return None

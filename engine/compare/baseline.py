@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Literal
 
 from ..files.places import home, runs_folder
+from ..files.reading import read_object
 from ..files.values import text
 from ..files.writing import write_atomically
-from .reading import read_object
-from .run import Run
+from ..runs import Run
 
 Choice = Literal["pinned", "given", "first"]
 IGNORED = "it is left out; gputui compare --unpin removes the pin"

@@ -16,8 +16,8 @@ from typing import Any
 from ..system import locks
 from ..system.identity import Place, Process
 from ..system.locks import ENGINE_LOCK
+from .events import EVENTS_FILE
 
-EVENTS = "events.jsonl"  # a file that the trainer holds open
 FRESH_SECONDS = 60.0  # a heartbeat older than this has stopped; clocks of two machines may differ by this much
 # A heartbeat that continues does so within this time. Looks are counted, not seconds: on a busy machine all of them may
 # be over before the second look.
@@ -25,7 +25,7 @@ BEATS_WITHIN_SECONDS, LOOK_SECONDS = 3.0, 0.1
 
 
 @dataclass(frozen=True)
-class Life:
+class Liveness:
     """Which parts of a run are alive; `host` is the other machine, where it runs on one."""
 
     engine: bool = False
@@ -34,24 +34,24 @@ class Life:
     host: str = ""
 
 
-def look(folder: Path, status: Mapping[str, Any]) -> Life:
+def check(folder: Path, status: Mapping[str, Any]) -> Liveness:
     """The life of the run in the folder, whose status.json says `status`."""
     place = Place.read(status)
     if place is None or place.is_here:
-        return _look_here(folder, status)
+        return _check_here(folder, status)
     beats = status.get("phase") != "ended" and _beats(folder, status.get("heartbeat"))
     if locks.held(folder / ENGINE_LOCK):
-        return Life(engine=True, starting=not beats, host=place.name if beats else "")
-    return Life(engine=True, host=place.name) if beats and not _is_certain(folder, place) else Life()
+        return Liveness(engine=True, starting=not beats, host=place.name if beats else "")
+    return Liveness(engine=True, host=place.name) if beats and not _is_certain(folder, place) else Liveness()
 
 
-def _look_here(folder: Path, status: Mapping[str, Any]) -> Life:
+def _check_here(folder: Path, status: Mapping[str, Any]) -> Liveness:
     held = locks.held(folder / ENGINE_LOCK)
     engine = Process.read(status, "engine")
     told = _lives(engine, folder)
     # A lock that nobody holds may be another file than the engine's, such as one that was copied back.
     alive = told if held is None else held or (told and _lives(engine, folder, seen=True))
-    return Life(
+    return Liveness(
         engine=alive,
         trainer=_lives(Process.read(status, "trainer"), folder, seen=held is not None),
         starting=alive and not told,
@@ -68,18 +68,18 @@ def _lives(process: Process | None, folder: Path, seen: bool = False) -> bool:
         return False
     if process.place is None:
         return process.is_mine() and process.serves(folder)
-    return process.alive() and (not seen or process.serves(folder) or process.has_open(folder / EVENTS))
+    return process.alive() and (not seen or process.serves(folder) or process.has_open(folder / EVENTS_FILE))
 
 
-def look_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) -> Life:
-    """As `look`; for a run on another machine also whether its heartbeat continues, whatever the two clocks show."""
+def check_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) -> Liveness:
+    """As `check`; for a run on another machine also whether its heartbeat continues, whatever the two clocks show."""
     status = read_status()
-    now, place = look(folder, status), Place.read(status)
+    now, place = check(folder, status), Place.read(status)
     if now.engine or place is None or place.is_here or status.get("phase") == "ended" or _is_certain(folder, place):
         return now
     for _ in range(round(BEATS_WITHIN_SECONDS / LOOK_SECONDS) + 1):
         if read_status().get("heartbeat") != status.get("heartbeat"):
-            return Life(engine=True, host=place.name)
+            return Liveness(engine=True, host=place.name)
         time.sleep(LOOK_SECONDS)
     return now
 

@@ -1,0 +1,137 @@
+"""Changes values and comments in a YAML text, and leaves its order and layout as a person wrote them.
+
+ruamel.yaml keeps the layout. Reading does not need it: only code that writes imports this module.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.representer import RoundTripRepresenter
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+from ruamel.yaml.util import load_yaml_guess_indent
+
+from . import located_yaml
+
+HEAD = ("", "all changes")
+
+
+class LayoutFault(Exception):
+    """The layout of a text cannot be kept; the text says why."""
+
+
+class _Plain(RoundTripRepresenter):
+    """Writes null as a word: an empty value would look like an oversight."""
+
+
+_Plain.add_representer(type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null"))
+
+
+def load(text: str) -> tuple[YAML, CommentedMap]:
+    """The writer that keeps the indentation of the text, and the text as a mapping; raises LayoutFault."""
+    _, indent, offset = load_yaml_guess_indent(text)
+    yaml = YAML()
+    yaml.Representer = _Plain
+    yaml.preserve_quotes = True
+    yaml.width = 110
+    yaml.indent(mapping=indent or 2, sequence=indent or 2, offset=offset or 0)
+    try:
+        document = yaml.load(text)
+    except YAMLError as fault:
+        raise LayoutFault(f"the layout of the file cannot be kept: {' '.join(str(fault).split())}") from None
+    return yaml, document
+
+
+def dump(yaml: YAML, document: CommentedMap, before: str) -> str:
+    """The changed text, with the line ends of the text before."""
+    stream = io.StringIO()
+    yaml.dump(document, stream)
+    written = stream.getvalue()
+    return written.replace("\n", "\r\n") if "\r\n" in before else written
+
+
+def node(value: Any) -> Any:
+    """A value as it is written; lists and mappings stand in one line."""
+    if isinstance(value, list | tuple):
+        items = CommentedSeq([node(item) for item in value])
+        items.fa.set_flow_style()
+        return items
+    if isinstance(value, dict):
+        pairs = CommentedMap({scalar(name): node(item) for name, item in value.items()})
+        pairs.fa.set_flow_style()
+        return pairs
+    return scalar(value)
+
+
+def scalar(value: Any) -> Any:
+    """Quote text that YAML 1.1 would read as something else; every option accepts `off` unquoted."""
+    if isinstance(value, str) and value != "off" and not located_yaml.stays_text(value):
+        return DoubleQuotedScalarString(value)
+    return value
+
+
+# ---- comments at values -----------------------------------------------------------------------
+
+
+def with_comments(text: str, comments: Mapping[tuple[str, str], str], kind: str) -> str:
+    """The text with `# kind: comment` at the values of (group, name), and otherwise as it was.
+
+    A value with a line of its own gets its comment at the end of that line, or above it if something else is there.
+    Values in braces get it above the line on which their group begins, and all of them together in the first line. An
+    older comment of the same kind is replaced. Values that the text does not have are left out. The comment of HEAD,
+    which is no value, is the first line.
+    """
+    _, document = load(text)
+    lines = text.splitlines(keepends=True)
+    above: dict[int, list[str]] = {}
+    for (group, name), comment in comments.items():
+        values = document.get(group)
+        if not isinstance(values, CommentedMap) or name not in values:
+            continue
+        in_braces = values.fa.flow_style()
+        line, column = document.lc.key(group) if in_braces else values.lc.key(name)
+        bare = re.sub(rf"\s+# {kind}: .*", "", _content(lines[line]))
+        if not in_braces and _can_follow(bare):
+            lines[line] = f"{bare}  # {kind}: {comment}{_end(lines[line])}"
+        else:
+            above.setdefault(line, []).append(f"{' ' * column}# {kind}: {name}: {comment}")
+    return "".join(_headed(_inserted(lines, above, kind), comments.get(HEAD, ""), kind))
+
+
+def _headed(lines: list[str], comment: str, kind: str) -> list[str]:
+    """The lines with the comment before them, in place of an older one."""
+    start = f"# {kind}: {HEAD[1]}: "
+    rest = [line for line in lines if not line.startswith(start)]
+    return [start + comment + (_end(lines[0]) or "\n"), *rest] if comment else rest
+
+
+def _can_follow(line: str) -> bool:
+    """Whether the value ends on its line and has no comment there: a plain scalar, or brackets that are closed."""
+    value = line.partition(":")[2].strip()
+    return bool(value) and "#" not in value and value[0] not in "|>&*!\"'" and value.count("[") == value.count("]")
+
+
+def _inserted(lines: list[str], above: Mapping[int, list[str]], kind: str) -> list[str]:
+    """The lines with those of `above` before them, in place of older ones about the same value."""
+    made: list[str] = []
+    for number, line in enumerate(lines):
+        for comment in above.get(number, ()):
+            start = comment[: comment.index(": ", comment.index(f"# {kind}: ") + len(f"# {kind}: "))]
+            made = [one for one in made if not one.startswith(start)]
+        made += [comment + (_end(line) or "\n") for comment in above.get(number, ())]
+        made.append(line)
+    return made
+
+
+def _content(line: str) -> str:
+    return line.rstrip("\r\n")
+
+
+def _end(line: str) -> str:
+    return line[len(_content(line)) :]
