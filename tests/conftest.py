@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # Threads of OpenBLAS, which hardly anything here uses, sleep at once: they would spin after each import of NumPy.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+# TensorFlow uses oneDNN by default only on some CPUs. With it, its allocator counts memory on all of them.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 gc.disable()  # while the tests are imported, and TensorFlow with them: a fifth of the time
 _with_room: list[bool] = []
 HERE = Path(__file__).parent
