@@ -68,7 +68,7 @@ OF_QUICK = 3  # so many of them, from the first on
 # In front of the trainer: its clock of steps and input is left out, as where operations must be deterministic.
 CLOCK_OFF = """
 import importlib.util, sys
-NAME = "gputui.engine.trainer.measure.sampled_parts"
+NAME = "gputui.engine.trainer.measure.step_parts"
 class Finder:
     def find_spec(self, name, path=None, target=None):
         if name != NAME:
@@ -78,8 +78,8 @@ class Finder:
         load = found.loader.exec_module
         def load_without(module):
             load(module)
-            of = module.of
-            module.of = lambda deterministic, on_gpu: of(True, on_gpu)
+            parts_for = module.step_parts_for
+            module.step_parts_for = lambda deterministic, on_gpu: parts_for(True, on_gpu)
         found.loader.exec_module = load_without
         return found
 sys.meta_path.insert(0, Finder())

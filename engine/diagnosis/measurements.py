@@ -23,7 +23,7 @@ GPU_WORKS, GPU_FULL = 0.70, 0.90  # NVML's utilization: SageMaker's threshold, a
 # GPU is used well, less than 0.5 where it is likely not; what is far below the latter counts here.
 SM_FEW, SM_FULL = 0.40, 0.80
 ENOUGH_SECONDS = 2.0  # of measured steps
-WINDOW_MS = 50.0  # the shortest time that a reading of the step time covers (trainer/measure/clock.py)
+WINDOW_MS = 50.0  # the shortest time that a reading of the step time covers (trainer/measure/step_clock.py)
 READS_BYTES = 1e6  # per second: below it, the disk does not wait for the training's reads
 
 

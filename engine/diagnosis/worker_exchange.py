@@ -1,6 +1,6 @@
 """How long the workers of a training on several machines take to exchange the gradients of a step, beside its time.
 
-The trainer times the exchange alone, between two executions (trainer/measure/exchange_timer.py). Within a step a GPU
+The trainer times the exchange alone, between two executions (trainer/measure/communication.py). Within a step a GPU
 may compute meanwhile, so that it costs this much or less.
 """
 

@@ -71,7 +71,7 @@ def _module(script: Script, wanted: Options) -> None:
 
 
 def _context(script: Script, wanted: Options) -> None:
-    """The fields of trainer/own/context.py."""
+    """The fields of trainer/own/building.py."""
     calls = wanted.input.parallel_calls
     number = {"off": "None", "auto": "tf.data.AUTOTUNE"}.get(str(calls), str(calls))
     script.text("context = SimpleNamespace(")
@@ -106,7 +106,7 @@ def training(script: Script, wanted: Options) -> None:
     training_part.built(script, wanted)
     training_part.parts(script, wanted)
     callbacks.callbacks(script, wanted, 'tf.nest.flatten(made.get("callbacks") or [])')
-    script.blocks(extract("trainer/data/on_device.py", "fits_devices"))
+    script.blocks(extract("trainer/data/finishing.py", "fits_devices"))
     training_part.onto_devices(
         script,
         wanted,

@@ -24,8 +24,8 @@ def data(script: Script, wanted: Options) -> None:
     script.blocks(extract("trainer/data/source.py", "split_order"))
     script.told_blocks(_functions(wanted))
     script.blocks(extract("trainer/exported.py", "are_arrays", "elements_of", "batches_in"))
-    script.blocks(extract("trainer/own/nests.py", "as_array"))
-    script.blocks(extract("trainer/own/evaluable.py", "can_evaluate"))
+    script.blocks(extract("trainer/own/streams.py", "as_array"))
+    script.blocks(extract("trainer/own/model_checks.py", "can_evaluate"))
     if wanted.strategy.kind == "mirrored":
         script.blocks(extract("trainer/exported.py", "Copied"))
     file = cache_file(script, wanted, " or your code")

@@ -65,7 +65,7 @@ def main() -> None:
     stop.listen(lifeline)
     from .session import train_run
 
-    environment.tell_backend(another_backend, report)
+    environment.warn_of_backend(another_backend, report)
     process_exit.at_the_end(train_run(report, stop))
 
 

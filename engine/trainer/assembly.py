@@ -14,19 +14,19 @@ from .. import plan
 from ..options import Options
 from ..text import counted
 from .checkpoint.checkpoints import Checkpoints
-from .checkpoint.of_cluster import ClusterCheckpoints
+from .checkpoint.cluster_checkpoints import ClusterCheckpoints
 from .checkpoint.state import State
-from .cluster import joining
-from .cluster.joining import Joined
+from .cluster import tensorflow_cluster
+from .cluster.tensorflow_cluster import Joined
 from .common.stopping import StopSwitch
 from .data import pipeline as pipelines
-from .data.share import Share
-from .fit import divisible
+from .data.batches import Share
+from .fit import micro_batches
 from .fit.built import Built
 from .fit.loop import TrainingLoop
 from .measure.run_report import RunReport
 from .setup import devices as device_setup
-from .setup import models, optimizer, strategy, workers, xla
+from .setup import models, optimizer, strategy, xla
 from .setup.devices import Devices
 
 
@@ -54,7 +54,9 @@ def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
 
 def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Options, Joined]:
     """Meet the other workers; the options then have the seed of all."""
-    options, joined = joining.meet(options, report.run, lambda what: report.phase("configuring", what), stop.check)
+    options, joined = tensorflow_cluster.meet(
+        options, report.run, lambda what: report.phase("configuring", what), stop.check
+    )
     report.phase("configuring", f"connecting {counted(len(joined.hellos), 'workers')}")
     return options, joined
 
@@ -86,8 +88,8 @@ def build(
         )
         _build_state(model)
     if joined is not None:
-        workers.draw_apart(model, joined)
-    divisible.check(options, model, pipeline.replicas)
+        tensorflow_cluster.draw_apart(model, joined)
+    micro_batches.require_divisible(options, model, pipeline.replicas)
     checkpoints = _checkpoints(options, report, State(model), joined)
     return TrainingLoop(Built(options, model, pipeline, devices, report, checkpoints, stop, compiler, joined=joined))
 
@@ -106,8 +108,8 @@ def _own(
     stop.check()
     own = building.build(options, distribution, report, _share(joined))
     if joined is not None:
-        workers.draw_apart(own.model, joined)
-    divisible.check(options, own.model, own.pipeline.replicas)
+        tensorflow_cluster.draw_apart(own.model, joined)
+    micro_batches.require_divisible(options, own.model, own.pipeline.replicas)
     checkpoints = _checkpoints(options, report, own.state(), joined)
     parts = own.model, own.pipeline, devices, report, checkpoints, stop, own.xla, own
     return TrainingLoop(Built(options, *parts, joined))

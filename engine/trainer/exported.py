@@ -15,10 +15,9 @@ import tensorflow as tf
 
 from ..plan import batches_per_pass
 from .data.batching import Elements
-from .data.finishing import split
-from .data.on_device import fits_devices
+from .data.finishing import fits_devices, split
 from .own.counting import looked_at
-from .own.nests import as_fitted, as_tensors, as_tuples
+from .own.streams import as_fitted, as_tensors, as_tuples
 
 
 class Profile(keras.callbacks.Callback):

@@ -75,10 +75,10 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
 
 def _blamed(fault: BaseException) -> BaseException:
     """The error that names the worker of another machine that has failed, if one has."""
-    from .cluster import joining, peers
+    from .cluster import peers, tensorflow_cluster
 
-    found = _lost(fault)
-    return fault if found is None else peers.blamed(found, joining.read(), lambda: joining.SUSPENSION.seconds)
+    failed = _lost(fault)
+    return fault if failed is None else peers.blamed(failed, tensorflow_cluster.read())
 
 
 def _lost(fault: BaseException) -> BaseException | None:
@@ -121,11 +121,11 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
         import tensorflow as tf  # seconds; everything below imports it too
 
         from .assembly import assemble
-        from .fit import saving
-        from .setup import generated_code
+        from .fit.built import save_model
+        from .setup import autograph
 
-    generated_code.keep_apart()
-    generated_code.leave_ours()
+    autograph.keep_apart()
+    autograph.leave_ours()
     report.phase("configuring")
     training = assemble(options, report, stop)
     built = training.loop.built
@@ -155,7 +155,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
     if options.run.save_model:
         report.phase("saving", "model.keras")
         if built.joined is None or built.joined.cluster.is_chief:
-            saving.save_model(built, training.loop.step)
+            save_model(built, training.loop.step)
     if built.joined is not None:
         built.joined.exchange.wait()  # TensorFlow takes a worker that leaves before the others for one that has failed
 
@@ -236,10 +236,10 @@ def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str
     from .setup import actual_settings
 
     if built.own is not None:
-        built.own.tell(built.options, report, resume_at)
+        built.own.warn(built.options, report, resume_at)
     else:
         report.not_applied(built.pipeline.not_applied)
-    prepared.tell(report, built.devices.kind, built.pipeline.replicas)
+    prepared.warn(report, built.devices.kind, built.pipeline.replicas)
     for key, instead in actual_settings.differences(built.options, actual, built.devices):
         report.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
     if built.devices.uncertain:

@@ -280,7 +280,7 @@ def test_the_entry_its_arguments_and_its_folder_are_named(tmp_path: Path) -> Non
 
 
 def test_the_context_is_that_of_gputui() -> None:
-    from gputui.engine.trainer.own.context import Context
+    from gputui.engine.trainer.own.building import Context
 
     calls = [node for node in ast.walk(ast.parse(script())) if isinstance(node, ast.Call)]
     (made,) = [call for call in calls if ast.unparse(call.func) == "SimpleNamespace"]

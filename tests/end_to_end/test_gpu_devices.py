@@ -22,8 +22,8 @@ from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.runs import Run
 from gputui.engine.telemetry.gpus import Fault, Gpu, Machine
 from gputui.engine.trainer.common.faults import TrainerError
-from gputui.engine.trainer.setup.library_log import LibraryLog
-from gputui.engine.trainer.setup.no_gpu import require_gpus
+from gputui.engine.trainer.setup.devices import require_gpus
+from gputui.engine.trainer.setup.gpu_identity import LibraryLog
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import Finished, ended, events, gputui, happened, opened, trained, until

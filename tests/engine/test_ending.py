@@ -11,7 +11,7 @@ from gputui.engine.files import disk
 from gputui.engine.process.ending import Ending, Evidence, classify, kernel_oom_kills, out_of_memory, with_hint
 from gputui.engine.runs import following
 from gputui.engine.telemetry.limits import Ceilings, ceilings
-from gputui.engine.trainer.cluster.lookout import LOST
+from gputui.engine.trainer.cluster.connection_watch import LOST
 
 from tests.support.cases import all_hold
 

@@ -101,9 +101,9 @@ def running_ahead(trainings: Trainings) -> dict[str, int]:
     import keras
     import tensorflow as tf
     from gputui.engine.trainer.fit import train_function
-    from gputui.engine.trainer.fit.executions import constant
-    from gputui.engine.trainer.fit.fit_data import FitData
-    from gputui.engine.trainer.measure.graph_clock import GraphClock
+    from gputui.engine.trainer.fit.model_fit import FitData
+    from gputui.engine.trainer.fit.train_function import constant
+    from gputui.engine.trainer.measure.step_parts import GraphClock
     from gputui.engine.trainer.setup import strategy
 
     class Products(keras.Model):  # type: ignore[misc]
@@ -158,12 +158,12 @@ def memory(trainings: Trainings) -> dict[str, Any]:
     the time of a copy that does not fit there.
     """
     import tensorflow as tf
-    from gputui.engine.trainer.fit.fit_data import FitData
-    from gputui.engine.trainer.measure import transfer
+    from gputui.engine.trainer.fit.model_fit import FitData
+    from gputui.engine.trainer.measure import communication
     from gputui.engine.trainer.setup import strategy
 
     too_large, size = tf.TensorSpec([None, MEMORY_MB * 1024**2], tf.uint8), 16 * 1024
-    found: dict[str, Any] = {"seconds": transfer.seconds(too_large, 1, trainings.devices.names[:1])}
+    found: dict[str, Any] = {"seconds": communication.transfer_seconds(too_large, 1, trainings.devices.names[:1])}
     batches = tf.data.Dataset.from_tensors(tf.zeros((1, size), tf.uint8)).repeat()
     for kind in ("single", "mirrored"):
         wanted = options(f"strategy.kind={kind}", "prefetch_to_device=auto")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from gputui.engine import plan
-from gputui.engine.trainer.measure.clock import RECENT_WINDOWS, Spent, StepClock
+from gputui.engine.trainer.measure.step_clock import RECENT_WINDOWS, Spent, StepClock
 
 
 def fed(clock: StepClock, *steps: tuple[float, int], begin: float = 100.0) -> StepClock:
@@ -100,7 +100,7 @@ def test_where_windows_end_at_synchronisations_only_a_cut_ends_one() -> None:
         for seconds in (0.001, 0.001, 0.001, 0.397):
             now += 0.5 if now == 0 else seconds
             clock.mark(now, 1)
-        clock.cut()
+        clock.device_was_waited_for()
     clock.pause(now + 0.001)
     p50, _ = clock.recent_ms()
     assert p50 is not None

@@ -29,13 +29,13 @@ ENDLESS = (*DATA, "batch_size=8", "epochs=1", "steps_per_epoch=1000000")
 
 def slowed(training: Training, seconds: float) -> dict[str, Any]:
     """The result of a training each of whose executions takes so long at least."""
-    after = training.loop.timing.parts.after
+    after = training.loop.parts.after
 
     def slow(_count: int, logs: Any) -> None:
         after(_count, logs)
         time.sleep(seconds)
 
-    training.loop.timing.parts.after = slow  # type: ignore[method-assign]
+    training.loop.parts.after = slow  # type: ignore[method-assign]
     training.train().loop.built.report.finish("ok", 0)
     return dict(training.run.result or {})
 

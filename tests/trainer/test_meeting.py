@@ -9,9 +9,8 @@ import time
 
 import pytest
 from gputui.engine.runs.cluster import Cluster, port_of
-from gputui.engine.trainer.cluster import attendance, meeting
-from gputui.engine.trainer.cluster.attendance import Hello
-from gputui.engine.trainer.cluster.meeting import Meeting
+from gputui.engine.trainer.cluster import meeting
+from gputui.engine.trainer.cluster.meeting import Hello, Meeting
 from gputui.engine.trainer.common.faults import TrainerError
 
 from tests.support.cluster import free_ports
@@ -78,7 +77,6 @@ class Worker(threading.Thread):
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(meeting, "time", found)
-    monkeypatch.setattr(attendance, "time", found)
     return found
 
 

@@ -36,7 +36,7 @@ import tensorflow as tf
 from gputui.engine.runs import Run
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.trainer import assembly
-from gputui.engine.trainer.cluster import joining
+from gputui.engine.trainer.cluster import tensorflow_cluster
 from gputui.engine.trainer.common.stopping import StopSwitch
 from gputui.engine.trainer.measure.run_report import RunReport
 from gputui.engine.trainer.setup import devices
@@ -46,7 +46,7 @@ from tests.support.training import options
 folder = Path(sys.argv[1])
 all_settings = json.loads((folder / "combinations").read_text())
 index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-first, joined = joining.meet(options(*all_settings[0]), Run(folder), print, lambda: None)
+first, joined = tensorflow_cluster.meet(options(*all_settings[0]), Run(folder), print, lambda: None)
 opened = devices.configure(first, joined)
 for number, settings in enumerate(all_settings):
     run = Run(folder / f"{number}-worker{index}")

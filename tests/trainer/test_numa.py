@@ -13,14 +13,14 @@ pytest_plugins = ("tests.support.fakenvml.fixture",)
 PROGRAM = """
 import json, os, threading
 from gputui.engine.telemetry import limits
-from gputui.engine.trainer.setup import numa
+from gputui.engine.trainer.setup import environment
 from tests.support.training import options
 
 def pinned(settings):
     waiting = threading.Event()
     other = threading.Thread(target=waiting.wait)
     other.start()
-    said = numa.pin(options(*settings))
+    said = environment.pin_to_numa_node(options(*settings))
     told = [sorted(os.sched_getaffinity(thread)) for thread in (0, other.native_id)]
     waiting.set()
     return [said, *told, limits.usable_cpus()]

@@ -304,9 +304,9 @@ def test_on_resuming_it_is_said_what_cannot_go_on(own: Write) -> None:
     parts = "{'model': model(), 'train': dataset().batch(10), 'callbacks': keras.callbacks.TerminateOnNaN()}"
     training = own(source(f"return {parts}"), *SHORT)
     assert training.loop.built.own is not None
-    training.loop.built.own.tell(training.loop.built.options, training.loop.built.report, None)
+    training.loop.built.own.warn(training.loop.built.options, training.loop.built.report, None)
     assert training.events("warning") == [], "nothing goes on that has not begun"
-    training.loop.built.own.tell(training.loop.built.options, training.loop.built.report, 7)
+    training.loop.built.own.warn(training.loop.built.options, training.loop.built.report, 7)
     told = {event["kind"]: event["message"] for event in training.events("warning")}
     assert "where your code shuffles, their order is different" in told["resumed_batches"]
     assert "start again" in told["callbacks_anew"]

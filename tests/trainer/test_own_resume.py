@@ -275,7 +275,7 @@ def test_a_run_goes_on_with_edited_code_only_where_that_was_accepted_and_says_so
     again = own(IMPORTING, *settings)
     assert again.loop.built.own is not None
     report = again.loop.built.report
-    again.loop.built.own.tell(again.loop.built.options, report, 2)
+    again.loop.built.own.warn(again.loop.built.options, report, 2)
     assert ("code_changed", "the run goes on from step 2 with changed code: sizes.py") in warned(again)
     report.finish("ok", 0)
     assert (resumed.result or {})["code_changes"] == [{"step": 2, "files": ["sizes.py"]}]
@@ -321,7 +321,7 @@ def test_state_of_a_pydataset_that_no_checkpoint_holds_is_told_before(name: str,
     settings = ("epochs=3", "checkpoint=4", "keep=10", "shuffle=off")
     whole = own(source, *settings)
     assert whole.loop.built.own is not None
-    whole.loop.built.own.tell(whole.loop.built.options, whole.loop.built.report, None)
+    whole.loop.built.own.warn(whole.loop.built.options, whole.loop.built.report, None)
     told = [message.partition(": no checkpoint")[0] for kind, message in warned(whole) if kind == "pydataset_state"]
     assert told == places
     if name == "exact":

@@ -12,9 +12,9 @@ from gputui.engine.runs import Run
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import PhaseName
 from gputui.engine.system.run_clock import RunClock, steady
-from gputui.engine.trainer.measure.clock import Spent
 from gputui.engine.trainer.measure.run_figures import Moment, Plan, Speed
 from gputui.engine.trainer.measure.run_report import RunReport
+from gputui.engine.trainer.measure.step_clock import Spent
 
 
 def test_busy_and_power_are_means_over_the_gpus_and_the_moments_that_train(tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.trainer.measure import sampled_parts, step_parts
-from gputui.engine.trainer.measure.clock import Spent
+from gputui.engine.trainer.measure import step_parts
 from gputui.engine.trainer.measure.run_figures import Moment, Speed
-from gputui.engine.trainer.measure.sampled_parts import SAMPLE_AFTER, SampledParts
-from gputui.engine.trainer.measure.step_parts import StepParts
+from gputui.engine.trainer.measure.step_clock import Spent
+from gputui.engine.trainer.measure.step_parts import SAMPLE_AFTER, SampledParts, StepParts
 
 from benchmarks.gpu_report.steps import CLOCK_OFF
 
@@ -57,10 +56,9 @@ class Played:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.time = Time()
-        for module in (sampled_parts, step_parts):
-            monkeypatch.setattr(module, "time", self.time)
+        monkeypatch.setattr(step_parts, "time", self.time)
         self.graph = Graph(self.time)
-        monkeypatch.setattr(sampled_parts, "GraphClock", lambda **settings: self.graph)
+        monkeypatch.setattr(step_parts, "GraphClock", lambda **settings: self.graph)
         self.parts = SampledParts()
         self.samples: list[int] = []  # numbers of the executions with the clock in their graph
         self.number = 0
@@ -187,10 +185,10 @@ def test_an_interruption_between_two_clocks_is_no_clock_that_was_set(monkeypatch
 
 def test_the_report_of_a_gpu_can_leave_the_clock_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.delitem(sys.modules, sampled_parts.__name__)
+    monkeypatch.delitem(sys.modules, step_parts.__name__)
     exec(CLOCK_OFF, {})
-    without = importlib.import_module(sampled_parts.__name__)
+    without = importlib.import_module(step_parts.__name__)
     monkeypatch.setattr(without, "GraphClock", lambda deterministic, **_: SimpleNamespace(counts=not deterministic))
     for on_gpu in (False, True):
-        parts = without.of(False, on_gpu)
+        parts = without.step_parts_for(False, on_gpu)
         assert (parts.samples, parts.clock.counts, parts.totals()) == (False, False, (None, None))

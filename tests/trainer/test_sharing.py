@@ -16,8 +16,8 @@ import tensorflow as tf
 from gputui.engine.runs import Run
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.trainer.data import pipeline as pipelines
+from gputui.engine.trainer.data.batches import Share
 from gputui.engine.trainer.data.pipeline import Pipeline
-from gputui.engine.trainer.data.share import Share
 from gputui.engine.trainer.measure.run_report import RunReport
 from gputui.engine.trainer.own.pipeline import OwnPipeline, opened
 from gputui.engine.trainer.own.returned import Returned

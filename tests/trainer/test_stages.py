@@ -16,9 +16,8 @@ from gputui.engine.trainer.data import pipeline as pipelines
 from gputui.engine.trainer.data import stages as stage_files
 from gputui.engine.trainer.data.pipeline import Pipeline
 from gputui.engine.trainer.data.source import Source
-from gputui.engine.trainer.data.stage_names import SOURCE, Naming, Stage, Tally, Timed
-from gputui.engine.trainer.data.stages import StageMeter, StageWatch
-from gputui.engine.trainer.measure.graph_clock import GraphClock
+from gputui.engine.trainer.data.stages import SOURCE, Naming, Stage, StageMeter, StageWatch, Tally, Timed
+from gputui.engine.trainer.measure.step_parts import GraphClock
 
 from tests.support.cases import all_hold
 from tests.support.combinations import any_three

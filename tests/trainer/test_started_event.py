@@ -13,7 +13,7 @@ from tests.support.training import Build
 def test_a_training_tells_its_gpus_in_tensorflows_order(build: Build) -> None:
     from gputui.engine.trainer import session
     from gputui.engine.trainer.assembly import Training
-    from gputui.engine.trainer.setup.training_gpus import TrainingGpu
+    from gputui.engine.trainer.setup.gpu_identity import TrainingGpu
 
     training = build("workload.model=mlp")
     known = (("/device:GPU:0", "GPU-b", (9, 0)), ("/device:GPU:1", "GPU-a", (8, 0)), ("/device:GPU:2", None, None))
@@ -32,12 +32,12 @@ def test_a_training_tells_its_gpus_in_tensorflows_order(build: Build) -> None:
 
 
 def test_gpus_of_which_nobody_tells_the_place_are_the_first_and_uncertain(cpus: Any) -> None:
-    from gputui.engine.trainer.setup import training_gpus
+    from gputui.engine.trainer.setup import gpu_identity
 
     gpus = tuple(Gpu(index, f"GPU-{index}", "A GPU", (9, 0), 80 * 1024**3) for index in range(3))
     box = Machine(gpus, "", 1, 1, visible_devices="2,1")
-    (found,), uncertain = training_gpus.identify(["/device:GPU:0"], box, {})
+    (found,), uncertain = gpu_identity.identify(["/device:GPU:0"], box, {})
     assert (found.uuid, found.index, found.memory_limit_bytes) == ("GPU-2", 2, None)
     assert "assumed to be the first in CUDA's order" in uncertain
-    (found,), uncertain = training_gpus.identify(["/device:GPU:0"], replace(box, gpus=gpus[2:]), {})
+    (found,), uncertain = gpu_identity.identify(["/device:GPU:0"], replace(box, gpus=gpus[2:]), {})
     assert (found.uuid, uncertain) == ("GPU-2", "")

@@ -116,7 +116,7 @@ def test_the_pass_that_fills_a_cache_is_not_waited_for_where_nothing_is_cached_o
 
 def planted_between(training: Training, seconds: float, slept: list[float]) -> Training:
     """Python that takes so long after each execution."""
-    after = training.loop.timing.parts.after
+    after = training.loop.parts.after
 
     def slow(_count: int, logs: Any) -> None:
         after(_count, logs)
@@ -124,7 +124,7 @@ def planted_between(training: Training, seconds: float, slept: list[float]) -> T
         time.sleep(seconds)
         slept.append(time.perf_counter() - began)
 
-    training.loop.timing.parts.after = slow  # type: ignore[method-assign]
+    training.loop.parts.after = slow  # type: ignore[method-assign]
     return training
 
 
@@ -196,5 +196,5 @@ def test_input_wait_and_python_are_told_apart(
 
 def test_where_operations_must_be_deterministic_there_is_no_reading(build: Build) -> None:
     training = build(*ENDLESS, "measure_seconds=0.2")
-    training.loop.timing.parts.clock.counts = False
-    assert training.loop.timing.parts.totals() == (None, None)
+    training.loop.parts.clock.counts = False
+    assert training.loop.parts.totals() == (None, None)

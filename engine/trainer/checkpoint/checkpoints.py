@@ -1,4 +1,4 @@
-"""Checkpoints from which a run is resumed exactly, even in the middle of an epoch.
+"""Checkpoints from which a run is resumed exactly, even in the middle of an epoch, and when they are written.
 
 The content is defined in state.py; the position in the data follows from the step (data/pipeline.py). A checkpoint is
 written beside its final place, synced to disk and renamed. It is checked before it is used, and where it is damaged an
@@ -10,16 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from pathlib import Path
 
 import tensorflow as tf
 
 from ...files import disk
 from ...files.writing import sync
-from ...runs import checkpoint_files
+from ...runs import checkpoint_files, events
 from ...runs.checkpoint_files import PREFIX, Damage
 from ...text import counted
 from ..common.faults import TrainerError
+from ..measure.run_report import RunReport
 from .state import State
 
 
@@ -144,3 +146,44 @@ def _remove(path: Path) -> None:
     else:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+class CheckpointSaver:
+    """Knows when a checkpoint is due, writes it, and warns when one is left out and when writing works again."""
+
+    def __init__(self, checkpoints: Checkpoints, report: RunReport, every: int | str) -> None:
+        self._checkpoints, self._report, self._every = checkpoints, report, every
+        self._due = False
+        self._left_out = 0  # since the last one that was written
+
+    def execution_ran(self, step: int, count: int) -> None:
+        """The `count` steps up to `step` have been trained."""
+        self._due = isinstance(self._every, int) and step // self._every != (step - count) // self._every
+
+    def take_due(self, epoch_ends: bool = False) -> bool:
+        """Whether a checkpoint is due; the answer is given once."""
+        due, self._due = self._due or (epoch_ends and self._every == "epoch"), False
+        return due
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint after `step` steps, or leave it out; the next one is tried again."""
+        self._report.phase("saving", "checkpoint")
+        self._write(step)
+        self._report.phase("training")
+
+    def _write(self, step: int) -> None:
+        began = time.perf_counter()
+        try:
+            self._checkpoints.save(step)
+        except NotWritten as reason:
+            self._left_out += 1
+            if self._left_out == 1:
+                self._warn(str(reason), "the training goes on, and the next one is tried again")
+            return
+        self._report.first_checkpoint_done(time.perf_counter() - began)
+        if self._left_out:
+            self._warn(f"there is a checkpoint again, of step {step}; {self._left_out} were left out")
+            self._left_out = 0
+
+    def _warn(self, message: str, hint: str = "") -> None:
+        self._report.writer.emit(events.Warn(kind="checkpoint", message=message, hint=hint))

@@ -8,18 +8,20 @@ objects refer to; step_graph.py finds those that the traced step writes.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
+import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from . import random_states, step_graph
+from . import step_graph
 from .object_graph import Found, optimizers
 
 _GROUP = re.compile(r"([a-z]+)/")
@@ -71,14 +73,14 @@ class State:
 
     def of_its_own(self) -> bytes:
         """The state that is this worker's alone."""
-        host = json.dumps(random_states.read(self._generators())).encode()
+        host = json.dumps(read_random_states(self._generators())).encode()
         values = [part.numpy().tobytes() for part in self._own_parts()]
         return b"".join([len(host).to_bytes(8, "big"), host, *values])
 
     def take_own(self, data: bytes) -> None:
         """Restore what `of_its_own` has told."""
         begins = 8 + int.from_bytes(data[:8], "big")
-        random_states.write(self._generators(), json.loads(data[8:begins]))
+        write_random_states(self._generators(), json.loads(data[8:begins]))
         for part in self._own_parts():
             size = self.size_of(part)
             self.take(part, data[begins : begins + size])
@@ -140,13 +142,13 @@ class _Host(tf.train.experimental.PythonState):
         self._generators = generators
 
     def serialize(self) -> str:
-        return json.dumps(random_states.read(self._generators))
+        return json.dumps(read_random_states(self._generators))
 
     def deserialize(self, text: Any) -> None:
         states = json.loads(text)
-        if len(states) != len(random_states.read(self._generators)):
+        if len(states) != len(read_random_states(self._generators)):
             raise ValueError("your code has other random generators than when the checkpoint was written")
-        random_states.write(self._generators, states)
+        write_random_states(self._generators, states)
 
 
 class _Workers(tf.train.experimental.PythonState):
@@ -197,3 +199,50 @@ def _was_saved(group: str, held: Counter[str]) -> bool:
     if group == _WORKERS:
         return _WORKERS in held
     return group not in (_MORE, _HOST) or _HOST in held
+
+
+def read_random_states(generators: list[Any]) -> list[Any]:
+    """The states of Python's and NumPy's global generators, and of the given ones, as values for JSON."""
+    return [random.getstate(), _as_plain(np.random.get_state(legacy=False)), *map(_generator_state, generators)]
+
+
+def write_random_states(generators: list[Any], states: list[Any]) -> None:
+    """Restore the states from `read` into as many generators."""
+    random.setstate(_as_tuples(states[0]))
+    np.random.set_state(states[1])
+    for generator, state in zip(generators, states[2:], strict=True):
+        if isinstance(generator, random.Random):
+            generator.setstate(_as_tuples(state))
+        elif isinstance(generator, np.random.RandomState):
+            generator.set_state(state)
+        else:
+            generator.bit_generator.state = state
+
+
+def _generator_state(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.RandomState):
+        return _as_plain(generator.get_state(legacy=False))
+    return _as_plain(generator.bit_generator.state)
+
+
+def _as_plain(value: Any) -> Any:
+    """NumPy's arrays and numbers as Python's."""
+    if isinstance(value, dict):
+        return {key: _as_plain(item) for key, item in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list | tuple) else value
+
+
+@contextlib.contextmanager
+def host_random_kept() -> Iterator[None]:
+    """A context after which Python's and NumPy's global random states are as before."""
+    states = read_random_states([])
+    try:
+        yield
+    finally:
+        write_random_states([], states)

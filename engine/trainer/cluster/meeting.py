@@ -3,7 +3,7 @@
 MultiWorkerMirroredStrategy waits for its peers inside its constructor, without a time limit and without letting any
 Python thread run. So each worker first listens on its own address and calls all others. It goes on when it has reached
 everybody and everybody has reached it; TensorFlow's server then takes the port over. The connections stay open
-(lines.py), and show who ends before all have met (attendance.py).
+(connections.py), and show which worker ends before all have met.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...runs.cluster import Cluster, host_of, port_of
 from ..common.faults import TrainerError
-from .attendance import Attendance, Hello
+from . import connections
+from .connections import Lines
 
 VARIABLE = "GPUTUI_PEER_SECONDS"
 WAIT_SECONDS = 300.0
@@ -30,6 +31,7 @@ TELL_SECONDS = 30.0
 _MOST_BYTES = 1_000_000
 _OTHER_PORT = "perhaps two workers were given the same number; otherwise end that program, or give another port"
 _NEVER_CAME = f"start all workers, and see that their ports can be reached; {VARIABLE} sets another limit"
+Hello = Mapping[str, Any]
 
 
 def seconds() -> float:
@@ -38,6 +40,58 @@ def seconds() -> float:
         return float(os.environ.get(VARIABLE, "")) or WAIT_SECONDS
     except ValueError:
         return WAIT_SECONDS
+
+
+class Attendance:
+    """What each worker has said of itself, by index; used by several threads."""
+
+    def __init__(self, index: int, itself: Hello, others: Sequence[int]) -> None:
+        self.heard: dict[int, Hello] = {index: itself}
+        self.lines = Lines()
+        self.ended: dict[int, float] = {}  # when workers were lost that had been there
+        self._others = others
+        self._lock = threading.Lock()
+        self._left = False
+
+    def missing(self) -> list[int]:
+        """Those that are not there, or not any more."""
+        with self._lock:
+            self.ended |= dict.fromkeys(self.lines.drop_ended(), time.monotonic())
+            return [index for index in self._others if not self.lines.both_ways(index)]
+
+    def reached(self, index: int, hello: Hello, line: socket.socket) -> None:
+        """Keep the line to the process that listens at a worker's address; raises ValueError after `leave`."""
+        with self._lock:
+            self._require_presence()
+            if not self._is_known(index, hello):
+                connections.drop(self.lines.answered, index)  # of one that was there before
+            self.heard[index] = hello
+            connections.keep(self.lines.called, index, line)
+
+    def called_by(self, index: int, hello: Hello, line: socket.socket) -> None:
+        """Keep the line of a worker that has called; raises ValueError where another one is there, and it calls again.
+
+        It was started again, and the end of the one before has not been noticed yet; or two have one number.
+        """
+        with self._lock:
+            self._require_presence()
+            if index in self.lines.called and not self._is_known(index, hello):
+                raise ValueError("another process")
+            self.heard[index] = hello
+            connections.keep(self.lines.answered, index, line)
+
+    def leave(self) -> None:
+        """Close all lines; none is kept any more."""
+        with self._lock:
+            self._left = True
+            self.lines.close()
+
+    def _is_known(self, index: int, hello: Hello) -> bool:
+        return bool(self.heard.get(index, {}).get("process") == hello.get("process"))
+
+    def _require_presence(self) -> None:
+        if self._left:
+            raise ValueError("this worker has left")
 
 
 class Meeting:

@@ -1,12 +1,14 @@
-"""Names the worker that has failed, when an exchange between workers has."""
+"""Names the worker that has failed, after an exchange between workers has failed.
+
+This worker itself is named if it was suspended, by SIGSTOP or a debugger: the others have then gone on without it.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import re
 import socket
+import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
@@ -24,6 +26,36 @@ _ANOTHER_CAUSE = (tf.errors.InvalidArgumentError, tf.errors.ResourceExhaustedErr
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 AGAIN = "start all workers again with the same command and --resume-if-any: they go on from the last checkpoint"
 HINT = f"{AGAIN}; the log of that worker may say why it ended"
+CHECK_SECONDS = 1.0
+LEAST_SUSPENSION_SECONDS = 5.0
+MOST_CPU = 0.1  # of one core: a thread may also wait long for one that computes and holds Python's lock
+RECENT_SECONDS = 120.0
+
+
+class SuspensionWatch(threading.Thread):
+    """Detects that this process was suspended: a check that comes far too late, without computing meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__(name="suspension", daemon=True)
+        self._last: tuple[float, float] | None = None  # how many seconds it was suspended, and when that ended
+
+    def run(self) -> None:
+        while True:
+            began, cpu = time.monotonic(), time.process_time()
+            time.sleep(CHECK_SECONDS)
+            passed = time.monotonic() - began
+            if passed > LEAST_SUSPENSION_SECONDS and time.process_time() - cpu < MOST_CPU * passed:
+                self._last = passed, time.monotonic()
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the process was suspended; None if that was not lately."""
+        if self._last is None or time.monotonic() - self._last[1] > RECENT_SECONDS:
+            return None
+        return self._last[0]
+
+
+SUSPENSION = SuspensionWatch()  # of this process, which joins one cluster
 
 
 def is_of_peers(fault: BaseException) -> bool:
@@ -33,54 +65,57 @@ def is_of_peers(fault: BaseException) -> bool:
     return bool(_OF_PEERS.search(str(fault)))
 
 
-def blamed(fault: BaseException, cluster: Cluster, suspended_seconds: Callable[[], float | None]) -> TrainerError:
-    """The error that names those who do not answer any more; or this worker, where it was suspended meanwhile."""
+def blamed(fault: BaseException, cluster: Cluster) -> TrainerError:
+    """The error that names the workers that no longer answer; or this one, if it was suspended meanwhile."""
     text = str(fault)
-    ended, silent = _asked(cluster)
-    told = [f"{cluster.named(index)} has ended" for index in ended]
-    told += [f"{cluster.named(index)} does not answer any more" for index in silent]
-    if not told:
-        told = [f"{cluster.named(index)} has failed" for index in _told_by(text, cluster)]
-    message = "; ".join(told) or f"a worker has failed, and all answer: {' '.join(text.split())[:160]}"
-    if (seconds := suspended_seconds()) is not None:
+    ended, silent = _not_answering(cluster)
+    failures = [f"{cluster.named(index)} has ended" for index in ended]
+    failures += [f"{cluster.named(index)} does not answer any more" for index in silent]
+    if not failures:
+        failures = [f"{cluster.named(index)} has failed" for index in _named_in(text, cluster)]
+    message = "; ".join(failures) or f"a worker has failed, and all answer: {' '.join(text.split())[:160]}"
+    if (seconds := SUSPENSION.seconds) is not None:
         why = f"{cluster.named(cluster.index)}, this one, was suspended for {seconds:.0f} s by SIGSTOP or a debugger"
         return TrainerError("suspended", f"{why}, and the others have given it up; {message}", AGAIN)
     return TrainerError("peer_lost", f"{message}: the training cannot go on without it", HINT)
 
 
 def linger(since: float) -> None:
-    """Stay until the others have asked who is there; `since` is when the failure was noticed."""
+    """Wait until the others have asked which workers answer; `since` is when the failure was noticed."""
     time.sleep(max(0.0, since + LINGER_SECONDS - time.monotonic()))
 
 
-def _asked(cluster: Cluster) -> tuple[list[int], list[int]]:
-    """Those whose port nobody listens on, and those that do not answer there."""
+def _not_answering(cluster: Cluster) -> tuple[list[int], list[int]]:
+    """The other workers on whose port no program listens, and those whose port is open but silent."""
     others = [index for index in range(len(cluster.workers)) if index != cluster.index]
     with ThreadPoolExecutor(len(others)) as pool:
         answers = list(pool.map(lambda index: _answer(cluster.workers[index]), others))
-    found = dict(zip(others, answers, strict=True))
-    return [i for i in others if found[i] == "ended"], [i for i in others if found[i] == "silent"]
+    by_index = dict(zip(others, answers, strict=True))
+    return [i for i in others if by_index[i] == "ended"], [i for i in others if by_index[i] == "silent"]
 
 
 def _answer(address: str) -> str:
-    """Whether TensorFlow's server answers there; the kernel takes connections of a frozen process, too."""
+    """`there` if TensorFlow's server answers at the address, else `silent` or `ended`.
+
+    A connection alone proves nothing: the kernel also accepts connections of a frozen process.
+    """
     try:
-        with socket.create_connection((host_of(address), port_of(address)), timeout=ANSWER_SECONDS) as line:
-            line.sendall(_PREFACE)
-            return "there" if line.recv(1) else "ended"
+        with socket.create_connection((host_of(address), port_of(address)), timeout=ANSWER_SECONDS) as connection:
+            connection.sendall(_PREFACE)
+            return "there" if connection.recv(1) else "ended"
     except TimeoutError:
         return "silent"
     except OSError:
         return "ended"
 
 
-def _told_by(text: str, cluster: Cluster) -> list[int]:
-    """What TensorFlow's message says: tasks without a heartbeat; without the coordination service the chief is gone."""
-    found: list[int] = []
+def _named_in(text: str, cluster: Cluster) -> list[int]:
+    """The other workers that TensorFlow's message names: tasks without a heartbeat, or the chief, which runs the
+    coordination service.
+    """
+    tasks: list[int] = []
     if match := _SILENT.search(text):
-        found = [int(number) for number in _TASK.findall(match[1])]
+        tasks = [int(number) for number in _TASK.findall(match[1])]
     elif "CoordinationService/" in text:
-        found = [0]
-    with contextlib.suppress(ValueError):
-        found.remove(cluster.index)
-    return [index for index in found if index < len(cluster.workers)]
+        tasks = [0]
+    return [index for index in tasks if index < len(cluster.workers) and index != cluster.index]

@@ -20,11 +20,11 @@ from ... import plan
 from ...options import Options
 from ..common.faults import DataError
 from . import batching, files, named
+from .batches import BY_ELEMENT, Share
 from .batching import Elements, Sizes
 from .finishing import finish
-from .share import BY_ELEMENT, Share
 from .source import Source
-from .stage_names import SOURCE, Stage
+from .stages import SOURCE, Stage
 
 _SOURCES = {
     "digits": named.digits,

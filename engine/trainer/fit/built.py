@@ -1,4 +1,4 @@
-"""The parts of a training when everything is built and nothing has run yet."""
+"""The parts of a training when everything is built, and saving its model in the end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import keras
 
 from ...options import Options
 from ..checkpoint.checkpoints import Checkpoints
-from ..cluster.joining import Joined
+from ..cluster.tensorflow_cluster import Joined
 from ..common.stopping import StopSwitch
 from ..data.batches import Batches
 from ..measure.run_report import RunReport
@@ -18,6 +18,18 @@ from ..setup.xla import Xla
 
 if TYPE_CHECKING:
     from ..own.building import Own
+import contextlib
+import time
+from pathlib import Path
+
+from ...files import disk
+from ...files.writing import sync
+from ..common.faults import TrainerError
+from ..setup import models
+
+PATIENCE_SECONDS = 30.0
+_RETRY_SECONDS = 1.0
+FILES = ("model.keras", "model.weights.h5")
 
 
 @dataclass
@@ -36,3 +48,44 @@ class Built:
     xla: Xla
     own: Own | None = None
     joined: Joined | None = None
+
+
+def save_model(built: Built, step: int) -> None:
+    """Write model.keras, or the weights of a model that Keras cannot save; raises TrainerError.
+
+    `step` is the last one that was trained.
+    """
+    folder = built.report.run.path
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            _save(built, folder)
+            return
+        except Exception as fault:
+            number = disk.refusal(fault)
+            if number is None:
+                raise
+            for name in FILES:  # a partial file is useless and takes space
+                with contextlib.suppress(OSError):
+                    (folder / name).unlink()
+            if time.monotonic() > until or built.stop.reason or not disk.passes(number):
+                reason = disk.describe(number, folder)
+                message = f"{reason}: the training has ended well, but its model could not be saved"
+                raise TrainerError("disk", message, f"{disk.remedy(number)} {_saving_hint(built, step)}") from None
+        time.sleep(_RETRY_SECONDS)
+
+
+def _save(built: Built, folder: Path) -> None:
+    if built.own is not None:
+        built.own.save(built.report)
+    else:
+        models.save(built.model, folder / FILES[0])
+    for name in FILES:
+        if (folder / name).exists():
+            sync(folder / name)
+
+
+def _saving_hint(built: Built, step: int) -> str:
+    if built.checkpoints.last_step == step:
+        return "and gputui resume saves it from the last checkpoint"
+    return "and train again; with run.checkpoint set, gputui resume could save it"

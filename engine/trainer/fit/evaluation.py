@@ -14,8 +14,8 @@ from ...system.heartbeat import TrainerHeartbeat
 from ..common.step_logs import floats
 from ..measure.first_times import FirstTimes
 from . import train_function
-from .exact_resume import ExactResume
-from .executions import constant
+from .restoring import ExactResume
+from .train_function import constant
 
 BEAT_SECONDS = 5.0
 

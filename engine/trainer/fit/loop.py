@@ -1,8 +1,9 @@
 """The training loop around `model.fit`: what happens in which order, from any step to the last.
 
-fit calls `_execute` for each execution, which is one or several steps in one graph. What happens beside the steps lies
-in modules of its own: timing.py (times, profile), watch.py (health, progress, memory, input stages), evaluation.py,
-exact_resume.py, and checkpoint/saver.py. No step waits for the device; the Python of a step is a mark of the clock.
+fit calls `_execute` for each execution, which is one or several steps in one graph. The other parts are watch.py
+(health, progress, memory, input stages), evaluation.py, restoring.py and checkpoint/checkpoints.py. The time of a step
+is in measure/step_clock.py and measure/step_parts.py. No step waits for the device; the Python of a step is a mark of
+the clock.
 """
 
 from __future__ import annotations
@@ -17,23 +18,22 @@ import keras
 
 from ... import plan
 from ..checkpoint import step_graph
-from ..checkpoint.saver import CheckpointSaver
+from ..checkpoint.checkpoints import CheckpointSaver
 from ..cluster.agreement import Agreement, Wishes
 from ..common.epoch_callbacks import EpochCallbacks
 from ..common.faults import TrainerError
 from ..common.step_logs import floats
 from ..common.stopping import StopRequested
-from ..measure import transfer
-from ..measure.exchange_timer import ExchangeTimer
+from ..measure import communication, step_parts
+from ..measure.communication import ExchangeTimer
 from ..measure.first_times import FirstTimes
+from ..measure.profile import Profiler
 from ..measure.run_figures import Plan
 from .built import Built
 from .evaluation import Evaluation
-from .exact_resume import ExactResume
-from .executions import Executions
-from .fit_data import FitData
-from .model_fit import ModelFit
-from .timing import Timing
+from .model_fit import FitData, ModelFit
+from .restoring import ExactResume
+from .train_function import Executions
 from .watch import Watch
 
 _NO_STEP = "Keras ended an epoch before its first step: an operation reported the end of its data"
@@ -59,11 +59,14 @@ class TrainingLoop:
         self.heartbeat = report.heartbeat
         self.data = FitData(options, model.distribute_strategy, built.devices)
         self._model_fit = ModelFit(model, built.own, self.data, report)
-        self.timing = Timing(options, report, built.devices.kind == "GPU")
-        self.executions = Executions(model, pipeline, self.timing.parts, options.train.micro_batches)
-        self.watch = Watch(built, self.data, self.timing, self.executions.traces, self.steps_per_epoch)
+        self._on_gpu = built.devices.kind == "GPU"
+        self.parts = step_parts.step_parts_for(options.train.deterministic, self._on_gpu)
+        self._clock = report.speed.clock
+        self.profiler = Profiler(report, options.run.profile_steps)
+        self.executions = Executions(model, pipeline, self.parts, options.train.micro_batches)
+        self.watch = Watch(built, self.data, self.parts, self.executions.traces, self.steps_per_epoch)
         self._saver = CheckpointSaver(built.checkpoints, report, options.run.checkpoint)
-        ours = self.timing.parts.clock.variables
+        ours = self.parts.clock.variables
         self._resume = ExactResume(built, self.watch.health, ours, self.steps_per_epoch)
         self._first = FirstTimes(report, pipeline, built.xla.compiles)
         joined = built.joined
@@ -86,7 +89,7 @@ class TrainingLoop:
         self.step = first if resume_at is None else resume_at
         self._resume.begin(resume_at)
         warmup = self._warmup(self.steps - self.step)
-        self.timing.timer.begin(warmup)
+        self._clock = report.speed.begin(warmup, self._on_gpu, self.parts.totals)
         if self.exchange_timer is not None:
             self.exchange_timer.begin(self.step, warmup)
         report.speed.plan = Plan(self.built.options.train.epochs, self.steps, self.built.pipeline.global_batch_size)
@@ -95,7 +98,7 @@ class TrainingLoop:
         with contextlib.suppress(_Measured):
             self._fit_to_the_end(self._callbacks())
         self.watch.finish()
-        self.timing.profiler.close()
+        self.profiler.close()
 
     def _callbacks(self) -> keras.callbacks.CallbackList:
         own, epochs = self.built.own, self.built.options.train.epochs
@@ -139,7 +142,7 @@ class TrainingLoop:
 
     def leave(self, metrics: dict[str, float] | None = None) -> None:
         """Before ending: report the progress, and write a checkpoint where checkpoints are on."""
-        self.timing.profiler.close()
+        self.profiler.close()
         self.watch.training_ends(self.step, metrics)
         if self._evaluation.epoch_metrics:  # stopped during the evaluation, which is not repeated
             self.built.report.epoch_done(self.step // self.steps_per_epoch, self.step, self._evaluation.epoch_metrics)
@@ -150,44 +153,55 @@ class TrainingLoop:
 
     def _execute(self, iterator: Any) -> Any:
         """The train function for Keras' fit."""
-        began = self.timing.now()
+        began = self._now()
         self._leave_if_it_is_time(began)
         if self.exchange_timer is not None and self.exchange_timer.due(self.step):
-            self.timing.stand_still()
+            self._stand_still()
             self.exchange_timer.measure(self.step)
-            began = self.timing.now()
+            began = self._now()
         left_of_epoch = self.steps_per_epoch - self.step % self.steps_per_epoch
         count = min(self.built.options.compile.steps_per_execution, left_of_epoch)
-        began = self.timing.start_profile(self.step + 1, count, began)
+        if self.profiler.begins(self.step + 1, count):
+            self._stand_still()
+            self.profiler.start()
+            began = time.perf_counter()
         logs = self._run(iterator, count, began)
         self.step += count
         self.watch.execution_ran(self.step, began, iterator)
-        self.timing.end(self.step, epoch_ends=count == left_of_epoch)
+        if self.profiler.ends(self.step):
+            self._stand_still()
+            self.profiler.close()
+        if count == left_of_epoch:
+            self._stand_still()  # before evaluating, Keras frees the last evaluation's data: up to a second
         self._saver.execution_ran(self.step, count)
         return logs
 
+    def _now(self) -> float:
+        """The time. Before measuring begins a GPU is waited for, so that the first measured step finds it idle."""
+        if self._on_gpu and not self.built.report.speed.warm:
+            self.parts.wait_for_device()
+        return time.perf_counter()
+
     def _leave_if_it_is_time(self, now: float) -> None:
-        enough = self._agreed_enough(now) if self.agreement else self.timing.has_enough(now)
-        if self.agreement is None and self.built.stop.reason:
-            self.timing.timer.pause()
+        seconds, clock = self.built.options.run.measure_seconds, self._clock
+        enough = seconds is not None and plan.enough(clock.measured_until(now), clock.measured_steps, seconds)
+        if self.agreement is not None:
+            wishes = self.agreement.wishes
+            wishes.enough, wishes.look = enough, self.watch.health.wants_look
+            enough = self._obeyed(self.agreement.before_execution).enough
+        elif self.built.stop.reason:
+            self.pause()
             self.built.stop.check()
         if enough:
-            self.leave(self.timing.stand_still())  # work that is still on the device belongs to it
+            self.leave(self._stand_still())  # work that is still on the device belongs to the measured time
             raise _Measured
-
-    def _agreed_enough(self, now: float) -> bool:
-        """Do at this step what all workers have agreed on; returns whether the measurement ends."""
-        assert self.agreement is not None
-        wishes, health = self.agreement.wishes, self.watch.health
-        wishes.enough, wishes.look = self.timing.has_enough(now), health.wants_look
-        return self._obeyed(self.agreement.before_execution).enough
 
     def _obeyed(self, exchange: Callable[[], Wishes]) -> Wishes:
         """Exchange what each worker was asked, and do what all have agreed on; raises StopRequested."""
         try:
             agreed = exchange()
         except StopRequested as request:
-            self.timing.timer.pause()
+            self.pause()
             if not request.engine_of:
                 self._tell_who_stops()
             raise
@@ -216,21 +230,29 @@ class TrainingLoop:
         first = self.built.report.first_seconds.step is None
         compiles = self._first.meets_smaller_batch(self.step, count) and not first
         adds_clock = self.executions.clock_is_wanted and not first
-        self.timing.begin(self.step + 1, count, began, apart=compiles or adds_clock)
+        if compiles or adds_clock:
+            self._stand_still()
+        else:
+            self._clock.mark(began, count)
+        if self.profiler.running:
+            self.profiler.begin_step(self.step + 1)
+        speed = self.built.report.speed
+        if self._clock.warm and not speed.warm:
+            speed.begin_measuring(self._clock.spent(began))
         if first:
             return self._run_first(iterator, count, began)
         if compiles:
             return self._run_smaller_batch(iterator, count)
         if adds_clock:
             return self._run_clock_first(iterator, count)
-        self.timing.parts.before()
+        self.parts.before()
         return self.executions.run(iterator, self.step, count)
 
     def _run_first(self, iterator: Any, count: int, began: float) -> Any:
         report, trace = self.built.report, functools.partial(self.executions.trace, iterator, count)
         report.phase("compiling", "XLA" if self.built.xla.compiles else "tracing")
         self._resume.first_step_comes(trace)
-        if self.built.own is not None and self.timing.parts.samples and step_graph.draws(trace().graph):
+        if self.built.own is not None and self.parts.samples and step_graph.draws(trace().graph):
             self.executions.always_with_clock()
         logs = self.executions.run(iterator, self.step, count)
         floats(logs)  # waits for the device: the first step has ended when its figures are known
@@ -241,13 +263,13 @@ class TrainingLoop:
         report.phase("training")
         pipeline = self.built.pipeline
         samples = pipeline.global_batch_size // pipeline.replicas
-        report.speed.transfer_seconds = transfer.seconds(self.data.spec, samples, self.data.gpus)
+        report.speed.transfer_seconds = communication.transfer_seconds(self.data.spec, samples, self.data.gpus)
         return logs
 
     def _run_smaller_batch(self, iterator: Any, count: int) -> Any:
         """An execution whose time is spent on XLA's compiling and does not count as a step."""
         self.built.report.phase("compiling", "smaller batch")
-        with self.timing.parts.left_out():
+        with self.parts.left_out():
             logs = self.executions.run(iterator, self.step, count)
             floats(logs)
         self.built.report.phase("training")
@@ -255,7 +277,7 @@ class TrainingLoop:
 
     def _run_clock_first(self, iterator: Any, count: int) -> Any:
         """An execution whose time is spent on tracing the graph that samples are taken with."""
-        with self.timing.parts.left_out():
+        with self.parts.left_out():
             logs = self.executions.run_clock_first(iterator, self.step, count)
             floats(logs)
         return logs
@@ -263,8 +285,15 @@ class TrainingLoop:
     # ---- what the callbacks of fit pass on ----------------------------------------------------
 
     def pause(self) -> None:
-        """No execution follows directly."""
-        self.timing.pause()
+        """No execution follows directly: the time until the next one does not count as steps."""
+        self._clock.pause(time.perf_counter())
+        self.profiler.end_step()
+
+    def _stand_still(self) -> dict[str, float]:
+        """Wait until the device has finished; the time after it does not count as steps. Returns the metrics."""
+        metrics = self.parts.wait_for_device()
+        self.pause()
+        return metrics
 
     def execution_ends(self) -> None:
         """Called after the callbacks, which may change the state; at the end of an epoch the evaluation comes first."""
@@ -291,7 +320,7 @@ class TrainingLoop:
 
     def _epoch_metrics(self) -> dict[str, float]:
         """The figures that Keras' fit gives for the epoch: over all workers, or else what the last step returned."""
-        logs = self.timing.parts.wait_for_device()
+        logs = self.parts.wait_for_device()
         metrics = floats(self.built.model.get_metrics_result())
         return metrics if logs.keys() == metrics.keys() else logs
 

@@ -1,5 +1,5 @@
 """Steps that compute a batch in parts, one after another: loss and gradients are those of the whole batch, and only the
-activations of one part are in memory.
+activations of one part are in memory. A training whose batches cannot be computed in parts is refused before it begins.
 
 Exported scripts hold these very functions as text (export/training.py).
 """
@@ -12,8 +12,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ...options import Options
+from ..common.faults import TrainerError
 from ..common.versions import get_keras_mask, unscale_loss_for_distribution
 from ..data.finishing import rows_of, sample_count
+
+_MEANS = {"sum_over_batch_size", "mean"}
 
 
 def split_training(
@@ -169,3 +173,30 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
     if isinstance(left, int):
         return added(state, whole * size, left) if left else state
     return tf.cond(left > 0, lambda: added(state, whole * size, left), lambda: state)
+
+
+def require_divisible(options: Options, model: keras.Model, replicas: int) -> None:
+    """Raises TrainerError where the options ask for parts and the training cannot have them."""
+    asked = [f"train.micro_batches={options.train.micro_batches}"] if options.train.micro_batches > 1 else []
+    if options.run.on_oom == "accumulate":
+        asked.append("run.on_oom=accumulate")
+    if asked and (reason := obstacle_to_parts(model, replicas)):
+        hint = "set train.micro_batches=1, and run.on_oom to stop or halve"
+        raise TrainerError("micro_batches", f"{' and '.join(asked)} cannot be used: {reason}", hint)
+
+
+def obstacle_to_parts(model: keras.Model, replicas: int) -> str:
+    """Why batches cannot be computed in parts, or nothing."""
+    name = type(model).__name__
+    if type(model).train_step is not keras.Model.train_step or "train_step" in vars(model):
+        return f"{name} has a train_step of its own, which applies its gradients itself"
+    if replicas > 1 and model.jit_compile:
+        return "XLA compiles it for whole batches only over several replicas (compile.xla)"
+    kinds = reductions(model)
+    if kinds - _MEANS and len(kinds) > 1:
+        return f"its losses have several reductions ({', '.join(sorted(map(str, kinds)))})"
+    if kinds & {None, "none"}:
+        return "its loss has no reduction, so that it is not a single number"
+    if kinds and len(model._compile_loss._flat_losses) > 1 and "mean_with_sample_weight" in kinds:
+        return "its losses are means by sample weights that differ from output to output"
+    return ""

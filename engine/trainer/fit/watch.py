@@ -8,24 +8,24 @@ from typing import Any
 
 from ..data.stages import StageMeter, StageWatch
 from ..measure.health import Health
-from ..measure.loss_window import LossWindow
-from ..measure.pulses import Pulses
+from ..measure.pulses import LossWindow, Pulses
 from ..measure.run_figures import Moment
+from ..measure.step_parts import StepParts
 from .built import Built
-from .fit_data import FitData
-from .timing import Timing
+from .model_fit import FitData
 
 
 class Watch:
     """Mostly does nothing: the device is waited for only at a pulse, a few times a second."""
 
     def __init__(
-        self, built: Built, data: FitData, timing: Timing, traces: Callable[[], int], steps_per_epoch: int
+        self, built: Built, data: FitData, parts: StepParts, traces: Callable[[], int], steps_per_epoch: int
     ) -> None:
         options, pipeline, report = built.options, built.pipeline, built.report
-        self._data, self._timing, self._traces, self._steps_per_epoch = data, timing, traces, steps_per_epoch
+        self._data, self._parts, self._traces, self._steps_per_epoch = data, parts, traces, steps_per_epoch
+        self._speed = report.speed
         train = options.train
-        self.health = Health(built.model, train.nan_check_steps, train.stop_on_nan, report, timing.parts.not_python)
+        self.health = Health(built.model, train.nan_check_steps, train.stop_on_nan, report, parts.not_python)
         self.loss = LossWindow(built.model)
         self._pulses = Pulses(report, built.devices.names, slows_down=True)
         functions = built.own.stage_functions() if built.own else {}
@@ -41,9 +41,9 @@ class Watch:
             self._pulse(step, iterator)
 
     def _pulse(self, step: int, iterator: Any) -> None:
-        self._metrics = self._timing.parts.wait_for_device()
-        self._timing.parts.pulse()
-        self._timing.timer.device_was_waited_for()
+        self._metrics = self._parts.wait_for_device()
+        self._parts.pulse()
+        self._speed.clock.device_was_waited_for()
         window_loss = self.loss.take()
         self.health.look_by_cost(step, self._metrics)
         self._pulses.pulse(self._moment(step, self._metrics, window_loss))
@@ -72,7 +72,7 @@ class Watch:
         return Moment(
             epoch=(step - 1) // self._steps_per_epoch + 1,
             step=step,
-            spent=self._timing.timer.spent(time.perf_counter()),
+            spent=self._speed.clock.spent(time.perf_counter()),
             metrics=metrics,
             traces=self._traces(),
             loss_scale=self.health.loss_scale(),

@@ -21,34 +21,33 @@ class Profiler:
     def __init__(self, report: RunReport, steps: tuple[int, int] | None) -> None:
         self._report, self._steps = report, steps
         self._folder = report.run.file("profile")
-        self._running = False
+        self.running = False
         self._marker: Any = None
 
     def begins(self, number: int, count: int) -> bool:
         """Whether to start it before the execution of the steps `number` to `number + count - 1`."""
-        if self._steps is None or self._running:
+        if self._steps is None or self.running:
             return False
         first, last = self._steps
         return number <= last and number + count > first
 
     def ends(self, step: int) -> bool:
         """Whether `step`, which is done, was the last one."""
-        return self._running and self._steps is not None and step >= self._steps[1]
+        return self.running and self._steps is not None and step >= self._steps[1]
 
     def start(self) -> None:
         """Start recording; where the disk refuses there is no profile, and the training goes on."""
         try:
             tf.profiler.experimental.start(str(self._folder))
-            self._running = True
+            self.running = True
         except (OSError, tf.errors.OpError) as fault:
             self._give_up(fault)
 
     def begin_step(self, number: int) -> None:
-        """The execution that begins with step `number` begins, and the one before it ends."""
-        if self._running:
-            self.end_step()
-            self._marker = tf.profiler.experimental.Trace("train", step_num=number, _r=1)
-            self._marker.__enter__()
+        """While it runs: the execution that begins with step `number` begins, and the one before it ends."""
+        self.end_step()
+        self._marker = tf.profiler.experimental.Trace("train", step_num=number, _r=1)
+        self._marker.__enter__()
 
     def end_step(self) -> None:
         """The time that follows does not count as a step."""
@@ -59,15 +58,15 @@ class Profiler:
     def close(self) -> None:
         """Write the profile if one is being recorded."""
         self.end_step()
-        if self._running:
-            self._running, self._steps = False, None
+        if self.running:
+            self.running, self._steps = False, None
             try:
                 tf.profiler.experimental.stop()
             except (OSError, tf.errors.OpError) as fault:
                 self._give_up(fault)
 
     def _give_up(self, fault: BaseException) -> None:
-        self._running, self._steps = False, None
+        self.running, self._steps = False, None
         if disk.refusal(fault) is None:
             raise fault
         message = f"{disk.reason(fault)}: {self._folder}: there is no profile"

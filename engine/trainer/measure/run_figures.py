@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...runs import events
-from .clock import Spent, StepClock
+from .step_clock import WINDOW_SECONDS, Spent, StepClock, Totals
 
 
 @dataclass
@@ -57,6 +58,11 @@ class Speed:
         self._begun_at_last = 0  # steps of this process at the last pulse
         self._at_warm: Spent | None = None
         self._previous: Spent | None = None
+
+    def begin(self, warmup_steps: int, on_gpu: bool, totals: Totals = lambda: (None, None)) -> StepClock:
+        """A training begins: returns its clock, whose figures leave out the first steps."""
+        self.clock = StepClock(warmup_steps, math.inf if on_gpu else WINDOW_SECONDS, totals)
+        return self.clock
 
     def begin_measuring(self, spent: Spent) -> None:
         """The warm-up is over."""

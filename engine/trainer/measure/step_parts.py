@@ -1,8 +1,19 @@
 """How the time of the steps divides into waiting for input, the graph as a whole, and Python around it.
 
-graph_clock.py measures inside the graph, this module between the graph's executions. The graph of an execution runs
-from its first operation to the return of the call; everything else is Python: the dispatch, Keras' loop, gputui's own
-pulses. Here every execution has the clock in its graph; a GPU has it in a few of them (sampled_parts.py).
+`GraphClock` measures inside the graph, `StepParts` between the graph's executions. The graph of an execution runs from
+its first operation to the return of the call; everything else is Python: the dispatch, Keras' loop, gputui's pulses.
+
+On a CPU every execution has the clock in its graph. On a GPU a few of them have it, the samples. A GPU works
+asynchronously: the call of the graph returns when the work has been enqueued, and the host prepares the next step while
+the GPU computes. Therefore, on a GPU:
+
+- Python's share is the host's time outside the graph. It is measured around each call; the part of it between the call
+  and the graph's first operation is that of the last sample.
+- Only a step that begins with an idle device shows how long the device waits for input: now and then the host waits for
+  the device, and the input wait of the step that follows counts for all steps until the next sample.
+- The clock's order of operations reaches from the CPU to the device and back, which waits until all devices are idle
+  (TensorFlow 2.21, gpu_util.cc: copies of no bytes, too, wait for the device's stream). So of two graphs of the same
+  steps the one without the clock runs all other executions.
 """
 
 from __future__ import annotations
@@ -12,15 +23,101 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import tensorflow as tf
+
 from ..common.step_logs import floats
-from .graph_clock import GraphClock
 
 SET_SECONDS = 0.05  # between two readings: a larger difference means that the wall clock was set
 TOGETHER_SECONDS = 0.001  # two clocks are read within this time, unless the process was interrupted in between
+SAMPLE_AFTER = 3  # executions after a pulse, during which the input pipeline gets ahead again
+
+
+class GraphClock:
+    """Measures times inside the graph, on the CPU: how long the host waited for input, and when executions began.
+
+    Both are sums since the last `take`; the beginnings are relative to `zero`, a Unix time. With `first_only` only the
+    wait of each execution's first step counts. TensorFlow refuses to read the clock in a graph when operations must be
+    deterministic: then nothing is measured, and `counts` is False.
+    """
+
+    def __init__(self, deterministic: bool, first_only: bool = False) -> None:
+        self.counts, self._all = not deterministic, not deterministic and not first_only
+        self.zero = time.time()
+        with tf.device("/CPU:0"):
+            self._sums = tf.Variable([0.0, 0.0], dtype=tf.float64, trainable=False)
+            self._nothing = tf.zeros([2], tf.float64)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """The variables that it writes in the graph of the steps."""
+        return [self._sums]
+
+    def take(self) -> tuple[float, float]:
+        """Seconds waited and the sum of the beginnings since the last call, which resets both."""
+        waited, begun = self._sums.numpy().tolist()
+        self._sums.assign(self._nothing, read_value=False)
+        return waited, begun
+
+    def first(self, iterator: Any) -> tuple[Any, Any, Any]:
+        """The first batch of an execution, when the execution began, and the wait so far, to be passed to `next`."""
+        if not self.counts:
+            return iterator.get_next(), (), ()
+        data, begun, end, waited = _timed(iterator)
+        if self._all:
+            return _after(end, data), begun, waited
+        self._add(begun, waited)
+        return data, (), ()
+
+    def next(self, iterator: Any, waited: Any) -> tuple[Any, Any]:
+        """A further batch, and the wait with that of this batch added."""
+        if not self._all:
+            return iterator.get_next(), ()
+        data, _, end, seconds = _timed(iterator)
+        return _after(end, data), waited + seconds
+
+    def end(self, begun: Any, waited: Any) -> None:
+        """Add the times of an execution, once in each: the sum over its steps stays in the loop, which is cheapest."""
+        if self._all:
+            self._add(begun, waited)
+
+    def _add(self, begun: Any, waited: Any) -> None:
+        with tf.device("/CPU:0"):
+            self._sums.assign_add(tf.stack([waited, begun - self.zero]), read_value=False)
+
+
+def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
+    """`iterator.get_next()` with the time of the call, the time of the result, and the seconds between."""
+    begun = tf.timestamp()
+    with tf.control_dependencies([begun]):
+        data = iterator.get_next()
+    with tf.control_dependencies(_tensors(data)), tf.device("/CPU:0"):
+        end = tf.timestamp()
+        return data, begun, end, end - begun
+
+
+def _after(moment: Any, data: Any) -> Any:
+    """The same data, usable only after the clock was read: on busy cores the reading would otherwise come late."""
+
+    def delayed(tensor: Any) -> Any:
+        with tf.device(tensor.device):
+            return tf.identity(tensor)
+
+    with tf.control_dependencies([moment]):
+        return tf.nest.map_structure(delayed, data, expand_composites=True)
+
+
+def _tensors(data: Any) -> list[Any]:
+    tensors: list[Any] = []
+    for item in tf.nest.flatten(data):
+        distributed = isinstance(item, tf.distribute.DistributedValues)
+        tensors.extend(tf.nest.flatten(item.values if distributed else item, expand_composites=True))
+    return tensors
 
 
 class StepParts:
-    """Totals over all executions so far; None where TensorFlow refuses to measure (deterministic operations)."""
+    """Totals over all executions so far; None if TensorFlow refuses to measure (deterministic operations)."""
+
+    samples = False  # whether only some executions have the clock in their graph
 
     def __init__(self, clock: GraphClock) -> None:
         self.clock = clock
@@ -32,13 +129,8 @@ class StepParts:
         self._wall_ahead = wall_ahead()
 
     @property
-    def samples(self) -> bool:
-        """Whether only some executions have the clock in their graph."""
-        return False
-
-    @property
     def sample_is_due(self) -> bool:
-        """Whether the next execution is one of them."""
+        """Whether the next execution is a sample."""
         return False
 
     def pulse(self) -> None:
@@ -64,14 +156,14 @@ class StepParts:
 
     @contextlib.contextmanager
     def not_python(self) -> Iterator[None]:
-        """Time between two executions in which the device works or is waited for."""
+        """A context for time between two executions in which the device works, which is no time of Python."""
         begin = time.perf_counter()
         yield
         self._graph_seconds += time.perf_counter() - begin
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
-        """An unusual execution: nothing of it counts. The host has waited for the device."""
+        """A context around an unusual execution, whose times do not count. The host has waited for the device."""
         self.totals()
         before = self._input_seconds, self._graph_seconds
         yield
@@ -82,7 +174,7 @@ class StepParts:
     def _read(self) -> float:
         """Read what the graph has measured; returns the seconds waited since the last reading.
 
-        The graph reads the wall clock. Where that was set, the calls of the graph count with their dispatch.
+        The graph reads the wall clock. If that was set, the calls of the graph count with their dispatch.
         """
         waited, begun = self.clock.take()
         calls, ends = self._call_seconds, self._ends
@@ -92,7 +184,7 @@ class StepParts:
         return waited if 0.0 <= waited <= calls else 0.0
 
     def _wall_clock_was_set(self) -> bool:
-        """Whether it was since the last look, so that times of the graph that include the moment are useless."""
+        """Whether it was set since the last call of this: times of the graph since then are useless."""
         before, self._wall_ahead = self._wall_ahead, wall_ahead()
         return abs(self._wall_ahead - before) > SET_SECONDS
 
@@ -104,10 +196,79 @@ class StepParts:
         return self._input_seconds, self._graph_seconds
 
 
+class SampledParts(StepParts):
+    """The parts on a GPU: takes a sample a few executions after each pulse."""
+
+    samples = True
+
+    def __init__(self) -> None:
+        super().__init__(GraphClock(deterministic=False, first_only=True))
+        self._until_sample = SAMPLE_AFTER
+        self._pulsed = self._apart = self._sampled = False
+        self._sample_seconds = self._dispatch_seconds = 0.0
+        self._called_wall = 0.0
+
+    @property
+    def sample_is_due(self) -> bool:
+        return self._pulsed and self._until_sample == 0
+
+    def pulse(self) -> None:
+        """Take a sample soon. Between a pulse and its sample further pulses do not count: slow steps have one each."""
+        if not self._pulsed:
+            self._pulsed, self._until_sample = True, SAMPLE_AFTER
+
+    def before(self) -> None:
+        if self.sample_is_due:
+            self.wait_for_device()
+            self.clock.take()
+            self._wall_clock_was_set()
+
+    def begins(self) -> None:
+        super().begins()
+        self._called_wall = time.time()
+
+    def after(self, count: int, logs: Any) -> None:
+        seconds = time.perf_counter() - self._called
+        self._last_logs = logs
+        if self.sample_is_due and not self._apart:
+            self._take(seconds)
+        self._until_sample -= 1
+        self._graph_seconds += max(0.0, seconds - self._dispatch_seconds)
+        self._input_seconds += count * self._sample_seconds
+
+    def _take(self, seconds: float) -> None:
+        """Read the clock of an execution whose call took `seconds`."""
+        waited, begun = self.clock.take()
+        was_set = self._wall_clock_was_set()
+        dispatch = self.clock.zero + begun - self._called_wall
+        if not was_set and 0.0 <= dispatch <= seconds:
+            self._sample_seconds, self._dispatch_seconds, self._sampled = waited, dispatch, True
+        self._pulsed = False
+
+    @contextlib.contextmanager
+    def left_out(self) -> Iterator[None]:
+        before = self._input_seconds, self._graph_seconds
+        self._apart = True
+        yield
+        self._apart = False
+        self.clock.take()
+        self._until_sample = SAMPLE_AFTER  # the pipeline may be behind again
+        self._input_seconds, self._graph_seconds = before
+
+    def totals(self) -> tuple[float | None, float | None]:
+        """The totals as above; None until a sample has been taken."""
+        if not self._sampled:
+            return None, None
+        return self._input_seconds, self._graph_seconds
+
+
+def step_parts_for(deterministic: bool, on_gpu: bool) -> StepParts:
+    """The parts as they are measured on this device; graphs of `deterministic` operations have no clock."""
+    return SampledParts() if on_gpu and not deterministic else StepParts(GraphClock(deterministic))
+
+
 def wall_ahead() -> float:
-    """Seconds by which the wall clock is ahead of one that nobody sets; read again where an interruption came between
-    the two.
-    """
+    """Seconds by which the wall clock is ahead of the monotonic one; read again if an interruption came in between."""
     while True:
         before, wall, after = time.monotonic(), time.time(), time.monotonic()
         if after - before < TOGETHER_SECONDS:

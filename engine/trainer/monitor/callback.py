@@ -19,7 +19,7 @@ from ... import runs
 from ...runs import Run
 from ..common.step_logs import floats
 from . import description
-from .fit_frame import Fit
+from .fit_life import Fit
 from .watched_fit import WatchedFit
 
 LONGEST = 300  # characters of a reason

@@ -16,9 +16,10 @@ from ...runs import events
 from ...telemetry import limits, machine, variables
 from ...telemetry.gpus import Fault
 from ..measure.run_report import RunReport
-from ..setup import training_gpus
-from ..setup.devices import Devices
-from ..setup.no_gpu import chips_too_old, unseen
+from ..setup import gpu_identity
+from ..setup.devices import Devices, chips_too_old, unseen
+
+LOOK = "gputui doctor --deep looks for the reason"
 
 
 def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
@@ -75,7 +76,7 @@ def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
         names = tuple(device.name for device in tf.config.list_logical_devices("CPU"))
         return Devices("CPU", names, shown=len(here.shown), seen=seen), _obstacle(here, seen)
     names = _training(model, opened)
-    gpus, uncertain = training_gpus.identify(names, here, {})
+    gpus, uncertain = gpu_identity.identify(names, here, {})
     return Devices("GPU", names, gpus=gpus, uncertain=uncertain, shown=len(here.shown), seen=seen), None
 
 
@@ -89,9 +90,6 @@ def _obstacle(here: machine.Machine, seen: int) -> Fault | None:
         return Fault("warning", "GPU", f"the driver shows {len(here.shown)} GPU(s), and TensorFlow none", LOOK)
     what = unseen(here)
     return here.fault or (Fault("warning", "GPU", what, LOOK) if what else None)
-
-
-LOOK = "gputui doctor --deep looks for the reason"
 
 
 def _training(model: keras.Model, opened: tuple[str, ...]) -> tuple[str, ...]:

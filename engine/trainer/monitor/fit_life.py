@@ -1,4 +1,4 @@
-"""Shows that a watched fit is alive while it runs: the run's status, its readings, and its reaction to a stop.
+"""Shows that a watched `model.fit` is alive while it runs: the run's status, its readings, its reaction to a stop.
 
 Two threads and a signal handler do this beside the fit. They end with the fit, or when the fit is gone without notice.
 What the fit itself reports is in callback.py.
@@ -10,9 +10,11 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 from ...files.writing import write_atomically
@@ -24,7 +26,6 @@ from ...system.identity import Place, Process
 from ...system.locks import ENGINE_LOCK
 from ...system.run_clock import RunClock
 from ...telemetry.sampler import Sampler
-from .fit_frame import Fit
 
 HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 30.0  # for the fit to end after it was asked to stop
@@ -122,3 +123,37 @@ class Life:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if signal.getsignal(stop_signals.BY_PERSON) == self._on_person:
                 signal.signal(stop_signals.BY_PERSON, signal.SIG_DFL)
+
+
+class Fit:
+    """To be created in a callback of the fit; holds the frame until `forget`."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._frame = next((frame for frame in _from(sys._getframe()) if _is_fit(frame)), None)
+        self._known = self._frame is not None
+
+    def batch_size(self) -> int | None:
+        """The batch size, which fit's iterator knows; None where it is not available."""
+        iterator = self._frame.f_locals["epoch_iterator"] if self._frame else None
+        size = getattr(getattr(iterator, "data_adapter", None), "batch_size", None)
+        return int(size) if isinstance(size, int) and size > 0 else None
+
+    def runs(self) -> bool:
+        """Whether the fit still runs; always true for a training loop that is not Keras' own, as nobody can know."""
+        frame = self._frame
+        return not self._known or any(one is frame for one in _from(sys._current_frames().get(self._thread)))
+
+    def forget(self) -> None:
+        """Release the frame, which holds the data of the fit."""
+        self._frame = None
+
+
+def _is_fit(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "fit" and "epoch_iterator" in frame.f_locals
+
+
+def _from(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

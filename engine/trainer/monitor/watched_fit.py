@@ -17,15 +17,12 @@ from ...telemetry import variables
 from ..common.step_logs import floats
 from ..common.versions import ended_step
 from ..measure.first_times import FirstEvaluation
-from ..measure.loss_window import LossWindow
-from ..measure.pulses import Pulses
+from ..measure.pulses import LossWindow, Pulses
 from ..measure.run_figures import Moment, Plan
 from ..measure.run_report import RunReport
-from ..measure.step_timer import StepTimer
 from ..setup import environment
 from . import description
-from .fit_frame import Fit
-from .fit_life import Life
+from .fit_life import Fit, Life
 
 UNKNOWN_STEPS = 1_000_000  # for a fit whose length is known only at the end of its first epoch
 INTERRUPTED = {
@@ -74,8 +71,7 @@ class WatchedFit:
         self.report = RunReport(run, EventWriter(run.file(EVENTS_FILE), run.id))
         self.report.speed.plan = Plan(self.position.epochs, self.position.steps, batch_size or 0)
         self.report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
-        self._timer = StepTimer(self.report.speed, on_gpu)
-        self._timer.begin(plan.warmup_steps(self.position.steps or UNKNOWN_STEPS))
+        self._clock = self.report.speed.begin(plan.warmup_steps(self.position.steps or UNKNOWN_STEPS), on_gpu)
         self._pulses = Pulses(self.report, devices.names, slows_down=False)
         self._first_evaluation = FirstEvaluation(self.report)
         self._loss = LossWindow(model)
@@ -84,7 +80,7 @@ class WatchedFit:
         self._stopping, self._finishing = False, threading.Lock()
         self.report.writer.emit(description.started(self.report, model, devices, self.position.steps_per_epoch))
         description.warn_of_gpus(self.report, devices, obstacle)
-        environment.tell_harmful(variables.recorded(os.environ), self.report, devices.kind, len(devices.gpus))
+        environment.warn_of_harmful(variables.recorded(os.environ), self.report, devices.kind, len(devices.gpus))
         self._life = Life(run, sample_seconds, fit, self._ask_to_stop, self.gone, self.report.writer.clock)
 
     def epoch_begins(self, epoch: int) -> None:
@@ -113,13 +109,13 @@ class WatchedFit:
 
     def _mark(self) -> float:
         """The execution begins, and with one that begins with the device idle what is measured."""
-        measures = self._timer.may_measure
+        measures = self._clock.warm and not self.report.speed.warm
         if measures:
             self._read()
         now = time.perf_counter()
-        self._timer.mark(now, int(self.model.steps_per_execution))
+        self._clock.mark(now, int(self.model.steps_per_execution))
         if measures:
-            self._timer.measure(now)
+            self.report.speed.begin_measuring(self._clock.spent(now))
         return now
 
     def _first_done(self) -> None:
@@ -134,13 +130,13 @@ class WatchedFit:
         return metrics if not logs or logs.keys() == metrics.keys() else logs
 
     def _pulse(self, metrics: dict[str, float], window_loss: float | None) -> None:
-        self._timer.device_was_waited_for()
-        spent = self._timer.spent(time.perf_counter())
+        self._clock.device_was_waited_for()
+        spent = self._clock.spent(time.perf_counter())
         moment = Moment(self.position.epoch + 1, self.position.step, spent, metrics, window_loss=window_loss)
         self._pulses.pulse(moment)
 
     def evaluation_begins(self) -> None:
-        self._timer.pause()
+        self._clock.pause(time.perf_counter())
         self._loss.evaluation_begins()
         self._first_evaluation.begins()
 
@@ -156,7 +152,7 @@ class WatchedFit:
     def epoch_ends(self, epoch: int, metrics: dict[str, float]) -> None:
         if self._executions == 1:
             self._first_done()
-        self._timer.pause()
+        self._clock.pause(time.perf_counter())
         self.position.epoch_ends(epoch)
         self.report.speed.plan.steps = self.position.steps
         training = {name: value for name, value in metrics.items() if not name.startswith("val_")}

@@ -1,6 +1,6 @@
 """Builds a user's own training: calls their function and applies the options to the model and data that it returns.
 
-An option that cannot be applied is kept with the reason, so that nothing is silently ignored.
+For an option that cannot be applied the reason is kept, so that no option is silently ignored.
 """
 
 from __future__ import annotations
@@ -8,41 +8,83 @@ from __future__ import annotations
 import contextlib
 import functools
 import traceback
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from ...files import disk
-from ...options import Options
+from ...options import OPTIONS, OptionInfo, Options
+from ...options.own import Handed, obstacle
 from ...runs import Run, code_files
 from ..checkpoint.object_graph import Found, Module, walk
 from ..checkpoint.state import State
 from ..common.epoch_callbacks import EpochCallbacks, Loop
-from ..data.share import Share
+from ..data.batches import Share
+from ..data.finishing import fits_devices
 from ..measure.run_report import RunReport
 from ..setup.xla import Xla
-from . import context, evaluable, fitting_batches, inapplicable, py_dataset_state, random_draws, returned, variables
+from . import returned, unsaved_state, variables
 from .callbacks import OwnCallbacks, usable
-from .compiling import compile_model, tell_overridden
+from .compiling import compile_model, warn_of_overridden
 from .global_settings import GlobalSettings
+from .model_checks import check_batches, check_evaluation, overrides_fit
 from .pipeline import OwnPipeline, opened
-from .py_dataset import Indexed
+from .py_dataset import Indexed, workers
+from .returned import Returned
 from .stage_functions import user_functions
-from .streams import Batched, Stream
+from .streams import Batched, Samples, Stream, prefetches
 from .user_code import UserCode, UserError
 
 RESUMED_BATCHES = (
     "your code batches its data: after resuming, the batches already seen in this pass are skipped; where your code "
     "shuffles, their order is different"
 )
+BATCH_SIZE = "input.batch_size"
+NO_EFFECT = {"train.validation_split": 0.0}  # values other than the default that ask for nothing
 ONE_PROCESS = "use_multiprocessing of a PyDataset does nothing here: its batches are loaded one at a time"
 
 
 @dataclass(frozen=True)
+class Context:
+    """The one argument of `build`: settings that the user's code may follow.
+
+    Code that batches its own data uses `global_batch_size`.
+    """
+
+    batch_size: int  # samples in one step on each replica
+    global_batch_size: int  # samples in one step
+    replicas: int
+    steps_per_epoch: int | None  # train.steps_per_epoch; None: one pass over the data
+    epochs: int
+    seed: int
+    precision: str  # the policy, which is already set, such as mixed_bfloat16
+    map_parallel_calls: int | None  # for Dataset.map(num_parallel_calls=), as input.parallel_calls says
+    args: Mapping[str, Any] = field(default_factory=dict)  # workload.args
+
+
+def context_of(options: Options, replicas: int) -> Context:
+    assert options.train.seed is not None, "the launcher draws a seed"
+    calls = options.input.parallel_calls
+    parallel = {"off": None, "auto": tf.data.AUTOTUNE}
+    return Context(
+        batch_size=options.input.batch_size,
+        global_batch_size=options.input.batch_size * replicas,
+        replicas=replicas,
+        steps_per_epoch=options.train.steps_per_epoch,
+        epochs=options.train.epochs,
+        seed=options.train.seed,
+        precision=options.precision.policy,
+        map_parallel_calls=parallel[calls] if isinstance(calls, str) else calls,
+        args=dict(options.workload.args),
+    )
+
+
+@dataclass(frozen=True)
 class Own:
-    """A user's training: what the loop needs, and what viewers are shown."""
+    """A user's training: their code, model, data and callbacks, and the options that do not apply to it."""
 
     code: UserCode
     model: keras.Model
@@ -58,12 +100,12 @@ class Own:
         return overrides_fit(self.model)
 
     def create_variables(self, spec: Any) -> None:
-        """Create the variables of the model from what a batch looks like where Keras' fit gets it."""
+        """Create the model's variables; `spec` is the type of the batches that Keras' fit gets."""
         with _scope(self.distribution):
             variables.create(self.model, spec, self.distribution, self.code)
 
     def callbacks_for(self, loop: Loop, epochs: int) -> keras.callbacks.CallbackList:
-        """What tells the loop of epochs, and the user's callbacks with it."""
+        """Keras' list of callbacks: it notifies the loop of epochs, and calls the user's callbacks."""
         if not self.callbacks and not self.overrides_fit:
             return EpochCallbacks(loop, self.model)
         return OwnCallbacks(loop, self.model, epochs, self.callbacks)
@@ -81,20 +123,24 @@ class Own:
         code_files.add(run, self.code.home, self.code.files())
 
     def stage_functions(self) -> dict[str, list[str]]:
-        """The functions of the user's that a pipeline of their own calls, by the kind of operation."""
+        """The names and places of the functions that the user's own pipeline calls, by the kind of operation."""
         data = self.pipeline.train
         return user_functions(data.data, self.code) if isinstance(data, Batched) else {}
 
     def warn_of_draws(self, graph: Any, report: RunReport) -> None:
-        """What in a step's graph begins its random numbers anew on resuming."""
-        random_draws.warn(graph, self.code, self.model, report)
+        """Warn about operations in a step's graph whose random numbers start again when the run is resumed."""
+        unsaved_state.warn_of_draws(graph, self.code, self.model, report)
 
     def not_applied(self, options: Options) -> list[dict[str, str]]:
-        """Those of the inapplicable options that are not at their default."""
-        return inapplicable.not_applied(options, self.inapplicable)
+        """The inapplicable options that were set to a value other than their default, each with the reason."""
+        return [
+            {"option": info.key, "why": self.inapplicable[info.key]}
+            for info in OPTIONS
+            if info.key in self.inapplicable and _is_set(options, info)
+        ]
 
-    def tell(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
-        """Emit warnings about options and settings that have no effect on this training."""
+    def warn(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
+        """Warn about options and settings that have no effect on this training, and about what does not resume."""
         report.not_applied(self.not_applied(options))
         if self.model.run_eagerly:
             report.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")
@@ -111,12 +157,12 @@ class Own:
 
     def _warn_of_state(self, report: RunReport) -> None:
         data = self.pipeline.train
-        if isinstance(data, Indexed) and (places := py_dataset_state.inexact(data.data)):
+        if isinstance(data, Indexed) and (places := unsaved_state.inexact(data.data)):
             what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that a resumed run loads other batches"
-            report.warn("pydataset_state", what, py_dataset_state.INSTEAD)
+            report.warn("pydataset_state", what, unsaved_state.INSTEAD)
 
     def save(self, report: RunReport) -> None:
-        """Save the model so that plain Keras can load it; where Keras cannot save it completely, save its weights.
+        """Save the model so that plain Keras can load it; if Keras cannot save it completely, save its weights.
 
         The optimizer settings from the options are left out: the learning-rate schedule is a class of gputui.
         """
@@ -162,29 +208,23 @@ def build(
             name,
         )
     with _scope(distribution), settings, code.blamed():
-        found = returned.checked(code.function(context.of(options, replicas)), code.entry.function)
-        own_compile = bool(found.model.compiled)
-        own_optimizer = own_compile or found.optimizer is not None
-        pipeline = opened(options, replicas, found, code.file, report, share)
-        handed = inapplicable.handed(found, options, pipeline.train, own_optimizer)
-        fitting_batches.check(found.model, pipeline)
-        tell_overridden(found.model, options, report)
-        compiler = compile_model(found, options, pipeline)
-        if not overrides_fit(found.model):  # else what it makes of the batches is not known yet
-            variables.create(found.model, pipeline.spec, distribution, code)
+        parts = returned.checked(code.function(context_of(options, replicas)), code.entry.function)
+        own_compile = bool(parts.model.compiled)
+        own_optimizer = own_compile or parts.optimizer is not None
+        pipeline = opened(options, replicas, parts, code.file, report, share)
+        handed = _handed(parts, options, pipeline.train, own_optimizer)
+        check_batches(parts.model, pipeline.train)
+        warn_of_overridden(parts.model, options, report)
+        compiler = compile_model(parts, options, pipeline)
+        if not overrides_fit(parts.model):  # else its fit may change the batches first
+            variables.create(parts.model, pipeline.spec, distribution, code)
         if pipeline.held_out is not None and distribution is None:
-            evaluable.check(found.model, found.loss, pipeline.held_out.spec)
-    settings.tell(code, report)
+            check_evaluation(parts.model, parts.loss, pipeline.held_out.spec)
+    settings.warn(code, report)
     code_files.add(report.run, code.home, code.files())
-    follows = pipeline.global_batch_size == options.input.batch_size * replicas
-    useless = inapplicable.reasons(handed, follows)
-    callbacks = usable(found.callbacks, options, report, writes=share is None or share.index == 0)
-    return Own(code, found.model, pipeline, callbacks, useless, own_compile, compiler, distribution)
-
-
-def overrides_fit(model: keras.Model) -> bool:
-    """Whether the model has a fit of its own around Keras' fit."""
-    return type(model).fit is not keras.Model.fit
+    inapplicable = _inapplicable(handed, pipeline.global_batch_size == options.input.batch_size * replicas)
+    callbacks = usable(parts.callbacks, options, report, writes=share is None or share.index == 0)
+    return Own(code, parts.model, pipeline, callbacks, inapplicable, own_compile, compiler, distribution)
 
 
 def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[Any]:
@@ -193,3 +233,28 @@ def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractCo
 
 def _wants_processes(stream: Stream | None) -> bool:
     return isinstance(stream, Indexed) and bool(stream.data.use_multiprocessing)
+
+
+def _inapplicable(handed: Handed, follows_batch_size: bool) -> dict[str, str]:
+    """The reasons by option. Code that batches its data by its context has followed input.batch_size."""
+    reasons = {info.key: obstacle(info.about.own, handed) for info in OPTIONS}
+    followed = {BATCH_SIZE} if follows_batch_size else set()
+    return {key: why for key, why in reasons.items() if why and key not in followed}
+
+
+def _handed(parts: Returned, options: Options, stream: Stream, own_optimizer: bool) -> Handed:
+    """The properties of this training that decide which options apply."""
+    return Handed(
+        data=stream.kind,
+        own_optimizer=own_optimizer,
+        images=isinstance(stream, Samples) and stream.images,
+        validation=parts.validation is not None,
+        workers=workers(stream.data) if isinstance(stream, Indexed) else 1,
+        hosted=not fits_devices(stream.spec),
+        prefetches=options.input.prefetch == "off" and prefetches(parts.train),
+    )
+
+
+def _is_set(options: Options, info: OptionInfo) -> bool:
+    value = getattr(getattr(options, info.group), info.name)
+    return value not in (info.default, NO_EFFECT.get(info.key, info.default))

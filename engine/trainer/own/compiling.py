@@ -9,6 +9,7 @@ from ...options import Options
 from ..checkpoint.object_graph import optimizers
 from ..measure.run_report import RunReport
 from ..setup import optimizer, xla
+from .model_checks import custom_step
 from .pipeline import OwnPipeline
 from .returned import Returned
 from .user_code import UserError
@@ -66,11 +67,7 @@ def _compile(found: Returned, options: Options, pipeline: OwnPipeline, jit_compi
         found.model.get_compile_config = lambda: None
 
 
-def custom_step(model: keras.Model) -> bool:
-    return type(model).train_step is not keras.Model.train_step
-
-
-def tell_overridden(model: keras.Model, options: Options, report: RunReport) -> None:
+def warn_of_overridden(model: keras.Model, options: Options, report: RunReport) -> None:
     """Warn about settings in the user's compile that are not followed although nobody has set the option."""
     theirs = getattr(getattr(model, "_compile_config", None), "config", {})
     key, value, asked = _TOGETHER, options.compile.steps_per_execution, theirs.get("steps_per_execution")

@@ -47,7 +47,7 @@ SETTINGS = (
 
 @dataclass
 class GlobalSettings:
-    """A context around their code, in which these calls are noted; `tell` says which option does it."""
+    """A context around their code, in which these calls are noted; `warn` says which option replaces them."""
 
     _calls: dict[tuple[str, str, int], Setting] = field(default_factory=dict)
     _replaced: list[tuple[Any, str, Any]] = field(default_factory=list)
@@ -75,7 +75,7 @@ class GlobalSettings:
 
         return noted
 
-    def tell(self, code: UserCode, report: RunReport) -> None:
+    def warn(self, code: UserCode, report: RunReport) -> None:
         for (name, file, line), setting in self._calls.items():
             if not code.owns_file(file):
                 continue

@@ -16,19 +16,18 @@ import tensorflow as tf
 
 from ...options import Options
 from ...plan import batches_per_pass
+from ..data.batches import BY_ELEMENT, BY_ROW, Share
 from ..data.finishing import finish
-from ..data.share import BY_ELEMENT, BY_ROW, Share
 from ..data.source import split_order
-from ..data.stage_names import Stage
+from ..data.stages import Stage
 from ..measure.run_report import RunReport
 from . import fit_arguments
 from .counting import counted, looked_at
-from .evaluable import can_evaluate
 from .fit_arguments import NO_ARGUMENTS, FitArguments
-from .nests import as_array, as_fitted, as_tensors
+from .model_checks import can_evaluate
 from .py_dataset import indexed
 from .returned import Returned
-from .streams import Batched, Samples, Stream, samples_of
+from .streams import Batched, Samples, Stream, as_array, as_fitted, as_tensors, samples_of
 from .user_code import UserError
 
 

@@ -18,8 +18,8 @@ import tensorflow as tf
 from ... import plan
 from ...options import Options
 from ...options.own import Data
-from ..data.stage_names import Stage
-from .nests import as_array, as_tuples
+from ..data.stages import Stage
+from .streams import as_array, as_tuples
 from .user_code import UserError
 
 LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as in Keras

@@ -17,7 +17,7 @@ import tensorflow as tf
 from ...options import Options
 from ...telemetry.variables import tf32_overridden
 from ..data.batches import Batches
-from ..data.on_device import batches_ahead
+from ..data.finishing import batches_ahead
 from .devices import Devices
 from .optimizer import highest_rate
 

@@ -2,26 +2,31 @@
 
 All of this happens before the first device is touched. In a different order TensorFlow silently drops some settings,
 and without a usable GPU it silently trains on the CPU. Only GPUs that train are opened: TensorFlow creates a context on
-every GPU that is visible to it, and without memory growth takes nearly all of its memory.
+every GPU that is visible to it, and without memory growth takes nearly all of its memory. A training that would train
+on the CPU although the machine has GPUs for it is refused.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import keras
 import tensorflow as tf
 
-from ...options import Options
-from ...telemetry.gpus import Machine
-from ..cluster.joining import Joined
+from ...options import Device, Options
+from ...system import installed
+from ...telemetry import chips, limits
+from ...telemetry.gpus import Machine, used_by_tensorflow
+from ..cluster import tensorflow_cluster
+from ..cluster.tensorflow_cluster import Joined
 from ..common.faults import TrainerError
-from . import machine, threads, training_gpus, workers
-from .library_log import LibraryLog
-from .no_gpu import require_gpus
-from .training_gpus import TrainingGpu
-from .usable_gpus import usable
+from . import gpu_identity, nvml_answers
+from .gpu_identity import LibraryLog, TrainingGpu
+from .nvml_answers import NoAnswer, ask
+
+_ON_THE_CPU = "set device.visible=none to train on the CPU"
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,8 @@ def configure(options: Options, joined: Joined | None = None) -> Devices:
     """
     log = LibraryLog()
     _set_threads(options)
-    here, gpus = machine.read(), tf.config.list_physical_devices("GPU")
-    able = usable(gpus, here)
+    here, gpus = nvml_answers.read(), tf.config.list_physical_devices("GPU")
+    able = usable_gpus(gpus, here)
     require_gpus(options, here, len(gpus), able, log)
     opened = _to_open(options, able)
     if opened:
@@ -71,11 +76,11 @@ def configure(options: Options, joined: Joined | None = None) -> Devices:
     else:
         _divide_cpu(options.device.logical_devices)
     _set_numbers(options)
-    connected = workers.connect(options, joined) if joined else None
+    connected = tensorflow_cluster.connect(options, joined) if joined else None
     kind = "GPU" if opened else "CPU"
     names = _open(kind, joined)
     if joined is not None:
-        workers.require_alike(joined, kind, len(names))
+        tensorflow_cluster.require_alike(joined, kind, len(names))
     lost = tuple(f"GPU {gpu.index}" for gpu in here.shown if gpu.lost)
     shown = len(here.shown)
     devices = Devices(kind, names, connected=connected, shown=shown, seen=len(gpus), lost=lost, unknown=here.missing)
@@ -84,7 +89,7 @@ def configure(options: Options, joined: Joined | None = None) -> Devices:
 
 def _set_threads(options: Options) -> None:
     device = options.device
-    threads.configure(device)
+    _configure_threads(device)
     tf.debugging.set_log_device_placement(device.log_placement)
 
 
@@ -142,7 +147,7 @@ def _placed(
     devices = replace(devices, positions=tuple(positions), available=able * parts)
     there = devices.by_position
     train = devices.names if wanted is None else [there[position] for position in wanted if position in there]
-    gpus, uncertain = training_gpus.identify(train, here, log.created())
+    gpus, uncertain = gpu_identity.identify(train, here, log.created())
     return replace(devices, gpus=gpus, uncertain=uncertain)
 
 
@@ -159,7 +164,7 @@ def _configure_memory(options: Options, gpus: dict[int, tf.config.PhysicalDevice
 
 def _share_of_memory_mb(place: int, partitions: int, here: Machine) -> int:
     """An equal part of 90 % of what is free of the GPU's memory; the rest is for CUDA's own contexts."""
-    free = training_gpus.memory_free_bytes(place, here)
+    free = gpu_identity.memory_free_bytes(place, here)
     if free is None:
         raise TrainerError(
             "device", "the GPU's memory size is not known", "set device.memory_limit_mb, the limit for each partition"
@@ -181,3 +186,89 @@ def _open(kind: str, joined: Joined | None = None) -> tuple[str, ...]:
 def _is_here(name: str, joined: Joined | None) -> bool:
     """Whether it is a device of this process: TensorFlow lists those of all workers."""
     return joined is None or f"/task:{joined.cluster.index}/" in name
+
+
+def _configure_threads(device: Device) -> None:
+    """`auto` is TensorFlow's default, one thread per CPU of its affinity mask, within a container's CPU limit."""
+    auto = limits.usable_cpus() if limits.cpus_limited() else None
+    inter = auto if device.inter_op_threads == "auto" else device.inter_op_threads
+    intra = auto if device.intra_op_threads == "auto" else device.intra_op_threads
+    if inter is not None:
+        tf.config.threading.set_inter_op_parallelism_threads(inter)
+    if intra is not None:
+        tf.config.threading.set_intra_op_parallelism_threads(intra)
+
+
+def usable_gpus(gpus: Sequence[tf.config.PhysicalDevice], machine: Machine) -> list[int]:
+    """The indexes of the GPUs that TensorFlow would use if all were visible; unknown properties count as sufficient."""
+    oldest = min(installed.capabilities(), default=(0, 0))
+    able = [place for place, gpu in enumerate(gpus) if (_capability(gpu) or oldest) >= oldest]
+    counts = {place: _multiprocessors(place, machine) for place in able}
+    least = chips.least_multiprocessors(counts.values())
+    return [place for place, count in counts.items() if count is None or count >= least]
+
+
+def _multiprocessors(place: int, machine: Machine) -> int | None:
+    count = gpu_identity.driver_multiprocessors(place)
+    if count is not None:
+        return count
+    known = gpu_identity.before_opening(place, machine)
+    return known.multiprocessors if known else None
+
+
+def _capability(gpu: tf.config.PhysicalDevice) -> tuple[int, int] | None:
+    found: tuple[int, int] | None = tf.config.experimental.get_device_details(gpu).get("compute_capability")
+    return found
+
+
+def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence[int], log: LibraryLog) -> None:
+    """Raises TrainerError where TensorFlow cannot use GPUs that should work or that device.visible names.
+
+    The CPU trains where CUDA_VISIBLE_DEVICES hides all GPUs on purpose.
+    """
+    wanted, shown = options.device.visible, len(used_by_tensorflow(machine.shown))
+    if wanted == "none":
+        return
+    if too_old := chips_too_old(machine, seen, usable):
+        raise TrainerError("device", too_old, f"gputui doctor says which chips it supports; {_ON_THE_CPU}")
+    if shown and not seen:
+        what = f"the driver shows {shown} GPU(s), but TensorFlow can use none of them"
+        raise _no_gpu_error(what, log, machine, seen)
+    if wanted == "all" and not seen and (what := unseen(machine)):
+        raise _no_gpu_error(what, log, machine, seen)
+    if isinstance(wanted, list) and seen < len(wanted):
+        raise _no_gpu_error(
+            f"device.visible asks for {len(wanted)} GPU(s), but TensorFlow can use {seen}", log, machine, seen
+        )
+
+
+def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
+    """That TensorFlow has no code for any of the GPUs, in words; empty if it has, or sees none for another reason."""
+    if seen and not usable:
+        return f"TensorFlow sees {seen} GPU(s), but their chips are too old: it has no code for them"
+    if machine.shown and not used_by_tensorflow(machine.shown):
+        return f"the chips of {', '.join(map(str, machine.shown))} are too old: TensorFlow has no code for them"
+    return ""
+
+
+def unseen(machine: Machine) -> str:
+    """Why there should be GPUs that the driver does not show to this process; empty where there are none."""
+    if machine.on_cpu_by_variable:
+        return ""
+    if machine.missing or (machine.fault and machine.fault.level == "error"):
+        return (
+            f"this machine has GPUs that the driver does not show ({machine.no_gpu_reason}), nor can TensorFlow use any"
+        )
+    return "CUDA shows none of this machine's GPUs" if machine.gpus and not machine.shown else ""
+
+
+def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> TrainerError:
+    """Where TensorFlow sees no GPU at all the doctor looks for the reason; else it can only be in the log."""
+    where = ["log", machine.driver] if seen else ["machine"]
+    try:
+        cause = ask("doctor.no_gpu", *where, sys.executable, given=log.text())
+    except NoAnswer:
+        cause = None
+    if cause is None:
+        return TrainerError("device", what, f"gputui doctor --deep looks for the reason; {_ON_THE_CPU}")
+    return TrainerError("device", f"{what}: {cause['what']}", f"{cause['remedy']}; {_ON_THE_CPU}")

@@ -1,7 +1,7 @@
-"""Sets environment variables that must be set before TensorFlow touches a device. Imports no TensorFlow.
+"""Sets what TensorFlow reads before it touches a device: environment variables, and the CPUs that the trainer runs on.
 
 A variable that has an option is set from the option; where its value was another, a warning names both. All other
-variables stay as the caller has set them, and the run records them.
+variables stay as the caller has set them, and the run records them. Imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from ...options import OPTIONS, by_key
 from ...telemetry import variables
 from ...telemetry.variables import is_true
 from ..common.faults import TrainerError
-from . import machine, numa, xla_cache
-from .flags import add, drop, flag_name
-from .xla_cache import XlaCache
+from . import nvml_answers, xla_cache
+from .xla_cache import XlaCache, add, drop, flag_name
 
 if TYPE_CHECKING:
     from ...options import Options
     from ..measure.run_report import RunReport
+import contextlib
+
+from ...options import Options
+from ...telemetry import affinity, limits
+from ...telemetry.training_gpus import training_gpus
 
 _BACKEND = "KERAS_BACKEND"
 _BY_TENSORFLOW = ("TF2_BEHAVIOR", "1")  # set when it is imported, which may have happened before
@@ -45,7 +49,7 @@ def restore_backend(asked: str) -> None:
         os.environ[_BACKEND] = asked
 
 
-def tell_backend(asked: str, report: RunReport) -> None:
+def warn_of_backend(asked: str, report: RunReport) -> None:
     """Warn where the caller's environment asked for a different backend."""
     if asked:
         report.warn("backend", f"{_BACKEND}={asked} does nothing here: gputui trains with TensorFlow", option=_BACKEND)
@@ -64,7 +68,7 @@ class Prepared:
         """For the `actual` of the started event."""
         return {"environment": dict(self.environment), "numa": self.numa, "xla_cache": str(self.cache)}
 
-    def tell(self, report: RunReport, kind: str, devices: int) -> None:
+    def warn(self, report: RunReport, kind: str, devices: int) -> None:
         """Warn of overridden variables, and of variables that slow down training on this kind and number of devices."""
         messages: dict[str, list[str]] = {}
         for key, message in self.overridden:
@@ -75,13 +79,13 @@ class Prepared:
         if self.cache.warns:
             key = "compile.xla_cache"
             report.warn("environment", f"{key} does nothing here: {self.cache.reason}", f"set {key}=false", key)
-        tell_harmful(self.environment, report, kind, devices)
+        warn_of_harmful(self.environment, report, kind, devices)
 
 
 NOTHING = Prepared()
 
 
-def tell_harmful(environment: Mapping[str, str], report: RunReport, kind: str, devices: int) -> None:
+def warn_of_harmful(environment: Mapping[str, str], report: RunReport, kind: str, devices: int) -> None:
     for name, message, hint in variables.harmful(environment, kind, devices):
         report.warn("environment", message, hint, name)
 
@@ -165,7 +169,7 @@ def prepare(options: Options) -> Prepared:
     _keep_kernels()
     owned = {variable.name for variable in _OWNED}
     kept = {name: value for name, value in variables.recorded(before).items() if name not in owned}
-    return Prepared(kept, tuple(overridden), numa.pin(options), xla_cache.keep(options))
+    return Prepared(kept, tuple(overridden), pin_to_numa_node(options), xla_cache.keep(options))
 
 
 def _follow(variable: _Owned, options: Options) -> tuple[str, str] | None:
@@ -199,7 +203,7 @@ def _show_gpus(options: Options) -> None:
 
 
 def _require_allocated(names: list[Any]) -> None:
-    here = machine.read()
+    here = nvml_answers.read()
     for name in names:
         if here.allocation is not None and not here.allocation.allows(name, here.devices):
             raise TrainerError(
@@ -239,3 +243,35 @@ def writable(folder: Path) -> bool:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+def pin_to_numa_node(options: Options) -> str:
+    """Apply `device.numa` before TensorFlow counts the CPUs; returns what was done, or why nothing was."""
+    if options.device.numa == "off":
+        return "device.numa is off"
+    if options.device.visible == "none":
+        return "no GPU trains"
+    if affinity.nodes() < 2:
+        return "the machine has one NUMA node"
+    gpus = training_gpus(options, nvml_answers.read())
+    nodes = nvml_answers.cpus_beside([gpu.index for gpu in gpus])
+    if not gpus or not all(nodes):
+        return "the driver does not report which CPUs are close to the GPUs"
+    if len(set(nodes)) > 1:
+        return "the GPUs that train are on different NUMA nodes"
+    return _pin_threads(nodes[0], ", ".join(str(gpu.index) for gpu in gpus))
+
+
+def _pin_threads(beside: frozenset[int], gpus: str) -> str:
+    allowed = os.sched_getaffinity(0)
+    if not beside & allowed:
+        return f"no usable CPU is on the NUMA node of GPU {gpus}"
+    if allowed <= beside:
+        return f"all usable CPUs are on the NUMA node of GPU {gpus}"
+    near, usable = len(beside & allowed), limits.usable_cpus()
+    if 2 * near < usable:  # too few to prepare the input
+        return f"only {near} of the {usable} usable CPUs are on the NUMA node of GPU {gpus}"
+    for thread in os.listdir("/proc/self/task"):  # TensorFlow may have been imported already
+        with contextlib.suppress(OSError):  # the thread has ended, or the container forbids it
+            os.sched_setaffinity(int(thread), beside & allowed)
+    return f"on CPUs {affinity.in_words(beside & allowed)}, the NUMA node of GPU {gpus}"

@@ -16,16 +16,15 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...files.places import home
 from ...options import Options
 from ...system import installed, locks
-from . import cache_trust, machine
+from . import cache_trust, nvml_answers
 from .cache_trust import LOADS, PARTS, may_be_damage
-from .flags import add, flag_name, in_file
 
 EXECUTABLES = "--tf_xla_persistent_cache_directory"
 AUTOTUNING = "--xla_gpu_per_fusion_autotune_cache_dir"
@@ -126,7 +125,7 @@ def _has(variable: str, name: str) -> bool:
 def _chip(options: Options) -> tuple[str, bool]:
     """The name of the chips that may train, and whether they are GPUs; an empty name where it is not known."""
     if options.device.visible != "none":
-        here = machine.read()
+        here = nvml_answers.read()
         if here.shown:
             return "+".join(sorted({gpu.name or "" for gpu in here.shown})), True
         if here.missing:
@@ -168,3 +167,33 @@ def _refused(folder: Path) -> str:
     except OSError as fault:
         return f"{folder} cannot be written ({fault.strerror})"
     return ""
+
+
+def flag_name(flag: str) -> str:
+    return flag.partition("=")[0]
+
+
+def in_file(variable: str) -> bool:
+    """Whether the variable names a file that holds the flags, beside which none can be added."""
+    given = os.environ.get(variable, "").split()
+    return bool(given) and not given[0].startswith("-")
+
+
+def add(variable: str, flags: list[str]) -> bool:
+    """Add flags behind those that are set; false where the variable names a file that holds the flags instead."""
+    if flags and in_file(variable):
+        return False
+    if flags:
+        os.environ[variable] = " ".join([*os.environ.get(variable, "").split(), *flags])
+    return True
+
+
+def drop(variable: str, which: Callable[[str], bool]) -> list[str]:
+    """Remove flags from a variable, and return them."""
+    flags = os.environ.get(variable, "").split()
+    dropped = [flag for flag in flags if which(flag)]
+    if kept := [flag for flag in flags if flag not in dropped]:
+        os.environ[variable] = " ".join(kept)
+    else:
+        os.environ.pop(variable, None)
+    return dropped

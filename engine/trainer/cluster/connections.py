@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...runs.cluster import Cluster
-from . import lookout
+from . import connection_watch
 
 # The kernel asks whether the other machine is still there: one that has lost its power closes nothing.
 _SILENT_SECONDS, _ASK_SECONDS, _ASKED = 5, 5, 3
@@ -61,7 +61,7 @@ class Lines:
         try:
             yield
             with contextlib.suppress(BrokenPipeError):  # somebody has ended it
-                os.write(ours, lookout.CONNECTED)
+                os.write(ours, connection_watch.CONNECTED)
         finally:
             os.close(ours)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -73,7 +73,7 @@ class Lines:
         answered = [line.fileno() for line in self.answered.values()]
         task = {"trainer": os.getpid(), "control": control, "watched": called, "answered": answered}
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(lookout.__file__)), json.dumps(task)],
+            [sys.executable, "-I", "-S", str(Path(connection_watch.__file__)), json.dumps(task)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(control, *called, *answered),
         )  # fmt: skip
 

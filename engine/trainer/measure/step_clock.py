@@ -1,19 +1,23 @@
 """Measures step times without disturbing the steps: marks between executions, combined into windows.
 
 A window is whole executions of at least `window_seconds`, so that short steps are measured in groups and long ones one
-by one. A GPU works asynchronously, and the host sees the true time only where it waits for the device: there
-`window_seconds` is infinite and `cut` ends a window. `pause` leaves out time between steps (evaluation, checkpoints).
+by one. A GPU works asynchronously, and the host sees the true time only when it waits for the device: its
+`window_seconds` is infinite, and `device_was_waited_for` ends a window. `pause` leaves out time between steps
+(evaluation, checkpoints). How the time of a step divides is in step_parts.py.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from array import array
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 WINDOW_SECONDS = 0.05
 RECENT_WINDOWS = 100
+Totals = Callable[[], tuple[float | None, float | None]]  # seconds of waiting for input, and of the graph
 
 
 @dataclass(frozen=True)
@@ -36,15 +40,21 @@ class Spent:
 
 
 class StepClock:
-    """Takes a mark before each execution; knows the step time at any moment."""
+    """Takes a mark before each execution; knows the step time at any moment.
 
-    def __init__(self, warmup: int, window_seconds: float = WINDOW_SECONDS) -> None:
+    `totals` are those of step_parts.py; without them only the time of whole steps is known.
+    """
+
+    def __init__(
+        self, warmup: int, window_seconds: float = WINDOW_SECONDS, totals: Totals = lambda: (None, None)
+    ) -> None:
         self.warmup = warmup
+        self.warm = False  # the warm-up is over: measure from now on
+        self.ended_steps = 0  # of all executions that have ended
         self.measured_steps = 0
         self.measured_seconds = 0.0
         self.step_seconds_total = 0.0  # all steps but the first execution, warm-up included
-        self._window_seconds = window_seconds
-        self._steps_seen = 0
+        self._window_seconds, self._totals = window_seconds, totals
         self._first = True
         self._cut = False
         self._since: float | None = None
@@ -54,19 +64,9 @@ class StepClock:
         self._recent: deque[float] = deque(maxlen=RECENT_WINDOWS)
 
     @property
-    def warm(self) -> bool:
-        """The warm-up is over: measure from now on."""
-        return self._steps_seen >= self.warmup and not self._first
-
-    @property
-    def ended_steps(self) -> int:
-        """Steps of all executions that have ended."""
-        return self._steps_seen
-
-    @property
     def begun_steps(self) -> int:
-        """The same, with those of the present execution."""
-        return self._steps_seen + (0 if self._since is None else self._running)
+        """`ended_steps`, with the steps of the present execution."""
+        return self.ended_steps + (0 if self._since is None else self._running)
 
     def mark(self, now: float, count: int) -> None:
         """An execution of `count` steps begins at `now` (seconds of any steady clock)."""
@@ -83,24 +83,25 @@ class StepClock:
         running = now - self._since if self._since is not None and self.warm else 0.0
         return self.measured_seconds + running
 
-    def cut(self) -> None:
-        """The host has waited for the device: the window ends with the present execution."""
-        self._cut = True
+    def spent(self, now: float) -> Spent:
+        return Spent(self.measured_until(now), *self._totals())
+
+    def device_was_waited_for(self) -> None:
+        """A window that only this ends, that of a GPU, ends with the present execution."""
+        self._cut = self._window_seconds == math.inf
 
     def _close_execution(self, now: float) -> None:
         if self._since is None:
             return
-        seconds, steps = now - self._since, self._running
-        was_warm = self.warm
-        self._steps_seen += steps
+        seconds, steps, was_warm = now - self._since, self._running, self.warm
+        self.ended_steps += steps
+        self.warm = self.ended_steps >= self.warmup
         if self._first:
             self._first = False
             return
         self.step_seconds_total += seconds
-        if was_warm:
-            self._add(seconds, steps)
-
-    def _add(self, seconds: float, steps: int) -> None:
+        if not was_warm:
+            return
         self.measured_seconds += seconds
         self.measured_steps += steps
         self._open_seconds += seconds
@@ -117,7 +118,7 @@ class StepClock:
         return _percentiles(self._recent)
 
     def overall_ms(self) -> tuple[float | None, float | None]:
-        """The same over the whole run; for a run shorter than one window, its mean."""
+        """Median and 95th percentile over the whole run; for a run shorter than one window, its mean."""
         if not self._windows and self._open_steps:
             mean = 1000 * self._open_seconds / self._open_steps
             return mean, mean

@@ -1,4 +1,4 @@
-"""`python lookout.py TASK`: watches the other workers while TensorFlow connects this one to them.
+"""`python connection_watch.py TASK`: watches the other workers while TensorFlow connects this one to them.
 
 MultiWorkerMirroredStrategy's constructor waits for all workers without a time limit, and no thread of Python runs
 meanwhile. So this process watches: it has the connections over which the workers have met, and the kernel closes those

@@ -1,4 +1,4 @@
-"""Finds in the source of a user's PyDataset what no checkpoint holds, so that a resumed run can load other batches.
+"""Finds state of a user's code that no checkpoint holds: kept by a PyDataset, or by random operations of a step.
 
 On resuming, a PyDataset is made anew, and on_epoch_begin and on_epoch_end are called again for the passes before. What
 they do with the PyDataset's own attributes is exact then. Draws from a global random state are not, nor is what other
@@ -14,6 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import keras
+
+from ..checkpoint import step_graph
+from ..measure.run_report import RunReport
+from .user_code import UserCode
 
 REPEATED = ("__init__", "on_epoch_begin", "on_epoch_end")
 GLOBAL_STATES = ("np.random", "numpy.random", "random")
@@ -78,3 +82,34 @@ def _attribute(target: ast.expr, me: str) -> str:
             return f"{me}.{target.attr}"
         target = target.value
     return ""
+
+
+MOST_NAMED = 4
+STATEFUL_DRAWS = (
+    "draw with keras.random and a keras.random.SeedGenerator that the model keeps, or with a tf.random.Generator: "
+    "their states are saved"
+)
+
+
+def warn_of_draws(graph: object, code: UserCode, model: keras.Model, report: RunReport) -> None:
+    """Warn of a resumed run which operations of its step begin their random numbers anew."""
+    places = list(dict.fromkeys(_place_of_draw(draw, code, model) for draw in step_graph.draws(graph)))
+    if not places:
+        return
+    more = f" and {len(places) - MOST_NAMED} more" if len(places) > MOST_NAMED else ""
+    verb = "draws" if len(places) == 1 else "draw"
+    report.warn(
+        "random_anew",
+        f"{', '.join(places[:MOST_NAMED])}{more} {verb} from a random state of TensorFlow that cannot be saved: it "
+        "starts again, so that losses differ from those of a run that was not interrupted",
+        STATEFUL_DRAWS,
+    )
+
+
+def _place_of_draw(draw: step_graph.Draw, code: UserCode, model: keras.Model) -> str:
+    """The innermost line of the user's code; a layer of Keras may also draw."""
+    theirs = [line for line in draw.lines if code.owns_file(line[0])]
+    if not theirs:
+        return f"{draw.name} in a step of {type(model).__name__}"
+    file, line, function = theirs[-1]
+    return f"{draw.name} in {function} ({code.name_of(file)}:{line})"

@@ -1,11 +1,17 @@
 """Identifies the GPUs that a training computes on, by their PCI addresses.
 
-TensorFlow reports the PCI address of each of its devices, and NVML finds a GPU by its address. Neither
-CUDA_VISIBLE_DEVICES nor the order in which CUDA counts GPUs has to be interpreted for this.
+TensorFlow logs the PCI address of each of its devices, and NVML finds a GPU by its address. Neither
+CUDA_VISIBLE_DEVICES nor the order in which CUDA counts GPUs has to be interpreted for this. `LibraryLog` reads what
+TensorFlow and CUDA log; the CUDA driver is asked for what the log lacks.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import os
+import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,11 +20,14 @@ import tensorflow as tf
 
 from ...telemetry.gpus import Gpu, Machine
 from ..common.versions import memory_limits
-from . import cuda_driver
-from . import machine as nvml
-from .library_log import Created
+from . import nvml_answers as nvml
 
 _UNCERTAIN = "TensorFlow does not report the PCI addresses of its GPUs: assumed to be the first in CUDA's order"
+_STANDARD_ERROR = 2
+_AT_MOST_BYTES = 1024**2
+# As tensorflow/core/common_runtime/gpu/gpu_device.cc words it.
+_CREATED = re.compile(r"Created device \S*/device:(GPU:\d+) with .* device: (\d+), .* pci bus id: ([\w:.]+)")
+_MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT in cuda.h
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ def identify(
         ordinal = ordinals.get(_short(name), position)
         if ordinal in gpus:
             continue
-        bus = created[_short(name)].pci_bus_id if _short(name) in created else cuda_driver.pci_bus_id(ordinal)
+        bus = created[_short(name)].pci_bus_id if _short(name) in created else driver_pci_bus_id(ordinal)
         known = at_place(bus, machine)
         certain = certain and (len(machine.gpus) < 2 or (known is not None and _short(name) in ordinals))
         known = known or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
@@ -71,7 +80,7 @@ def identify(
 
 def before_opening(ordinal: int, machine: Machine) -> Gpu | None:
     """What NVML knows about the GPU with this number in TensorFlow."""
-    known = at_place(cuda_driver.pci_bus_id(ordinal), machine)
+    known = at_place(driver_pci_bus_id(ordinal), machine)
     return known or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
 
 
@@ -79,7 +88,7 @@ def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
     """The free memory, or the total where only that is known: NVML reports no free memory of a MIG instance."""
     known = before_opening(ordinal, machine)
     free = nvml.memory_free_bytes(known.index) if known and not known.mig else None
-    return free or (known.memory_total_bytes if known else None) or cuda_driver.memory_total_bytes(ordinal)
+    return free or (known.memory_total_bytes if known else None) or driver_memory_total_bytes(ordinal)
 
 
 def at_place(pci_bus_id: str | None, machine: Machine) -> Gpu | None:
@@ -101,7 +110,7 @@ def _training_gpu(name: str, ordinal: int, bus: str | None, known: Gpu | None, l
         name=chip,
         compute_capability=(known.compute_capability if known else None) or details.get("compute_capability"),
         memory_limit_bytes=limit,
-        memory_total_bytes=(known.memory_total_bytes if known else None) or cuda_driver.memory_total_bytes(ordinal),
+        memory_total_bytes=(known.memory_total_bytes if known else None) or driver_memory_total_bytes(ordinal),
         mig=known.mig if known else " MIG " in str(chip),
     )
 
@@ -151,3 +160,78 @@ def _place(pci_bus_id: str | None) -> tuple[int, str] | None:
 def _sum(parts: Iterable[int | None]) -> int | None:
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
+
+
+@dataclass(frozen=True)
+class Created:
+    """A logical device that TensorFlow has opened: CUDA's ordinal and the PCI address of its GPU."""
+
+    ordinal: int
+    pci_bus_id: str
+
+
+class LibraryLog:
+    """What is written to standard error after this object was created."""
+
+    def __init__(self) -> None:
+        self._from = _log_size()
+
+    def text(self) -> str:
+        """The text; empty where standard error is not a file."""
+        if self._from is None:
+            return ""
+        try:
+            with open(f"/proc/self/fd/{_STANDARD_ERROR}", "rb") as log:
+                log.seek(self._from)
+                return log.read(_AT_MOST_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def created(self) -> dict[str, Created]:
+        """The devices that TensorFlow has opened, by names such as GPU:0."""
+        return {name: Created(int(ordinal), bus) for name, ordinal, bus in _CREATED.findall(self.text())}
+
+
+def _log_size() -> int | None:
+    try:
+        state = os.fstat(_STANDARD_ERROR)
+    except OSError:
+        return None
+    return state.st_size if stat.S_ISREG(state.st_mode) else None
+
+
+def driver_pci_bus_id(ordinal: int) -> str | None:
+    text = ctypes.create_string_buffer(32)
+    return (
+        text.value.decode("ascii", "replace") if _ask_driver("cuDeviceGetPCIBusId", ordinal, text, len(text)) else None
+    )
+
+
+def driver_memory_total_bytes(ordinal: int) -> int | None:
+    """Of the instance, where the GPU is in MIG mode."""
+    size = ctypes.c_size_t()
+    return size.value if _ask_driver("cuDeviceTotalMem_v2", ordinal, ctypes.byref(size)) else None
+
+
+def driver_multiprocessors(ordinal: int) -> int | None:
+    count = ctypes.c_int()
+    return count.value if _ask_driver("cuDeviceGetAttribute", ordinal, ctypes.byref(count), _MULTIPROCESSORS) else None
+
+
+def _ask_driver(function: str, ordinal: int, into: Any, *more: int) -> bool:
+    """Call a function that writes its answer; the device is the argument after those of the answer."""
+    library, device = _driver(), ctypes.c_int()
+    try:
+        if library is None or library.cuDeviceGet(ctypes.byref(device), ordinal):
+            return False
+        return getattr(library, function)(into, *more, device) == 0
+    except AttributeError:  # an older driver without this function
+        return False
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None

@@ -1,0 +1,92 @@
+"""Checks a user's model before it trains: whether batches fit it, whether Keras can evaluate it, what it overrides.
+
+A model that would fail in its first step, or in the evaluation after the first epoch, is refused here with a hint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..checkpoint.state import host_random_kept
+from .streams import Samples, Stream
+from .user_code import UserError
+
+_NO_LOSS = "No loss to compute"  # Keras' compute_loss, if nothing was compiled and no layer has added a loss
+
+
+def custom_step(model: keras.Model) -> bool:
+    return type(model).train_step is not keras.Model.train_step
+
+
+def overrides_fit(model: keras.Model) -> bool:
+    """Whether the model has a fit of its own around Keras' fit."""
+    return type(model).fit is not keras.Model.fit
+
+
+def check_batches(model: keras.Model, stream: Stream) -> None:
+    """Raises UserError if the batches have more or fewer axes than the one input of the model: they were batched twice,
+    or not at all.
+    """
+    x = stream.spec[0] if isinstance(stream.spec, tuple) else stream.spec
+    inputs = getattr(model, "inputs", None)
+    if not isinstance(x, tf.TensorSpec) or x.shape.rank is None or not inputs or len(inputs) != 1:
+        return
+    taken, given = tf.TensorShape(inputs[0].shape), x.shape
+    if _of_its_rank(given, taken).is_compatible_with(taken):
+        return
+    if given.rank == taken.rank - 1 and not isinstance(stream, Samples):
+        raise UserError(
+            f"train's elements have shape {tuple(given)}, the model takes batches of {tuple(taken[1:])}",
+            "batch the Dataset by context.global_batch_size, or return a dict with map: None to have gputui batch it",
+        )
+    if given.rank == taken.rank + 1 and isinstance(stream, Samples) and stream.kind == "mapped":
+        raise UserError(
+            "train is already batched, but with a map gputui batches it again",
+            "remove Dataset.batch, or remove map from the dict",
+        )
+
+
+def _of_its_rank(given: tf.TensorShape, taken: tf.TensorShape) -> tf.TensorShape:
+    """The shape as Keras fits it to a model's input: an axis of size 1 at the end is added or left out."""
+    if given.rank == taken.rank - 1 and taken[-1] == 1:
+        return given.concatenate([1])
+    if given.rank == taken.rank + 1 and given[-1] == 1:
+        return given[:-1]
+    return given
+
+
+def can_evaluate(model: keras.Model, loss: Any) -> bool:
+    """Whether Keras can evaluate the model: only its own train_step may know its loss.
+
+    `loss` is the loss that the user's code returned beside the model; a compiled loss is in the model.
+    """
+    steps = ("train_step", "test_step", "compute_loss", "make_test_function", "evaluate")
+    own = [name for name in steps if getattr(type(model), name) is not getattr(keras.Model, name)]
+    return own != ["train_step"] or loss is not None or model.loss is not None or bool(model.losses)
+
+
+def check_evaluation(model: keras.Model, loss: Any, spec: Any) -> None:
+    """Raises UserError for a validation that would fail after the first epoch.
+
+    Layers may add a loss when they are called, so the evaluation of a batch with this spec is traced. Nothing is
+    computed, and any other fault is left to the evaluation itself.
+    """
+    if can_evaluate(model, loss):
+        return
+    try:
+        with host_random_kept():
+            tf.function(model.test_step, autograph=False).get_concrete_function(spec)
+        return
+    except Exception as fault:  # noqa: BLE001 - the user's code
+        if _NO_LOSS not in str(fault):
+            return
+    finally:
+        model._clear_losses()  # losses of the trace are no tensors
+    name = type(model).__name__
+    raise UserError(
+        f"{name} cannot be evaluated: it has a train_step of its own, but neither a test_step nor a compiled loss",
+        f"give {name} a test_step, or return no validation data",
+    )
