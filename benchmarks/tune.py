@@ -28,10 +28,11 @@ from typing import Any
 
 from gputui.engine import presets
 from gputui.engine.telemetry import machine
-from gputui.engine.trials import comparing, sentences
-from gputui.engine.trials.bench import Bench, Stop, with_changes
+from gputui.engine.trials import sentences, significance
+from gputui.engine.trials.bench import Bench, Stop
 from gputui.engine.trials.comparing import Comparing
 from gputui.engine.trials.record import Comparison
+from gputui.engine.trials.trial_preset import with_changes
 from gputui.engine.tune.time_plan import SCREENING_SECONDS
 
 PAIR_SECONDS = 3.0
@@ -135,7 +136,7 @@ class Measured:
         comparison = Comparison(changes=found)
         with bench:
             gains = Comparing(bench, comparison, one, other, pairs, lambda _doing: None).measure()
-        median, spread = comparing.gain_and_spread(gains)
+        median, spread = significance.gain_and_spread(gains)
         return 1 + (median or 0.0), spread or 0.0
 
 

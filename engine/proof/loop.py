@@ -14,12 +14,13 @@ from ..presets import Preset, PresetError
 from ..runs.events import EVENTS_FILE, Started
 from ..runs.reading import read_events
 from ..telemetry.machine import Machine
-from ..trials import comparing, learning, sentences
-from ..trials.bench import Bench, with_changes
+from ..trials import learning, sentences, significance
+from ..trials.bench import Bench
 from ..trials.comparing import BaselineFailed, Comparing, Stopped
 from ..trials.record import Comparison, Record, medians
 from ..trials.trial import Trial
-from . import diagnostic_trials, duration, trial_diagnosis
+from ..trials.trial_preset import with_changes
+from . import duration, trial_diagnosis
 from .request import Request, conflict
 from .trial_diagnosis import Picking
 
@@ -72,13 +73,13 @@ class Prover:
         trial = self._ablation() if self.request.ablation_repeats else self._baseline()
         self.record.before = medians([trial])
         if self.request.profile:
-            self._communication = diagnostic_trials.profile(self.bench, self.best, trial, self.record, self._report)
+            self._communication = trial_diagnosis.profile(self.bench, self.best, trial, self.record, self._report)
         self._diagnose(trial, self.record.ablation.input_cost if self.record.ablation else None)
         self.record.diagnosis = self.diagnosis
         self.record.write()
 
     def _ablation(self) -> Trial:
-        return diagnostic_trials.ablate(self.bench, self.best, self.request.ablation_repeats, self.record, self._report)
+        return trial_diagnosis.ablate(self.bench, self.best, self.request.ablation_repeats, self.record, self._report)
 
     def _baseline(self) -> Trial:
         """One successful trial of the present settings; the first comparison uses it as its first trial."""
@@ -146,7 +147,7 @@ class Prover:
         if comparison.decision == "kept":
             self._keep(comparison)
             self.best = changed
-            self._diagnose(diagnostic_trials.middle(comparison.good("b")))
+            self._diagnose(trial_diagnosis.middle(comparison.good("b")))
         self.record.write()
 
     # ---- shared -----------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ class Prover:
             self._note_learning(comparison, changed, changes_learning)
             if comparison.good("a") and not any(one.trials for one in self.record.comparisons[:-1]):
                 self.record.before = medians(comparison.good("a"))
-        return None if comparison.decision == "failed" else comparing.verdict(gains)
+        return None if comparison.decision == "failed" else significance.verdict(gains)
 
     def _note_learning(self, comparison: Comparison, changed: Preset, says_so: bool) -> None:
         said = learning.note(comparison.changes, changed.options, says_so)

@@ -11,7 +11,7 @@ from ..plan import LEAST_STEPS
 from ..profile import phrases
 from ..text import NONE, amount, counted, seconds, share, size, times
 from ..trials import scaling_sentences, sentences
-from ..trials.comparing import LEAST_GAIN, SPREADS, spreads
+from ..trials.significance import LEAST_GAIN, SPREADS, spreads
 
 _TITLES = {
     "tune": "The fastest settings",

@@ -15,12 +15,13 @@ from ..proof.request import Request
 from ..runs.events import EVENTS_FILE, Started
 from ..runs.reading import read_events
 from ..trials import scaling_sentences, sentences
-from ..trials.bench import Measures, with_changes
+from ..trials.bench import Measures
 from ..trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
-from ..trials.efficiency import efficiency
 from ..trials.record import Record, medians
 from ..trials.scaling_record import Asked, Point, Scaling
+from ..trials.scaling_sentences import efficiency
 from ..trials.trial import Trial
+from ..trials.trial_preset import with_changes
 
 
 class Rounds:

@@ -11,14 +11,14 @@ from .. import checks, plan, presets
 from ..checks import visible_gpus
 from ..checks.gpus import on_cpu, share_a_gpu
 from ..presets import Preset
-from ..proof import duration, request, resuming
+from ..proof import duration, request, starting
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
 from ..telemetry import machine
 from ..telemetry.machine import Machine
 from ..trials import KEEPS
-from ..trials.bench import with_changes
 from ..trials.scaling_record import Asked, Setting
+from ..trials.trial_preset import with_changes
 
 REHEARSE = "device.logical_devices=2"
 
@@ -145,5 +145,5 @@ def _in_time(asked: Request, minutes: float | None) -> Request:
 
 def resume(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:
     """Go on with one that has ended before its time; returns its process. Raises ProofError."""
-    resuming.refuse(proof, "scaling", "a measurement of scaling", "gputui scaling")
-    return resuming.start_again(proof, anyway)
+    starting.refuse_to_resume(proof, "scaling", "a measurement of scaling", "gputui scaling")
+    return starting.start_again(proof, anyway)

@@ -7,12 +7,11 @@ What is kept:
     scaling_record.py     the part of it about scaling (engine/scaling)
 
 How it is measured:
-    bench.py              one training of a few measured seconds
-    speed_watch.py        its speed while it runs, so that a clearly slower one is ended before its time
-    schedule.py           the learning rates that a trial has in common with the real run
-    comparing.py          trials of two settings in turn, and the rule by which a change is called faster
+    bench.py              one training of a few measured seconds; one that is clearly slower is ended before its time
+    trial_preset.py       the options that every trial sets for itself, and changes of options
+    comparing.py          trials of two settings in turn
+    significance.py       the rule by which a change is called faster, and what may be chance
     learning.py           changes that change what is learnt, and the loss of both sides
-    efficiency.py         the gain of more replicas, relative to their number
 
 How it is reported:
     sentences.py          each result in a sentence, shared by all views

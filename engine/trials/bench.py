@@ -11,54 +11,61 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from .. import plan, presets, runs
+from .. import runs
 from ..diagnosis import collector
 from ..diagnosis.clocks import HOT
 from ..files import disk
-from ..options import OPTIONS, Options, by_key
+from ..options import Options
 from ..presets import Preset
 from ..process.fork_server import ForkServer
 from ..runs import Run, RunError, results
-from ..runs.events import EVENTS_FILE, Started
-from ..runs.reading import read_events
+from ..runs.events import EVENTS_FILE, Progress, Started
+from ..runs.reading import Tail, read_events
 from ..telemetry.machine import Machine
 from ..text import share
-from .schedule import decay_steps
-from .speed_watch import Judge, SpeedWatch
 from .trial import FIGURES, Trial
+from .trial_preset import PROBE_SECONDS, as_training, as_trial
+
+SLOWER = 0.8  # of the best speed: below this a trial that goes on would not change what is decided
+LEAST_REPORTS = 3  # each a quarter of a second after the one before, from the end of the warm-up on
+
+# Given the speeds that a trial has told since its warm-up, the latest last: whether it is ended.
+Judge = Callable[[Sequence[float]], bool]
+
+
+def below(least: float) -> Judge:
+    """Ends a trial whose latest speeds are all less than `least` samples per second."""
+    return lambda speeds: len(speeds) >= LEAST_REPORTS and max(speeds[-LEAST_REPORTS:]) < least
+
+
+class SpeedWatch:
+    """Follows the progress of one run; asks the judge after each report of further steps."""
+
+    def __init__(self, run: Run, judge: Judge) -> None:
+        self._events, self._judge = Tail(run.file(EVENTS_FILE)), judge
+        self._step = 0
+        self._speeds: list[float] = []
+
+    def is_slower(self) -> bool:
+        """Whether the run is to be ended, by what it has told since the last call."""
+        return any(self._judge(self._speeds) for event in self._events.read() if self._has_speed(event))
+
+    def _has_speed(self, event: object) -> bool:
+        """Note the speed of a report that has one, as none has before the warm-up is over."""
+        if not isinstance(event, Progress) or not event.samples_per_second or event.step <= self._step:
+            return False
+        self._step = event.step
+        self._speeds.append(event.samples_per_second)
+        return True
+
 
 POLL_SECONDS = 0.05
-STEPS = 1_000_000_000  # the most that train.steps_per_epoch takes: at 10 us a step it lasts for hours
-# A trial with so little to measure is a probe, which shows what memory a training takes. With 30 steps in its epoch 6
-# are warm-up, and it ends with the first of the others that takes long enough to be measured, or with the epoch.
-PROBE_SECONDS, PROBE_STEPS = 0.01, 30
-LIMIT_MINUTES = 15.0  # before anything is measured: start-up, the pass that fills the cache; a shorter limit stands
 ROOM_SECONDS = results.ENGINE_SECONDS  # how long a trial waits for a disk that is full
 ORPHAN_SECONDS = 60.0  # how long a trainer without its engine may take to end
-
-# The trial's own; to change one of them would change nothing that a trial measures.
-OWN = frozenset(
-    {
-        "train.epochs",
-        "train.steps_per_epoch",
-        "train.seed",
-        "run.checkpoint",
-        "run.keep",
-        "run.on_oom",
-        "run.save_model",
-        "run.profile",
-        "run.max_minutes",
-        "run.stop_signal",
-        "run.measure_seconds",
-    }
-)
-
-# A trial leaves nothing that would be gone on with, and ends where its memory runs out.
-LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model": False}
 
 
 class Stop:
@@ -78,68 +85,6 @@ class Stop:
         """Also a signal handler."""
         self._by_person += 1
         self.count = max(self._by_person, self.count)
-
-
-def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
-    """The preset with options changed, and checked anew; raises PresetError."""
-    known = by_key(OPTIONS)
-    values = {key: getattr(getattr(preset.options, info.group), info.name) for key, info in known.items()}
-    return presets.assemble(preset.name, values | dict(changes), preset.description)
-
-
-def as_trial(
-    preset: Preset,
-    seed: int,
-    measure_seconds: float,
-    machine: Machine,
-    profile: str = "off",
-    most_seconds: float = math.inf,
-) -> Preset:
-    """The preset as a trial trains it: one endless epoch, nothing written, ended when enough has been measured.
-
-    It is ended after `most_seconds` in any case, as a run that has reached its time limit.
-    """
-    together = preset.options.compile.steps_per_execution
-    steps = plan.whole_executions(STEPS, together) if measure_seconds > PROBE_SECONDS else PROBE_STEPS * together
-    minutes = preset.options.run.max_minutes
-    start_and_warmup = min(minutes, LIMIT_MINUTES) if isinstance(minutes, int | float) else LIMIT_MINUTES
-    limit = start_and_warmup + plan.MOST_TIMES * measure_seconds / 60
-    return with_changes(
-        preset,
-        {
-            "train.epochs": 1,  # its end would evaluate
-            "train.steps_per_epoch": steps,
-            "train.decay_steps": decay_steps(preset.options, machine),
-            "train.seed": seed,
-            **LEAVES_NOTHING,
-            "run.profile": profile,
-            "run.max_minutes": min(limit, most_seconds / 60),
-            "run.measure_seconds": measure_seconds,
-        },
-    )
-
-
-def as_training(
-    preset: Preset, seed: int, length: tuple[int, int | None], machine: Machine, most_seconds: float
-) -> Preset:
-    """The preset as a trial trains it whose loss counts: so many epochs, each of so many steps or of one pass.
-
-    Its learning rate is at each step that of the real run, where the length of that is known.
-    """
-    epochs, steps = length
-    return with_changes(
-        preset,
-        {
-            "train.epochs": epochs,
-            "train.steps_per_epoch": steps,
-            "train.decay_steps": decay_steps(preset.options, machine),
-            "train.seed": seed,
-            **LEAVES_NOTHING,
-            "run.profile": "off",
-            "run.max_minutes": most_seconds / 60,
-            "run.measure_seconds": None,
-        },
-    )
 
 
 class Measures(Protocol):

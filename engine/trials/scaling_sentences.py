@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .. import figures
-from ..files.values import mapping
+from .. import figures, text
+from ..files.values import mapping, whole
 from ..text import NONE, count, counted, share, spread, times
 
 Told = Mapping[str, Any]
@@ -145,3 +145,27 @@ def table(data: Told) -> Sequence[Sequence[str]]:
     if not any(map(outcome, found)):
         return [HEAD, *map(row, found)]
     return [[*HEAD, "outcome"], *([*row(one), outcome(one) or NONE] for one in found)]
+
+
+# ---- the efficiency of a comparison --------------------------------------------------------------
+
+
+def efficiency(times_as_fast: float, times_as_many: float) -> float:
+    """1 where the speed grows as the replicas do."""
+    return times_as_fast / times_as_many
+
+
+def of_comparison(comparison: Mapping[str, Any]) -> str:
+    """`2 replicas instead of 1: an efficiency of 92 %`; nothing where the replicas are as many, or not known."""
+    a, b = (_replicas(comparison.get("trials") or (), side) for side in "ab")
+    gain = comparison.get("gain")
+    if a is None or b is None or a == b or gain is None:
+        return ""
+    found = efficiency(1 + gain, b / a)
+    return f"{b} replica{'s' if b > 1 else ''} instead of {a}: an efficiency of {text.share(found)}"
+
+
+def _replicas(trials: Iterable[Mapping[str, Any]], side: str) -> int | None:
+    """Those of a side, where all its good trials had as many."""
+    found = {whole(one.get("replicas")) for one in trials if one.get("side") == side and one.get("outcome") == "ok"}
+    return found.pop() if len(found) == 1 else None

@@ -11,7 +11,7 @@ from ..files.values import mapping, number
 from ..options import OPTIONS
 from ..profile import phrases, reports
 from ..profile.reports import ProfileReport
-from . import efficiency, record, scaling_sentences
+from . import record, scaling_sentences
 
 _NAMES = [info.name for info in OPTIONS]
 OUT_OF_TIME = "the time budget"  # how the reason begins where a loop had no time left
@@ -40,7 +40,9 @@ def _short(key: str) -> str:
 
 def verdict(comparison: Mapping[str, Any]) -> str:
     """The result of a comparison in one sentence, with the efficiency where the number of replicas changes."""
-    scaled = efficiency.of_comparison(comparison) if comparison.get("decision") not in ("stopped", "running") else ""
+    scaled = (
+        scaling_sentences.of_comparison(comparison) if comparison.get("decision") not in ("stopped", "running") else ""
+    )
     return "; ".join(filter(None, (_verdict(comparison), scaled)))
 
 

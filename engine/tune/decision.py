@@ -3,26 +3,35 @@
 A faster training that learns clearly worse is no gain (losses.py has the rule): its settings are not chosen, unless the
 user allows it. Then settings nearer to the preset are looked at, at the least those that change nothing that is learnt.
 The losses come before the pairs, so that pairs are measured of settings that can be chosen.
+
+For another batch size the learning rate is kept, or scaled in proportion to it or to its root, as the user has chosen.
+The formulas are those of plan.rate_factor. What train.learning_rate_scaling multiplies for more replicas is not
+multiplied twice. A schedule whose length the preset gives in steps covers as many samples as before: its steps become
+fewer as the batch grows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..presets import PresetError
+from .. import checks, plan
+from ..presets import Preset, PresetError
 from ..proof.request import Request
 from ..runs.events import Started
-from ..trials import comparing, learning, sentences
-from ..trials.bench import with_changes
+from ..telemetry.machine import Machine
+from ..trials import learning, sentences, significance
 from ..trials.comparing import Comparing
 from ..trials.record import Comparison, Record, medians
 from ..trials.search_record import Limits, Search
-from . import fallbacks, learning_rate
+from ..trials.trial_preset import with_changes
+from . import losses
 from .candidates.judgement import Best
 from .candidates.search_trials import OutOfTime, Trials
-from .candidates.space import BATCH
+from .candidates.space import BATCH, value_of
 from .losses import Losses
+from .stages.batch_size import rounded
 from .time_plan import TimePlan
 
 OF_WHAT_IS_LEFT = 0.5  # where the search has ended early; the rest is for settings that are looked at instead
@@ -67,7 +76,7 @@ class Deciding:
         self._trials.reserved_seconds = self.plan.pairs_seconds
         chosen = self._learning_well(best, started)
         self._trials.reserved_seconds, self._trials.grace_seconds = 0.0, self.plan.grace_seconds
-        safe = fallbacks.learns_alike(self._baseline, best.settings)
+        safe = learns_alike(self._baseline, best.settings)
         if chosen and self._is_kept(chosen, self._chosen):
             return
         if safe and safe != chosen:
@@ -86,7 +95,7 @@ class Deciding:
     @property
     def _pairs_in_time(self) -> bool:
         """Whether there is time for the fewest pairs that can prove something, or an earlier sitting has begun them."""
-        return self._trials.knows_pairs or self.plan.seconds_of(comparing.FEW) <= self._trials.seconds_left
+        return self._trials.knows_pairs or self.plan.seconds_of(significance.FEW) <= self._trials.seconds_left
 
     def keep_without_pairs(self, best: Best, started: Started) -> None:
         """Keep settings that have nothing to be compared with: the preset itself runs out of memory."""
@@ -117,13 +126,13 @@ class Deciding:
 
     def _nearer(self, losses: Losses, best: Best, started: Started) -> dict[str, Any]:
         """Settings nearer to the preset that learn no worse, else those that change nothing that is learnt."""
-        for settings in fallbacks.nearer(self._baseline, best.settings):
+        for settings in nearer(self._baseline, best.settings):
             tried = self._scaled(settings, started)
             if not tried or not self._changes_learning(tried):
                 break
             if losses.check(tried, self._speed_of(tried, best)).decision == "no worse":
                 return self._instead(tried)
-        return self._instead(fallbacks.learns_alike(self._baseline, best.settings))
+        return self._instead(learns_alike(self._baseline, best.settings))
 
     def _instead(self, settings: dict[str, Any]) -> dict[str, Any]:
         self._chosen = "the fastest settings that do not learn clearly worse"
@@ -133,11 +142,11 @@ class Deciding:
 
     def _scaled(self, settings: Settings, started: Started) -> dict[str, Any]:
         """With the learning rate that the user wants for their batch, where it can be set."""
-        self._search.rate_fixed = learning_rate.why_fixed(started)
+        self._search.rate_fixed = why_fixed(started)
         if self._search.rate_fixed:
             return dict(settings)
         try:
-            return learning_rate.scaled(self._baseline, settings, self._limits, self._trials.machine)
+            return scaled(self._baseline, settings, self._limits, self._trials.machine)
         except PresetError:
             return dict(settings)
 
@@ -170,7 +179,7 @@ class Deciding:
         except OutOfTime:  # the pairs that were measured are judged
             ended = f"; {NO_TIME}"
         if comparison.decision != "failed":
-            decision, comparison.why = comparing.verdict(measuring.gains)
+            decision, comparison.why = significance.verdict(measuring.gains)
             comparison.decision = {"faster": "kept", "undecided": "undecided"}.get(decision, "rejected")
             comparison.why += ended if decision == "undecided" else ""
         if comparison.decision == "kept":
@@ -183,10 +192,10 @@ class Deciding:
         They are judged once, when all are measured: looking after each one would find a gain by chance more often.
         """
         gains = measuring.gains
-        median, spread = comparing.gain_and_spread(gains)
-        if comparing.verdict(gains)[0] != "undecided" or median is None or spread is None or median < 0:
+        median, spread = significance.gain_and_spread(gains)
+        if significance.verdict(gains)[0] != "undecided" or median is None or spread is None or median < 0:
             return
-        wanted = comparing.pairs_needed(median, spread)
+        wanted = significance.pairs_needed(median, spread)
         if 2 * (wanted - len(gains)) * self.plan.pair_trial <= self._trials.seconds_left:
             measuring.measure_more(wanted)
 
@@ -196,3 +205,65 @@ class Deciding:
         record.changes_kept = dict(comparison.changes)
         record.gain_total = 1 + (comparison.gain or 0.0)
         record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()
+
+
+# ---- settings nearer to the preset ---------------------------------------------------------------
+
+
+STEPS_BACK = 2  # batch sizes between the preset's and the fastest
+LEAST_STEP = 1.25  # a batch that is larger than the preset's by less is hardly faster
+
+
+def learns_alike(baseline: Preset, settings: Settings) -> dict[str, Any]:
+    """Those of the settings that change nothing that is learnt."""
+    options = with_changes(baseline, settings).options
+    return {key: value for key, value in settings.items() if not learning.note([key], options)}
+
+
+def nearer(baseline: Preset, settings: Settings) -> Iterator[dict[str, Any]]:
+    """The batch half way back to the preset's by its logarithm, again half way, and without a changed batch."""
+    before, batch = value_of(baseline, BATCH), settings.get(BATCH)
+    if batch is None:
+        return
+    for _ in range(STEPS_BACK):
+        batch = rounded(round(math.sqrt(before * batch)))
+        if max(batch / before, before / batch) < LEAST_STEP:
+            break
+        yield {**settings, BATCH: batch}
+    yield {key: value for key, value in settings.items() if key != BATCH}
+
+
+# ---- the learning rate for another batch size ----------------------------------------------------
+
+
+RATE, WARMUP = "train.learning_rate", "train.warmup_steps"
+SCHEDULE = ("train.hold_steps", "train.decay_steps", WARMUP)  # lengths in steps
+
+
+def scaled(baseline: Preset, settings: Mapping[str, Any], limits: Limits, machine: Machine) -> dict[str, Any]:
+    """The settings with the learning rate and its schedule for their global batch."""
+    changed = with_changes(baseline, settings)
+    grown = losses.growth(baseline, changed, machine)
+    if grown == 1 or limits.learning_rate == "keep":
+        return dict(settings)
+    by_itself = _by_option(changed, machine) / _by_option(baseline, machine)
+    factor = plan.rate_factor(limits.learning_rate, grown) / by_itself
+    rate = float(f"{value_of(baseline, RATE) * factor:.4g}")
+    warmup = {} if limits.warmup_steps is None else {WARMUP: limits.warmup_steps}
+    return {**settings, RATE: rate, **dict(_lengths(baseline, grown)), **warmup}
+
+
+def _by_option(preset: Preset, machine: Machine) -> float:
+    """What the training multiplies the rate by itself, for its replicas."""
+    return plan.rate_factor(preset.options.train.learning_rate_scaling, checks.replicas(preset.options, machine))
+
+
+def _lengths(baseline: Preset, grown: float) -> Iterator[tuple[str, int]]:
+    for key in SCHEDULE:
+        if steps := value_of(baseline, key):
+            yield key, max(1, round(steps / grown))
+
+
+def why_fixed(started: Started) -> str:
+    """Why the learning rate cannot be scaled in this training, or nothing."""
+    return started.inapplicable.get(RATE, "")

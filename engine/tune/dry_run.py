@@ -16,19 +16,19 @@ from ..proof.request import Request, conflict
 from ..runs.events import EVENTS_FILE, Started
 from ..runs.reading import read_events
 from ..telemetry.machine import Machine
-from ..trials.bench import PROBE_SECONDS, Bench
+from ..trials.bench import Bench
 from ..trials.comparing import BaselineFailed
 from ..trials.record import Record
 from ..trials.search_record import Candidate, Limits, Memory, Search
 from ..trials.trial import Trial
+from ..trials.trial_preset import PROBE_SECONDS
 from . import memory_model
 from .candidates.screening import Screening
 from .candidates.search_trials import OutOfTime, Trials
 from .candidates.space import BATCH, Space, value_of
 from .memory_model import MemoryModel
 from .report import memory_sentences
-from .stages.batch_size import rounded
-from .stages.largest_batch import STEPS_OF_A_PROBE
+from .stages.batch_size import STEPS_OF_A_PROBE, rounded
 
 SMALLER = 4  # the first probe is so many times smaller than the preset's batch, and so is a second one after it failed
 LARGER = 32  # the second of a process is so many times larger than the first, at most

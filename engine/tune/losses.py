@@ -1,34 +1,109 @@
 """Compares the loss of settings with that of the preset, after training on the same number of samples.
 
 Two trainings of each side, each pair with a seed of its own, or one where there is time for no more: the part of the
-search's minutes that is kept for this says how long they are (training_length.py). What counts is the loss of the
+search's minutes that is kept for this says how long they are. What counts is the loss of the
 validation at the end, or where the preset has none, the mean training loss of the last pass, and of a part of a pass
 that of its second half.
 
 The rule: a loss is clearly worse if it is higher in every pair by more than a margin. The margin is 5 % of the preset's
 loss, but at least 1 % and at most 10 % of what that has fallen by: near 0 a share of the loss means nothing, and early
 in a training a loss 5 % higher can be half of all that was learnt.
+
+Both train on the same number of samples: whole passes over the data if the time allows one, as the validation loss
+comes after each; at most the preset's own training. A comparison needs some updates of the weights: after a few the
+loss of any setting is that of the first.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from .. import checks
 from ..presets import Preset
 from ..proof.request import Request
 from ..runs import Run
 from ..runs.events import EVENTS_FILE, EpochEnd, Event, Progress, Started
 from ..runs.reading import read_events
+from ..telemetry.machine import Machine
 from ..trials import learning, sentences
-from ..trials.bench import with_changes
 from ..trials.comparing import CHANCES, FINAL
 from ..trials.search_record import LossCheck, Search
 from ..trials.trial import Trial
-from . import training_length
+from ..trials.trial_preset import with_changes
 from .candidates.search_trials import OutOfTime, Trials
-from .training_length import PASS_SECONDS, Data, Length
+
+LEAST_UPDATES = 40  # of the settings with the larger batch; fewer where that is the whole training
+PASS_SECONDS = 0.3  # besides the steps: evaluating and starting a pass of the preset quickstart on two CPU cores
+
+
+@dataclass(frozen=True)
+class Length:
+    """`passes` whole ones over the data, or none and a part of the first; `samples` in all."""
+
+    samples: int
+    passes: int | None
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is known of the preset's data: samples of a pass (None: unknown), of a step, and of the whole training."""
+
+    batch: int
+    per_pass: int | None
+    passes: int
+
+    @classmethod
+    def of(cls, preset: Preset, started: Started) -> Data:
+        """By the preset, and by what its first trial has told."""
+        batch, steps = started.global_batch_size or 1, preset.options.train.steps_per_epoch
+        return cls(batch, steps * batch if steps else started.train_samples, preset.options.train.epochs)
+
+    @property
+    def samples(self) -> int | None:
+        return None if self.per_pass is None else self.passes * self.per_pass
+
+
+def affordable(data: Data, largest_batch: int, seconds: float, per_sample: float) -> Length | None:
+    """What `seconds` of training of both sides allow, each sample taking `per_sample` of them; None: too little."""
+    if data.per_pass:
+        passes = min(data.passes, int(seconds / (data.per_pass * per_sample + 2 * PASS_SECONDS)))
+        if passes and (passes == data.passes or _is_enough(passes * data.per_pass, largest_batch)):
+            return Length(passes * data.per_pass, passes)
+    samples = int(seconds / per_sample) // largest_batch * largest_batch
+    if data.per_pass is not None and samples >= data.per_pass:
+        return None  # whole passes do not make enough updates
+    return Length(samples, None) if _is_enough(samples, largest_batch) else None
+
+
+def _is_enough(samples: int, largest_batch: int) -> bool:
+    return samples >= LEAST_UPDATES * largest_batch
+
+
+def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, int | None]:
+    """The length for settings with this global batch, as `train.epochs` and `train.steps_per_epoch`."""
+    if length.passes is None:
+        return 1, max(1, round(length.samples / batch))
+    if preset.options.train.steps_per_epoch is None:
+        return length.passes, None
+    return length.passes, max(1, round(length.samples / length.passes / batch))
+
+
+def of_earlier(known: tuple[int, int | None], data: Data, preset: Preset) -> Length:
+    """The length of trials of an earlier sitting, from the epochs and steps of the preset's own."""
+    epochs, steps = known
+    if steps is None or steps == preset.options.train.steps_per_epoch:
+        return Length(epochs * (data.per_pass or 0), epochs)
+    return Length(steps * data.batch, None)
+
+
+def growth(before: Preset, after: Preset, machine: Machine) -> float:
+    """How many times as large the global batch is."""
+    old, new = (checks.replicas(one.options, machine) * one.options.input.batch_size for one in (before, after))
+    return new / old
+
 
 Told = TypeVar("Told", bound=Event)
 PAIRS = 2  # at most, with different seeds: one alone may be chance
@@ -76,7 +151,7 @@ class Losses:
 
     def _train(self, made: LossCheck, preset: Preset, data: Data, speed: float) -> None:
         before = self._search.before_speed or speed
-        batch = max(1, round(data.batch * training_length.growth(self._baseline, preset, self._trials.machine)))
+        batch = max(1, round(data.batch * growth(self._baseline, preset, self._trials.machine)))
         self._length = self._length or self._choose(data, max(data.batch, batch), 1 / before + 1 / speed)
         if self._length is None:
             made.decision = "not judged"
@@ -86,7 +161,7 @@ class Losses:
         sides = (("a", self._baseline, data.batch, before), ("b", preset, batch, speed))
         for repeat in range(1, self._pairs + 1):
             for side, settings, size, samples_per_second in sides:
-                length = training_length.epochs_and_steps(self._length, settings, size)
+                length = epochs_and_steps(self._length, settings, size)
                 seconds = self._length.samples / samples_per_second + PASS_SECONDS * length[0]
                 trial = self._trained(made, settings, side, repeat, length, seconds)
                 if not _counts(trial):
@@ -96,10 +171,10 @@ class Losses:
     def _choose(self, data: Data, batch: int, per_sample: float) -> Length | None:
         known = self._trials.length_known(self._baseline)
         if known is not None:
-            return training_length.of_earlier(known, data, self._baseline)
+            return of_earlier(known, data, self._baseline)
         for self._pairs in range(PAIRS, 0, -1):
             training = self._seconds / self._pairs / SLACK - 2 * self._trials.trial_seconds
-            found = training_length.affordable(data, batch, max(0.0, training), per_sample)
+            found = affordable(data, batch, max(0.0, training), per_sample)
             if found is not None:
                 break
         return found

@@ -15,12 +15,17 @@ Where the line does not hold:
 - A model whose activations are computed a second time (`tf.recompute_grad`) has a flatter line, which its weights and
   its largest layer decide; the line holds as long as all sizes do so.
 - Other settings (precision, XLA, a cache or batches on the device) have another line: `begin_anew`.
+
+The line is fitted by least squares, in which a point far from it counts less (Huber 1964, Robust Estimation of a
+Location Parameter; weights k / |residual| beyond k = 1.345 standard deviations, estimated by the median residual): a
+jump must not turn the line.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..diagnosis.memory import limit_of
@@ -30,7 +35,45 @@ from ..runs.events import Started
 from ..telemetry import limits
 from ..trials.search_record import Memory, MemoryPoint
 from ..trials.trial import Trial
-from .memory_line import Line, through
+
+Points = Sequence[tuple[int, int]]  # batch size, bytes
+_HUBER = 1.345
+_OF_MEDIAN = 1.4826  # times the median of the absolute residuals: the standard deviation of a normal distribution
+_ROUNDS = 20
+
+
+@dataclass(frozen=True)
+class Line:
+    """`bytes_per_sample` is never below 0: a larger batch takes no less memory."""
+
+    base: float
+    bytes_per_sample: float
+
+    def at(self, batch: int) -> float:
+        return self.base + self.bytes_per_sample * batch
+
+
+def through(points: Points) -> Line | None:
+    """The line; None before two batch sizes have been measured."""
+    if len({batch for batch, _ in points}) < 2:
+        return None
+    line = _least_squares(points, [1.0] * len(points))
+    for _ in range(_ROUNDS):
+        residuals = [abs(taken - line.at(batch)) for batch, taken in points]
+        allowed = max(1.0, _HUBER * _OF_MEDIAN * statistics.median(residuals))
+        line = _least_squares(points, [min(1.0, allowed / max(one, 1.0)) for one in residuals])
+    return line
+
+
+def _least_squares(points: Points, weights: Sequence[float]) -> Line:
+    whole = sum(weights)
+    batch = sum(weight * one for (one, _), weight in zip(points, weights, strict=True)) / whole
+    taken = sum(weight * one for (_, one), weight in zip(points, weights, strict=True)) / whole
+    spread = sum(weight * (one - batch) ** 2 for (one, _), weight in zip(points, weights, strict=True))
+    both = sum(weight * (b - batch) * (t - taken) for (b, t), weight in zip(points, weights, strict=True))
+    slope = max(0.0, both / spread)
+    return Line(taken - slope * batch, slope)
+
 
 ROOM = 0.9  # share of the limit that may be used: the rest is for what a line does not see, such as fragmentation
 # The figure of a trial that is limited, by what is counted.

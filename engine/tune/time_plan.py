@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from .. import text
 from ..trials import STAGES
-from ..trials.comparing import FEW
 from ..trials.search_record import Limits
+from ..trials.significance import FEW
 
 DECISION_SHARE = 0.5  # of the minutes, at most, for losses and pairs
 LEARNING_SHARE = 0.2  # of the minutes, for comparing losses

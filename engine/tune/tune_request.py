@@ -12,7 +12,7 @@ from .. import checks, options
 from ..options import OPTIONS, by_key
 from ..options.catalogue import did_you_mean
 from ..presets import Preset
-from ..proof import duration, request, resuming
+from ..proof import duration, request, starting
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
 from ..telemetry import machine
@@ -146,7 +146,7 @@ def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> 
     Raises ProofError.
     """
     more = f"gputui tune --resume {proof.id} --minutes N gives it N more minutes"
-    resuming.refuse(proof, "tune", "a search", "gputui tune", more, minutes is not None)
+    starting.refuse_to_resume(proof, "tune", "a search", "gputui tune", more, minutes is not None)
     asked, data = proof.request, proof.data
     limits = asked.search or Limits()
     if minutes is not None:
@@ -155,4 +155,4 @@ def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> 
         limits = replace(limits, minutes=round(float(data["seconds"]) / MINUTE + minutes, 1))
     if limits.wide:
         _look_at_study(asked, machine.read(), proof.path)
-    return resuming.start_again(proof, anyway, None if minutes is None else replace(asked, search=limits))
+    return starting.start_again(proof, anyway, None if minutes is None else replace(asked, search=limits))

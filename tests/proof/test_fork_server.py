@@ -18,8 +18,7 @@ from gputui.engine.runs import Run, control
 from gputui.engine.system.identity import Process
 from gputui.engine.telemetry import machine
 from gputui.engine.telemetry.machine import Machine
-from gputui.engine.trials.bench import Bench, Stop
-from gputui.engine.trials.speed_watch import below
+from gputui.engine.trials.bench import Bench, Stop, below
 
 from tests.support.front_door import ended, happened, until
 from tests.support.standing_in import engines_of, stand_in

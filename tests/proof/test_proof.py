@@ -18,7 +18,7 @@ from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run, create_at
 from gputui.engine.runs.events import Outcome
 from gputui.engine.system.identity import Process
-from gputui.engine.trials import bench, learning, schedule, sentences
+from gputui.engine.trials import bench, learning, sentences, trial_preset
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.tui import cli
 
@@ -35,7 +35,7 @@ def test_a_trial_never_ends_its_epoch_and_writes_nothing(home: Path) -> None:
     given = presets.defaults(
         ["steps_per_execution=7", "run.checkpoint=epoch", "save_model=true", "epochs=3", "profile=5-9", "max_minutes=1"]
     )
-    made = bench.as_trial(given, 11, 30.0, HERE).options
+    made = trial_preset.as_trial(given, 11, 30.0, HERE).options
     assert made.train.epochs == 1
     assert made.train.steps_per_epoch is not None
     assert made.train.steps_per_epoch % 7 == 0
@@ -46,7 +46,7 @@ def test_a_trial_never_ends_its_epoch_and_writes_nothing(home: Path) -> None:
     assert made.train.seed == 11
     assert made.compile == given.options.compile
     for most, minutes in ((math.inf, 7.0), (90.0, 1.5), (10_000.0, 7.0)):
-        limited = bench.as_trial(given, 11, 30.0, HERE, most_seconds=most).options
+        limited = trial_preset.as_trial(given, 11, 30.0, HERE, most_seconds=most).options
         assert limited.run.max_minutes == pytest.approx(minutes), "as long as there is time"
 
 
@@ -64,7 +64,7 @@ def test_a_trial_keeps_the_schedule_of_the_real_run() -> None:
         (["schedule=cosine", "data=images:there"], None),
         (["schedule=cosine", "epochs=1", "strategy.kind=mirrored", "logical_devices=2"], 13),
     ]:
-        assert schedule.decay_steps(presets.defaults(settings).options, HERE) == expected, settings
+        assert trial_preset.decay_steps(presets.defaults(settings).options, HERE) == expected, settings
 
 
 def test_the_speed_of_a_trial_is_its_mean_and_an_end_without_figures_is_no_success(tmp_path: Path) -> None:

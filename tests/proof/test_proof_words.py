@@ -28,7 +28,7 @@ from gputui.engine.runs import Run
 from gputui.engine.telemetry.children import Children
 from gputui.engine.telemetry.host import Host
 from gputui.engine.telemetry.machine import Gpu, Machine
-from gputui.engine.trials import bench, comparing, sentences
+from gputui.engine.trials import bench, sentences, significance
 from gputui.engine.trials.comparing import BaselineFailed
 from gputui.tui import cli
 from gputui.tui.base.glyphs import PLAIN
@@ -157,17 +157,17 @@ def _agree(one: dict[str, Any]) -> None:
     if one["decision"] == "failed":
         return
     count = sum(trial["side"] == "b" and trial["outcome"] == "ok" for trial in one["trials"])
-    least = comparing.detectable_gain(spread, count)
+    least = significance.detectable_gain(spread, count)
     size = math.expm1(abs(math.log1p(gain)))  # a third of the speed is as far from none as three times the speed
-    certain = size > max(comparing.LEAST_GAIN, least)
+    certain = size > max(significance.LEAST_GAIN, least)
     assert (one["decision"] in ("faster", "kept")) == (certain and gain > 0), sentence
     if one["decision"] == "slower":
         assert certain
-    assert ("may be chance" in sentence) == (not certain and max(size, least) > comparing.LEAST_GAIN), sentence
+    assert ("may be chance" in sentence) == (not certain and max(size, least) > significance.LEAST_GAIN), sentence
     if advised := re.search(r"--repeats (\d+)", sentence):
-        enough = comparing.detectable_gain(spread, int(advised[1]))
-        assert max(size, comparing.LEAST_GAIN) >= enough, sentence
-        assert max(size, comparing.LEAST_GAIN) <= comparing.detectable_gain(spread, int(advised[1]) - 1), sentence
+        enough = significance.detectable_gain(spread, int(advised[1]))
+        assert max(size, significance.LEAST_GAIN) >= enough, sentence
+        assert max(size, significance.LEAST_GAIN) <= significance.detectable_gain(spread, int(advised[1]) - 1), sentence
 
 
 def _medians_are_explained(told: dict[str, Any], said: list[str]) -> None:
@@ -303,11 +303,11 @@ def test_a_trial_tells_who_used_its_cores_and_gpus(tmp_path: Path) -> None:
 
 
 def test_the_spread_that_counts_gets_smaller_with_more_pairs() -> None:
-    assert comparing.spreads(3) == 2
-    assert comparing.spreads(12) == 1
-    assert comparing.detectable_gain(0.1, 12) == pytest.approx(0.105171)
-    assert comparing.pairs_needed(0.105, 0.1) == 13
-    assert comparing.pairs_needed(0.001, 0.02) == 13, "as for a gain of 2 %"
+    assert significance.spreads(3) == 2
+    assert significance.spreads(12) == 1
+    assert significance.detectable_gain(0.1, 12) == pytest.approx(0.105171)
+    assert significance.pairs_needed(0.105, 0.1) == 13
+    assert significance.pairs_needed(0.001, 0.02) == 13, "as for a gain of 2 %"
 
 
 def test_what_a_training_has_started_is_its_own_and_not_others(monkeypatch: pytest.MonkeyPatch) -> None:

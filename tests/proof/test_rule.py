@@ -14,10 +14,10 @@ import pytest
 from gputui.engine import diagnosis, plan, presets
 from gputui.engine.diagnosis import collector
 from gputui.engine.diagnosis.measurements import Measurements
-from gputui.engine.proof import diagnostic_trials, folder, request, trial_diagnosis
+from gputui.engine.proof import folder, request, trial_diagnosis
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import Diagnosis
-from gputui.engine.trials import comparing, efficiency, learning
+from gputui.engine.trials import comparing, learning, scaling_sentences, significance
 from gputui.engine.trials.bench import Bench
 from gputui.engine.trials.record import Comparison
 from gputui.engine.trials.trial import Trial
@@ -46,20 +46,20 @@ from tests.support.judged import measured
     ],
 )
 def test_a_change_counts_beyond_two_percent_and_twice_the_spread(gains: Sequence[float], decision: str) -> None:
-    assert comparing.verdict(gains)[0] == decision
+    assert significance.verdict(gains)[0] == decision
 
 
 def test_gain_is_the_median_and_spread_the_sample_standard_deviation_of_logarithms() -> None:
-    assert comparing.gain(200.0, 300.0) == pytest.approx(0.5)
-    assert comparing.gain_and_spread([0.0, 1.0, 3.0]) == pytest.approx((1.0, math.log(2)))
-    assert comparing.gain_and_spread([0.1]) == (0.1, None)
-    assert [comparing.order(repeat) for repeat in (1, 2, 3)] == ["ab", "ba", "ab"]
+    assert significance.gain(200.0, 300.0) == pytest.approx(0.5)
+    assert significance.gain_and_spread([0.0, 1.0, 3.0]) == pytest.approx((1.0, math.log(2)))
+    assert significance.gain_and_spread([0.1]) == (0.1, None)
+    assert [significance.order(repeat) for repeat in (1, 2, 3)] == ["ab", "ba", "ab"]
 
 
 def test_noise_alone_passes_for_a_gain_as_rarely_as_the_docstring_says() -> None:
     noise = random.Random(5)
     drawn = [[noise.gauss(0, 0.1) for _ in range(3)] for _ in range(20_000)]
-    faster = sum(comparing.verdict(gains)[0] == "faster" for gains in drawn)
+    faster = sum(significance.verdict(gains)[0] == "faster" for gains in drawn)
     assert 0.03 < faster / len(drawn) < 0.05
 
 
@@ -75,15 +75,15 @@ def test_a_search_that_looks_after_two_pairs_claims_nothing_more_often_than_five
 
     claims = Counter[str]()
     for _ in range(8_000):
-        gains = pairs(comparing.FEW)
-        if comparing.verdict(gains)[0] == "faster":
+        gains = pairs(significance.FEW)
+        if significance.verdict(gains)[0] == "faster":
             claims["two"] += 1
             continue
-        decision = comparing.verdict(gains := gains + pairs(1))[0]
-        median, spread = comparing.gain_and_spread(gains)
+        decision = significance.verdict(gains := gains + pairs(1))[0]
+        median, spread = significance.gain_and_spread(gains)
         if decision == "undecided" and median is not None and spread is not None and median > 0:
-            more = comparing.pairs_needed(median, spread) - len(gains)
-            decision = comparing.verdict(gains + pairs(min(more, comparing.MOST_MORE_PAIRS)))[0]
+            more = significance.pairs_needed(median, spread) - len(gains)
+            decision = significance.verdict(gains + pairs(min(more, significance.MOST_MORE_PAIRS)))[0]
         claims["more"] += decision == "faster"
     assert claims.total() / 8_000 < 0.05
     assert claims["two"] / 8_000 < 0.002
@@ -104,9 +104,9 @@ def test_the_efficiency_of_replicas_is_the_gain_over_their_number(
 ) -> None:
     trials = [{"side": s, "outcome": "ok", "replicas": n} for s, n in zip("ab", replicas, strict=True)]
     trials.append({"side": "b", "outcome": "error", "replicas": 9})
-    assert efficiency.of_comparison({"trials": trials, "gain": gain}) == said
+    assert scaling_sentences.of_comparison({"trials": trials, "gain": gain}) == said
     mixed = [*trials, {"side": "b", "outcome": "ok", "replicas": 3}]
-    assert efficiency.of_comparison({"trials": mixed, "gain": gain}) == ""
+    assert scaling_sentences.of_comparison({"trials": mixed, "gain": gain}) == ""
 
 
 @pytest.mark.parametrize(
@@ -144,16 +144,16 @@ def row(speed: float | None, **fields: Any) -> Trial:
 
 
 def test_the_trial_of_median_speed_stands_for_all() -> None:
-    assert diagnostic_trials.middle([row(3.0), row(1.0), row(2.0)]).samples_per_second == 2.0
-    assert diagnostic_trials.middle([row(3.0), row(2.0)]).samples_per_second == 2.0
-    assert diagnostic_trials.middle([row(None), row(4.0), row(5.0)]).samples_per_second == 4.0
+    assert trial_diagnosis.middle([row(3.0), row(1.0), row(2.0)]).samples_per_second == 2.0
+    assert trial_diagnosis.middle([row(3.0), row(2.0)]).samples_per_second == 2.0
+    assert trial_diagnosis.middle([row(None), row(4.0), row(5.0)]).samples_per_second == 4.0
 
 
 @pytest.mark.parametrize(("gain", "cost"), [(None, None), (0.25, 0.2), (0.0, 0.0), (-0.1, 0.0)])
 def test_the_cost_of_the_input_is_the_share_that_a_step_without_it_saves(
     gain: float | None, cost: float | None
 ) -> None:
-    assert diagnostic_trials.input_cost(gain) == (None if cost is None else pytest.approx(cost))
+    assert trial_diagnosis.input_cost(gain) == (None if cost is None else pytest.approx(cost))
 
 
 class ProfilingBench:
@@ -180,9 +180,9 @@ def test_a_profiled_trial_is_long_enough_for_its_last_profiled_step(
     bench = ProfilingBench(least, "ok")
     shares = SimpleNamespace(communication=0.3)
     monkeypatch.setattr("gputui.engine.profile.reports.read", lambda run: SimpleNamespace(shares=shares))
-    monkeypatch.setattr(diagnostic_trials, "asdict", vars)
+    monkeypatch.setattr(trial_diagnosis, "asdict", vars)
     preset = presets.defaults(["compile.steps_per_execution=8"])
-    share = diagnostic_trials.profile(cast(Bench, bench), preset, row(9.0, step_ms=step_ms), record, lambda text: None)
+    share = trial_diagnosis.profile(cast(Bench, bench), preset, row(9.0, step_ms=step_ms), record, lambda text: None)
     assert (share, record.profile, record.profile_missing) == (0.3, {"shares": shares}, "")
     assert bench.asked == {"steps_per_execution": 1, "side": "p", "seconds": pytest.approx(seconds), "profile": "30-49"}
     assert record.profile_trial is not None
@@ -191,7 +191,7 @@ def test_a_profiled_trial_is_long_enough_for_its_last_profiled_step(
 def test_why_there_is_no_profile_is_recorded_in_one_line(tmp_path: Path) -> None:
     record = folder.record(tmp_path, request.of_preset("diagnosis", "quickstart", []))
     bench = cast(Bench, ProfilingBench(5.0, "crashed"))
-    assert diagnostic_trials.profile(bench, presets.defaults(), row(9.0), record, lambda text: None) is None
+    assert trial_diagnosis.profile(bench, presets.defaults(), row(9.0), record, lambda text: None) is None
     assert record.profile_missing == "the profiled trial failed: crashed: no more"
 
 
@@ -339,6 +339,6 @@ def test_after_a_stop_no_further_trial_begins() -> None:
 def test_as_many_pairs_are_needed_as_the_square_of_the_spread_beside_the_gain(
     gain: float, spread: float, pairs: int
 ) -> None:
-    assert comparing.pairs_needed(gain, spread) == pairs
-    least = math.log1p(max(abs(gain), comparing.LEAST_GAIN) if gain > 0 else -gain / (1 + gain))
-    assert pairs == 3 or comparing.spreads(pairs) * spread < least <= comparing.spreads(pairs - 1) * spread
+    assert significance.pairs_needed(gain, spread) == pairs
+    least = math.log1p(max(abs(gain), significance.LEAST_GAIN) if gain > 0 else -gain / (1 + gain))
+    assert pairs == 3 or significance.spreads(pairs) * spread < least <= significance.spreads(pairs - 1) * spread

@@ -18,9 +18,8 @@ from gputui.engine.proof.request import Request
 from gputui.engine.runs import Run, create_at, events
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.telemetry.machine import Machine
-from gputui.engine.trials.bench import Bench, Stop, outcome
+from gputui.engine.trials.bench import LEAST_REPORTS, Bench, Judge, Stop, outcome
 from gputui.engine.trials.record import Record
-from gputui.engine.trials.speed_watch import LEAST_REPORTS, Judge
 from gputui.engine.trials.trial import Trial
 from gputui.engine.tune.search import Searcher
 

@@ -12,8 +12,8 @@ from gputui.engine.trials import search_record as shapes
 from gputui.engine.tune.report import findings as told
 from gputui.engine.tune.report import sentences
 from gputui.tui.base.glyphs import PLAIN, RICH
+from gputui.tui.drawing import tune, tune_leaderboard, tune_memory
 from gputui.tui.drawing import tune as drawing
-from gputui.tui.drawing import tune_layout, tune_leaderboard, tune_memory
 from gputui.tui.drawing.plot import draw
 from gputui.tui.drawing.rows import length, plain
 
@@ -167,14 +167,14 @@ def test_rows_fit_and_odd_records_are_no_obstacle(glyphs: Any) -> None:
 
 def test_a_small_terminal_keeps_the_head_and_the_candidates() -> None:
     for width, height, head in itertools.product((58, 78, 118, 198), range(8, 60), (4, 5, 7)):
-        found = tune_layout.share_out(width, height, head, 12)
+        found = tune.share_out(width, height, head, 12)
         where = f"{width} x {height}"
         parts = found.head, found.table, found.detail, found.lines, found.charts
         assert sum(parts) == height, where
         assert found.table >= 4, where
         assert bool(found.lines) != bool(found.charts) or height < 20, where
         assert not found.charts or found.charts * found.chart_columns >= 4 * 5, where
-    assert tune_layout.share_out(78, 22, 4, 12).lines == 3
+    assert tune.share_out(78, 22, 4, 12).lines == 3
 
 
 def test_the_data_by_hand_are_those_of_the_engine() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.proof import folder, resuming, starting
+from gputui.engine.proof import folder, starting
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import Request
 from gputui.engine.runs import Run
@@ -409,7 +409,7 @@ async def test_a_measurement_of_scaling_goes_on_and_is_started_again_and_from_th
 ) -> None:
     gone_on: list[Proof] = []
     started: list[Request] = []
-    monkeypatch.setattr(resuming, "start", lambda proof: gone_on.append(proof))
+    monkeypatch.setattr(starting, "start", lambda proof: gone_on.append(proof))
     monkeypatch.setattr(folder, "start", lambda proof: started.append(proof.request))
     monkeypatch.setattr(starting, "beside", lambda *known: "")  # other tests on this machine
     settings = ("device.visible=none", "logical_devices=2", "strategy.kind=mirrored", "learning_rate=0.02")

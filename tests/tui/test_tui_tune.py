@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.proof import folder, resuming, starting
+from gputui.engine.proof import folder, starting
 from gputui.engine.proof import request as proof_request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run
@@ -25,7 +25,7 @@ from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.form.search_limits import LimitTexts, WrongLimit
 from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS
 from gputui.tui.screens.proof.proofs import ProofsScreen
-from gputui.tui.screens.tune import new_tune
+from gputui.tui.screens.tune import limits
 from gputui.tui.screens.tune.limits import TuneDialog
 from gputui.tui.screens.tune.screen import TuneScreen
 from textual.pilot import Pilot
@@ -139,7 +139,7 @@ async def test_best_settings_go_into_a_file_into_the_form_and_the_report_is_copi
 
 async def test_a_stopped_search_goes_on_and_says_why_it_cannot(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     going_on: list[Proof] = []
-    monkeypatch.setattr(resuming, "start", lambda proof: going_on.append(proof))
+    monkeypatch.setattr(starting, "start", lambda proof: going_on.append(proof))
     monkeypatch.setattr(starting, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
     proof = write_search(home, state="stopped", changes_kept={}, gain_total=None, ended_because="a stop was requested")
     other = write_search(home, "20260921-140000-go", **running())
@@ -248,7 +248,7 @@ def test_the_precisions_that_are_allowed_at_first_are_those_of_the_devices(monke
                                 (replace(NO_GPU, gpus=(old,)), True, set())):  # fmt: skip
         monkeypatch.setattr(chips, "cpu_multiplies_bfloat16", lambda cpu_can=cpu_can: cpu_can)
         texts = LimitTexts()
-        texts.suit(new_tune.fast_policies(quickstart, here))
+        texts.suit(limits.fast_policies(quickstart, here))
         assert texts.precisions == {"float32"} | fast, (here, cpu_can)
         assert texts.limits() == LimitTexts().limits(), "what the command line searches when it is told nothing"
     texts = LimitTexts()

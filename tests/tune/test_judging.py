@@ -6,8 +6,8 @@ import math
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.trials.comparing import LEAST_GAIN
 from gputui.engine.trials.search_record import Candidate
+from gputui.engine.trials.significance import LEAST_GAIN
 from gputui.engine.trials.trial import Trial
 from gputui.engine.tune.candidates import judgement
 from gputui.engine.tune.candidates.judgement import FIRST_NOISE, Best

@@ -15,10 +15,9 @@ from gputui.engine.proof import request
 from gputui.engine.proof.request import Request
 from gputui.engine.trials.search_record import Limits
 from gputui.engine.trials.trial import Trial
-from gputui.engine.tune import fallbacks, learning_rate, losses, tune_request
-from gputui.engine.tune.losses import margin
+from gputui.engine.tune import decision, losses, tune_request
+from gputui.engine.tune.losses import Data, Length, affordable, epochs_and_steps, margin, of_earlier
 from gputui.engine.tune.report import sentences
-from gputui.engine.tune.training_length import Data, Length, affordable, epochs_and_steps, of_earlier
 
 from tests.support.proving import HERE, Planted, searching
 
@@ -78,7 +77,7 @@ def test_the_learning_rate_follows_the_batch_where_the_user_wants_it(tmp_path: P
         "train.learning_rate": 0.008,
         "train.warmup_steps": 7,
     }
-    scaled = learning_rate.scaled
+    scaled = decision.scaled
     given = defaults(["batch_size=16", "learning_rate=0.01", "schedule=cosine", "decay_steps=100", "warmup_steps=3"])
     larger = {"input.batch_size": 64}
     assert scaled(given, larger, Limits(learning_rate="sqrt"), HERE) == larger | {
@@ -194,13 +193,13 @@ def test_settings_nearer_to_the_preset() -> None:
     preset = defaults(["batch_size=32"])
     large = {"input.batch_size": 512, "precision.policy": "mixed_bfloat16", "compile.xla": True}
     rest = {key: value for key, value in large.items() if key != "input.batch_size"}
-    assert list(fallbacks.nearer(preset, large)) == [
+    assert list(decision.nearer(preset, large)) == [
         large | {"input.batch_size": 128},
         large | {"input.batch_size": 64},
         rest,
     ]
-    assert fallbacks.learns_alike(preset, large) == {"compile.xla": True}
-    assert list(fallbacks.nearer(preset, rest)) == []
+    assert decision.learns_alike(preset, large) == {"compile.xla": True}
+    assert list(decision.nearer(preset, rest)) == []
 
 
 def test_pairs_that_leave_it_undecided_are_followed_by_as_many_more_as_their_spread_asks_for(tmp_path: Path) -> None:

@@ -15,12 +15,10 @@ from gputui.engine.trials.search_record import Candidate, Limits, Search
 from gputui.engine.trials.trial import Trial
 from gputui.engine.tune import memory_model
 from gputui.engine.tune.candidates.screening import Screening
-from gputui.engine.tune.memory_line import through
-from gputui.engine.tune.memory_model import MemoryModel
+from gputui.engine.tune.memory_model import MemoryModel, through
 from gputui.engine.tune.report import memory_sentences
 from gputui.engine.tune.report.findings import largest_error
-from gputui.engine.tune.stages.batch_size import BatchSize
-from gputui.engine.tune.stages.largest_batch import LargestBatch
+from gputui.engine.tune.stages.batch_size import BatchSize, LargestBatch
 
 from tests.support.proving import started
 from tests.support.training import options

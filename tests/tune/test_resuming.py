@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from gputui.engine.options import OPTIONS, Options, by_key
-from gputui.engine.proof import folder, process, request, resuming, starting
+from gputui.engine.proof import folder, process, request, starting
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
@@ -212,7 +212,7 @@ def test_a_search_that_has_ended_is_given_more_minutes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Proof] = []
-    monkeypatch.setattr(resuming, "start", started.append)
+    monkeypatch.setattr(starting, "start", started.append)
     monkeypatch.setattr(starting, "beside", lambda ours, here, but=None: "")
     proof = recorded("one", "done", seconds=300.0, ended_because="the time budget of 5 min allows no further trial")
     assert cli.run(["tune", "--resume", proof.id]) == 2

@@ -3,7 +3,6 @@
 space.py             which options are tried, with which values
 search_trials.py     trials that are measured once, also by a resumed search, and end with its time
 screening.py         candidates, one after another, against the best settings so far
-judgement.py         whether a candidate is faster, and whether that may be chance
-waits.py             what a change gains by waiting less, however fast the machine is just then
+judgement.py         whether a candidate is faster, by its speed and by its waits, and whether that may be chance
 parallel_trials.py   several trials at once, each on a GPU of its own, while they screen
 """

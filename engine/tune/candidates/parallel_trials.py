@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from ... import checks
 from ...presets import Preset
 from ...telemetry.machine import Machine
-from ...trials.bench import with_changes
-from ...trials.speed_watch import Judge
+from ...trials.bench import Judge
 from ...trials.trial import Trial
+from ...trials.trial_preset import with_changes
 from .search_trials import Trials
 
 LEAST_SHARE = 0.95  # of the speed alone: below this, trainings side by side disturb each other

@@ -13,12 +13,12 @@ from typing import Any
 from ... import text
 from ...presets import Preset, PresetError
 from ...trials import sentences
-from ...trials.bench import PROBE_SECONDS, with_changes
+from ...trials.bench import SLOWER, Judge, below
 from ...trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
 from ...trials.search_record import Candidate, Search
-from ...trials.speed_watch import SLOWER, Judge, below
 from ...trials.trial import Trial
-from . import judgement, waits
+from ...trials.trial_preset import PROBE_SECONDS, with_changes
+from . import judgement
 from .judgement import Best, speed
 from .parallel_trials import Asked
 from .search_trials import OutOfTime, Trials
@@ -259,10 +259,10 @@ class Screening:
 
     def _note_waits(self, candidate: Candidate) -> None:
         if self._waits_count_of(candidate):
-            candidate.gain_by_waits = waits.gain(candidate.tried, candidate.good, self.best.trials)
+            candidate.gain_by_waits = judgement.gain(candidate.tried, candidate.good, self.best.trials)
 
     def _waits_count_of(self, candidate: Candidate) -> bool:
-        return self.waits_count and waits.leaves_the_work(candidate.tried)
+        return self.waits_count and judgement.leaves_the_work(candidate.tried)
 
     def best_once_more(self) -> None:
         """Measure the best settings again, at nearly the time of the candidate."""

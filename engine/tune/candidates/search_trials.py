@@ -12,9 +12,8 @@ from ... import plan
 from ...presets import Preset
 from ...runs import Run
 from ...telemetry.machine import Machine
-from ...trials.bench import Bench, Stop
+from ...trials.bench import Bench, Judge, Stop
 from ...trials.comparing import Stopped
-from ...trials.speed_watch import Judge
 from ...trials.trial import Trial
 
 LEAST_SECONDS = 3.0  # no trial starts and measures in less

@@ -12,8 +12,8 @@ from ...runs.events import Started
 from ...telemetry import limits as machine_limits
 from ...telemetry.chips import fast_policies
 from ...telemetry.machine import Machine
-from ...trials.bench import OWN, with_changes
 from ...trials.search_record import Limits
+from ...trials.trial_preset import OWN, with_changes
 
 Settings = Mapping[str, Any]
 BATCH = "input.batch_size"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...files.values import mapping, number
-from ...proof.value_reasons import leading_to, together
+from ...proof.improved_preset import leading_to, together
 from ...text import MINUTE, change, spread
 from ...trials import STAGES
 from ...trials.sentences import changes, to_take

@@ -12,9 +12,9 @@ from typing import Any
 
 from ... import text
 from ...files.values import EMPTY, mapping, number
-from ...proof.value_reasons import BATCH
+from ...proof.improved_preset import BATCH
 from ...trials import LEAST_REPEATS, RESUMABLE, sentences
-from ...trials.comparing import LEAST_GAIN, gain
+from ...trials.significance import LEAST_GAIN, gain
 from . import memory_sentences
 from .findings import PAIRS, WORDS, is_best, is_dropped, largest_error, limits_of, listed, memory_of, search_of
 

@@ -2,8 +2,7 @@
 
 ordered.py          the order of the stages
 device.py           the options of the device, and which of them are tried once more, as others hid their gain
-batch_size.py       the fastest batch size that fits into memory
-largest_batch.py    the largest batch that fits
+batch_size.py       the fastest batch size, and the largest that fits into memory
 input.py            the ceiling without any input, and the options of the input until it is reached
 recheck.py          further measurements of what chance may have rejected
 """

@@ -16,8 +16,7 @@ from ...trials.search_record import Candidate
 from ..candidates.screening import Screening
 from ..candidates.space import BATCH, POLICY, TOGETHER, Space, value_of
 from ..memory_model import MemoryModel
-from .batch_size import BatchSize
-from .largest_batch import LargestBatch
+from .batch_size import BatchSize, LargestBatch
 
 STAGES = ("batch_size", "steps_per_execution", "precision", "xla", "strategy")
 ON_GPU = ("batch_size", "precision", "xla", "steps_per_execution", "strategy")

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...presets import Preset, PresetError
 from ...trials import STAGES, sentences
-from ...trials.bench import with_changes
+from ...trials.trial_preset import with_changes
 from ..candidates.space import BATCH, STEPS_TOGETHER, TOGETHER, Settings, Space, value_of
 from ..stages.batch_size import rounded
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...trials.bench import Judge
 from ...trials.search_record import Candidate
-from ...trials.speed_watch import Judge
 from ..candidates.judgement import speed
 from ..candidates.parallel_trials import Place, SideBySide, undisturbed
 from ..candidates.screening import Screening

@@ -16,9 +16,10 @@ from typing import Any
 
 from ...proof.request import Request
 from ...telemetry.machine import Machine
-from ...trials.comparing import LEAST_GAIN, Stopped
+from ...trials.bench import Judge
+from ...trials.comparing import Stopped
 from ...trials.search_record import Candidate, Limits, StudyState
-from ...trials.speed_watch import Judge
+from ...trials.significance import LEAST_GAIN
 from ..candidates.parallel_trials import SideBySide
 from ..candidates.screening import Screening
 from ..candidates.search_trials import OutOfTime

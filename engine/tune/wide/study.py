@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...trials.bench import LEAST_REPORTS, SLOWER, Judge
 from ...trials.search_record import Candidate
-from ...trials.speed_watch import LEAST_REPORTS, SLOWER, Judge
 from . import axes, members, storage
 from .axes import Axis, Params
 from .storage import StudyError

@@ -193,12 +193,12 @@ class FormScreen(CheckedForm):
     async def action_tune(self) -> None:
         """Search for the fastest settings, from those of the form on."""
         from ...form.search_limits import LimitTexts
-        from ..tune import limits, new_tune
+        from ..tune import limits
 
         self._accept_what_is_written()
         if not self._is_refused():
             self._limits = self._limits or LimitTexts()
-            self._limits.suit(await asyncio.to_thread(new_tune.fast_policies, self.state.preset, self.machine))
+            self._limits.suit(await asyncio.to_thread(limits.fast_policies, self.state.preset, self.machine))
             self._limits = await limits.tune(self.app, self.state, self._limits)
 
     @work(exclusive=True, group="scaling")

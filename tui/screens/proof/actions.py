@@ -171,7 +171,7 @@ def _improved(proof: Proof) -> str:
 
 def _wanted(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options]:
     """The file of the preset, where it is one that is still there, and all options as they were found the best."""
-    from ....engine.trials.bench import with_changes  # only where it is put into the form
+    from ....engine.trials.trial_preset import with_changes  # only where it is put into the form
 
     request = proof.request
     source = Path(request.source) if request.source else None

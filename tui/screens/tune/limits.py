@@ -1,4 +1,7 @@
-"""The dialog that starts a search for the fastest settings: its limits, with which Enter starts it at once."""
+"""The dialog that starts a search for the fastest settings: its limits, with which Enter starts it at once.
+
+Deferred imports: the machine and proofs are needed only when a search is started.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,18 @@ from ...widgets.limit_rows import LimitInput, LimitRow, Step, Words
 from ...widgets.option_row import NOT_GIVEN
 from .. import starting as beside
 from ..dialogs import SEEN_AFTER_SECONDS
-from . import new_tune
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ....engine.presets import Preset
+    from ....engine.proof.request import Request
+    from ....engine.telemetry.machine import Machine
+    from ....engine.trials.search_record import Limits
     from ....engine.tune.time_plan import TimePlan
     from ...base.base_app import Host
     from ...form.state import FormState
+
 
 SAID = "{start} starts it, {mark} switches, {previous} {next} choose, {back} leaves"
 CHECKING = "checking ..."
@@ -122,8 +131,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
     @work(thread=True, group="reading")
     def _look_up_plan(self) -> None:
         """How long trials take here, by the latest runs."""
-        plan = new_tune.plan()
-        self.app.call_from_thread(self._take_plan, plan)
+        self.app.call_from_thread(self._take_plan, time_plan())
 
     def _take_plan(self, plan: TimePlan) -> None:
         self._plan = plan
@@ -137,7 +145,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
             limits = LimitTexts(minutes=minutes, only=set(only)).limits()
         except WrongLimit:
             limits = None
-        told = "" if limits is None or self._plan is None else new_tune.buys(self._plan, limits)
+        told = "" if limits is None or self._plan is None else buys(self._plan, limits)
         self.query_one("#buys", Label).update(told)
 
     # ---- starting ---------------------------------------------------------------------------------
@@ -172,7 +180,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
     async def _begin(self, limits: Any) -> None:
         self._complain(CHECKING)
         try:
-            wanted = await asyncio.to_thread(new_tune.asked, self.state.preset, self.state.path, limits)
+            wanted = await asyncio.to_thread(asked, self.state.preset, self.state.path, limits)
             start = beside.measuring(self.host, f"the search from {self.state.name}", wanted)
             if not await beside.may_start(self.host, start):
                 self.query_one("#complaint").display = False
@@ -209,3 +217,40 @@ async def tune(app: Host, state: FormState, texts: LimitTexts) -> LimitTexts:
 
 def _field(name: str, text: str) -> LimitInput:
     return LimitInput(text, id=name, compact=True, placeholder=NOT_GIVEN)
+
+
+# ---- the request ---------------------------------------------------------------------------------
+
+
+def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
+    """The mixed precisions that the devices of the training are made for; `here` is the machine, if it is known."""
+    from ....engine.telemetry import chips, machine
+    from ....engine.telemetry.training_gpus import training_gpus
+
+    gpus = training_gpus(preset.options, here or machine.read())
+    slowest = min((gpu.compute_capability or (0, 0) for gpu in gpus), default=None)
+    return chips.fast_policies(slowest, chips.cpu_multiplies_bfloat16())
+
+
+def asked(preset: Preset, path: Path | None, limits: Limits) -> Request:
+    """The search; raises the reason where it is not possible."""
+    from ....engine.proof import request
+    from ....engine.telemetry import machine
+    from ....engine.tune import tune_request
+
+    wanted = tune_request.of_opened(preset, path, limits)
+    request.refuse(wanted, machine.read())
+    return wanted
+
+
+def time_plan() -> TimePlan:
+    """How the minutes of a search are shared out on this machine; it reads the latest runs."""
+    from ....engine.trials.search_record import Limits
+    from ....engine.tune import tune_request
+
+    return tune_request.plan_of(Limits())
+
+
+def buys(plan: TimePlan, limits: Limits) -> str:
+    """What the minutes of these limits buy, with a length that works."""
+    return plan.with_limits(limits).in_words()

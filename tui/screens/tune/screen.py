@@ -32,7 +32,7 @@ from ...drawing.charts import AS_DECLARED, plots
 from ...drawing.curves import Plot
 from ...drawing.proof import conclusion
 from ...drawing.rows import Row
-from ...drawing.tune_layout import SearchLayout, share_out
+from ...drawing.tune import SearchLayout, share_out
 from ...drawing.tune_leaderboard import HEADS, WIDTHS
 from ...reading.store import number
 from ...reading.tune_reader import SearchReader, SearchReading

@@ -1,0 +1,113 @@
+"""The rule by which a change is called faster: gains of pairs of trials, their spread, and what may be chance.
+
+At least three interleaved repeats are measured, and a change is kept only if its median gain exceeds both 2 % and twice
+the spread of the repeats. A pair is one trial of each side, one directly after the other, so that a machine that gets
+slower or warmer over the minutes hits both alike. A gain below 2 % is not worth an option, however certain it is.
+
+Noise multiplies a speed, so gains are compared as natural logarithms of the ratio of the two speeds: the spread is the
+sample standard deviation of the pairs' logarithms. Below 10 % these are the gains themselves, to within half of a
+percent; ratios of 4, 7 and 10 are far apart as gains, and yet each of them is a certain gain.
+
+More pairs make the median surer, not their spread smaller: its own error falls with the root of their number. Twice the
+spread is therefore what three pairs need, and n pairs need sqrt(3 / n) of that: 2 * spread * sqrt(3 / n). With normal
+noise, three pairs of a change that does nothing pass for a gain in 4 of 100 cases by the spread alone, five pairs in 2
+and ten in less than 1 of 100. Solved for n, a gain with the logarithm g takes 3 * (2 * spread / g)² = 12 * (spread /
+g)² pairs to be told from chance. That is the sample size of the NIST/SEMATECH e-Handbook (7.2.2.2),
+N = (z1 + z2)² * (sigma / delta)², with z1 + z2 = 3.46: a risk of 5 % to see what is not there, and of 7 % to overlook
+what is.
+
+Two pairs are enough if they agree by far: the logarithm of the gain exceeds 20 times the spread, and the spread counts
+as at least 4 %. For two pairs of a change that does nothing, the mean logarithm divided by spread / sqrt(2) follows
+Student's t distribution with one degree of freedom, whose upper tail is arctan(1 / t) / pi. The 20 spreads are t = 28:
+1.1 of 100 cases, and with the 4 %, which ask for 2.2 times the speed, far fewer. A search that looks after two pairs,
+after three, and after as many more as the spread asks for claims a gain that is not there in fewer than 5 of 100 cases
+(tests/proof/test_rule.py draws them).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from .. import text
+from . import LEAST_REPEATS
+
+LEAST_GAIN = 0.02  # a smaller gain is not worth an option, however certain it is
+SPREADS = 2.0
+FEW = 2  # pairs, which are enough if they agree by far:
+FAR, LEAST_SPREAD = 20.0, 0.04  # so many spreads, each at least what trials on a shared two-core machine differ by
+MOST_MORE_PAIRS = 30  # beyond this a quieter machine or longer trials are a better way
+
+
+def order(repeat: int) -> str:
+    """The sides of the pair `repeat` (from 1) in measuring order: a b, b a, a b ..."""
+    return "ab" if repeat % 2 else "ba"
+
+
+def gain(a: float, b: float) -> float:
+    """The gain of a pair: the speed of b relative to a, minus 1. A successful trial has a speed above 0."""
+    return b / a - 1
+
+
+def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Median gain, and the sample standard deviation of the logarithms; None where there are too few values."""
+    if not values:
+        return None, None
+    return statistics.median(values), statistics.stdev(map(math.log1p, values)) if len(values) > 1 else None
+
+
+def spreads(count: int) -> float:
+    """How many spreads the logarithm of a gain must exceed with that many pairs."""
+    return SPREADS * math.sqrt(LEAST_REPEATS / count)
+
+
+def detectable_gain(spread: float, count: int) -> float:
+    """The smallest gain that this many pairs can distinguish from chance."""
+    return math.expm1(spreads(count) * spread)
+
+
+def pairs_needed(median: float, spread: float) -> int:
+    """How many pairs distinguish such a gain from chance; a smaller gain is taken as the least that counts."""
+    wanted = max(abs(math.log1p(median)), math.log1p(LEAST_GAIN))
+    return max(LEAST_REPEATS, math.floor(LEAST_REPEATS * (SPREADS * spread / wanted) ** 2) + 1)
+
+
+def agree_by_far(values: Sequence[float]) -> bool:
+    """Whether two pairs agree so well that no third one is needed."""
+    median, spread = gain_and_spread(values)
+    if len(values) != FEW or median is None or spread is None:
+        return False
+    return abs(math.log1p(median)) > FAR * max(spread, LEAST_SPREAD)
+
+
+def verdict(values: Sequence[float]) -> tuple[str, str]:
+    """`faster`, `slower`, `no difference` or `undecided`, and why, in one line."""
+    median, spread = gain_and_spread(values)
+    if agree_by_far(values) and median is not None:
+        return "faster" if median > 0 else "slower", f"{text.change(median)} in both pairs, which agree by far"
+    if median is None or spread is None or len(values) < LEAST_REPEATS:
+        return "undecided", f"only {_pairs(len(values))} measured, but {LEAST_REPEATS} are needed"
+    told, least = text.change(median), detectable_gain(spread, len(values))
+    if abs(math.log1p(median)) > math.log1p(max(LEAST_GAIN, least)):
+        return "faster" if median > 0 else "slower", f"{told}, spread of the repeats {text.spread(spread)}"
+    if abs(median) <= LEAST_GAIN and least <= LEAST_GAIN:
+        return "no difference", f"{told} is not more than {text.share(LEAST_GAIN)} (spread {text.spread(spread)})"
+    return "undecided", _may_be_chance(median, spread, len(values))
+
+
+def _may_be_chance(median: float, spread: float, count: int) -> str:
+    """What these pairs could detect, and how many would be needed."""
+    told = (
+        f"{text.change(median)} may be chance: {text.counted(count, 'pairs')} with a spread of "
+        f"{text.spread(spread)} detect only more than {text.spread(detectable_gain(spread, count))}"
+    )
+    more = pairs_needed(median, spread) - count
+    if more > MOST_MORE_PAIRS:
+        return f"{told}; use a quieter machine or longer trials (--seconds on the command line)"
+    further = text.counted(more, "more pairs")
+    return f"{told}; about {further} would be needed (--repeats {count + more})"
+
+
+def _pairs(count: int) -> str:
+    return "1 pair was" if count == 1 else f"{count} pairs were"

@@ -1,0 +1,129 @@
+"""The preset of a trial: the options that every trial sets for itself, and changes of options.
+
+A trial's epoch never ends, so that a schedule that depends on the epoch's length would never decay. So the value of
+`train.decay_steps` in the real run is computed here, if the number of samples is known without opening the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .. import checks, plan, presets
+from ..options import OPTIONS, Options, by_key
+from ..presets import Preset
+from ..telemetry.machine import Machine
+
+STEPS = 1_000_000_000  # the most that train.steps_per_epoch takes: at 10 us a step it lasts for hours
+# A trial with so little to measure is a probe, which shows what memory a training takes. With 30 steps in its epoch 6
+# are warm-up, and it ends with the first of the others that takes long enough to be measured, or with the epoch.
+PROBE_SECONDS, PROBE_STEPS = 0.01, 30
+LIMIT_MINUTES = 15.0  # before anything is measured: start-up, the pass that fills the cache; a shorter limit stands
+# The trial's own; to change one of them would change nothing that a trial measures.
+OWN = frozenset(
+    {
+        "train.epochs",
+        "train.steps_per_epoch",
+        "train.seed",
+        "run.checkpoint",
+        "run.keep",
+        "run.on_oom",
+        "run.save_model",
+        "run.profile",
+        "run.max_minutes",
+        "run.stop_signal",
+        "run.measure_seconds",
+    }
+)
+# A trial leaves nothing that would be gone on with, and ends where its memory runs out.
+LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model": False}
+
+
+def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
+    """The preset with options changed, and checked anew; raises PresetError."""
+    known = by_key(OPTIONS)
+    values = {key: getattr(getattr(preset.options, info.group), info.name) for key, info in known.items()}
+    return presets.assemble(preset.name, values | dict(changes), preset.description)
+
+
+def as_trial(
+    preset: Preset,
+    seed: int,
+    measure_seconds: float,
+    machine: Machine,
+    profile: str = "off",
+    most_seconds: float = math.inf,
+) -> Preset:
+    """The preset as a trial trains it: one endless epoch, nothing written, ended when enough has been measured.
+
+    It is ended after `most_seconds` in any case, as a run that has reached its time limit.
+    """
+    together = preset.options.compile.steps_per_execution
+    steps = plan.whole_executions(STEPS, together) if measure_seconds > PROBE_SECONDS else PROBE_STEPS * together
+    minutes = preset.options.run.max_minutes
+    start_and_warmup = min(minutes, LIMIT_MINUTES) if isinstance(minutes, int | float) else LIMIT_MINUTES
+    limit = start_and_warmup + plan.MOST_TIMES * measure_seconds / 60
+    return with_changes(
+        preset,
+        {
+            "train.epochs": 1,  # its end would evaluate
+            "train.steps_per_epoch": steps,
+            "train.decay_steps": decay_steps(preset.options, machine),
+            "train.seed": seed,
+            **LEAVES_NOTHING,
+            "run.profile": profile,
+            "run.max_minutes": min(limit, most_seconds / 60),
+            "run.measure_seconds": measure_seconds,
+        },
+    )
+
+
+def as_training(
+    preset: Preset, seed: int, length: tuple[int, int | None], machine: Machine, most_seconds: float
+) -> Preset:
+    """The preset as a trial trains it whose loss counts: so many epochs, each of so many steps or of one pass.
+
+    Its learning rate is at each step that of the real run, where the length of that is known.
+    """
+    epochs, steps = length
+    return with_changes(
+        preset,
+        {
+            "train.epochs": epochs,
+            "train.steps_per_epoch": steps,
+            "train.decay_steps": decay_steps(preset.options, machine),
+            "train.seed": seed,
+            **LEAVES_NOTHING,
+            "run.profile": "off",
+            "run.max_minutes": most_seconds / 60,
+            "run.measure_seconds": None,
+        },
+    )
+
+
+def decay_steps(options: Options, machine: Machine) -> int | None:
+    """`train.decay_steps` as it would be in the real run.
+
+    None where there is none (a constant rate) or where it cannot be known: data in files is not counted for it. The
+    trial then keeps the initial learning rate of the schedule, on both sides of a comparison.
+    """
+    train = options.train
+    if train.decay_steps is not None or train.schedule == "constant":
+        return train.decay_steps
+    batches = _batches_per_pass(options, machine)
+    if batches is None and train.steps_per_epoch is None:
+        return None
+    per_epoch = plan.steps_per_epoch(train, batches or 0)
+    return plan.decay_steps(train, per_epoch * train.epochs, per_epoch)
+
+
+def _batches_per_pass(options: Options, machine: Machine) -> int | None:
+    samples = plan.training_samples(options.workload, options.train)
+    if samples is None:
+        return None
+    replicas = checks.replicas(options, machine)
+    batches = plan.batches_per_pass(
+        samples, options.input.batch_size * replicas, replicas, options.input.drop_remainder
+    )
+    return max(1, batches)
