@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
+import inspect
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +137,75 @@ def test_a_trainer_needs_nothing_but_the_standard_library_numpy_and_tensorflow()
 def test_the_names_of_the_event_files_stand_in_one_module() -> None:
     named = [path for path in files("engine", "tui") if re.search(r"events\.jsonl|telemetry\.jsonl", path.read_text())]
     assert named == [ROOT / "engine/runs/events.py"]
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+@functools.cache
+def private_names(kind: type) -> frozenset[str]:
+    """The private names that a class defines, or sets on `self`."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    stored = {
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+    return frozenset(name for name in {*vars(kind), *stored} if is_private(name))
+
+
+def names_used(kind: ast.ClassDef) -> Iterator[str]:
+    """The names that a class defines, or uses of `self` and `super()`."""
+    for node in ast.walk(kind):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "super()"):
+            yield node.attr
+    yield from (target.id for line in kind.body for target in ast.walk(line) if isinstance(target, ast.Name))
+
+
+def of_textual(path: Path) -> Iterator[str]:
+    """The private names of Textual that a file imports, or that its classes share with classes of Textual."""
+    for node in imports(path):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("textual"):
+            names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            yield from (name for name in names if is_private(name))
+    classes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)]
+    module = importlib.import_module(f"gputui.{name_of(path)}")
+    for kind in (node for node in classes if isinstance(getattr(module, node.name, None), type)):
+        above = [base for base in getattr(module, kind.name).__mro__ if base.__module__.startswith("textual.")]
+        theirs = frozenset[str]().union(*map(private_names, above))
+        yield from (f"{kind.name}.{name}" for name in names_used(kind) if name in theirs)
+
+
+def test_private_names_of_textual_stand_in_one_folder() -> None:
+    """What a version of Textual changes is then found in one place, and what could be removed with a later version."""
+    upstream = [path for path in files("tui") if path.parent.name == "upstream"]
+    found = {path.relative_to(ROOT): set(of_textual(path)) for path in files("tui") if path not in upstream}
+    assert {path: names for path, names in found.items() if names} == {}
+    assert {"_dispatch_message", "_scroll_to", "_segments"} <= {
+        name.rpartition(".")[2] for path in upstream for name in of_textual(path)
+    }
+
+
+def test_private_names_are_used_where_they_are_defined() -> None:
+    """Of objects that are not `self`: those of other packages are used in tui/upstream alone."""
+    defined = {"_replace"}  # of named tuples, which is documented
+    for path in files("tui"):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                defined.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                defined.add(node.attr)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                defined.add(node.id)
+    foreign = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.attr}"
+        for path in files("tui")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in defined
+        if path.parent.name != "upstream"
+    ]
+    assert foreign == []
 
 
 def test_nobody_imports_the_folders_by_their_bare_names() -> None:

@@ -5,19 +5,16 @@ Screens depend on this interface and not on app.py, which knows all of them.
 
 from __future__ import annotations
 
-import sys
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.text import Text
 from textual import events
-from textual.app import App
 from textual.binding import Binding
 from textual.notifications import SeverityLevel
 from textual.reactive import Initialize, Reactive, var
-from textual.screen import Screen
 from textual.scrollbar import ScrollBar, ScrollBarRender
 
+from ..upstream.app import UpstreamApp
 from ..upstream.thread_imports import import_one_at_a_time
 from ..upstream.typeahead import Typeahead
 from . import keys
@@ -31,11 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from textual.dom import DOMNode
     from textual.driver import Driver
-    from textual.message import Message
+    from textual.message_pump import MessagePump
     from textual.theme import Theme
-    from textual.widget import Widget
 
     from ...engine.options import Options
     from ...engine.presets.saving import Deleted
@@ -62,7 +57,7 @@ class PlainBar(ScrollBarRender):
     HORIZONTAL_BARS: ClassVar[list[str]] = [" "] * 8
 
 
-class Host(App[None]):
+class Host(UpstreamApp):
     """The application as its screens see it."""
 
     # What is told lies over the keys in the last line, where it hides nothing that is worked with.
@@ -156,25 +151,11 @@ class Host(App[None]):
 
     # ---- exceptions that nobody expected ----------------------------------------------------------
 
-    def _register_child(self, parent: DOMNode, child: Widget, before: int | None, after: int | None) -> None:
-        """An exception in a screen or a widget would end its handling of messages."""
-        super()._register_child(parent, child, before, after)
-        vars(child)["_dispatch_message"] = partial(self.faults.guard, child, child._dispatch_message)
+    def continues_after(self, error: Exception, node: MessagePump | None = None) -> bool:
+        return self.faults.goes_on(error, node)
 
-    async def _dispatch_message(self, message: Message) -> None:
-        await self.faults.guard(self, super()._dispatch_message, message)
-
-    def _handle_exception(self, error: Exception) -> None:
-        """What Textual calls where it would end: for timers, workers, painting, and what the guard lets through."""
-        if not self.faults.goes_on(error):
-            super()._handle_exception(error)
-
-    def _fatal_error(self) -> None:
-        """One line on the terminal, where Textual would print the traceback."""
-        error = sys.exception()
-        assert error is not None
-        log = self.faults.log(error)
-        self.panic(Text(f"gputui ended by an unexpected {type(error).__name__}; please report {log}"))
+    def last_line(self, error: BaseException) -> str:
+        return f"gputui ended by an unexpected {type(error).__name__}; please report {self.faults.log(error)}"
 
     def key(self, verb: str) -> str:
         """The key of a verb, as the settings have it, for a line of text."""
@@ -183,15 +164,6 @@ class Host(App[None]):
     def get_key_display(self, binding: Binding) -> str:
         """The key in the footer, with a sign for Enter where the terminal has one."""
         return "⏎" if binding.key == "enter" and glyphs_of(self).braille else keys.shown(binding.key)
-
-    @property
-    def _background_screens(self) -> list[Screen[Any]]:
-        """The screens that are seen through the one in front.
-
-        Textual (8.2) takes the one below for such a screen even where the one in front hides it, and paints all of the
-        screen again whenever something changes below.
-        """
-        return [] if self.screen.styles.background.a == 1 else super()._background_screens
 
     def get_driver_class(self) -> type[Driver]:
         driver = super().get_driver_class()
@@ -272,12 +244,6 @@ class Host(App[None]):
             self.withdraw()
         said = f"{title}: {message}" if title else message
         super().notify(said, severity=severity, timeout=timeout or TOLD_SECONDS[severity], markup=markup)
-
-    def withdraw(self) -> None:
-        """Take back the information that is told now: it is no longer true, or there is a newer one."""
-        for told in list(self._notifications):
-            if told.severity == "information":
-                self._unnotify(told)
 
     def complain(self, reason: str) -> None:
         self.notify(clean(reason), severity="error", markup=False)

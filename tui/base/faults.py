@@ -17,27 +17,23 @@ import contextlib
 import time
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from textual._context import active_message_pump
 from textual.app import App
 from textual.css.query import NoMatches
 from textual.dom import DOMNode
-from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.screen import ModalScreen, Screen
-from textual.worker import WorkerFailed, get_current_worker
+from textual.worker import WorkerFailed
 
 from ...engine.files import places
+from ..upstream.app import failed_node, is_built, is_gone
 from .errors import clean
 
 TOO_MANY, WITHIN_SECONDS = 5, 10.0  # so many faults of one screen in this time close it
 LOG_BYTES = 1_000_000  # a longer log begins anew
-
-Dispatch = Callable[[Message], Awaitable[None]]
 
 
 class Faults:
@@ -51,21 +47,13 @@ class Faults:
         self._ended_by: Exception | None = None
         self.lines: list[str] = []  # what was said
 
-    async def guard(self, node: MessagePump, dispatch: Dispatch, message: Message) -> None:
-        """Dispatch a message of a node; an exception ends neither the node nor its application."""
-        try:
-            await dispatch(message)
-        except Exception as error:
-            if not self.goes_on(error, node):
-                raise
-
     def goes_on(self, error: Exception, node: MessagePump | None = None) -> bool:
         """Whether the application goes on without what has failed."""
         if error is self._ended_by:
             return False
         cause = error.error if isinstance(error, WorkerFailed) else error
-        node = node or self._failed(error)
-        if self._is_gone(node):
+        node = node or failed_node(self._app, error)
+        if is_gone(self._app, node):
             if not isinstance(cause, NoMatches):  # its widgets are gone, too
                 self.log(cause)
         elif not self.tolerated or not self._can_go_on(node):
@@ -79,7 +67,7 @@ class Faults:
     def _can_go_on(self, node: MessagePump) -> bool:
         """Whether there is something to go on with; a screen that is of no use any more is closed."""
         screen = _screen_of(node)
-        being_built = node in (screen, self._app) and not node._is_mounted
+        being_built = node in (screen, self._app) and not is_built(node)
         if not self._is_too_much(screen or node, being_built):
             return True
         if screen is None or screen is self._app.screen_stack[0]:
@@ -96,21 +84,6 @@ class Faults:
             with path.open(mode, encoding="utf-8", errors="replace") as file:
                 file.write(time.strftime("%Y-%m-%d %H:%M:%S\n") + "".join(traceback.format_exception(error)) + "\n")
         return path
-
-    def _failed(self, error: Exception) -> MessagePump:
-        """The node whose code has failed: that of the worker, or the one that handles a message."""
-        if isinstance(error, WorkerFailed):
-            return get_current_worker().node
-        return active_message_pump.get(self._app)
-
-    def _is_gone(self, node: MessagePump) -> bool:
-        """Whether the node, or all of the application, is being removed."""
-        if self._app._exit or self._app._closing:
-            return True
-        if isinstance(node, App) or not isinstance(node, DOMNode):
-            return False
-        above = node.ancestors_with_self
-        return above[-1] is not self._app or any(one._closing or one._closed or one._pruning for one in above)
 
     def _is_too_much(self, node: MessagePump, at_once: bool) -> bool:
         """Whether what has failed cannot be used any more."""

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.events import Key
-from textual.keys import REPLACED_KEYS, Keys, _character_to_key, key_to_character
+from textual.keys import REPLACED_KEYS, Keys, key_to_character
 
 from ...engine.files.values import brief
+from ..upstream.app import keymap_of, name_of
 
 
 class Verb(NamedTuple):
@@ -202,14 +203,14 @@ def key_of(app: App[Any], verb: str) -> str:
 
 def keys_of(app: App[Any], verb: str) -> list[str]:
     """The keys of a verb as Textual names them, as the settings have them."""
-    return app._keymap.get(verb, VERBS[verb].keys).split(",")
+    return keymap_of(app).get(verb, VERBS[verb].keys).split(",")
 
 
 def _named(key: str) -> str:
     """A key as Textual names it."""
     key = key.strip()
     if len(key) == 1:
-        return _character_to_key(key)
+        return name_of(key)
     *modifiers, name = key.split("+")
     return "+".join([*(modifier.lower() for modifier in modifiers), name if len(name) == 1 else name.lower()])
 

@@ -10,28 +10,22 @@ import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
-from textual import events, work
+from textual import work
 from textual.message import Message
 from textual.reactive import var
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen
 
 from ..base.base_app import Host
 from ..base.glyphs import Glyphs, glyphs_of
+from ..upstream.widgets import StyledOnce
 
 Reading = TypeVar("Reading")
 
 
-class AppScreen(Screen[None]):
+class AppScreen(StyledOnce):
     """A screen of this application."""
 
     app: Host
-    _styled: tuple[object, ...] | None = None  # what the application was like when this screen was styled
-
-    def _on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Textual (8.2) styles all widgets anew whenever a screen comes to the front, and just after they were made."""
-        now = self.app.theme, self.app.classes, frozenset(self.app.get_pseudo_classes())
-        event.refresh_styles = event.refresh_styles and self._styled not in (None, now)
-        self._styled = now
 
     @property
     def glyphs(self) -> Glyphs:

@@ -23,7 +23,7 @@ from ..drawing import readout
 from ..drawing.curves import Plot
 from ..drawing.rows import Row, fit, length, spread, whole_words
 from ..drawing.zoom import CLOSER
-from ..upstream.partial_updates import ChangedCellsCompositor
+from ..upstream.partial_updates import send_changed_cells
 from ..widgets.charts import BigChart
 from ..widgets.key_footer import KeyFooter
 from ..widgets.painted import Panel
@@ -99,7 +99,7 @@ class ChartScreen(AppScreen):
 
     def __init__(self, source: Any, key: str) -> None:
         super().__init__()
-        self._compositor = ChangedCellsCompositor()
+        send_changed_cells(self)
         self.source: ChartSource = source
         self.key = key
         self._values_height = 0

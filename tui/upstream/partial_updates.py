@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unicodedata import east_asian_width
 
 from rich.color import ColorSystem
@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor
+from textual.screen import Screen
 from textual.strip import Strip
 
 _PLAIN = Style()
@@ -73,6 +74,11 @@ class Shown(NamedTuple):
     end: int
     strip: Strip
     start: int
+
+
+def send_changed_cells(screen: Screen[Any]) -> None:
+    """Let a screen, which has not been composed yet, make its partial updates in this way."""
+    screen._compositor = ChangedCellsCompositor()
 
 
 class ChangedCellsCompositor(Compositor):

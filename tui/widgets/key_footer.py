@@ -4,63 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import replace
-from typing import Any
 
 from rich.cells import cell_len
-from textual.app import ComposeResult
-from textual.binding import ActiveBinding, Binding
+from textual.binding import ActiveBinding
 from textual.css.query import NoMatches
-from textual.screen import Screen
-from textual.widgets import Footer, Input
-from textual.widgets._footer import FooterKey
+from textual.widgets import Input
 
 from ..base import keys
+from ..upstream.widgets import ChosenKeys, ShownKey
 from .screen_tabs import Places
 
-Told = tuple[Binding, bool, str]
 ALWAYS = ("help", "back", "leave")  # how to learn the other keys, and the way out
 
 
-class KeyFooter(Footer):
-    """Textual's footer; it hears of the keys at each move of the focus, and making them lays out the whole screen."""
-
-    def __init__(self) -> None:
-        super().__init__(show_command_palette=False, compact=True)
-        self._told: list[Told] | None = None
-
-    def compose(self) -> ComposeResult:
-        if self._bindings_ready:
-            self._told = self._fitting()
-            for binding, enabled, tooltip in self._told:
-                key = FooterKey(
-                    binding.key, self.app.get_key_display(binding), binding.description, binding.action,
-                    disabled=not enabled, tooltip=tooltip, classes="-compact",
-                )  # fmt: skip
-                yield key.data_bind(compact=Footer.compact)
-
-    def bindings_changed(self, screen: Screen[Any]) -> None:
-        self._bindings_ready = True
-        if screen.app.app_focus and self.is_attached and screen is self.screen:
-            self._keep_up()
+class KeyFooter(ChosenKeys):
+    """The keys for which there is room, in the order of their importance."""
 
     def on_mount(self) -> None:
         if hasattr(self.app, "running_count"):
-            self.watch(self.app, "running_count", self.on_resize, init=False)
+            self.watch(self.app, "running_count", self.choose_again, init=False)
 
-    def on_resize(self) -> None:
-        if self._bindings_ready:
-            self._keep_up()
-
-    def _keep_up(self) -> None:
-        if self._fitting() != self._told:
-            self.call_after_refresh(self.recompose)
-
-    async def recompose(self) -> None:
-        """Only where the keys differ: a screen that opens tells of them several times before the first are made."""
-        if self.is_attached and self._fitting() != self._told:
-            await super().recompose()
-
-    def _fitting(self) -> list[Told]:
+    def chosen_keys(self) -> list[ShownKey]:
         """The keys for which there is room, in the order of their importance; the last ones stay in any case."""
         known = [one for one in self._known() if self._is_offered(one)]
         named = self._has_keys_above()
@@ -78,7 +42,7 @@ class KeyFooter(Footer):
             if free < 0:
                 break
             found.append(one)
-        return [(one.binding, one.enabled, one.tooltip) for one in found + last]
+        return [ShownKey(one.binding, one.enabled, one.tooltip) for one in found + last]
 
     def _known(self) -> list[ActiveBinding]:
         """The first key of each action; Enter in a field is told, too, which Textual does not show."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -12,7 +10,6 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.geometry import Size
-from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.widgets import Input
@@ -26,13 +23,14 @@ from ..drawing.log_rows import LogRow
 from ..drawing.rows import Row, headline
 from ..reading.run_reader import Picture
 from ..reading.snapshot import Epoch
+from ..upstream.widgets import ScrollRequests
 from .painted import Painted
 
 KEYS_FROM = 60  # columns from which on the title names the keys
 STYLES = ("muted", "fold", "epoch", "warn", "bad")
 
 
-class LogLines(ScrollView, can_focus=True):
+class LogLines(ScrollRequests, can_focus=True):
     """Rows of text on Textual's Line API; only visible ones are rendered.
 
     While a text is sought, only the rows that contain it are shown, or with `in_context` all of them.
@@ -122,11 +120,8 @@ class LogLines(ScrollView, can_focus=True):
     def on_resize(self) -> None:
         self.fill()
 
-    def _scroll_to(self, x: float | None = None, y: float | None = None, **how: Any) -> bool:
-        """Every requested scroll of Textual 8.2 passes here; the clamping of the offset on a resize does not."""
-        if y is not None:
-            self.follows = self.validate_scroll_y(y) >= self.max_scroll_y
-        return super()._scroll_to(x, y, **how)
+    def scroll_requested(self, y: float) -> None:
+        self.follows = self.validate_scroll_y(y) >= self.max_scroll_y
 
     def seek(self, text: str) -> None:
         """Show only the rows with the text, the last of them at the end; without a text, all rows."""

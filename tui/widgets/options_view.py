@@ -24,6 +24,7 @@ from ..base import keys
 from ..base.errors import clean
 from ..form.option_search import search, suggestion
 from ..form.state import FormState
+from ..upstream.widgets import use_layout
 from .headings import GroupHeading, PartHeading
 from .option_row import OptionRow
 
@@ -43,7 +44,7 @@ class OptionsView(Widget):
 
     def __init__(self, state: FormState) -> None:
         super().__init__(id="options")
-        self._default_layout = ColumnLayout()  # type: ignore[assignment]  # Textual declares that of every widget
+        use_layout(self, ColumnLayout())
         self.state = state
         self.last_key = OPTIONS[0].key
         self.rows = {info.key: OptionRow(info.key, state) for info in OPTIONS}

@@ -7,12 +7,10 @@ marks only the span of each line that differs. `Panel` and `Page` get their rows
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import ComposeResult
-from textual.cache import FIFOCache
 from textual.containers import VerticalScroll
 from textual.geometry import Region
 from textual.strip import Strip
@@ -21,6 +19,7 @@ from textual.widget import Widget
 from ..base import keys
 from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing.rows import Row, differences, edged, fit
+from ..upstream.widgets import LightStrip
 
 STYLES = (
     "title", "label", "value", "track", "good", "warn", "bad", "grid", "cursor", "fill1", "here", "badge", "edge",
@@ -29,29 +28,6 @@ STYLES = (
 
 
 EDGED_FROM = 4  # rows
-
-
-class LightStrip(Strip):
-    """A strip that makes its caches when they are first used.
-
-    Textual (8.2, `Strip.__init__`) makes seven with each strip, which takes longer than all else of painting a line.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, segments: list[Segment], cell_length: int) -> None:
-        self._segments, self._cell_length = segments, cell_length
-        self._render_cache: str | None = None
-        self._link_ids: set[str] | None = None
-        self._cell_count: int | None = None
-
-    def __getattr__(self, name: str) -> FIFOCache[Any, Any]:
-        """What has not been set yet is asked for here."""
-        if not name.endswith("_cache"):
-            raise AttributeError(name)
-        made: FIFOCache[Any, Any] = FIFOCache(4)
-        setattr(self, name, made)
-        return made
 
 
 class Painted(Widget):

@@ -10,6 +10,7 @@ from textual.geometry import Size
 
 from ..base.glyphs import Glyphs
 from ..drawing.rows import Row, length
+from ..upstream.widgets import lay_out_again
 from .painted import Painted
 
 KEYS_FROM, KEYS_BESIDE_FROM = 60, 100  # columns from which on the keys are named, too: alone, and beside a title
@@ -41,8 +42,7 @@ class Places(Painted):
         """Set the badge: how many runs go on."""
         if count != self._count:
             self._count = count
-            self.refresh(layout=True)
-            self._layout_updates += 1  # Textual (8.2) keeps the old width where a layout had been asked for before
+            lay_out_again(self)
             self.repaint()
 
     def get_content_width(self, _container: Size, _viewport: Size) -> int:

@@ -36,7 +36,7 @@ from ...text.comparison import (
     value_text,
     version_cells,
 )
-from ...upstream.partial_updates import ChangedCellsCompositor
+from ...upstream.partial_updates import send_changed_cells
 from ...widgets.charts import Chart
 from ...widgets.key_footer import KeyFooter
 from ...widgets.option_row import NOT_GIVEN
@@ -70,7 +70,7 @@ class CompareScreen(ComparedCurves):
 
     def __init__(self, runs: Sequence[Run]) -> None:
         super().__init__(runs)
-        self._compositor = ChangedCellsCompositor()
+        send_changed_cells(self)
         self._shown: tuple[list[Run], Comparison] | None = None
         self._pinning = threading.Lock()
         self._change_width = 0  # of the widest difference, so that values stand below each other

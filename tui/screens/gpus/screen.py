@@ -26,7 +26,7 @@ from ...drawing.rows import Row, length, spread, whole_words
 from ...drawing.scales import soon
 from ...reading.machine_reader import MachineReader
 from ...reading.store import Snapshot
-from ...upstream.partial_updates import ChangedCellsCompositor
+from ...upstream.partial_updates import send_changed_cells
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.key_footer import KeyFooter
 from ...widgets.painted import Panel
@@ -67,7 +67,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._compositor = ChangedCellsCompositor()
+        send_changed_cells(self)
         self.reader = MachineReader()
         self._detailed = False
 

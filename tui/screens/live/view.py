@@ -29,7 +29,7 @@ from ...reading.run_list import description
 from ...reading.run_reader import Picture, RunReader
 from ...reading.store import Snapshot
 from ...text import workers
-from ...upstream.partial_updates import ChangedCellsCompositor
+from ...upstream.partial_updates import send_changed_cells
 from ...widgets.charts import Chart, ChartGrid
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.key_footer import KeyFooter
@@ -56,7 +56,7 @@ class LiveView(FollowingScreen[Picture]):
         self, run: Run, replay_speed: float | None = None, *, clock: Callable[[], float] | None = None
     ) -> None:
         super().__init__()
-        self._compositor = ChangedCellsCompositor()
+        send_changed_cells(self)
         self.run_folder, self.replay_speed, self._clock = run, replay_speed, clock
         self.title_now, self.description, self.stopping = "", "", False
         self.has_checkpoint = True  # until it has been read; then a key pressed too early is answered with words

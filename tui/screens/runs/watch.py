@@ -90,9 +90,7 @@ class RunWatch:
             self._app.call_later(self._write, sequence)
 
     def _write(self, sequence: str) -> None:
-        if (driver := self._app._driver) is not None:  # as Textual's own bell and clipboard do
-            driver.write(sequence)
-            driver.flush()
+        self._app.write_sequence(sequence)
 
 
 def title_of(now: Now) -> str:

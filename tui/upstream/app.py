@@ -1,0 +1,121 @@
+"""What an application cannot do with the public parts of Textual (8.2).
+
+- Exceptions: Textual ends the application with any exception of a screen, a widget, a timer or a worker. Waits for a
+  method of `App` that gets the exception and the node that failed, and decides whether the application continues.
+- Hidden screens: Textual takes the screen below for one that is seen, even if the screen in front hides it, and paints
+  all of the screen again whenever something changes below. Waits for: an opaque screen hides all screens below it.
+- Notifications: waits for a method that withdraws one.
+- Keys: waits for a property with the keymap that `set_keymap` has set, and for the name that Textual gives to a
+  character.
+- Sequences: waits for a method that writes a control sequence to the terminal, as `bell` does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+from textual._context import active_message_pump
+from textual.app import App
+from textual.dom import DOMNode
+from textual.keys import _character_to_key
+from textual.message import Message
+from textual.message_pump import MessagePump
+from textual.screen import Screen
+from textual.worker import WorkerFailed, get_current_worker
+
+if TYPE_CHECKING:
+    from textual.widget import Widget
+
+Dispatch = Callable[[Message], Awaitable[None]]
+
+
+class UpstreamApp(App[None]):
+    """Subclasses decide which exceptions end the application, and which line it then leaves on the terminal."""
+
+    def continues_after(self, _error: Exception, _node: MessagePump | None = None) -> bool:
+        """Whether the application continues after an exception of a node; without a node: of whatever runs now."""
+        return False
+
+    def last_line(self, error: BaseException) -> str:
+        """The line on the terminal if an exception ends the application."""
+        raise NotImplementedError
+
+    async def _guard(self, node: MessagePump, dispatch: Dispatch, message: Message) -> None:
+        """Dispatch a message of a node; an exception ends neither the node nor the application if they may continue."""
+        try:
+            await dispatch(message)
+        except Exception as error:
+            if not self.continues_after(error, node):
+                raise
+
+    def _register_child(self, parent: DOMNode, child: Widget, before: int | None, after: int | None) -> None:
+        """An exception in a screen or a widget would end its handling of messages."""
+        super()._register_child(parent, child, before, after)
+        vars(child)["_dispatch_message"] = partial(self._guard, child, child._dispatch_message)
+
+    async def _dispatch_message(self, message: Message) -> None:
+        await self._guard(self, super()._dispatch_message, message)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Called by Textual before it ends: for timers, workers, painting, and what `_guard` raises again."""
+        if not self.continues_after(error):
+            super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        """Leave one line on the terminal, where Textual would print the traceback."""
+        error = sys.exception()
+        assert error is not None
+        self.panic(Text(self.last_line(error)))
+
+    @property
+    def _background_screens(self) -> list[Screen[Any]]:
+        """The screens that are seen through the screen in front."""
+        return [] if self.screen.styles.background.a == 1 else super()._background_screens
+
+    def withdraw(self) -> None:
+        """Remove the information that is shown now: it is no longer true, or there is a newer one."""
+        for notification in list(self._notifications):
+            if notification.severity == "information":
+                self._unnotify(notification)
+
+    def write_sequence(self, sequence: str) -> None:
+        """Write a control sequence to the terminal, as Textual's own bell and clipboard do."""
+        if (driver := self._driver) is not None:
+            driver.write(sequence)
+            driver.flush()
+
+
+def keymap_of(app: App[Any]) -> Mapping[str, str]:
+    """The keys of bindings that `set_keymap` has changed, by the id of the binding."""
+    return app._keymap
+
+
+def name_of(character: str) -> str:
+    """The name that Textual gives to the key of a character, such as slash."""
+    return _character_to_key(character)
+
+
+def failed_node(app: App[Any], error: Exception) -> MessagePump:
+    """The node whose code has failed: that of the worker, or the node that handles a message now."""
+    if isinstance(error, WorkerFailed):
+        return get_current_worker().node
+    return active_message_pump.get(app)
+
+
+def is_built(node: MessagePump) -> bool:
+    """Whether the node was mounted completely."""
+    return node._is_mounted
+
+
+def is_gone(app: App[Any], node: MessagePump) -> bool:
+    """Whether the node, or all of the application, is being removed."""
+    if app._exit or app._closing:
+        return True
+    if isinstance(node, App) or not isinstance(node, DOMNode):
+        return False
+    above = node.ancestors_with_self
+    return above[-1] is not app or any(each._closing or each._closed or each._pruning for each in above)

@@ -1,0 +1,132 @@
+"""What screens and widgets cannot do with the public parts of Textual (8.2).
+
+- `StyledOnce`: Textual styles all widgets of a screen again whenever the screen comes to the front, and just after they
+  were made. Waits for: a screen is styled again only if the theme or the classes of the application have changed.
+- `ChosenKeys`: Textual's footer shows all keys, and makes them again at each move of the focus, which lays out the
+  whole screen. Waits for a method of `Footer` that chooses the keys, and for a comparison with the keys that it shows.
+- `ScrollRequests`: waits for a message or a method that tells requested scrolls from those that a resize makes.
+- `LightStrip`: `Strip.__init__` makes seven caches, which takes longer than all else of painting a line. Waits for
+  caches that are made when they are first used.
+- `use_layout`: waits for a way to give a widget a layout of one's own besides overriding a private property.
+- `lay_out_again`: Textual keeps the width of a widget if a layout was requested before. Waits for `refresh` with
+  `layout=True` to drop that width.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rich.segment import Segment
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.cache import FIFOCache
+from textual.layout import Layout
+from textual.screen import Screen
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Footer
+from textual.widgets._footer import FooterKey
+
+
+class StyledOnce(Screen[None]):
+    """A screen that is styled again only if the application looks different since."""
+
+    _styled: tuple[object, ...] | None = None  # theme and classes of the application when this screen was styled
+
+    def _on_screen_resume(self, event: events.ScreenResume) -> None:
+        now = self.app.theme, self.app.classes, frozenset(self.app.get_pseudo_classes())
+        event.refresh_styles = event.refresh_styles and self._styled not in (None, now)
+        self._styled = now
+
+
+class ShownKey(NamedTuple):
+    """A key of the footer."""
+
+    binding: Binding
+    enabled: bool
+    tooltip: str
+
+
+class ChosenKeys(Footer):
+    """A footer of the keys that `chosen_keys` returns, which makes them again only if they differ."""
+
+    def __init__(self) -> None:
+        super().__init__(show_command_palette=False, compact=True)
+        self._made: list[ShownKey] | None = None
+
+    def chosen_keys(self) -> list[ShownKey]:
+        """The keys to show, from left to right."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        if self._bindings_ready:
+            self._made = self.chosen_keys()
+            for binding, enabled, tooltip in self._made:
+                key = FooterKey(
+                    binding.key, self.app.get_key_display(binding), binding.description, binding.action,
+                    disabled=not enabled, tooltip=tooltip, classes="-compact",
+                )  # fmt: skip
+                yield key.data_bind(compact=Footer.compact)
+
+    def bindings_changed(self, screen: Screen[Any]) -> None:
+        self._bindings_ready = True
+        if screen.app.app_focus and self.is_attached and screen is self.screen:
+            self.choose_again()
+
+    def on_resize(self) -> None:
+        self.choose_again()
+
+    def choose_again(self) -> None:
+        """Make the keys again if others are chosen now."""
+        if self._bindings_ready and self.chosen_keys() != self._made:
+            self.call_after_refresh(self.recompose)
+
+    async def recompose(self) -> None:
+        """Only if the keys differ: a screen that opens calls this several times before the first keys are made."""
+        if self.is_attached and self.chosen_keys() != self._made:
+            await super().recompose()
+
+
+class ScrollRequests(ScrollView):
+    """A view that hears of each requested scroll, but not of those that a resize makes."""
+
+    def scroll_requested(self, y: float) -> None:
+        """The view is going to be scrolled to this line."""
+
+    def _scroll_to(self, x: float | None = None, y: float | None = None, **how: Any) -> bool:
+        if y is not None:
+            self.scroll_requested(y)
+        return super()._scroll_to(x, y, **how)
+
+
+class LightStrip(Strip):
+    """A strip that makes its caches when they are first used."""
+
+    __slots__ = ()
+
+    def __init__(self, segments: list[Segment], cell_length: int) -> None:
+        self._segments, self._cell_length = segments, cell_length
+        self._render_cache: str | None = None
+        self._link_ids: set[str] | None = None
+        self._cell_count: int | None = None
+
+    def __getattr__(self, name: str) -> FIFOCache[Any, Any]:
+        """The cache of this name, which was not set so far."""
+        if not name.endswith("_cache"):
+            raise AttributeError(name)
+        made: FIFOCache[Any, Any] = FIFOCache(4)
+        setattr(self, name, made)
+        return made
+
+
+def use_layout(widget: Widget, layout: Layout) -> None:
+    """Lay out the children of a widget in this way, unless its styles name another layout."""
+    widget._default_layout = layout  # type: ignore[assignment]  # Textual declares a vertical layout
+
+
+def lay_out_again(widget: Widget) -> None:
+    """Lay out a widget whose content now has another width."""
+    widget.refresh(layout=True)
+    widget._layout_updates += 1
