@@ -34,7 +34,7 @@ NOBODY = 4_194_304  # greater than any process id of Linux
 SIZES = [(80, 24), (120, 40)]
 LOOK = """
 import asyncio, json, os, time
-from gputui.tui.screens.gpus import GpusScreen
+from gputui.tui.screens.gpus.screen import GpusScreen
 from textual.screen import Screen
 from tests.support.tiny import Tiny, text_of, wait_for
 
