@@ -15,6 +15,7 @@ from gputui.tui.reading.run_reader import RunReader
 from gputui.tui.screens.base import AppScreen
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.live.screen import LiveScreen
+from gputui.tui.screens.runs.screen import RunsScreen
 from gputui.tui.upstream.daemon_workers import in_background
 from gputui.tui.upstream.typeahead import Typeahead
 from textual import work
@@ -235,6 +236,21 @@ async def test_the_live_view_of_eight_gpus_is_left_while_it_is_shown(home: Path)
 
 
 @pytest.mark.usefixtures("going_on")
+async def test_the_list_of_runs_has_keys_before_its_table_is_built(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line of keys asks for them as early as this on a busy machine."""
+    answers: list[object] = []
+    compose = RunsScreen.compose
+
+    def asked_before(screen: RunsScreen) -> ComposeResult:
+        answers.extend((screen.check_action("resume", ()), screen.offers("stop"), screen.run_meant))
+        yield from compose(screen)
+
+    monkeypatch.setattr(RunsScreen, "compose", asked_before)
+    async with GputuiApp().run_test() as pilot:
+        await pilot.app.push_screen(RunsScreen())
+    assert answers == [True, False, None]
+
+
 async def test_keys_act_after_a_fault_while_keys_were_held(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: Any) -> None:
         raise ZeroDivisionError("waiting")

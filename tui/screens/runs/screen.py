@@ -127,8 +127,8 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
     @property
     def current(self) -> Entry | None:
-        """The run under the cursor."""
-        return self.shown.get(self.table.current_key or "")
+        """The run under the cursor; none before the table is built, when the footer already asks for keys."""
+        return self.shown.get(self.table.current_key or "") if self.shown else None
 
     def offers(self, action: str) -> bool:
         """Whether the action could do anything now, so that the palette lists it."""
