@@ -58,9 +58,9 @@ if __name__ == "__main__":
                 private_folders.make_scratch()
             trainer = forked or start_trainer(folder, clock)
         except OSError as fault:
-            from .process import failure
+            from .process import engine_failure
 
-            sys.exit(failure.leave(folder, None, fault))
+            sys.exit(engine_failure.leave(folder, None, fault))
     # Imported while the trainer starts: the first phase is on the screen 0.1 s sooner.
     from .process.supervisor import Supervisor
     from .runs import Run
@@ -71,7 +71,7 @@ if __name__ == "__main__":
             supervisor = Supervisor(Run(Path(folder)), trainer, lock, clock)
             code = supervisor.supervise()
         except Exception as fault:  # noqa: BLE001 - the run says why its engine failed
-            from .process import failure
+            from .process import engine_failure
 
-            code = failure.leave(folder, supervisor.started_trainer if supervisor else trainer, fault)
+            code = engine_failure.leave(folder, supervisor.started_trainer if supervisor else trainer, fault)
     sys.exit(code)

@@ -13,31 +13,28 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .. import presets, runs
-from ..files.writing import write_atomically
-from ..options import plain
-from ..presets import Preset, paths
-from ..runs import Run, RunError, checkpoint_files, cluster, code_files
-from ..runs.cluster import FILE, Cluster
-from ..runs.launched_with import options_of
-from ..runs.liveness import Liveness
+from ..files.places import runs_folder
+from ..files.reading import read_object
+from ..files.values import mapping, text
+from ..options import OPTIONS, plain
+from ..presets import Preset, PresetError, paths
+from ..runs import Run, RunError, cluster, titles
+from ..runs.cluster import Cluster
 from ..system import interpreter, locks, stop_signals
-from ..system.identity import Place
 from ..system.locks import ENGINE_LOCK, Lock
 from ..system.run_clock import VARIABLE, RunClock
 from ..telemetry import cluster as clusters
-from . import joining, origin
-from .known_failures import RESUMED
-from .spawn import LOCK, WARM, addressed, put_result_aside
+from .spawn import LOCK, WARM, addressed
 
 ANSWER_SECONDS = 10.0  # a warm engine answers within milliseconds unless it was stopped or killed
 Engine = TypeVar("Engine")  # what stands for the process of an engine
-RESUMABLE = ("stopped", "crashed", "timeout", "oom", "error")
+_PLAIN = tuple(info.key for info in OPTIONS if info.key != paths.FOLDER)  # the folder goes with its entry
 
 
 def settle(preset: Preset, folder: Path) -> Preset:
@@ -76,7 +73,7 @@ def start_with(
     clock = RunClock.launched()
     joins = _cluster_of(preset)
     settled = settle(preset, paths_from or Path.cwd())
-    run = create(settled, origin.of(preset), joins) if path is None else create_at(path, settled)
+    run = create(settled, origin_of(preset), joins) if path is None else create_at(path, settled)
     try:
         with _lock_of_new(run) as lock:
             return run, spawn_engine(run, lock, clock)
@@ -112,7 +109,7 @@ class Warm:
         if interpreter.chosen(settled.options.run.python) != self.python:
             self.close()
             self._end()
-        run = create(settled, origin.of(preset))
+        run = create(settled, origin_of(preset))
         with _lock_of_new(run) as lock:
             if self._line.fileno() < 0 or not self._take(run, lock, clock):
                 self.process = spawn(run, lock, clock)
@@ -143,55 +140,6 @@ def _cluster_of(preset: Preset) -> Cluster | None:
     return clusters.read(os.environ) if preset.options.strategy.kind == "multi_worker" else None
 
 
-def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
-    """Start an engine that continues from the last checkpoint, in the same run folder.
-
-    If the user's code has changed since, it goes on only with `new_code`. Raises RunError, or PresetError where the
-    run's preset cannot be read, or ClusterError where it was a worker of another cluster; the run is then unchanged.
-    """
-    joins = joining.cluster_to_resume(run)
-    clock = RunClock.launched(not_before=run.last_date())
-    with runs.reserved(run, "resume") as lock:
-        preset = preset_to_resume(run)
-        if not new_code:
-            code_files.check(run)
-        # With every option, as engine and trainer expect it, even if an older gputui wrote it; now the latest run.
-        write_atomically(run.file("preset.yaml"), preset.to_yaml())
-        write_atomically(run.file(plain.FILE), plain.to_json(preset.options))
-        if joins is not None:
-            write_atomically(run.file(FILE), joins.as_file())
-        place = Place.read(run.status)
-        if (
-            place is not None and not place.is_here
-        ):  # the run has left that machine, whose last heartbeat may look recent
-            write_atomically(run.file("status.json"), json.dumps({**run.status, "phase": "ended"}), durable=False)
-        if not lock.works:  # this file shows that a run is starting
-            put_result_aside(run.path)
-            run.file("status.json").unlink(missing_ok=True)
-        with contextlib.suppress(OSError), run.file("engine.log").open("a") as log:  # the disk may be full
-            log.write(f"{RESUMED}\n")
-        if new_code:  # last: after a resume that fails, the code must be asked about again
-            code_files.accept(run)
-        return spawn(run, lock, clock)
-
-
-def preset_to_resume(run: Run) -> Preset:
-    """The preset of a run that is not alive and can be resumed; raises RunError or PresetError where it cannot."""
-    if run.state_of(Liveness()) not in RESUMABLE:
-        raise RunError(f"{run.id} cannot be resumed: it has completed")
-    preset = presets.resolve(str(run.file("preset.yaml")))
-    if not _has_whole_checkpoint(run):
-        raise RunError(without_checkpoint(run))
-    return preset
-
-
-def without_checkpoint(run: Run) -> str:
-    """Why a run without a checkpoint has none."""
-    if options_of(run).get("run.checkpoint") in (None, "off"):
-        return f"{run.id} has no checkpoint to resume from; set run.checkpoint for the next run"
-    return f"{run.id} has no checkpoint to resume from: it ended before its first one"
-
-
 def create(settled: Preset, record: str = "", joins: Cluster | None = None) -> Run:
     """A new run folder with all that a trainer reads, and the record of the preset's origin."""
     return runs.create(settled.name, settled.to_yaml(), record, {plain.FILE: plain.to_json(settled.options)}, joins)
@@ -207,24 +155,6 @@ def _lock_of_new(run: Run) -> Lock:
         return locks.take(run.file(ENGINE_LOCK))
     except locks.Taken:
         raise RunError(f"another gputui is using the new run {run.id}") from None
-
-
-def _has_whole_checkpoint(run: Run) -> bool:
-    """Whether there is an intact checkpoint; raises RunError where there are checkpoints and all are damaged.
-
-    Of a training on several machines the chief has them: where its folder cannot be read from here, its trainer finds
-    out.
-    """
-    if (joined := cluster.of_run(run)) is not None and not joined.is_chief:
-        chief = cluster.chief_of(run)
-        if chief is None:
-            return options_of(run).get("run.checkpoint") not in (None, "off")
-        run = chief
-    try:
-        return checkpoint_files.whole_step(run.file("checkpoints")) is not None
-    except checkpoint_files.Damage as damage:
-        again = f"gputui --preset {run.file('preset.yaml')} starts it again from the beginning"
-        raise RunError(f"{run.id} has no intact checkpoint to resume from ({damage})\n{again}") from None
 
 
 def spawn(run: Run, lock: Lock, clock: RunClock) -> subprocess.Popen[bytes]:
@@ -246,3 +176,44 @@ def _as_worker(run: Run) -> dict[str, str]:
     """The variable that tells the trainer of a training on several machines which of its workers it is."""
     found = cluster.of_run(run)
     return {cluster.VARIABLE: found.as_tf_config()} if found else {}
+
+
+# ---- which preset a run is started from, and what was changed of it ---------------------------
+
+
+def origin_of(preset: Preset) -> str:
+    """The record of the preset's origin; empty where it comes from no file."""
+    if preset.file is None:
+        return ""
+    now = _values(preset)
+    run = _run_of(preset.file)
+    earlier = read_object(run.file(titles.FILE)).value if run else {}
+    before = _preset_values(preset.file, now)
+    before |= {key: mapping(change).get("from") for key, change in mapping(earlier.get("changes")).items()}
+    changes = {key: (before[key], now[key]) for key in _PLAIN if key in before and before[key] != now[key]}
+    name = titles.title_of(run).preset if run else preset.name
+    return titles.record(name, text(earlier.get("file")) or str(preset.file), changes)
+
+
+def title_of(preset: Preset) -> str:
+    """What a run of the preset will be called."""
+    return str(titles.recorded(json.loads(origin_of(preset) or "{}"), preset.name))
+
+
+def _preset_values(file: Path, otherwise: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the preset itself; where it cannot be read alone, nothing of it counts as changed."""
+    try:
+        return _values(presets.resolve(str(file)))
+    except PresetError:
+        return dict(otherwise)
+
+
+def _values(preset: Preset) -> dict[str, Any]:
+    groups = asdict(preset.options)
+    return {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
+
+
+def _run_of(file: Path) -> Run | None:
+    """The run whose record of options the file is."""
+    folder = file.resolve().parent
+    return Run(folder) if file.name == "preset.yaml" and folder.parent == runs_folder().resolve() else None

@@ -34,19 +34,16 @@ from ..system.locks import Lock
 from ..system.run_clock import RunClock, steady
 from ..telemetry import limits
 from ..telemetry.sampler import Sampler
-from . import ending, without_xla
-from .activity import SUSPENDED_SECONDS, Activity
+from . import ending, recovery
 from .known_failures import MEMORY, RESUME, RESUMED, XLA
-from .out_of_memory import Answer, answer, record
+from .live_diagnosis import LiveDiagnosis
+from .recovery import Answer
 from .spawn import DUMP_STACKS, Trainer, put_result_aside, start_trainer
-from .summary import summary_of
-from .time_limit import TimeLimit
-from .watcher import Watcher
+from .time_limits import SUSPENDED_SECONDS, Activity, TimeLimit
 from .workers import Workers
 
 TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
-GRACE_SECONDS = 30.0  # for the trainer to end after it was asked to stop
 HELD_SECONDS = 30.0  # a process that is killed and has not ended by then is held by the kernel
 READING_SECONDS = 5.0  # for reading the GPUs once more after the trainer has died
 DRIVER_ERROR_SECONDS = 60.0  # an error of a GPU that was reported earlier is not what has ended the trainer
@@ -97,13 +94,13 @@ class Supervisor:
         self._write_status()
         if not self.lock.works:
             self.events.emit(events.Warn(kind="no_locks", message=NO_LOCKS, hint=NO_LOCKS_HINT))
-        watcher = Watcher(self.run, self.events.emit, self.launched)
+        watcher = LiveDiagnosis(self.run, self.events.emit, self.launched)
         watcher.start()
         workers = Workers(self.run, self.events.emit)
         workers.start()
         self._attend()
-        while (answer := self._answer()) is not None and self._is_recorded(answer):
-            self._start_again(answer)
+        while (oom_answer := self._answer()) is not None and self._is_recorded(oom_answer):
+            self._start_again(oom_answer)
             self._attend()
         workers.stop()
         watcher.stop()
@@ -140,9 +137,9 @@ class Supervisor:
             return None
         found: Answer | str | None = None
         if result["outcome"] != "oom":
-            found = without_xla.answer(self.run, self.preset, result)
+            found = recovery.xla_answer(self.run, self.preset, result)
         elif wanted != "stop":
-            found = answer(self.run, self.preset, self.memory_answers)
+            found = recovery.oom_answer(self.run, self.preset, self.memory_answers)
         if isinstance(found, str):
             self._tell_no_answer(MEMORY if result["outcome"] == "oom" else XLA, found)
             return None
@@ -151,14 +148,14 @@ class Supervisor:
     def _is_recorded(self, chosen: Answer) -> bool:
         """Whether the run folder has the changed option, from which another trainer reads it; the run ends without."""
         try:
-            record(self.run, self.preset, chosen)
+            recovery.record(self.run, self.preset, chosen)
         except OSError as fault:
             self._tell_no_answer(chosen.kind, f"{fault.filename} cannot be written: {fault.strerror}")
             return False
         return True
 
     def _tell_no_answer(self, kind: str, why: str) -> None:
-        key = without_xla.KEY if kind == XLA else "run.on_oom"
+        key = recovery.XLA_KEY if kind == XLA else "run.on_oom"
         group, name = key.split(".")
         message = f"{key}={self.preset[group][name]} ends here: {why}"
         self.events.emit(events.Warn(kind=kind, message=message, option=key))
@@ -275,7 +272,7 @@ class Supervisor:
             self.limit_reached = self.limit_reached if self.asked_because else hangs
             self._dump_stacks()
             self._kill(self.asked_because or "hang")
-        no_answer = self.asked_because and _is_over(self.asked_at, GRACE_SECONDS)
+        no_answer = self.asked_because and _is_over(self.asked_at, stop_signals.GRACE_SECONDS)
         if (self.asked_by_person > 1 or no_answer) and self.killed_at is None:
             self._kill(self.asked_because)
         self._tell_suspended(tail)
@@ -323,7 +320,8 @@ class Supervisor:
             end = replace(end, message=f"{full}; {end.message}", hint=f"free some space; {RESUME}")
         end = ending.with_hint(end, cluster.is_saved(self.run))
         self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
-        self._keep(events.plain(asdict(summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed()))))
+        summary = ending.summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed())
+        self._keep(events.plain(asdict(summary)))
 
     def _evidence(self, sampler: Sampler) -> ending.Evidence:
         return ending.Evidence(

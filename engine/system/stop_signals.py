@@ -1,4 +1,4 @@
-"""Blocks the signals that ask a run to stop until a new process has installed its handlers.
+"""The signals that ask a run to stop, and the time that it has then; blocks them until a process has its handlers.
 
 Python needs tens of milliseconds before its first handler can be set, and until then such a signal would end the
 process. A blocked signal waits in the kernel, also one that is ignored until a handler is installed. The signal mask is
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 NUMBERS = (signal.SIGTERM, signal.SIGINT)
+GRACE_SECONDS = 30.0  # a training that was asked to stop and has not ended by then is ended by force
 # Says that it is a person who asks, beside SIGTERM. Schedulers send SIGTERM and SIGINT to all processes of a job, as
 # often as they like; nobody else sends this one, and a process that does not know it ignores it.
 BY_PERSON = signal.SIGURG

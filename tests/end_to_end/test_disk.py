@@ -16,7 +16,7 @@ import pytest
 from gputui.engine import presets, runs
 from gputui.engine.files import disk
 from gputui.engine.files.appending import KEPT_BYTES, Gap, LineFile
-from gputui.engine.process import failure
+from gputui.engine.process import engine_failure
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
 from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, following, reading, results
@@ -389,7 +389,7 @@ def test_a_result_that_cannot_be_read_when_the_trainer_ends_stays(
     monkeypatch.setattr(results, "RESULT_RETRY_SECONDS", 0)
     supervisor._leave_result(Sampler(supervisor.events, os.getpid(), 1))
     looks = 0
-    assert failure.leave(str(run.path), None, RuntimeError("the engine itself")) == 1
+    assert engine_failure.leave(str(run.path), None, RuntimeError("the engine itself")) == 1
     assert json.loads(run.file("result.json").read_text()) == {"outcome": "ok", "steps": 7}
     told = [event["message"] for event in happened(run, "warning")]
     assert told == ["result.json cannot be read: Stale file handle; it stays as it is"] * (refusals > 1)

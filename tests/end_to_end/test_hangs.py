@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.process import launch
-from gputui.engine.process.activity import Activity
+from gputui.engine.process.time_limits import Activity
 from gputui.engine.runs import Run
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Phase, PhaseName, Started

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.presets import PresetError
-from gputui.engine.process import launch
+from gputui.engine.process import resuming
 from gputui.engine.runs import Run, RunError, liveness
 from gputui.engine.system import locks
 from gputui.engine.system.identity import Place, Process
@@ -83,7 +83,7 @@ def test_a_run_lives_as_long_as_its_engine_whatever_its_files_say(stand_in: None
         run.file("status.json").write_text(json.dumps({**before, **odd} if odd else {}))
         assert run.alive("engine")
         with pytest.raises(RunError, match="cannot be resumed"):
-            launch.resume(run)
+            resuming.resume(run)
         with pytest.raises(RunError, match="cannot be deleted"):
             deleted(run)
         assert engines_of(run) == [before["engine_pid"]]
@@ -157,10 +157,10 @@ def test_without_locks_the_processes_are_looked_for(stand_in: None, monkeypatch:
         assert locks.held(run.file(ENGINE_LOCK)) is None
     assert run.state == "running"
     with pytest.raises(RunError, match="it is running"):
-        launch.resume(run)
+        resuming.resume(run)
     stopped(run)
     until(lambda: run.state == "stopped")
-    engine = kept(launch.resume(run))
+    engine = kept(resuming.resume(run))
     assert run.state in ("starting", "running")
     until(lambda: run.status.get("phase") == "training")
     stopped(run)
@@ -188,7 +188,7 @@ def resumed_at_once(run: Run, times: int) -> list[subprocess.Popen[bytes]]:
     def resume() -> None:
         ready.wait()
         try:
-            won.append(kept(launch.resume(run)))
+            won.append(kept(resuming.resume(run)))
         except RunError as reason:
             lost.append(str(reason))
 
@@ -232,7 +232,7 @@ def test_a_run_whose_preset_is_broken_keeps_its_result(text: str, said: str) -> 
     before = {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
     if text:
         with pytest.raises(PresetError, match=said):
-            launch.resume(run)
+            resuming.resume(run)
         assert {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()} == before
         assert run.state == "stopped"
 
@@ -243,7 +243,7 @@ def test_a_resume_whose_engine_cannot_start_loses_nothing(monkeypatch: pytest.Mo
     before = run.status
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(OSError, match="No such file"):
-        launch.resume(run)
+        resuming.resume(run)
     assert run.state == "stopped"
     assert run.status == before
 
@@ -254,7 +254,7 @@ def test_a_preset_that_lacks_an_option_of_today_resumes(stand_in: None) -> None:
     text = run.file("preset.yaml").read_text()
     assert "hang_seconds" in text
     run.file("preset.yaml").write_text("schema_version: 1\nrun: {checkpoint: 20}\n")
-    kept(launch.resume(run))
+    kept(resuming.resume(run))
     until(lambda: run.state == "running" and run.status["phase"] == "training")
     assert "checkpoint: 20" in run.file("preset.yaml").read_text()
     stopped(run)
@@ -291,7 +291,7 @@ def test_a_run_whose_lock_was_replaced_runs(stand_in: None) -> None:
 def test_a_run_of_another_machine_runs_there() -> None:
     run = left()
     assert (run.state, run.liveness.host) == ("running", "node-b")
-    for verb, act in (("stop", runs.request_stop), ("delete", deleted), ("resume", launch.resume)):
+    for verb, act in (("stop", runs.request_stop), ("delete", deleted), ("resume", resuming.resume)):
         with pytest.raises(RunError, match=f"is running on node-b; {verb} it there"):
             act(run)
     assert "running on node-b" in gputui("runs").stdout
@@ -301,7 +301,7 @@ def test_a_run_of_another_machine_runs_there() -> None:
 def test_a_heartbeat_that_has_stopped_is_a_crash_and_can_be_resumed(stand_in: None) -> None:
     run = left(heartbeat=time.time() - 3600)
     assert run.state == "crashed"
-    engine = kept(launch.resume(run))
+    engine = kept(resuming.resume(run))
     assert not run.liveness.host
     until(lambda: run.state == "running")
     assert run.status["host"] == Place.here().host

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from gputui.engine import runs
 from gputui.engine.presets import resolve
-from gputui.engine.process import continuing, launch
+from gputui.engine.process import launch, resuming
 from gputui.engine.runs import Run, liveness
 from gputui.tui import cli
 
@@ -122,7 +122,7 @@ def test_a_run_on_a_machine_that_has_died_is_waited_for_and_resumed(
         monkeypatch.setattr(liveness, "FRESH_SECONDS", 0.0)
 
     monkeypatch.setattr(liveness, "FRESH_SECONDS", 3600.0)
-    monkeypatch.setattr(continuing, "time", SimpleNamespace(sleep=an_hour_passes))
+    monkeypatch.setattr(resuming, "time", SimpleNamespace(sleep=an_hour_passes))
     assert first.state == "running"
     second, said = started(capsys, *AGAIN)
     assert second == first

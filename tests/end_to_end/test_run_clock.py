@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.process import launch
+from gputui.engine.process import launch, resuming
 from gputui.engine.runs import Run
 from gputui.engine.system.run_clock import RunClock
 from gputui.tui.reading.run_reader import RunReader
@@ -48,7 +48,7 @@ def test_what_is_resumed_after_the_clock_was_set_back_goes_on_from_its_last_date
     with run.file("events.jsonl").open("a") as stream:
         stream.write('{"t":%f,"type":"phase","phase":"ended","run":"x"}\n' % (time.time() + 3600))
     last = run.last_date()
-    kept(launch.resume(run))
+    kept(resuming.resume(run))
     until(lambda: run.state == "running" and run.status["phase"] == "training")
     assert until(lambda: happened(run, "host"))[-1]["t"] >= last
     runs.request_stop(run)

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from gputui.engine.files import disk
-from gputui.engine.process import continuing
+from gputui.engine.process import resuming
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.proof import folder
 from gputui.engine.runs import Run, RunError, all_runs, notes
@@ -79,7 +79,7 @@ def test_of_thousands_of_runs_only_those_are_read_that_are_needed(
         asked.append(run.id)
         return f"{run.id} has no checkpoint"
 
-    monkeypatch.setattr(continuing, "why_not", why_not)
+    monkeypatch.setattr(resuming, "why_not", why_not)
     assert "nor can any of the 2 before it" in said(capsys, "resume", "--latest", code=WRONG)[1]
     assert asked == newest[:1]
 

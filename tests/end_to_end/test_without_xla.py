@@ -12,7 +12,7 @@ import yaml
 from gputui.engine import presets, runs
 from gputui.engine.diagnosis import collector
 from gputui.engine.export import script
-from gputui.engine.process import continuing
+from gputui.engine.process import resuming
 from gputui.engine.runs.titles import title
 
 from tests.support.fakegpu import FakeGpu
@@ -56,7 +56,7 @@ def test_auto_begins_again_without_xla_and_says_so_everywhere(failing: dict[str,
     assert collector.read(run).xla_reason.startswith("XLA cannot compile this training")
     # A launch that goes on with the newest run of the preset finds it.
     asked = presets.resolve("quickstart", [*SHORT, "checkpoint=epoch"])
-    assert continuing.of_preset(asked, print) == run
+    assert resuming.of_preset(asked, print) == run
 
 
 @pytest.mark.usefixtures("forked_gpu_trainers")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from gputui.engine.process import continuing, launch, summary
+from gputui.engine.process import ending, launch, resuming
 from gputui.engine.process.ending import Ending
 from gputui.engine.runs import Run, code_files
 from gputui.tui import cli
@@ -63,7 +63,7 @@ def test_code_that_was_edited_is_refused_until_it_is_accepted(
             f"undo that, or go on with the new code: gputui resume {run.id} --code=new",
         ]
     assert resumed == []
-    assert not continuing.why_not(run), "a job that is queued again must not begin anew without a word"
+    assert not resuming.why_not(run), "a job that is queued again must not begin anew without a word"
     assert code_files.read(run).changes == []
 
     cli.run(("resume", run.id, "--code=new"))
@@ -71,7 +71,7 @@ def test_code_that_was_edited_is_refused_until_it_is_accepted(
     assert code_files.changed(run) == []
     assert code_files.gone_on(run, 100) == ["train.py", "parts/helper.py"]
     assert code_files.gone_on(run, 100) == [], "it is said once"
-    told = summary.summary_of(run, Ending("crashed", "crash", "", ""), None, 1.0)
+    told = ending.summary_of(run, Ending("crashed", "crash", "", ""), None, 1.0)
     assert told.code_changes == [{"step": 100, "files": ["train.py", "parts/helper.py"]}]
 
 
@@ -82,11 +82,11 @@ def test_a_resume_that_fails_before_its_engine_starts_accepts_no_code(
         raise OSError(28, "No space left on device", str(path))
 
     file_of(run, "train.py").write_text("x = 2\n")
-    monkeypatch.setattr(launch, "write_atomically", full)
+    monkeypatch.setattr(resuming, "write_atomically", full)
     with pytest.raises(OSError, match="No space left"):
-        launch.resume(run, new_code=True)
+        resuming.resume(run, new_code=True)
     with pytest.raises(code_files.CodeChangedError):
-        launch.resume(run)
+        resuming.resume(run)
     assert resumed == []
     assert code_files.read(run).changes == []
 
@@ -94,7 +94,7 @@ def test_a_resume_that_fails_before_its_engine_starts_accepts_no_code(
 def test_a_job_that_is_queued_again_with_edited_code_is_refused(
     run: Run, resumed: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(continuing, "of_preset", lambda preset, on_wait: run)
+    monkeypatch.setattr(resuming, "of_preset", lambda preset, on_wait: run)
     file_of(run, "train.py").write_text("x = 2\n")
     capsys.readouterr()
     again = ("--preset", "quickstart", "--resume-if-any")

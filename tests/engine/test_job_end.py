@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import runs
-from gputui.engine.process.time_limit import TimeLimit
+from gputui.engine.process.time_limits import TimeLimit
 from gputui.engine.runs.events import Event
 from gputui.engine.system.run_clock import RunClock
 from gputui.engine.telemetry import job_end

@@ -15,7 +15,7 @@ from gputui.engine.diagnosis import diagnose
 from gputui.engine.diagnosis.collector import Collector
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.remedies import remedies
-from gputui.engine.process.watcher import Watcher
+from gputui.engine.process.live_diagnosis import LiveDiagnosis
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import Diagnosis, Event
 from gputui.engine.runs.parsing import recalled
@@ -274,7 +274,7 @@ def test_nothing_of_the_last_sitting_outlives_it() -> None:
 def test_the_engine_of_a_resumed_run_does_not_tell_its_last_verdict(tmp_path: Path) -> None:
     run, told = Run(tmp_path), list[Event]()
     run.file("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in _sitting(0, 0.6)))
-    watcher = Watcher(run, told.append, RunClock.launched())
+    watcher = LiveDiagnosis(run, told.append, RunClock.launched())
     watcher._look(final=True)
     assert told == []
     with run.file("events.jsonl").open("a") as events:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from gputui.engine import presets
-from gputui.engine.process import ending, without_xla
-from gputui.engine.process.out_of_memory import MOST_ANSWERS, Answer, answer, record
+from gputui.engine.process import ending, recovery
+from gputui.engine.process.recovery import MOST_ANSWERS, Answer, oom_answer, record
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
 from gputui.engine.runs import Run
@@ -69,26 +69,26 @@ def chosen(found: Answer | str | None) -> Answer:
 def test_parts_are_halved_until_each_is_one_sample_of_a_replicas_batch(tmp_path: Path) -> None:
     run, preset = made(tmp_path / "run")
     seen: list[tuple[int, int]] = []
-    while isinstance(found := answer(run, preset, len(seen)), Answer):
+    while isinstance(found := oom_answer(run, preset, len(seen)), Answer):
         record(run, preset, found)
         seen.append((found.before, found.after))
     assert seen == [(1, 2), (2, 4), (4, 8), (8, 16), (16, 32)]
     assert found == "each sample is a part of its own already"
     assert presets.resolve(str(run.file("preset.yaml"))).options.train.micro_batches == 32
     uneven, preset = made(tmp_path / "uneven", "micro_batches=5", global_batch_size=7, replicas=1)
-    assert chosen(answer(uneven, preset, 0)).after == 7
+    assert chosen(oom_answer(uneven, preset, 0)).after == 7
 
 
 def test_it_says_what_happened_and_where_the_training_goes_on(tmp_path: Path) -> None:
     run, preset = made(tmp_path / "run")
-    first = chosen(answer(run, preset, 0)).event
+    first = chosen(oom_answer(run, preset, 0)).event
     assert first.message == "out of memory after step 7: the training begins again with each batch of 32 in 2 parts"
     assert isinstance(first, MemoryAnswer)
     assert (first.resumes_at_step, first.ran_out_after_step) == (None, 7)
     checkpoint(run, 5)
-    assert "goes on from step 5 with each batch of 32 in 2 parts" in chosen(answer(run, preset, 0)).event.message
+    assert "goes on from step 5 with each batch of 32 in 2 parts" in chosen(oom_answer(run, preset, 0)).event.message
     early, preset = made(tmp_path / "early", phases=("compiling",))
-    told = chosen(answer(early, preset, 0))
+    told = chosen(oom_answer(early, preset, 0))
     assert told.event.message.startswith("out of memory in the first steps: ")
     assert "with run.checkpoint set" in told.hint
 
@@ -99,13 +99,13 @@ def test_half_the_batch_begins_again_and_keeps_the_checkpoints_of_the_larger_one
         "run.on_oom": {"from": "stop", "to": "halve"}, "input.batch_size": {"from": 64, "to": 3},
     }}))  # fmt: skip
     checkpoint(run, 5)
-    record(run, preset, chosen(answer(run, preset, 0)))
+    record(run, preset, chosen(oom_answer(run, preset, 0)))
     assert not run.file("checkpoints").exists()
     assert run.file("checkpoints-1/step-0000000005").is_dir()
     assert preset["input"]["batch_size"] == 1
     assert str(title(run)) == "mine: batch_size=1 on_oom=halve"
     assert json.loads((run.path / "origin.json").read_text())["changes"]["input.batch_size"]["from"] == 64
-    assert answer(run, preset, 1) == "the batch size is 1 already"
+    assert oom_answer(run, preset, 1) == "the batch size is 1 already"
 
 
 def test_a_disk_that_refuses_the_change_ends_the_run_as_out_of_memory_with_what_it_has(tmp_path: Path) -> None:
@@ -153,17 +153,17 @@ def test_where_smaller_batches_cannot_help_it_says_why(tmp_path: Path) -> None:
             ("damaged", (damaged, preset), 0, "no intact checkpoint"),
         ):
             with cases.case(name):
-                found = answer(run, of, before)
+                found = oom_answer(run, of, before)
                 assert isinstance(found, str)
                 assert why in found
-    assert isinstance(answer(*made(tmp_path / "e", phases=("training", "evaluating")), 0), Answer)
+    assert isinstance(oom_answer(*made(tmp_path / "e", phases=("training", "evaluating")), 0), Answer)
 
 
 def test_the_learning_rate_is_quoted_only_where_it_applies(tmp_path: Path) -> None:
     own = {"train.learning_rate": "your code has its own optimizer"}
-    theirs = chosen(answer(*made(tmp_path / "theirs", "on_oom=halve", inapplicable=own), 0))
+    theirs = chosen(oom_answer(*made(tmp_path / "theirs", "on_oom=halve", inapplicable=own), 0))
     assert theirs.hint.startswith("the learning rate stays as it is (your code has its own optimizer); a smaller batch")
-    assert "train.learning_rate stays 0.001" in chosen(answer(*made(tmp_path / "ours", "on_oom=halve"), 0)).hint
+    assert "train.learning_rate stays 0.001" in chosen(oom_answer(*made(tmp_path / "ours", "on_oom=halve"), 0)).hint
 
 
 FAILED: dict[str, Any] = {"outcome": "error", "error": {"kind": "xla", "message": "no way", "hint": "update it"}}
@@ -172,16 +172,16 @@ COMPILED: dict[str, Any] = {"actual": {"jit_compile": True}}
 
 def test_without_xla_the_training_goes_on_where_auto_has_compiled_it(tmp_path: Path) -> None:
     run, preset = made(tmp_path / "run", **COMPILED)
-    found = chosen(without_xla.answer(run, preset, FAILED))
+    found = chosen(recovery.xla_answer(run, preset, FAILED))
     assert found.event.message == "XLA has failed: the training begins again without it"
     assert found.hint == "compile.xla=false begins so: no way; update it"
     checkpoint(run, 5)
-    found = chosen(without_xla.answer(run, preset, FAILED))
+    found = chosen(recovery.xla_answer(run, preset, FAILED))
     assert found.event.message == "XLA has failed: the training goes on from step 5 without it"
     record(run, preset, found)
     assert run.file("checkpoints/step-0000000005").is_dir()
     assert presets.resolve(str(run.file("preset.yaml"))).options.compile.xla is False
-    assert without_xla.answer(run, preset, FAILED) is None, "once"
+    assert recovery.xla_answer(run, preset, FAILED) is None, "once"
 
 
 def test_xla_that_the_options_or_the_users_code_have_asked_for_stays(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_xla_that_the_options_or_the_users_code_have_asked_for_stays(tmp_path: P
             ("damaged", (damaged, preset), FAILED, "no intact checkpoint"),
         ):
             with cases.case(name):
-                found = without_xla.answer(run, of, result)
+                found = recovery.xla_answer(run, of, result)
                 assert found is None if why is None else isinstance(found, str) and why in found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.compare import baseline, comparison
-from gputui.engine.process import continuing, launch
+from gputui.engine.process import launch, resuming
 from gputui.engine.runs import Run, RunError
 from gputui.engine.runs import cluster as clusters
 from gputui.engine.runs.cluster import Cluster
@@ -72,8 +72,8 @@ def test_the_latest_run_of_a_shared_home_is_the_chiefs(cluster_runs: list[Run]) 
     assert other.id.startswith(chief.id), "a part of its id names both"
     assert runs.find(chief.id) == chief
     with pytest.raises(RunError) as refusal:
-        continuing.latest()
-    assert str(refusal.value) == f"there is no run to resume: {launch.without_checkpoint(chief)}", "it asks no other"
+        resuming.latest()
+    assert str(refusal.value) == f"there is no run to resume: {resuming.without_checkpoint(chief)}", "it asks no other"
 
 
 def test_workers_of_one_training_are_no_repeats_of_it(cluster_runs: list[Run]) -> None:

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.process import failure, spawn, supervisor, watcher, workers
+from gputui.engine.process import engine_failure, live_diagnosis, spawn, supervisor, workers
 from gputui.engine.process.ending import Evidence, classify, kernel_oom_kills
+from gputui.engine.process.live_diagnosis import LiveDiagnosis
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor, _Folder
-from gputui.engine.process.watcher import Watcher
 from gputui.engine.process.workers import Workers
 from gputui.engine.runs import Run
 from gputui.engine.runs.cluster import Cluster
@@ -36,6 +36,7 @@ from gputui.engine.runs.events import (
     WorkerReadings,
 )
 from gputui.engine.runs.reading import read_events
+from gputui.engine.system import stop_signals
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.locks import Lock
 from gputui.engine.system.run_clock import RunClock
@@ -253,8 +254,10 @@ def test_memory_that_has_run_out_is_answered_as_the_options_say(watched: Any, mo
         asked.append(kind)
         return answer
 
-    monkeypatch.setattr(supervisor, "answer", lambda run, preset, number: noted("memory", f"no ({number})"))
-    monkeypatch.setattr("gputui.engine.process.without_xla.answer", lambda *_: noted("xla", "never"))
+    monkeypatch.setattr(
+        "gputui.engine.process.recovery.oom_answer", lambda run, preset, number: noted("memory", f"no ({number})")
+    )
+    monkeypatch.setattr("gputui.engine.process.recovery.xla_answer", lambda *_: noted("xla", "never"))
     item, stays = watched("on_oom=halve"), watched()
     for engine in (item.engine, stays.engine):
         assert engine._answer() is None
@@ -313,12 +316,12 @@ def test_an_engine_that_fails_stops_its_trainer_and_keeps_the_figures(
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr("gputui.engine.system.reaper.end_descendants", lambda spared: ended.append(spared))
-    monkeypatch.setattr(failure, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(stop_signals, "GRACE_SECONDS", 0.0)
     run = Run(tmp_path)
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "steps": 70}))
     process, (reader, lifeline) = Process(), os.pipe()
     trainer = Trainer(process, lifeline, -1, TrainerHeartbeat())  # type: ignore[arg-type]
-    assert failure.leave(str(tmp_path), trainer, ValueError("broken")) == 1
+    assert engine_failure.leave(str(tmp_path), trainer, ValueError("broken")) == 1
     os.close(lifeline)
     with open(reader, "rb") as stream:
         assert stream.read() == b"stop\n"
@@ -329,11 +332,11 @@ def test_an_engine_that_fails_stops_its_trainer_and_keeps_the_figures(
     assert result["error"]["message"] == "the engine failed: ValueError: broken"
     assert [event.type for event in read_events(tmp_path).events] == ["error", "finished"]
     process.returncode, process.killed = 0, 0
-    assert failure.leave(str(tmp_path), replace(trainer, lifeline=-1), BlockingIOError()) == 1
+    assert engine_failure.leave(str(tmp_path), replace(trainer, lifeline=-1), BlockingIOError()) == 1
     assert process.killed == 0, "it has ended"
     assert (run.result or {})["error"]["kind"] == "process_limit"
     run.file("result.json").write_text("{")
-    failure.leave(str(tmp_path), None, ValueError())
+    engine_failure.leave(str(tmp_path), None, ValueError())
     assert ended[-1] == 0
 
 
@@ -388,10 +391,10 @@ def test_a_diagnosis_is_told_when_it_says_something_new_and_later_more_seldom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, notes = [100.0], list[Event]()
-    monkeypatch.setattr("gputui.engine.process.watcher.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gputui.engine.process.live_diagnosis.time.monotonic", lambda: now[0])
     run = Run(tmp_path)
     run.file("preset.yaml").write_text(presets.defaults([]).to_yaml())
-    watching = Watcher(run, notes.append, RunClock.launched())
+    watching = LiveDiagnosis(run, notes.append, RunClock.launched())
 
     def is_told(verdict: str, confidence: float, seconds: float = 0.0) -> bool:
         now[0] += seconds
@@ -412,7 +415,7 @@ def test_a_diagnosis_is_told_when_it_says_something_new_and_later_more_seldom(
     assert is_told("input_bound", 0.1, 4.1), "and begins anew"
     monkeypatch.setattr(watching, "_collector", SimpleNamespace(
         feed=lambda _: None, newest_t=time.time() + 5, measurements=lambda: None))  # fmt: skip
-    monkeypatch.setattr(watcher, "diagnose", lambda _: diagnosis("healthy", 0.9))
+    monkeypatch.setattr(live_diagnosis, "diagnose", lambda _: diagnosis("healthy", 0.9))
     watching._look(final=True)
     assert notes == [], "nothing has happened since"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from gputui.engine import presets, runs
 from gputui.engine.compare.baseline import LineUp
 from gputui.engine.compare.comparison import compare
-from gputui.engine.process import launch, origin
+from gputui.engine.process import launch
 from gputui.engine.runs import Run, title
 from gputui.engine.runs.titles import Title, leave_out, recorded, title_of
 
@@ -15,7 +15,7 @@ from gputui.engine.runs.titles import Title, leave_out, recorded, title_of
 def started(name: str, *settings: str) -> Run:
     """The folder of a run as the launcher makes it."""
     preset = presets.resolve(name, settings)
-    return runs.create(preset.name, launch.settle(preset, Path.cwd()).to_yaml(), origin.of(preset))
+    return runs.create(preset.name, launch.settle(preset, Path.cwd()).to_yaml(), launch.origin_of(preset))
 
 
 def test_a_run_is_named_by_what_was_changed_of_its_preset(home: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gputui.engine.diagnosis import diagnose
 from gputui.engine.diagnosis.collector import Collector, read
-from gputui.engine.process.watcher import Watcher
+from gputui.engine.process.live_diagnosis import LiveDiagnosis
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import LATER_COMPILING, Diagnosis, Event
 from gputui.engine.runs.parsing import recalled
@@ -171,7 +171,7 @@ def test_a_run_that_was_too_short_is_undecided_and_says_why(steps: int, seconds:
 
 def test_a_run_that_is_too_short_for_figures_is_told_as_undecided(tmp_path: Path) -> None:
     told: list[Event] = []
-    watcher = Watcher(Run(tmp_path), told.append, RunClock.launched())
+    watcher = LiveDiagnosis(Run(tmp_path), told.append, RunClock.launched())
     summary = {"outcome": "ok", "steps": 4, "measured_steps": 0, "step_ms": None}
     lines = [
         {"t": time.time(), "type": "phase", "phase": "training"},

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from gputui.engine.process.ending import Ending
-from gputui.engine.process.summary import summary_of
+from gputui.engine.process.ending import Ending, summary_of
 from gputui.engine.runs import Run
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import PhaseName

@@ -10,7 +10,7 @@ import pytest
 from gputui.engine import presets, runs
 from gputui.engine.presets import saving
 from gputui.engine.presets.saving import SaveError
-from gputui.engine.process import origin
+from gputui.engine.process import launch
 from gputui.engine.telemetry import machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.commands import opening
@@ -78,7 +78,7 @@ async def test_the_preset_that_a_run_came_from_can_be_updated(project: Path) -> 
     file = project / "mine.yaml"
     file.write_text("input: {batch_size: 48}  # as in the paper\n")
     preset = presets.resolve("mine.yaml", ["epochs=9"])
-    run = runs.create("mine", preset.to_yaml(), origin.of(preset))
+    run = runs.create("mine", preset.to_yaml(), launch.origin_of(preset))
     async with opened((120, 40), GputuiApp(opening.form_on(str(run.file("preset.yaml")), []))) as pilot:
         await asked(pilot, "s")
         assert "a run of ./mine.yaml" in seen(pilot)

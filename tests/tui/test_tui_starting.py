@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from gputui.engine.presets import Preset
-from gputui.engine.process import origin
+from gputui.engine.process import launch
 from gputui.engine.runs import Run, RunError, code_files
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import waiting
@@ -106,7 +106,7 @@ async def test_anyway_starts_at_once_and_run_again_asks_as_well(home: Path, star
         await pilot.press("s")
         await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
         assert [preset.name for preset in started] == ["over"]
-        assert origin.title(started[0]) == "over"
+        assert launch.title_of(started[0]) == "over"
 
 
 @pytest.mark.parametrize("edited", [False, True])
@@ -127,7 +127,7 @@ async def test_a_stopped_run_is_resumed_in_two_keystrokes(
         assert new_code is edited
         return "engine"
 
-    monkeypatch.setattr("gputui.engine.process.launch.resume", resume)
+    monkeypatch.setattr("gputui.engine.process.resuming.resume", resume)
     app = GputuiApp()
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await pilot.press("f3")

@@ -24,7 +24,7 @@ from ...engine import runs as run_folders
 from ...engine.checks import Finding
 from ...engine.files.values import to_json
 from ...engine.presets import Preset
-from ...engine.process import continuing, joining, launch
+from ...engine.process import joining, launch, resuming
 from ...engine.runs import Follower, Run, RunError, code_files
 from ...engine.runs.events import Event, fields_of
 from ...engine.runs.launched_with import options_of, python_of
@@ -88,11 +88,11 @@ def run_preset(
         _say(findings)
         sys.stdout.write(launch.settle(preset, Path.cwd()).to_yaml())
         return DONE
-    if resume_if_any and (run := continuing.of_preset(preset, complain)) is not None:
+    if resume_if_any and (run := resuming.of_preset(preset, complain)) is not None:
         if run.state == "ok":
             complain(f"{run.id} has completed: nothing is trained")
             return DONE
-        if not (reason := continuing.why_not(run)):
+        if not (reason := resuming.why_not(run)):
             if not new_code:
                 code_files.check(run)
             complain(f"{run.id} is resumed")
@@ -123,7 +123,7 @@ def _placed(preset: Preset, finding: Finding) -> str:
 
 def resume_run(name: str | None, *, as_json: bool = False, detach: bool = False, new_code: bool = False) -> int:
     """Go on with a run from its last checkpoint and follow it, by default the newest that can; the exit code."""
-    return _resume(continuing.latest() if name is None else run_folders.find(name), as_json, detach, new_code)
+    return _resume(resuming.latest() if name is None else run_folders.find(name), as_json, detach, new_code)
 
 
 def _resume(run: Run, as_json: bool, detach: bool, new_code: bool) -> int:
@@ -137,7 +137,7 @@ def _resume(run: Run, as_json: bool, detach: bool, new_code: bool) -> int:
     findings += joining.test(kind, here)
     follower = Follower(run, from_now=True)
     presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
-    process = launch.resume(run, new_code)
+    process = resuming.resume(run, new_code)
     if detach:
         return _detached(run, findings)
     return _follow(run, follower, process, as_json, findings, presses)
@@ -170,7 +170,7 @@ def _follow(
 
 
 def _exit_code(run: Run, outcome: str) -> int:
-    if outcome in ("stopped", "timeout") and run.status.get("ended_by") and not continuing.why_not(run):
+    if outcome in ("stopped", "timeout") and run.status.get("ended_by") and not resuming.why_not(run):
         return TO_BE_RESUMED
     return exit_code(outcome)
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine import checks, presets
-from ...engine.process import launch, origin
+from ...engine.process import launch
+from ...engine.process import resuming as run_resuming
 from ...engine.proof import starting
 from ...engine.runs import RunError, code_files, title
 from ...engine.runs.checkpoint_files import steps_in
@@ -56,7 +57,7 @@ def planned(app: Host, preset: Preset) -> Start:
             app.warm = warm
             raise
 
-    return Start(origin.title(preset), lambda: starting.in_the_way(preset.options, machine.read()), launch_it)
+    return Start(launch.title_of(preset), lambda: starting.in_the_way(preset.options, machine.read()), launch_it)
 
 
 def code_changed(run: Run) -> str:
@@ -69,7 +70,7 @@ def resuming(run: Run, new_code: bool = False) -> Start:
 
     def in_the_way() -> str:
         if not steps_in(run.file("checkpoints")):  # said before anything is asked
-            raise RunError(launch.without_checkpoint(run))
+            raise RunError(run_resuming.without_checkpoint(run))
         preset = presets.resolve(str(run.file("preset.yaml")))
         return starting.in_the_way(preset.options, machine.read(), run.path)
 
@@ -79,7 +80,7 @@ def resuming(run: Run, new_code: bool = False) -> Start:
         found = [*checks.by_command(kind), *checks.of_kind(kind, machine.read()), *python]
         if errors := [finding for finding in found if finding.level == "error"]:
             raise RunError(f"{run.id} cannot be resumed: {errors[0]}")
-        return run, launch.resume(run, new_code)
+        return run, run_resuming.resume(run, new_code)
 
     return Start(title(run), in_the_way, launch_it)
 

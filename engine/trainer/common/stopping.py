@@ -16,7 +16,6 @@ from typing import IO, Any
 
 from ...system import stop_signals
 
-GRACE_SECONDS = 30.0
 HEARING_SECONDS = 0.5  # the longest time between a signal's arrival and its handling
 ENGINE_GONE = "engine"  # the reason where nobody has asked: the engine was killed or has failed
 ENGINE_LOST = {
@@ -80,7 +79,7 @@ class StopSwitch:
         if self.at_once:
             self._leave()
         if deadline:
-            timer = threading.Timer(GRACE_SECONDS, self._leave)
+            timer = threading.Timer(stop_signals.GRACE_SECONDS, self._leave)
             timer.daemon = True
             timer.start()
 

@@ -28,7 +28,6 @@ from ...system.run_clock import RunClock
 from ...telemetry.sampler import Sampler
 
 HEARTBEAT_SECONDS = 1.0
-GRACE_SECONDS = 30.0  # for the fit to end after it was asked to stop
 
 
 class Life:
@@ -78,7 +77,7 @@ class Life:
         the script as it would without gputui.
         """
         self._asked_at = self._asked_at or time.monotonic()
-        if self.needed and time.monotonic() - self._asked_at < GRACE_SECONDS:
+        if self.needed and time.monotonic() - self._asked_at < stop_signals.GRACE_SECONDS:
             self._stop()
         else:
             self._end_script()

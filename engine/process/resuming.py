@@ -1,8 +1,11 @@
-"""Finds the run that is gone on with where none is named: the newest that can be resumed, or the newest of a preset."""
+"""Resumes a run from its last checkpoint, and finds the run to resume: the newest, or the newest of a preset."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -10,15 +13,94 @@ from pathlib import Path
 from typing import Any
 
 from .. import presets, runs
+from ..files.writing import write_atomically
+from ..options import plain
 from ..presets import Preset, PresetError
-from ..runs import GOES_ON, Run, RunError, checkpoint_files, cluster
+from ..runs import GOES_ON, Run, RunError, checkpoint_files, cluster, code_files
 from ..runs.events import TELEMETRY_FILE, OptionChanged
+from ..runs.launched_with import options_of
+from ..runs.liveness import Liveness
 from ..runs.reading import read_events
 from ..runs.titles import title_of
+from ..system.identity import Place
+from ..system.run_clock import RunClock
 from ..telemetry import cluster as clusters
-from . import launch
+from . import joining, launch
+from .known_failures import RESUMED
+from .spawn import put_result_aside
 
 LOOK_SECONDS = 0.2
+RESUMABLE = ("stopped", "crashed", "timeout", "oom", "error")
+
+
+def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
+    """Start an engine that continues from the last checkpoint, in the same run folder.
+
+    If the user's code has changed since, it goes on only with `new_code`. Raises RunError, or PresetError where the
+    run's preset cannot be read, or ClusterError where it was a worker of another cluster; the run is then unchanged.
+    """
+    joins = joining.cluster_to_resume(run)
+    clock = RunClock.launched(not_before=run.last_date())
+    with runs.reserved(run, "resume") as lock:
+        preset = preset_to_resume(run)
+        if not new_code:
+            code_files.check(run)
+        # With every option, as engine and trainer expect it, even if an older gputui wrote it; now the latest run.
+        write_atomically(run.file("preset.yaml"), preset.to_yaml())
+        write_atomically(run.file(plain.FILE), plain.to_json(preset.options))
+        if joins is not None:
+            write_atomically(run.file(cluster.FILE), joins.as_file())
+        place = Place.read(run.status)
+        if (
+            place is not None and not place.is_here
+        ):  # the run has left that machine, whose last heartbeat may look recent
+            write_atomically(run.file("status.json"), json.dumps({**run.status, "phase": "ended"}), durable=False)
+        if not lock.works:  # this file shows that a run is starting
+            put_result_aside(run.path)
+            run.file("status.json").unlink(missing_ok=True)
+        with contextlib.suppress(OSError), run.file("engine.log").open("a") as log:  # the disk may be full
+            log.write(f"{RESUMED}\n")
+        if new_code:  # last: after a resume that fails, the code must be asked about again
+            code_files.accept(run)
+        return launch.spawn(run, lock, clock)
+
+
+def preset_to_resume(run: Run) -> Preset:
+    """The preset of a run that is not alive and can be resumed; raises RunError or PresetError where it cannot."""
+    if run.state_of(Liveness()) not in RESUMABLE:
+        raise RunError(f"{run.id} cannot be resumed: it has completed")
+    preset = presets.resolve(str(run.file("preset.yaml")))
+    if not _has_whole_checkpoint(run):
+        raise RunError(without_checkpoint(run))
+    return preset
+
+
+def without_checkpoint(run: Run) -> str:
+    """Why a run without a checkpoint has none."""
+    if options_of(run).get("run.checkpoint") in (None, "off"):
+        return f"{run.id} has no checkpoint to resume from; set run.checkpoint for the next run"
+    return f"{run.id} has no checkpoint to resume from: it ended before its first one"
+
+
+def _has_whole_checkpoint(run: Run) -> bool:
+    """Whether there is an intact checkpoint; raises RunError where there are checkpoints and all are damaged.
+
+    Of a training on several machines the chief has them: where its folder cannot be read from here, its trainer finds
+    out.
+    """
+    if (joined := cluster.of_run(run)) is not None and not joined.is_chief:
+        chief = cluster.chief_of(run)
+        if chief is None:
+            return options_of(run).get("run.checkpoint") not in (None, "off")
+        run = chief
+    try:
+        return checkpoint_files.whole_step(run.file("checkpoints")) is not None
+    except checkpoint_files.Damage as damage:
+        again = f"gputui --preset {run.file('preset.yaml')} starts it again from the beginning"
+        raise RunError(f"{run.id} has no intact checkpoint to resume from ({damage})\n{again}") from None
+
+
+# ---- which run to resume -----------------------------------------------------------------------
 
 
 def latest() -> Run:
@@ -48,7 +130,7 @@ def why_not(run: Run) -> str:
     if run.state in GOES_ON:
         return f"{run.id} is {run.state}"
     try:
-        launch.preset_to_resume(run)
+        preset_to_resume(run)
     except (RunError, PresetError) as fault:
         return str(fault).partition("\n")[0]
     return ""

@@ -1,7 +1,7 @@
-"""What follows when the memory of a training runs out: the options that change, and where the training goes on.
+"""Lets a training continue after its memory has run out (run.on_oom) or XLA has failed (compile.xla: auto).
 
-TensorFlow frees the memory of a GPU reliably only when its process ends, so the engine starts another trainer in the
-same run folder (supervisor.py).
+An option is changed, and the engine starts another trainer in the same run folder (supervisor.py), as TensorFlow frees
+the memory of a GPU reliably only when its process ends.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from typing import Any
 
 import yaml
 
+from ..files.values import mapping, text
 from ..files.writing import write_atomically
 from ..options import plain
 from ..runs import Run, checkpoint_files, titles
-from ..runs.events import EVENTS_FILE, MemoryAnswer, OptionChanged, Phase, Progress, Started
+from ..runs.events import EVENTS_FILE, MemoryAnswer, OptionChanged, Phase, Progress, Started, XlaAnswer
 from ..runs.reading import RunEvents, read_events
-from .known_failures import MEMORY
+from .known_failures import MEMORY, XLA
 
 MOST_ANSWERS = 12  # of one engine; each halves what is computed at once
 # What the memory holds at another time does not depend on how much is computed at once.
 HELPS_IN = ("compiling", "training", "evaluating")
 CHECKPOINTS = "checkpoints"
+XLA_KEY = "compile.xla"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Answer:
     kind: str = MEMORY  # of the warning: what the option is changed for
 
 
-def answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:
+def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:
     """The answer to the end of a run for lack of memory; a text says why `run.on_oom` has none."""
     found = read_events(run.path, [EVENTS_FILE])
     started, wanted, doing = found.last(Started), preset["run"]["on_oom"], last_phase(found)
@@ -117,6 +119,30 @@ def _step(found: RunEvents) -> int | None:
     return steps[-1] if steps else None
 
 
+def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -> Answer | str | None:
+    """The answer to a failure of XLA; None for any other end, and a text where the training cannot go on."""
+    error = mapping(result.get("error"))
+    if error.get("kind") != XLA or mapping(preset.get("compile")).get("xla") != "auto":
+        return None
+    found = read_events(run.path, [EVENTS_FILE])
+    started = found.last(Started)
+    if started is None or started.actual.get("jit_compile") is not True or last_phase(found) not in HELPS_IN:
+        return None  # XLA has compiled something else, in the user's code
+    try:
+        checkpoint = checkpoint_files.whole_step(run.file(CHECKPOINTS))
+    except checkpoint_files.Damage as damage:
+        return f"there is no intact checkpoint to go on from ({damage})"
+    goes_on = "begins again" if checkpoint is None else f"goes on from step {checkpoint}"
+    why, remedy = text(error.get("message")) or "", text(error.get("hint"))
+    message = f"XLA has failed: the training {goes_on} without it"
+    event = XlaAnswer(
+        option=XLA_KEY, before="auto", after=False, resumes_at_step=checkpoint, error=why, message=message
+    )
+    return Answer(
+        XLA_KEY, "auto", False, event, f"{XLA_KEY}=false begins so{f': {why}; {remedy}' if remedy else ''}", XLA
+    )
+
+
 def record(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
     """Write the change into the run folder, so that a run that is resumed later goes on with it. Raises OSError."""
     aside = _put_checkpoints_aside(run) if chosen.event.resumes_at_step is None else None
@@ -131,8 +157,8 @@ def record(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
 def _write(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
     group, name = chosen.key.split(".")
     preset[group][name] = chosen.after
-    text = yaml.safe_dump(preset, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
-    write_atomically(run.file("preset.yaml"), text)
+    content = yaml.safe_dump(preset, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
+    write_atomically(run.file("preset.yaml"), content)
     write_atomically(run.file(plain.FILE), plain.of_values(preset))
     titles.add_change(run, chosen.key, chosen.before, chosen.after)
 

@@ -19,11 +19,9 @@ from ..files.writing import write_atomically
 from ..runs import Run, events
 from ..runs.event_writer import EventWriter
 from ..runs.events import TELEMETRY_FILE
-from ..system import reaper
+from ..system import reaper, stop_signals
 from . import ending
 from .spawn import Trainer
-
-GRACE_SECONDS = 30.0
 
 
 def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int:
@@ -58,8 +56,8 @@ def _end(trainer: Trainer) -> None:
     with contextlib.suppress(OSError):
         os.write(trainer.lifeline, b"stop\n")
     try:
-        trainer.process.wait(GRACE_SECONDS)
+        trainer.process.wait(stop_signals.GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         trainer.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):  # a process that the kernel holds does not end
-            trainer.process.wait(GRACE_SECONDS)
+            trainer.process.wait(stop_signals.GRACE_SECONDS)

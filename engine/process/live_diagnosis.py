@@ -24,7 +24,7 @@ FIRST_REPEAT_SECONDS, LAST_REPEAT_SECONDS = 4.0, 60.0
 SURER = 0.15  # an increase of confidence that is worth reporting
 
 
-class Watcher(threading.Thread):
+class LiveDiagnosis(threading.Thread):
     """Emits a Diagnosis when the verdict changes, when it has become more certain, and at times with newer figures."""
 
     def __init__(self, run: Run, tell: Callable[[Event], None], clock: RunClock) -> None:

@@ -1,4 +1,6 @@
-"""Finds out from outside whether a trainer hangs: from its events, its heartbeat and its CPU time.
+"""The limits on the time of a trainer: run.max_minutes, and run.hang_seconds for a trainer that hangs.
+
+Whether it hangs is found out from outside: from its events, its heartbeat and its CPU time.
 
 While it trains or evaluates, only completed steps count: TensorFlow polls a device that never answers, and NCCL spins,
 so that a process which hangs there uses CPU time. Everywhere else the time that a piece of work takes is unknown, and a
@@ -7,17 +9,23 @@ process counts as active while it or its child processes use CPU time.
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable
 
 import psutil
 
 from ..runs import Run
-from ..runs.events import EVENTS_FILE, Phase, PhaseName, Started
+from ..runs.events import EVENTS_FILE, Event, Phase, PhaseName, Started, Warn
 from ..runs.parsing import parse_line
 from ..system.heartbeat import TrainerHeartbeat
+from ..system.run_clock import RunClock
+from ..telemetry import job_end
 from ..telemetry.children import Children
+from ..text import clock as as_time
 from ..text import seconds
+from . import ending
 
 IDLE_CORES = 0.02  # a process that uses less than this share of one core counts as idle
 LOOK_SECONDS = 0.25
@@ -30,6 +38,8 @@ OF_FIRST_STEP = 3  # another shape of a batch is compiled anew, and a shuffle bu
 WHILE_COMPILING = 24
 WHILE_SAVING = 4  # a slow disk is waited for without any CPU time
 SUSPENDED_SECONDS = 5.0
+AUTO = ending.LIMIT_OF_JOB
+UNKNOWN_HINT = "set run.max_minutes to a little less than the job's time limit"
 CHILDREN_SECONDS = 5.0  # an idle trainer may wait for processes of its own, which are looked at this often
 
 
@@ -143,3 +153,31 @@ class Activity:
                 self._resumed = event.resumed_at_step is not None
             elif isinstance(event, Phase):
                 self.phase = event.phase
+
+
+class TimeLimit:
+    """Whether the limit of a run is over, counted from its launch."""
+
+    def __init__(self, minutes: float | str | None, launched: RunClock, tell: Callable[[Event], None]) -> None:
+        self._launched, self._tell = launched, tell
+        self.is_of_job = minutes == "auto"
+        self.option = AUTO if isinstance(minutes, str) else f"run.max_minutes={minutes or 0:g}"
+        self._seconds = None if minutes is None or isinstance(minutes, str) else minutes * 60
+        if self.is_of_job:  # in a thread: squeue may take seconds, and the trainer is watched meanwhile
+            threading.Thread(target=self._ask, name="job's end", daemon=True).start()
+
+    @property
+    def is_over(self) -> bool:
+        return self._seconds is not None and self._launched.elapsed() > self._seconds
+
+    def _ask(self) -> None:
+        left = job_end.asked(os.environ)
+        usable = left.usable_seconds
+        if left.problem:
+            message = f"{AUTO}: the job's time limit is not known, and the run has none ({left.problem})"
+            self._tell(Warn(kind="job_limit", message=message, hint=UNKNOWN_HINT, option="run.max_minutes"))
+        elif usable is None:
+            print(f"gputui: {AUTO}: there is no job with a time limit, and the run has none", flush=True)
+        else:
+            print(f"gputui: {AUTO}: the run ends itself in {as_time(usable)}", flush=True)
+            self._seconds = self._launched.elapsed() + usable
