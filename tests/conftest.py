@@ -149,7 +149,7 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     if "textual" not in sys.modules:
         return
     from gputui.tui.base import base_app
-    from gputui.tui.base.base_app import Host
+    from gputui.tui.base.base_app import BaseApp
     from gputui.tui.base.faults import Faults
     from gputui.tui.screens.dialogs import Ask
     from gputui.tui.screens.presets import screen as presets
@@ -158,7 +158,7 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from tests.support.resting import at_rest
 
-    async def press(app: Host, keys: Iterable[str]) -> None:
+    async def press(app: BaseApp, keys: Iterable[str]) -> None:
         for key in keys:
             await at_once(app, [key])
             await _taken(app)
@@ -171,13 +171,13 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(4):
             await asyncio.sleep(0)
 
-    at_once = Host._press_keys
+    at_once = BaseApp._press_keys
     monkeypatch.setattr("textual.app.wait_for_idle", a_moment)
     monkeypatch.setattr("textual.pilot.Pilot._wait_for_screen", at_rest)
-    monkeypatch.setattr(Host, "_press_keys", press)
+    monkeypatch.setattr(BaseApp, "_press_keys", press)
     monkeypatch.setattr(Faults, "tolerated", False)
     monkeypatch.setattr(Ask, "seen_after_seconds", 0.0)
-    monkeypatch.setattr(base_app, "TOLD_SECONDS", dict.fromkeys(base_app.TOLD_SECONDS, 90.0))
+    monkeypatch.setattr(base_app, "SHOWN_SECONDS", dict.fromkeys(base_app.SHOWN_SECONDS, 90.0))
     monkeypatch.setattr(typeahead, "LIMIT_SECONDS", 90.0)
     monkeypatch.setattr(presets, "ARRIVE_SECONDS", 60.0)
 

@@ -25,8 +25,8 @@ from textual.theme import Theme
 
 from ..engine.presets import Preset, PresetError
 from ..engine.system import interpreter
-from .base import keys
-from .base.base_app import Host
+from .base import keys, warm_engine
+from .base.base_app import BaseApp
 from .base.errors import clean
 from .base.themes import CALM, HIGH_CONTRAST, MONOCHROME, THEMES
 from .form.state import FormState
@@ -41,12 +41,11 @@ if TYPE_CHECKING:
     from ..engine.runs import Run
 
 GARBAGE_AFTER = 10_000  # new objects; Python's own is 700
-WARM_AFTER_SECONDS = 1.0  # by then the user has first looked at the form
 PALETTE_SECONDS = 0.1  # by then the palette has gone
 UNDER_WAY = ("running", "starting")  # a run that is stopping is not offered
 
 
-class GputuiApp(Host):
+class GputuiApp(BaseApp):
     """`preset` fills the form; `watch` opens a run at once, at `replay_speed` as if it happened again."""
 
     TITLE = "gputui"
@@ -113,7 +112,7 @@ class GputuiApp(Host):
             self.open_run(self.watched)
         else:
             self.call_after_refresh(self._offer_running)
-            self.set_timer(WARM_AFTER_SECONDS, self.warm_up)
+            self.set_timer(warm_engine.AFTER_SECONDS, self.warm_up)
 
     @staticmethod
     def _collect_seldom() -> None:
@@ -144,8 +143,7 @@ class GputuiApp(Host):
     def on_unmount(self) -> None:
         interpreter.give_up()  # a thread that waits for an answer would keep the process
         self.run_watch.close()
-        if self.warm is not None:
-            self.warm.close()
+        warm_engine.close(self)
 
     # ---- what other screens call ----------------------------------------------------------------
 
@@ -331,17 +329,8 @@ class GputuiApp(Host):
 
     @work(thread=True, exclusive=True, group="warm")
     def warm_up(self) -> None:
-        """Import TensorFlow in a waiting engine while the form is filled in, unless a run needs the machine."""
-        unwanted = self.is_headless or os.environ.get("GPUTUI_WARM") == "0"
-        if unwanted or self.warm is not None or self.going_on() or self.measuring():
-            return
-        from ..engine import checks
-        from ..engine.process.launch import Warm
-
-        option = self.training_python
-        # One that does not answer is not started: it would go on after this application.
-        if not any(finding.level == "error" for finding in checks.of_packages(option)) and self.is_running:
-            self.warm = Warm(interpreter.chosen(option))
+        """Start the warm engine while the form is filled in, unless a run or a measurement needs the machine."""
+        warm_engine.start(self, lambda: bool(self.going_on() or self.measuring()))
 
     def going_on(self) -> list[Run]:
         """The runs that go on on this machine without this application."""

@@ -15,7 +15,8 @@ from typing import Any
 import click
 
 from ..engine.system import interpreter
-from .base.errors import INTERRUPTED, WRONG, Refused, complain, guarded, interruptible
+from .base.errors import Refused, complain, guarded, interruptible
+from .base.exit_codes import INTERRUPTED, WRONG
 from .commands import about, about_presets, about_proofs, about_runs, cluster_options, completion, opening
 from .commands.preset_options import preset_option, settings_option, tell_twin
 from .show import need_a_terminal, show

@@ -19,7 +19,7 @@ from gputui.engine.runs import Run, RunError, all_runs, notes
 from gputui.engine.runs.titles import record
 from gputui.engine.system import locks
 from gputui.tui import cli
-from gputui.tui.base.errors import INTERRUPTED, WRONG
+from gputui.tui.base.exit_codes import INTERRUPTED, WRONG
 from gputui.tui.commands import logs
 from gputui.tui.printing import runs as listing
 from gputui.tui.reading.run_list import Entry, RunList, entry_of

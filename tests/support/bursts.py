@@ -7,7 +7,7 @@ import random
 import time
 from typing import Any
 
-from gputui.tui.base.base_app import Host
+from gputui.tui.base.base_app import BaseApp
 from textual import events
 from textual._xterm_parser import XTermParser
 from textual.pilot import Pilot
@@ -45,5 +45,5 @@ async def answered(pilot: Pilot[Any]) -> None:
     """Until the application has taken all of it."""
     for _ in range(2):
         await pilot.pause(0.02)
-        while isinstance(pilot.app, Host) and pilot.app.typeahead.busy:
+        while isinstance(pilot.app, BaseApp) and pilot.app.typeahead.busy:
             await pilot.pause(0.01)

@@ -11,14 +11,14 @@ from typing import Any
 from gputui.engine.options import Options
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run
-from gputui.tui.base.base_app import Host
+from gputui.tui.base.base_app import BaseApp
 from gputui.tui.base.glyphs import RICH, Glyphs
 from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
 
 
-class Tiny(Host):
+class Tiny(BaseApp):
     """Shows the screen that `make` makes; keeps what it is asked to open."""
 
     def __init__(self, make: Callable[[], Screen[Any]], glyphs: Glyphs = RICH) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from gputui.engine.doctor import Finding
-from gputui.tui.base.base_app import Host
+from gputui.tui.base.base_app import BaseApp
 from gputui.tui.screens.doctor import DoctorScreen
 from gputui.tui.screens.help import HelpScreen
 from textual.pilot import Pilot
@@ -58,7 +58,7 @@ async def test_the_screen_shows_findings_with_words_and_signs(monkeypatch: pytes
     monkeypatch.setattr(Examination, "made", [], raising=False)
     monkeypatch.setattr(Examination, "ended", 0)
     monkeypatch.setattr("gputui.tui.screens.doctor.Examination", Examination)
-    app = Host()
+    app = BaseApp()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = DoctorScreen()
         await app.push_screen(screen)
@@ -85,7 +85,7 @@ async def test_long_findings_are_wrapped_at_any_width(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Examination, "made", [], raising=False)
     monkeypatch.setattr(Examination, "findings", lambda self: [Finding("warning", "driver", "it is missing", long)])
     monkeypatch.setattr("gputui.tui.screens.doctor.Examination", Examination)
-    app = Host()
+    app = BaseApp()
     async with app.run_test(size=(80, 24)) as pilot:
         screen = DoctorScreen()
         await app.push_screen(screen)
@@ -112,7 +112,7 @@ async def test_help_over_a_deep_check_leaves_it_alone(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Examination, "made", [], raising=False)
     monkeypatch.setattr("gputui.tui.screens.doctor.Examination", Slow)
-    app = Host()
+    app = BaseApp()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = DoctorScreen()
         await app.push_screen(screen)

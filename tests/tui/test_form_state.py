@@ -271,8 +271,8 @@ def test_a_search_tells_of_each_option_how_well_its_worst_word_fits() -> None:
     assert found("input")[0][0] == "workload.tfrecord_input", "its own name has the word"
     assert ("input.batch_size", "", "") in found("input"), "its group has it"
     together = next(hit for hit in search("strategy mirrored") if hit.info.key == "strategy.kind")
-    assert together.rank == max(one.rank for one in together.found) > min(one.rank for one in together.found)
-    assert together.elsewhere == max(together.found, key=lambda one: one.rank)
+    assert together.rank == max(one.rank for one in together.matches) > min(one.rank for one in together.matches)
+    assert together.elsewhere == max(together.matches, key=lambda one: one.rank)
     assert (suggestion(" Bach Size "), suggestion("learning rat")) == ("batch_size", "learning_rate")
     assert [list(marked(text, ("batch",))) for text in ("The Batch rebatch", "rebatch")] == [[(4, 9)], [(2, 7)]]
     assert around("one two three four five six seven eight", ("six",), 20) == "…four five six seve…"

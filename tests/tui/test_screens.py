@@ -24,7 +24,7 @@ from gputui.tui.screens.proof.view import ProofView
 from gputui.tui.screens.runs import watch as run_watch
 from gputui.tui.screens.runs.actions import RunActions
 from gputui.tui.screens.runs.deleting import DeletingScreen
-from gputui.tui.widgets.screen_tabs import Places
+from gputui.tui.widgets.screen_tabs import ScreenTabs
 from textual.pilot import Pilot
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer
@@ -110,7 +110,7 @@ async def test_the_header_has_the_places_counts_the_running_runs_and_can_be_clic
 
 async def test_a_badge_that_comes_while_the_screen_is_laid_out_cuts_no_place() -> None:
     async with opened((80, 24)) as pilot:
-        pilot.app.screen.query_one(Places).refresh(layout=True)
+        pilot.app.screen.query_one(ScreenTabs).refresh(layout=True)
         pilot.app.screen._refresh_layout()
         pilot.app.running_count = 1  # type: ignore[attr-defined]
         await wait_for(pilot, "F3 Live ▶1  F4 Runs  F5 GPUs  F6 Doctor   quickstart")

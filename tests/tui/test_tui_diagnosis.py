@@ -13,7 +13,7 @@ from gputui.engine.proof import folder, starting
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import waiting
-from gputui.tui.base.base_app import Host
+from gputui.tui.base.base_app import BaseApp
 from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.drawing.diagnosis import rows
 from gputui.tui.drawing.rows import length, plain
@@ -213,7 +213,7 @@ async def test_a_remedy_is_started_with_two_keys(home: Path, monkeypatch: pytest
         assert launched[0].name == "mine"
         # A second remedy comes on top of the first, and each is one step of undo.
         await wait_for(pilot, lambda: not isinstance(app.screen, DiagnosisScreen))
-        host: Host = app
+        host: BaseApp = app
         host.apply(run, {"input.parallel_calls": "auto", "no.such": 3}, "parallel_calls=auto")
         await wait_for(pilot, lambda: app.form.state.unsaved() == ["input.parallel_calls", "input.cache"])
         await pilot.press("down", "u")

@@ -19,7 +19,7 @@ from gputui.tui.base import waiting
 from gputui.tui.screens.dialogs import Ask
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.screens.starting import resuming
+from gputui.tui.screens.starting import resumed_run
 from textual.pilot import Pilot
 
 from tests.support import recorded
@@ -87,11 +87,11 @@ async def test_anyway_starts_at_once_and_run_again_asks_as_well(home: Path, star
     busy = recorded.write(home, name="20260921-100000-busy", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
     over = recorded.write(home, name="20260921-110000-over", gpus=0, seconds=20, outcome="stopped")
     with pytest.raises(RunError, match=r"set run\.checkpoint"):  # whatever is in the way
-        resuming(over).in_the_way()
+        resumed_run(over).in_the_way()
     settings = ("checkpoint=epoch",)
     early = recorded.write(home, name="20260921-090000-early", seconds=20, outcome="stopped", settings=settings)
     with pytest.raises(RunError, match="ended before its first"):
-        resuming(early).in_the_way()
+        resumed_run(early).in_the_way()
     shutil.rmtree(early.path)
     over.file("checkpoints/step-0000000010").mkdir(parents=True)
     os.utime(over.file("preset.yaml"))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 OWN_THEMES = {theme.name: theme for theme in THEMES}
-TOLD_SECONDS = {"information": 4.0, "warning": 6.0, "error": 8.0}
+SHOWN_SECONDS = {"information": 4.0, "warning": 6.0, "error": 8.0}
 
 
 def _first_theme(app: Any) -> str:
@@ -57,7 +57,7 @@ class PlainBar(ScrollBarRender):
     HORIZONTAL_BARS: ClassVar[list[str]] = [" "] * 8
 
 
-class Host(UpstreamApp):
+class BaseApp(UpstreamApp):
     """The application as its screens see it."""
 
     # What is told lies over the keys in the last line, where it hides nothing that is worked with.
@@ -243,7 +243,7 @@ class Host(UpstreamApp):
         if severity == "information":
             self.withdraw()
         said = f"{title}: {message}" if title else message
-        super().notify(said, severity=severity, timeout=timeout or TOLD_SECONDS[severity], markup=markup)
+        super().notify(said, severity=severity, timeout=timeout or SHOWN_SECONDS[severity], markup=markup)
 
     def complain(self, reason: str) -> None:
         self.notify(clean(reason), severity="error", markup=False)

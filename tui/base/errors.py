@@ -1,7 +1,4 @@
-"""Error messages on stderr, in one or two plain lines or one for each fault of a preset, and the command's exit codes.
-
-Exit codes: 0 done; 1 the training failed; 2 a wrong command line or preset; 3 out of memory; 74 the output could not be
-written; 75 the job's scheduler has ended a run that can be resumed; 130 interrupted.
+"""Error messages on stderr: one or two plain lines, or one line for each fault of a preset.
 
 Deferred imports: only a command that fails pays for them.
 """
@@ -17,13 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...engine.files.values import LONGEST_LINE, brief
+from .exit_codes import DONE, FAILED, INTERRUPTED, NOT_WRITTEN, WRONG
 
-DONE, FAILED, WRONG, OUT_OF_MEMORY, INTERRUPTED = 0, 1, 2, 3, 130
-UNHEARD = 74  # EX_IOERR of sysexits.h: an error of input or output
 NAMED = 5  # of the problems of a preset
 ON_ANOTHER_DISK = "GPUTUI_HOME=/other/folder puts the runs on another disk"
-TO_BE_RESUMED = 75  # EX_TEMPFAIL of sysexits.h: to be tried again
-_BY_OUTCOME = {"ok": DONE, "oom": OUT_OF_MEMORY, "stopped": INTERRUPTED}
 
 
 class Refused(Exception):
@@ -49,11 +43,6 @@ class _Output(io.FileIO):
             return super().write(block)
         except OSError as fault:
             raise OutputFault(fault) from None
-
-
-def exit_code(outcome: str | None) -> int:
-    """The exit code for the outcome of a run."""
-    return _BY_OUTCOME.get(outcome or "", FAILED)
 
 
 def clean(text: object) -> str:
@@ -117,7 +106,7 @@ def guarded(command: Callable[[], int]) -> int:
         if fault.is_unread:  # as by `head`, which has what it wants
             return code
         complain(f"standard output cannot be written ({fault})")
-        return code or UNHEARD
+        return code or NOT_WRITTEN
 
 
 def _output(given: io.TextIOWrapper) -> io.TextIOWrapper:

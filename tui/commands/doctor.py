@@ -14,7 +14,8 @@ from ...engine import doctor
 from ...engine.doctor import Finding
 from ...engine.files.values import to_json
 from ...engine.system import interpreter
-from ..base.errors import DONE, FAILED, Refused, clean
+from ..base.errors import Refused, clean
+from ..base.exit_codes import DONE, FAILED
 from ..printing.console import console
 from ..text.doctor import conclusion, sign, terminal, worst_first
 

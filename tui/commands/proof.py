@@ -27,18 +27,8 @@ from ...engine.text import counted, seconds
 from ...engine.trials import sentences
 from ...engine.tune import tune_request
 from ...engine.tune.report import markdown
-from ..base.errors import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    OUT_OF_MEMORY,
-    UNHEARD,
-    WRONG,
-    OutputFault,
-    Refused,
-    complain,
-    discard_output,
-)
+from ..base.errors import OutputFault, Refused, complain, discard_output
+from ..base.exit_codes import DONE, FAILED, INTERRUPTED, NOT_WRITTEN, OUT_OF_MEMORY, WRONG
 from ..printing import profile
 from ..printing import proof as proof_tables
 from ..printing import tune as search_tables
@@ -134,7 +124,7 @@ def _to_its_end(
         goes_on = f"{proof.id} goes on; show it with: gputui proof {proof.id}"
         complain(f"standard output cannot be written ({fault})\n{goes_on}")
         discard_output()
-        return UNHEARD
+        return NOT_WRITTEN
     data = proof.data
     if as_json:
         print(to_json(data, indent=1))

@@ -14,7 +14,8 @@ from ...engine.runs import Run, cluster, notes, trash
 from ...engine.runs.run import STATE_LABELS
 from ...engine.runs.trash import Deletable, Reserve
 from ...engine.text import counted, size
-from ..base.errors import DONE, WRONG, Refused, clean, complain
+from ..base.errors import Refused, clean, complain
+from ..base.exit_codes import DONE, WRONG
 from ..reading.run_list import Entry, entry_of, folded, measured
 
 NAMED = 12  # of the runs to be deleted

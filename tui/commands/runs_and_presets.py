@@ -22,7 +22,8 @@ from ...engine.presets import Preset, PresetError, saving
 from ...engine.runs.run import STATE_LABELS
 from ...engine.system import interpreter
 from ...engine.telemetry import machine
-from ..base.errors import DONE, WRONG, Refused, clean, complain
+from ..base.errors import Refused, clean, complain
+from ..base.exit_codes import DONE, WRONG
 from ..printing.tables import show_table
 from .train import place
 

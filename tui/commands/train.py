@@ -30,18 +30,8 @@ from ...engine.runs.events import Event, fields_of
 from ...engine.runs.launched_with import options_of, python_of
 from ...engine.system import stop_signals
 from ...engine.telemetry import job
-from ..base.errors import (
-    DONE,
-    FAILED,
-    TO_BE_RESUMED,
-    UNHEARD,
-    OutputFault,
-    Refused,
-    complain,
-    discard_output,
-    exit_code,
-    report,
-)
+from ..base.errors import OutputFault, Refused, complain, discard_output, report
+from ..base.exit_codes import DONE, FAILED, NOT_WRITTEN, TO_BE_RESUMED, exit_code
 from ..printing.console import console
 
 POLL_SECONDS = 0.1
@@ -212,7 +202,7 @@ def _unheard(run: Run, fault: OutputFault) -> int:
         f"standard output cannot be written ({fault})\n{running if run.state in run_folders.GOES_ON else has_ended}"
     )
     discard_output()
-    return UNHEARD
+    return NOT_WRITTEN
 
 
 def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:

@@ -20,7 +20,7 @@ _WHOLE, _BEGINS, _INSIDE, _IN_KEY, _OTHER, _VALUE, _HELP, _CALL = range(8)
 
 
 @dataclass(frozen=True)
-class Found:
+class Match:
     """Where one word of a search was found: the best place, and the text there."""
 
     rank: int
@@ -34,17 +34,17 @@ class Hit:
 
     info: OptionInfo
     words: tuple[str, ...]
-    found: tuple[Found, ...]
+    matches: tuple[Match, ...]
 
     @property
     def rank(self) -> int:
-        """The option fits as well as the word that fits worst."""
-        return max((found.rank for found in self.found), default=_WHOLE)
+        """The rank of the word that fits worst."""
+        return max((match.rank for match in self.matches), default=_WHOLE)
 
     @cached_property
-    def elsewhere(self) -> Found | None:
+    def elsewhere(self) -> Match | None:
         """The place to show beside the name, for the word that is least to be seen in it."""
-        worst = max(self.found, key=lambda found: found.rank, default=None)
+        worst = max(self.matches, key=lambda match: match.rank, default=None)
         return worst if worst is not None and worst.place != NAME else None
 
 
@@ -67,8 +67,8 @@ def marked(text: str, words: tuple[str, ...]) -> Iterator[tuple[int, int]]:
     """Where the words stand in a text: begin and end of each."""
     lower = text.lower()
     for word in words:
-        places = [found.span() for found in re.finditer(_BEGIN + re.escape(word), lower)]
-        yield from places or [found.span() for found in re.finditer(re.escape(word), lower)]
+        places = [match.span() for match in re.finditer(_BEGIN + re.escape(word), lower)]
+        yield from places or [match.span() for match in re.finditer(re.escape(word), lower)]
 
 
 def around(text: str, words: tuple[str, ...], width: int, more: str = "…") -> str:
@@ -103,32 +103,27 @@ def _hits(words: tuple[str, ...], fits: Fits) -> list[Hit]:
 
 
 def _hit(info: OptionInfo, words: tuple[str, ...], fits: Fits) -> Hit | None:
-    found = [_found(info, word, fits) for word in words]
-    return Hit(info, words, tuple(one for one in found if one is not None)) if None not in found else None
+    matches = [next(_matches(info, word, fits), None) for word in words]
+    return Hit(info, words, tuple(filter(None, matches))) if None not in matches else None
 
 
-def _found(info: OptionInfo, word: str, fits: Fits) -> Found | None:
-    """The best place of a word."""
-    return next(_places(info, word, fits), None)
-
-
-def _places(info: OptionInfo, word: str, fits: Fits) -> Iterator[Found]:
+def _matches(info: OptionInfo, word: str, fits: Fits) -> Iterator[Match]:
     """All places of a word, the best first."""
     others, about = synonyms_of(info.key), info.about
     plain = word.strip("-").replace("-", "_")
     if word in (info.name, info.key, info.group):
-        yield Found(_IN_KEY if word == info.group else _WHOLE, NAME, info.key)
+        yield Match(_IN_KEY if word == info.group else _WHOLE, NAME, info.key)
     if plain in others:
-        yield Found(_WHOLE, NAME if plain in info.name else OTHER_NAME, plain)
+        yield Match(_WHOLE, NAME if plain in info.name else OTHER_NAME, plain)
     in_name = (
         (_BEGINS, info.name.startswith(plain)),
         (_INSIDE, fits(plain, info.name)),
         (_IN_KEY, fits(word, info.key)),
     )
-    yield from (Found(rank, NAME, info.key) for rank, is_there in in_name if is_there)
-    yield from (Found(_OTHER, OTHER_NAME, other) for other in others if other.startswith(plain))
-    yield from (Found(_VALUE, VALUE, value) for value in info.choices if fits(word, value))
+    yield from (Match(rank, NAME, info.key) for rank, is_there in in_name if is_there)
+    yield from (Match(_OTHER, OTHER_NAME, other) for other in others if other.startswith(plain))
+    yield from (Match(_VALUE, VALUE, value) for value in info.choices if fits(word, value))
     texts = (about.help, about.helps, about.hurts, about.unit)
-    yield from (Found(_HELP, HELP, text) for text in texts if fits(word, text))
+    yield from (Match(_HELP, HELP, text) for text in texts if fits(word, text))
     if fits(word, about.call):
-        yield Found(_CALL, CALL, about.call)
+        yield Match(_CALL, CALL, about.call)

@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.reactive import var
 from textual.screen import ModalScreen
 
-from ..base.base_app import Host
+from ..base.base_app import BaseApp
 from ..base.glyphs import Glyphs, glyphs_of
 from ..upstream.widgets import StyledOnce
 
@@ -25,7 +25,7 @@ Reading = TypeVar("Reading")
 class AppScreen(StyledOnce):
     """A screen of this application."""
 
-    app: Host
+    app: BaseApp
 
     @property
     def glyphs(self) -> Glyphs:

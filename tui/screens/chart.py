@@ -16,7 +16,7 @@ from textual.reactive import var
 
 from ...engine.text import times
 from ..base import keys
-from ..base.base_app import Host
+from ..base.base_app import BaseApp
 from ..base.errors import clean
 from ..base.settings import Charts
 from ..drawing import readout
@@ -59,7 +59,7 @@ class ChartSource(Protocol):
 class Pager(Panel):
     """The title, at whose right end stand the keys of the other charts; a click on one of them does the same."""
 
-    app: Host
+    app: BaseApp
 
     def keys(self) -> Row:
         """Both keys with their labels, in two pieces each."""

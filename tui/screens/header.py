@@ -7,17 +7,17 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ..base.base_app import Host
+from ..base.base_app import BaseApp
 from ..base.errors import clean
 from ..base.keys import VERBS, key_of
-from ..widgets.screen_tabs import KEYS_BESIDE_FROM, KEYS_FROM, Place, Places
+from ..widgets.screen_tabs import KEYS_BESIDE_FROM, KEYS_FROM, ScreenTab, ScreenTabs
 from . import catalogue
 
 
 class Waits(Static):
     """The start that waits until the devices are free; a click gives it up."""
 
-    app: Host
+    app: BaseApp
     DEFAULT_CSS = """
     Waits {
         display: none; width: auto; max-width: 40%; height: 1; background: $panel; color: $text-warning;
@@ -47,8 +47,8 @@ class Header(Horizontal):
 
     def compose(self) -> ComposeResult:
         listed = catalogue.places()
-        places = [Place(one.name, VERBS[one.verb].label, key_of(self.app, one.verb)) for one in listed]
-        yield Places(places, catalogue.place_of(self.screen), "live", keys_from=self._keys_from)
+        places = [ScreenTab(one.name, VERBS[one.verb].label, key_of(self.app, one.verb)) for one in listed]
+        yield ScreenTabs(places, catalogue.place_of(self.screen), "live", keys_from=self._keys_from)
         if self._title is not None:
             yield self._title
         yield Waits(id="waits", markup=False)
@@ -63,4 +63,4 @@ class Header(Horizontal):
         said.update(f" waiting: {clean(title)} ")
 
     def _count(self, count: int) -> None:
-        self.query_one(Places).show(count)
+        self.query_one(ScreenTabs).show(count)

@@ -20,6 +20,7 @@ from ...engine.runs import RunError, code_files, title
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.launched_with import options_of, python_of
 from ...engine.telemetry import machine
+from ..base import warm_engine
 from ..base.errors import clean
 from ..base.waiting import Start
 from .dialogs import Ask
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ...engine.proof.request import Request
     from ...engine.runs import Run
     from ...engine.telemetry.machine import Machine
-    from ..base.base_app import Host
+    from ..base.base_app import BaseApp
 
 
 class ConflictError(Exception):
@@ -46,11 +47,11 @@ class ConflictError(Exception):
         self.here, self.findings = here, findings
 
 
-def planned(app: Host, preset: Preset) -> Start:
+def new_run(app: BaseApp, preset: Preset) -> Start:
     """The start of a new run, with the engine that waits for it where there is one then."""
 
     def launch_it() -> tuple[Run, Any]:
-        warm, app.warm = app.warm, None
+        warm = warm_engine.take(app)
         try:
             return start(preset, warm)
         except ConflictError:
@@ -65,7 +66,7 @@ def code_changed(run: Run) -> str:
     return code_files.describe(run) if steps_in(run.file("checkpoints")) else ""
 
 
-def resuming(run: Run, new_code: bool = False) -> Start:
+def resumed_run(run: Run, new_code: bool = False) -> Start:
     """The start of a run that goes on from its last checkpoint; with code that has changed since, if it may."""
 
     def in_the_way() -> str:
@@ -97,7 +98,7 @@ def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
 WAIT, START, MEASURE, CANCEL = "Wait for it", "Start anyway", "Measure anyway", "Cancel"
 
 
-async def may_start(app: Host, start: Start) -> bool:
+async def may_start(app: BaseApp, start: Start) -> bool:
     """Whether to start now: nothing is in the way, or the user begins all the same. Where it waits, it is queued."""
     busy = await asyncio.to_thread(start.in_the_way)
     if not busy:
@@ -110,26 +111,26 @@ async def may_start(app: Host, start: Start) -> bool:
     return answer == anyway
 
 
-async def launched(app: Host, start: Start) -> tuple[Any, Any] | None:
+async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
     """The run or the proof, and its process; None where it waits or was left. Raises what its launch raises."""
     return await asyncio.to_thread(start.launch) if await may_start(app, start) else None
 
 
-async def measured(app: Host, start: Start) -> bool:
+async def launch_and_open(app: BaseApp, start: Start) -> bool:
     """Start what measures, and open it; whether it was started. Raises what its launch raises."""
-    made = await launched(app, start)
+    made = await ask_and_launch(app, start)
     if made is not None:
-        show(app, *made)
+        open_measurement(app, *made)
     return made is not None
 
 
-def show(app: Host, proof: Proof, process: subprocess.Popen[bytes]) -> None:
+def open_measurement(app: BaseApp, proof: Proof, process: subprocess.Popen[bytes]) -> None:
     """Open what was started."""
     app.engines.append(process)
     app.open_proof(proof)
 
 
-def measuring(app: Host, title: str, wanted: Request) -> Start:
+def new_measurement(app: BaseApp, title: str, wanted: Request) -> Start:
     """The start of a new proof, search or measurement of scaling."""
 
     def launch() -> tuple[Proof, subprocess.Popen[bytes]]:
@@ -138,16 +139,16 @@ def measuring(app: Host, title: str, wanted: Request) -> Start:
         proof = folder.create(wanted)
         return proof, folder.start(proof)
 
-    return _alone(app, title, lambda: wanted, launch)
+    return _measurement(app, title, lambda: wanted, launch)
 
 
-def going_on(app: Host, title: str, proof: Proof, resume: Callable[[], subprocess.Popen[bytes]]) -> Start:
+def resumed_measurement(app: BaseApp, title: str, proof: Proof, resume: Callable[[], subprocess.Popen[bytes]]) -> Start:
     """The start of what has ended before its time."""
-    return _alone(app, title, lambda: proof.request, lambda: (proof, resume()), proof.path)
+    return _measurement(app, title, lambda: proof.request, lambda: (proof, resume()), proof.path)
 
 
-def _alone(
-    app: Host,
+def _measurement(
+    app: BaseApp,
     title: str,
     wanted: Callable[[], Request],
     launch: Callable[[], tuple[Proof, subprocess.Popen[bytes]]],
@@ -164,9 +165,7 @@ def _alone(
         return starting.beside(starting.of_request(wanted(), here), here, *own)
 
     def begin() -> tuple[Proof, subprocess.Popen[bytes]]:
-        warm, app.warm = app.warm, None
-        if warm is not None:
-            warm.close()
+        warm_engine.close(app)
         return launch()
 
     return Start(title, in_the_way, begin, measures=True)
@@ -182,5 +181,5 @@ def _question(busy: str, measures: bool) -> str:
     return f"{busy} on the same devices: side by side both are slower, or run out of memory.\nStart beside it?"
 
 
-def _waits(app: Host, title: str, busy: str) -> str:
+def _waits(app: BaseApp, title: str, busy: str) -> str:
     return f"{title} waits, as {busy}, and starts by itself after it; {app.key('stop')} in the form gives it up"

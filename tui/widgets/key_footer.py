@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from ..base import keys
 from ..upstream.widgets import ChosenKeys, ShownKey
-from .screen_tabs import Places
+from .screen_tabs import ScreenTabs
 
 ALWAYS = ("help", "back", "leave")  # how to learn the other keys, and the way out
 
@@ -77,7 +77,7 @@ class KeyFooter(ChosenKeys):
     def _has_keys_above(self) -> bool:
         """Whether the header names the keys of the places."""
         try:
-            return self.screen.query_one(Places).with_keys
+            return self.screen.query_one(ScreenTabs).with_keys
         except NoMatches:
             return False
 

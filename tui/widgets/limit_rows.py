@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from ..base import keys
-from ..base.base_app import Host
+from ..base.base_app import BaseApp
 
 LABEL_WIDTH = 15
 
@@ -42,7 +42,7 @@ class LimitInput(Input):
 class Words(Static, can_focus=True):
     """Words of which one, or each by itself, is switched on; the cursor stands on one of them."""
 
-    app: Host
+    app: BaseApp
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("mark", "switch", "Switch", meaning="switch on or off what the cursor is on"),

@@ -16,7 +16,7 @@ from textual.widgets import Input
 
 from ...engine.text import counted
 from ..base import keys
-from ..base.base_app import Host
+from ..base.base_app import BaseApp
 from ..base.glyphs import glyphs_of
 from ..drawing import log_rows
 from ..drawing.log_rows import LogRow
@@ -52,7 +52,7 @@ class LogLines(ScrollRequests, can_focus=True):
         keys.bind("wrap", show=False),
         keys.bind("open", "context", "In context", show=False, meaning="show what was found among the other lines"),
     ]
-    app: Host
+    app: BaseApp
 
     def __init__(self) -> None:
         super().__init__()

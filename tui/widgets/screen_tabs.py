@@ -16,7 +16,7 @@ from .painted import Painted
 KEYS_FROM, KEYS_BESIDE_FROM = 60, 100  # columns from which on the keys are named, too: alone, and beside a title
 
 
-class Place(NamedTuple):
+class ScreenTab(NamedTuple):
     """A screen that can be opened from everywhere."""
 
     name: str
@@ -24,15 +24,15 @@ class Place(NamedTuple):
     key: str
 
 
-class Places(Painted):
+class ScreenTabs(Painted):
     """As wide as its text; `here` is the name of the present place, `counted` that of the place with the badge.
 
     The keys are named from so many columns on: `keys_from`.
     """
 
-    DEFAULT_CSS = "Places { width: auto; height: 1; background: $panel; }"
+    DEFAULT_CSS = "ScreenTabs { width: auto; height: 1; background: $panel; }"
 
-    def __init__(self, places: Sequence[Place], here: str, counted: str, *, keys_from: int) -> None:
+    def __init__(self, places: Sequence[ScreenTab], here: str, counted: str, *, keys_from: int) -> None:
         super().__init__()
         self._keys_from = keys_from
         self._places, self._here, self._counted = tuple(places), here, counted
@@ -76,7 +76,7 @@ class Places(Painted):
                 return
 
 
-def item(place: Place, here: bool, count: int, glyphs: Glyphs, with_key: bool) -> Row:
+def item(place: ScreenTab, here: bool, count: int, glyphs: Glyphs, with_key: bool) -> Row:
     """One place: its key where there is room, its label, and how many runs go on there."""
     style = "here" if here else "value"
     before, after = (glyphs.here[0], glyphs.here[1]) if here else (" ", " ")

@@ -177,10 +177,10 @@ class FormScreen(CheckedForm):
     async def _start(self, state: FormState) -> None:
         """Launch it, unless it shall wait; shows why it cannot."""
         from ....engine.runs import RunError
-        from ..starting import ConflictError, launched, planned
+        from ..starting import ConflictError, ask_and_launch, new_run
 
         try:
-            made = await launched(self.app, await asyncio.to_thread(planned, self.app, state.preset))
+            made = await ask_and_launch(self.app, await asyncio.to_thread(new_run, self.app, state.preset))
         except ConflictError as conflict:
             self.refused(conflict.here, conflict.findings)
         except (OSError, RunError) as fault:

@@ -17,7 +17,7 @@ from ...widgets.key_footer import KeyFooter
 from ..header import Header
 
 if TYPE_CHECKING:
-    from ...base.base_app import Host
+    from ...base.base_app import BaseApp
 
 TITLES = {
     "yaml": "YAML: the preset with every value",
@@ -43,7 +43,7 @@ class TextScreen(Screen[None]):
         #title { text-overflow: ellipsis; text-wrap: nowrap; }
     }
     """
-    app: Host
+    app: BaseApp
     BINDINGS = [
         keys.bind("copy", "copy_shown", meaning="copy the text, or what is selected of it"),
         keys.bind("open", "copy_shown", "Copy", show=False, meaning="copy the text, or what is selected of it"),

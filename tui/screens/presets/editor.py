@@ -24,13 +24,13 @@ from ..dialogs import Ask
 from . import saving
 
 if TYPE_CHECKING:
-    from ...base.base_app import Host
+    from ...base.base_app import BaseApp
 
 KNOWN = ("vim", "vi", "nano")  # not what stands for one, such as sensible-editor, which may ask first
 AT_ONCE_SECONDS = 2.0  # an editor that is back so soon, with nothing changed, may have a window of its own
 
 
-async def edit(app: Host) -> None:
+async def edit(app: BaseApp) -> None:
     """Edit the file of the form's preset, which is saved first where it has none, and fill the form with it."""
     state = app.form_state
     if state.path is None or state.shipped or state.of_a_run:
@@ -44,7 +44,7 @@ async def edit(app: Host) -> None:
         pass
 
 
-async def _edited(app: Host, state: FormState, path: Path) -> bool:
+async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
     """Edit the file once and fill the form with it; whether it is to be edited again, as it cannot be used so."""
     command = editor()
     if not command:
@@ -80,7 +80,7 @@ def editor() -> list[str]:
     return next(([found] for name in KNOWN if (found := shutil.which(name))), [])
 
 
-def _run(app: Host, command: list[str], path: Path) -> int | None:
+def _run(app: BaseApp, command: list[str], path: Path) -> int | None:
     """Leave the terminal to the editor until it ends: its exit code, or None; says why where it did not work."""
     code: int | str
     try:
@@ -112,7 +112,7 @@ def _interrupts_are_the_editors() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _tell_unchanged(app: Host, name: str, path: Path, seconds: float) -> None:
+def _tell_unchanged(app: BaseApp, name: str, path: Path, seconds: float) -> None:
     if seconds > AT_ONCE_SECONDS:
         app.notify(f"{path.name} was not changed", markup=False)
         return

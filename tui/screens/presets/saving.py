@@ -26,10 +26,10 @@ from ...upstream.daemon_workers import in_background
 from ..dialogs import Ask, AskText
 
 if TYPE_CHECKING:
-    from ...base.base_app import Host
+    from ...base.base_app import BaseApp
 
 
-async def save(app: Host, state: FormState) -> bool:
+async def save(app: BaseApp, state: FormState) -> bool:
     """Save over the preset's file, or as a new one where it has none; returns whether it was saved."""
     if _refused(app, state):
         return False
@@ -47,7 +47,7 @@ async def save(app: Host, state: FormState) -> bool:
     return _saved(app, state, state.path)
 
 
-async def _save_of_run(app: Host, state: FormState, origin: Path) -> bool:
+async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
     """Offer to update the preset that the run came from."""
     question = f"These options are those of a run of {short(origin)}"
     before, is_newer = await asyncio.to_thread(_read_origin, origin, state)
@@ -83,7 +83,7 @@ def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
         return None, False  # saving says what is wrong with it
 
 
-async def _save_over_changes(app: Host, state: FormState, path: Path, happened: str) -> bool:
+async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happened: str) -> bool:
     """The file is no longer what the form was filled with: ask whose changes are to be kept."""
     gone = not os.path.lexists(path)  # noqa: ASYNC240 - asked once, of a file that is being saved
     answers = ("Write it again", "Save as", "Cancel") if gone else ("Overwrite", "Read again", "Save as", "Cancel")
@@ -104,7 +104,7 @@ async def _save_over_changes(app: Host, state: FormState, path: Path, happened: 
     return False
 
 
-async def save_as(app: Host, state: FormState) -> bool:
+async def save_as(app: BaseApp, state: FormState) -> bool:
     """Save as a new preset, asking for its name; returns whether it was saved."""
     if _refused(app, state):
         return False
@@ -125,7 +125,7 @@ async def save_as(app: Host, state: FormState) -> bool:
     return _saved(app, state, path)
 
 
-async def _agreed(app: Host, path: Path) -> bool:
+async def _agreed(app: BaseApp, path: Path) -> bool:
     """Ask before a file is replaced, and before a folder is made, whose name may be a slip."""
     if path.exists():  # noqa: ASYNC240 - asked once, of a file that is being saved
         return await app.push_screen_wait(Ask(f"{short(path)} exists.", ("Overwrite", "Cancel"))) == "Overwrite"
@@ -141,14 +141,14 @@ def _new_folder(path: Path) -> Path | None:
     return None if folder == presets.user_folder() or folder.exists() else folder
 
 
-def _saved(app: Host, state: FormState, path: Path) -> bool:
+def _saved(app: BaseApp, state: FormState, path: Path) -> bool:
     state.saved_as(path)
     recent_files.note(path)
     app.notify(os.path.abspath(path), title="Saved", markup=False)
     return True
 
 
-async def save_first(app: Host, state: FormState) -> bool:
+async def save_first(app: BaseApp, state: FormState) -> bool:
     """Ask what to do with changes that are neither saved nor started; returns whether to continue."""
     count = len(state.unsaved())
     what = f"{counted(count, 'changed options')}" if count else "a changed description"
@@ -156,7 +156,7 @@ async def save_first(app: Host, state: FormState) -> bool:
     return answer == "Discard" or (answer == "Save" and await save(app, state))
 
 
-def _refused(app: Host, state: FormState) -> bool:
+def _refused(app: BaseApp, state: FormState) -> bool:
     """Why the values cannot be saved: a field is invalid."""
     for key, message in state.errors.items():
         app.complain(f"not saved: {key}: {message}")

@@ -41,7 +41,7 @@ from ..header import Header
 from .saving import AskName, short
 
 if TYPE_CHECKING:
-    from ...base.base_app import Host
+    from ...base.base_app import BaseApp
 
 
 HEADS: dict[Group, str] = {
@@ -76,7 +76,7 @@ class PresetsScreen(Screen[None]):
     CSS_PATH = "presets.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]
     AUTO_FOCUS = "#open"
-    app: Host
+    app: BaseApp
     BINDINGS = [
         keys.bind("search", "to_field", "Filter", show=False, meaning="back to the field"),
         keys.bind("save_as", "duplicate", "Duplicate", meaning="save a copy of the preset under another name"),

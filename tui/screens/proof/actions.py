@@ -20,11 +20,11 @@ from ....engine.tune.report.findings import limit_seconds
 from ....engine.tune.report.sentences import more_minutes
 from ...base.errors import clean
 from ..dialogs import Ask, AskText
-from ..starting import going_on, launched
+from ..starting import ask_and_launch, resumed_measurement
 
 if TYPE_CHECKING:
     from ....engine.options import Options
-    from ...base.base_app import Host
+    from ...base.base_app import BaseApp
 
 STOP = (
     "Stop the {what}? Its current trial is ended first; results so far and changes that were kept stay.\n"
@@ -34,7 +34,7 @@ IMPROVED = "improved.yaml"
 MOST_MINUTES = 100_000
 
 
-async def stop(app: Host, proof: Proof, is_search: bool = False) -> None:
+async def stop(app: BaseApp, proof: Proof, is_search: bool = False) -> None:
     """Ask the user, then ask the proof's process to stop."""
     what = "search" if is_search else "proof"
     question = Ask(STOP.format(what=what), ("Stop", "Go on"), lambda: _ended(proof, what))
@@ -52,7 +52,7 @@ def _ended(proof: Proof, what: str) -> str:
     return "" if proof.state == "running" else f"the {what} has ended meanwhile"
 
 
-async def go_on(app: Host, proof: Proof, data: Mapping[str, Any]) -> None:
+async def go_on(app: BaseApp, proof: Proof, data: Mapping[str, Any]) -> None:
     """Go on with a search that has ended before its time, or for as many more minutes as the user gives it."""
     from ....engine.tune import tune_request  # only where it is gone on with
 
@@ -62,9 +62,9 @@ async def go_on(app: Host, proof: Proof, data: Mapping[str, Any]) -> None:
         if minutes is None:
             return
     more = None if minutes is None else float(minutes)
-    start = going_on(app, f"the search {proof.id}", proof, lambda: tune_request.resume(proof, True, more))
+    start = resumed_measurement(app, f"the search {proof.id}", proof, lambda: tune_request.resume(proof, True, more))
     try:
-        made = await launched(app, start)
+        made = await ask_and_launch(app, start)
     except (RunError, PresetError, OSError) as reason:
         app.complain(str(reason))
         return
@@ -89,7 +89,7 @@ def _is_out_of_time(data: Mapping[str, Any]) -> bool:
     return data.get("state") == "done" or (limit is not None and spent is not None and spent >= limit)
 
 
-async def open_improved(app: Host, proof: Proof, preset_yaml: str) -> None:
+async def open_improved(app: BaseApp, proof: Proof, preset_yaml: str) -> None:
     """Open the improved preset in the form, where it can be viewed, started and saved."""
     path = proof.path / IMPROVED
     try:
@@ -100,7 +100,7 @@ async def open_improved(app: Host, proof: Proof, preset_yaml: str) -> None:
     app.open_form(path)
 
 
-async def save_report(app: Host, proof: Proof, data: Mapping[str, Any], folder: Path) -> None:
+async def save_report(app: BaseApp, proof: Proof, data: Mapping[str, Any], folder: Path) -> None:
     """Save the report as Markdown to a file that the user names."""
     path = await _path(app, "Save the report as Markdown to this path", f"proof-{proof.id}.md", folder)
     if path is None:
@@ -113,7 +113,7 @@ async def save_report(app: Host, proof: Proof, data: Mapping[str, Any], folder: 
         app.notify(str(path), title="Saved", markup=False)
 
 
-async def save_kept(app: Host, proof: Proof, name: str, folder: Path) -> None:
+async def save_kept(app: BaseApp, proof: Proof, name: str, folder: Path) -> None:
     """Save the preset with all changes that were kept to a file that the user names."""
     path = await _path(app, "Save the preset with the best settings to this path", name, folder)
     if path is None:
@@ -132,7 +132,7 @@ def _save_kept(proof: Proof, path: Path) -> None:
     improved_preset.save(proof, path)
 
 
-async def _path(app: Host, question: str, name: str, folder: Path) -> Path | None:
+async def _path(app: BaseApp, question: str, name: str, folder: Path) -> Path | None:
     """Ask for a path, and before a file is replaced."""
     given = await app.push_screen_wait(AskText(question, name))
     if not given or not given.strip():
@@ -143,7 +143,7 @@ async def _path(app: Host, question: str, name: str, folder: Path) -> Path | Non
     return path
 
 
-async def apply_kept(app: Host, proof: Proof, data: Mapping[str, Any]) -> None:
+async def apply_kept(app: BaseApp, proof: Proof, data: Mapping[str, Any]) -> None:
     """Put the changes that were kept into the form of the preset that they were measured on, as changes of it.
 
     Those that are not proved are marked as such. Where that is no file, the improved preset is opened.
@@ -179,7 +179,7 @@ def _wanted(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options
     return (source if source is not None and source.is_file() else None), options
 
 
-async def copy_report(app: Host, data: Mapping[str, Any]) -> None:
+async def copy_report(app: BaseApp, data: Mapping[str, Any]) -> None:
     """Copy the report as Markdown."""
     try:
         text = as_markdown(data)

@@ -16,16 +16,16 @@ from ....engine.runs import Run, RunError
 from ....engine.text import counted, estimate
 from ..dialogs import Ask
 from ..runs.actions import ended
-from ..starting import measured, measuring
+from ..starting import launch_and_open, new_measurement
 
 if TYPE_CHECKING:
     from ....engine.proof.request import Request
-    from ...base.base_app import Host
+    from ...base.base_app import BaseApp
 
 STOP_FIRST = "The run has not ended and would disturb the measurements: it has to end first.\nStop it after this step?"
 
 
-async def prove(app: Host, run: Run, diagnosis: Mapping[str, Any]) -> None:
+async def prove(app: BaseApp, run: Run, diagnosis: Mapping[str, Any]) -> None:
     """Ask the user, start the proof of the run's remedies, and open it; says why where that is not possible."""
     state = await asyncio.to_thread(lambda: run.state)
     if state in runs.GOES_ON:
@@ -38,12 +38,12 @@ async def prove(app: Host, run: Run, diagnosis: Mapping[str, Any]) -> None:
         request, seconds = await asyncio.to_thread(_request, run)
         question = _question(request, seconds, diagnosis, app.key("stop"))
         if await app.push_screen_wait(Ask(question, ("Prove", "Cancel"))) == "Prove":
-            await measured(app, measuring(app, f"the proof of {request.preset_name}", request))
+            await launch_and_open(app, new_measurement(app, f"the proof of {request.preset_name}", request))
     except (PresetError, RunError, OSError, ValueError) as reason:
         app.complain(f"cannot be proved: {reason}")
 
 
-async def _stop_first(app: Host, run: Run) -> None:
+async def _stop_first(app: BaseApp, run: Run) -> None:
     if await app.push_screen_wait(Ask(STOP_FIRST, ("Stop it", "Keep it going"), lambda: ended(run))) != "Stop it":
         return
     try:

@@ -16,7 +16,7 @@ from ....engine.runs import RunError
 from ....engine.text import estimate
 from ....engine.trials import KEEPS
 from ..dialogs import Ask
-from ..starting import going_on, launched, measured, measuring
+from ..starting import ask_and_launch, launch_and_open, new_measurement, resumed_measurement
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ....engine.presets import Preset
     from ....engine.proof.folder import Proof
     from ....engine.proof.request import Request
-    from ...base.base_app import Host
+    from ...base.base_app import BaseApp
 
 WHICH = (
     "Measure how the speed grows with the number of replicas?\n\n"
@@ -34,25 +34,27 @@ WHICH = (
 WEAK, STRONG, CANCEL, MEASURE = "Weak", "Strong", "Cancel", "Measure"
 
 
-async def measure(app: Host, preset: Preset, source: Path | None) -> None:
+async def measure(app: BaseApp, preset: Preset, source: Path | None) -> None:
     """Ask which scaling of the preset is meant, then start it."""
     answer = await app.push_screen_wait(Ask(WHICH, (WEAK, STRONG, CANCEL)))
     if answer in (WEAK, STRONG):
         await _start(app, lambda: _of_opened(preset, source, KEEPS[answer == STRONG]))
 
 
-async def again(app: Host, proof: Proof) -> None:
+async def again(app: BaseApp, proof: Proof) -> None:
     """Measure the same once more."""
     await _start(app, lambda: _checked(proof.request))
 
 
-async def go_on(app: Host, proof: Proof) -> None:
+async def go_on(app: BaseApp, proof: Proof) -> None:
     """Go on with one that has ended before its time."""
     from ....engine.scaling import scaling_request
 
-    start = going_on(app, f"the measurement {proof.id}", proof, lambda: scaling_request.resume(proof, anyway=True))
+    start = resumed_measurement(
+        app, f"the measurement {proof.id}", proof, lambda: scaling_request.resume(proof, anyway=True)
+    )
     try:
-        made = await launched(app, start)
+        made = await ask_and_launch(app, start)
     except (RunError, PresetError, OSError) as reason:
         app.complain(str(reason))
         return
@@ -61,12 +63,12 @@ async def go_on(app: Host, proof: Proof) -> None:
         app.notify("the measurement goes on")
 
 
-async def _start(app: Host, wanted: Callable[[], tuple[Request, str]]) -> None:
+async def _start(app: BaseApp, wanted: Callable[[], tuple[Request, str]]) -> None:
     """Ask the user, start it and open it; says why where that is not possible."""
     try:
         request, question = await asyncio.to_thread(wanted)
         if await app.push_screen_wait(Ask(question, (MEASURE, CANCEL))) == MEASURE:
-            await measured(app, measuring(app, f"the scaling of {request.preset_name}", request))
+            await launch_and_open(app, new_measurement(app, f"the scaling of {request.preset_name}", request))
     except (PresetError, RunError, OSError, ValueError) as reason:
         app.complain(f"cannot be measured: {reason}")
 

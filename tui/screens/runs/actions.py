@@ -34,7 +34,7 @@ from ..dialogs import Ask, AskText
 
 if TYPE_CHECKING:
     from ....engine.presets import Preset
-    from ...base.base_app import Host
+    from ...base.base_app import BaseApp
     from ...base.waiting import Start
     from ..dialogs import Copyable
 
@@ -123,7 +123,7 @@ class RunActions(AppScreen):
     @work(group="start", exclusive=True)
     async def action_resume(self) -> None:
         """Go on from the last checkpoint, in the same run."""
-        from ..starting import code_changed, resuming
+        from ..starting import code_changed, resumed_run
 
         if (run := self.run_meant) is None:
             return
@@ -133,7 +133,7 @@ class RunActions(AppScreen):
             if await self.app.push_screen_wait(Ask(f"{changed}.\nGo on with the new code?", answers)) != answers[0]:
                 return
             new_code = True
-        if await self._launched(await asyncio.to_thread(resuming, run, new_code), "") is not None:
+        if await self._launched(await asyncio.to_thread(resumed_run, run, new_code), "") is not None:
             self.stopping_runs.discard(run.id)
             self.say(f"{await asyncio.to_thread(title, run)} is resumed from its last checkpoint")
             self.acted(run, resumed=True)
@@ -141,12 +141,12 @@ class RunActions(AppScreen):
     @work(group="start", exclusive=True)
     async def action_again(self) -> None:
         """The same preset, in a run of its own."""
-        from ..starting import planned
+        from ..starting import new_run
 
         if (run := self.run_meant) is None:
             return
         try:
-            start = planned(self.app, await asyncio.to_thread(_preset_of, run))
+            start = new_run(self.app, await asyncio.to_thread(_preset_of, run))
         except PresetError as reason:
             self.say(f"cannot run it again: {reason}", "error")
             return
@@ -155,10 +155,10 @@ class RunActions(AppScreen):
 
     async def _launched(self, start: Start, lead: str) -> Run | None:
         """The run that was started; says why none was."""
-        from ..starting import ConflictError, launched
+        from ..starting import ConflictError, ask_and_launch
 
         try:
-            made = await launched(self.app, start)
+            made = await ask_and_launch(self.app, start)
         except (ConflictError, PresetError, RunError, OSError) as reason:
             self.say(f"{lead}{reason}", "error")
             return None
@@ -277,7 +277,7 @@ def _preset_of(run: Run) -> Preset:
     return replace(presets.resolve(str(run.file("preset.yaml"))), name=name_of(run))
 
 
-async def put_into_form(app: Host, run: Run, changes: Mapping[str, Any]) -> None:
+async def put_into_form(app: BaseApp, run: Run, changes: Mapping[str, Any]) -> None:
     """Put changes that a diagnosis or a hint proposes into the form of a run, unless the form cannot start it."""
     from ....engine.trials import sentences
 

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 from ....engine import text
 from ...base import terminal
-from ...base.base_app import Host
+from ...base.base_app import BaseApp
 from ...base.errors import clean
 
 if TYPE_CHECKING:
     from ...reading.running import Ended, Now
 
 LOOK_SECONDS = 3.0  # between two looks
-TOLD_SECONDS = 8.0  # how long the end of a run stands on the screen
+SHOWN_SECONDS = 8.0  # how long the end of a run stands on the screen
 
 
 class RunWatch:
     """Begins with `start`; `close` gives the terminal its title back."""
 
-    def __init__(self, app: Host) -> None:
+    def __init__(self, app: BaseApp) -> None:
         self._app = app
         self._leaving = threading.Event()
         self._title: terminal.TerminalTitle | None = None
@@ -73,7 +73,7 @@ class RunWatch:
         if seen is not None and seen.id == ended.id:
             return  # the screen shows how it has ended, and the line of keys says what can be done now
         text = clean(f"{ended.title}: {said}")
-        app.notify(text, severity="information" if well else "error", markup=False, timeout=TOLD_SECONDS)
+        app.notify(text, severity="information" if well else "error", markup=False, timeout=SHOWN_SECONDS)
 
     def _announce(self, ended: Ended, said: str) -> None:
         """By the bell and by the desktop, where the settings want that."""

@@ -26,7 +26,7 @@ from ...base.errors import clean
 from ...form.search_limits import POLICIES, RATES, LimitTexts, WrongLimit
 from ...widgets.limit_rows import LimitInput, LimitRow, Step, Words
 from ...widgets.option_row import NOT_GIVEN
-from .. import starting as beside
+from .. import starting
 from ..dialogs import SEEN_AFTER_SECONDS
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ....engine.telemetry.machine import Machine
     from ....engine.trials.search_record import Limits
     from ....engine.tune.time_plan import TimePlan
-    from ...base.base_app import Host
+    from ...base.base_app import BaseApp
     from ...form.state import FormState
 
 
@@ -75,8 +75,8 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
         self.waits = False  # the search begins later, without the dialog
 
     @property
-    def host(self) -> Host:
-        return cast("Host", self.app)
+    def host(self) -> BaseApp:
+        return cast("BaseApp", self.app)
 
     def compose(self) -> ComposeResult:
         texts = self.texts
@@ -181,8 +181,8 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
         self._complain(CHECKING)
         try:
             wanted = await asyncio.to_thread(asked, self.state.preset, self.state.path, limits)
-            start = beside.measuring(self.host, f"the search from {self.state.name}", wanted)
-            if not await beside.may_start(self.host, start):
+            start = starting.new_measurement(self.host, f"the search from {self.state.name}", wanted)
+            if not await starting.may_start(self.host, start):
                 self.query_one("#complaint").display = False
                 self.waits = start in self.host.waiting.starts
                 if self.waits:
@@ -203,7 +203,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
         said.scroll_visible(animate=False)
 
 
-async def tune(app: Host, state: FormState, texts: LimitTexts) -> LimitTexts:
+async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
     """Ask for the limits, start the search of the form's settings, and open it; returns the limits for the next.
 
     What was changed in a dialog that was left without a search is forgotten.
@@ -211,7 +211,7 @@ async def tune(app: Host, state: FormState, texts: LimitTexts) -> LimitTexts:
     dialog = TuneDialog(state, deepcopy(texts))
     made = await app.push_screen_wait(dialog)
     if made is not None:
-        beside.show(app, *made)
+        starting.open_measurement(app, *made)
     return dialog.texts if made is not None or dialog.waits else texts
 
 

@@ -1,0 +1,42 @@
+"""The warm engine: waits with TensorFlow imported while the form is open, so that the run of the form starts sooner.
+
+Deferred imports: nothing of this is needed for the first paint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...engine.process.launch import Warm
+    from .base_app import BaseApp
+
+AFTER_SECONDS = 1.0  # by then the user has first looked at the form
+
+
+def start(app: BaseApp, is_busy: Callable[[], bool]) -> None:
+    """In a thread: start it unless there is one or the machine is busy. GPUTUI_WARM=0 switches it off."""
+    if app.is_headless or os.environ.get("GPUTUI_WARM") == "0" or app.warm is not None or is_busy():
+        return
+    from ...engine import checks
+    from ...engine.process.launch import Warm
+    from ...engine.system import interpreter
+
+    python = app.training_python
+    # An interpreter that does not answer is not started: it would outlive this application.
+    if not any(finding.level == "error" for finding in checks.of_packages(python)) and app.is_running:
+        app.warm = Warm(interpreter.chosen(python))
+
+
+def take(app: BaseApp) -> Warm | None:
+    """The warm engine, if there is one; the application no longer has it."""
+    warm, app.warm = app.warm, None
+    return warm
+
+
+def close(app: BaseApp) -> None:
+    """End the warm engine: a measurement must not share the machine with an import of TensorFlow."""
+    if (warm := take(app)) is not None:
+        warm.close()
