@@ -105,6 +105,10 @@ BOXES: dict[str, Met] = {
     "V100 with its cuDNN": warned(
         boxes.V100_WITH_ITS_CUDNN, "XLA of TensorFlow 2.21 fails at convolutions", "compile.xla=false", start="XLA of"
     ),
+    "T4 with cuDNN 9.5": warned(
+        boxes.T4_WITH_AN_OLD_CUDNN, "XLA of TensorFlow 2.21 fails at convolutions with cuDNN 9.5; it needs 9.24",
+        "pip install 'nvidia-cudnn-cu12>=9.24,<10'", start="XLA of TensorFlow 2.21 fails at convolutions with cuDNN 9",
+    ),
     "P100": warned(boxes.P100, "XLA of TensorFlow 2.21 fails at convolutions", "compile.xla=false", start="XLA of Ten"),
     "P400 beside a 4090": Met(box=boxes.WORKSTATION),
     "MIG with two instances": Met(box=boxes.MIG),
@@ -157,6 +161,13 @@ BOXES: dict[str, Met] = {
     "no permission": fails(Box("init=4", "NO_DEVICE", 1, files=NODES), "no permission to use the", "who has access"),
     "a container that has lost its GPUs": fails(
         Box("init=999", "NO_DEVICE", container=True, files=NODES), "the container has lost its GPUs", "restart the cont"
+    ),
+    "T4 with cuDNN 9.1": refused(
+        boxes.T4_WITH_TOO_OLD_A_CUDNN, "TensorFlow loads cuDNN 9.1, and was built with 9.3: it cannot use a GPU",
+        "pip install 'nvidia-cudnn-cu12>=9.24,<10'", because="",  # TensorFlow sees the GPU
+    ),
+    "T4 without CUDA's packages": fails(
+        boxes.T4_WITHOUT_CUDAS_PACKAGES, "CUDA's libraries are missing (libcudart.so.12, ", "tensorflow[and-cuda]"
     ),
     "a container without NVML": warned(
         boxes.CONTAINER_WITHOUT_NVML, "libnvidia-ml.so.1 is missing: nothing is known of the GPUs",

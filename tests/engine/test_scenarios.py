@@ -1,7 +1,7 @@
 """Machines with GPUs as they are met, from the first look to the end: doctor, checks, `started`, diagnosis and ending.
 
 One new process on each machine asks the doctor and the checks, which GPUs train, and NVML for a reading. What a trainer
-tells there is made of its answers. Which GPUs TensorFlow really opens is tested in end_to_end/test_gpu_boxes.py.
+tells there is made of its answers. Which GPUs TensorFlow really opens is tested in end_to_end/test_gpu_devices.py.
 """
 
 from __future__ import annotations
