@@ -374,3 +374,12 @@ def test_the_conclusion_names_the_cpu_where_only_the_gpus_lack_something() -> No
     assert conclusion([no_cuda, without]) == on_the_cpu
     for more in (no_disk, missing):
         assert conclusion([no_cuda, more]) == "Not ready to train: see the lines marked error."
+
+
+@pytest.mark.parametrize(("quota", "level"), [(None, "ok"), (4.0, "ok"), (1.0, "note"), (0.5, "note")])
+def test_a_container_limited_to_less_than_two_cpus_is_noted_on_a_large_machine(
+    monkeypatch: pytest.MonkeyPatch, quota: float | None, level: str
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: set(range(8)))
+    monkeypatch.setattr(limits, "cpus", lambda: quota)
+    assert [finding.level for finding in host.findings() if finding.about == "CPU"] == [level]

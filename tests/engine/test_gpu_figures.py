@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import diagnose
+from gputui.engine.diagnosis import clocks, diagnose
 from gputui.engine.diagnosis.collector import Collector
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.runs.parsing import recalled
+from gputui.engine.telemetry.gpu_totals import GpuTotals
 
 from tests.support.judged import OPTIONS
 
@@ -268,3 +269,18 @@ def test_clocks_and_slowed_time_are_summed_up_over_the_readings_that_train() -> 
     ahead = [at(float(second), slowed_by_heat_seconds=0.0 if second < 15 else 9000.0) for second in range(30)]
     found = fed(started(card()), TRAINING, *ahead, *STEPS)
     assert found.throttled == pytest.approx(1 / 29), "no more than the time that has passed"
+
+
+def test_counters_that_begin_again_with_the_driver_take_nothing_from_the_energy() -> None:
+    totals = GpuTotals()
+    for t, joules in enumerate((9000.0, 9300.0, 100.0, 400.0)):
+        totals.take(float(t), {"uuid": "GPU-a", "energy_j": joules})
+    assert totals.energy_wh == pytest.approx(600 / 3600)
+    assert totals.power_w == pytest.approx(300.0)
+
+
+def test_the_power_limit_that_is_lowest_for_its_gpu_is_the_one_that_counts() -> None:
+    limits = ((700.0, 700.0), (300.0, 700.0), (250.0, 250.0))
+    gpus = [{"power_limit_w": limit, "power_limit_default_w": default} for limit, default in limits]
+    found = clocks.measured(gpus, GpuTotals())
+    assert (found["power_limit_w"], found["power_limit_default_w"]) == (300.0, 700.0)

@@ -227,6 +227,16 @@ def test_a_proof_is_kept_from_what_shares_its_devices(
     assert not starting.beside(starting.of_request(_asked(*ours), GPUS), GPUS, but=proof.path)
 
 
+def test_a_run_on_another_machine_shares_no_device(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "process_iter", lambda names: [])
+    run = recorded.write(home, gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
+    assert starting.beside((), GPUS) == f"the run {run.id} is running"
+    life = SimpleNamespace(host="box7")
+    monkeypatch.setattr(Run, "liveness", property(lambda _: life))
+    monkeypatch.setattr(Run, "state_of", lambda *_: "running")
+    assert not starting.beside((), GPUS)
+
+
 def test_a_comparison_with_a_side_on_the_cpu_is_kept_from_every_training() -> None:
     with_cpu = starting.of_request(request.of_change("quickstart", ["device.visible=none"]), GPUS)
     assert starting.overlap(with_cpu, ["GPU-of-another-training"])

@@ -16,7 +16,7 @@ from gputui.engine.runs.events import LATER_COMPILING, Diagnosis, Event
 from gputui.engine.runs.parsing import recalled
 from gputui.engine.runs.reading import in_time
 from gputui.engine.system.run_clock import RunClock
-from gputui.engine.trainer.common.stopping import StopRequested
+from gputui.engine.trainer.common.stopping import ENGINE_GONE, StopRequested, StopSwitch
 
 from tests.support.judged import OPTIONS, measured, waits
 from tests.support.training import Build
@@ -221,3 +221,12 @@ def test_an_epoch_that_is_stopped_in_its_evaluation_is_told(build: Build, monkey
     assert (told["epoch"], told["step"]) == (1, 4)
     assert told["metrics"]["loss"] > 0
     assert not any(name.startswith("val_") for name in told["metrics"])
+
+
+def test_the_first_request_to_stop_is_the_reason_that_stays() -> None:
+    switch = StopSwitch()
+    switch.at_once = False
+    for reason in ("timeout", "stopped", ENGINE_GONE):
+        switch.request(reason)
+    with pytest.raises(StopRequested, match=r"^timeout$"):
+        switch.check()

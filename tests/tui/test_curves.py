@@ -241,6 +241,7 @@ def test_the_cursor_tells_every_line_with_its_unit_and_nothing_in_a_gap() -> Non
     assert readout.has_values(plot)
     assert not readout.has_values(Plot("loss", "", (Curve("", line()),)))
     assert readout.table(plot).splitlines()[:2] == ["seconds\tp50 (ms)\tp95 (ms)\tval (ms)", "0\t10\t1\t7"]
+    assert readout.table(share).splitlines() == ["seconds\tinput wait (%)", "0\t12.3", "1\t20"]
 
 
 # ---- what is read of a run --------------------------------------------------------------------------
