@@ -204,6 +204,21 @@ def test_from_an_older_checkpoint_it_trains_on_to_the_same_weights(
     assert all((one == other).all() for one, other in zip(ours, theirs, strict=True))
 
 
+def test_a_damaged_checkpoint_takes_no_place_of_an_intact_one(trained: Training, build: Build) -> None:
+    again = build(*TINY, "keep=2")
+    folder = again.run.file("checkpoints")
+    shutil.copytree(trained.run.file("checkpoints"), folder)
+    newest, damaged, *_ = steps = checkpoint_files.steps_in(folder)
+    intact = steps[2:]
+    flip(folder / f"step-{newest:010}" / DATA, 0.5)
+    flip(folder / f"step-{damaged:010}" / DATA, 0.5)
+    checkpoints = again.loop.built.checkpoints
+    assert checkpoints.latest_step(again.loop.steps) == intact[0]
+    checkpoints.save(newest + 1)
+    assert checkpoint_files.steps_in(folder)[0] == newest + 1
+    assert intact[0] in checkpoint_files.steps_in(folder)
+
+
 def test_what_is_renamed_has_reached_the_disk(trained: Training, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file, then the folder with their names; then its new name; only then an older checkpoint goes."""
     again = build(*TINY, "keep=1")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from gputui.engine.compare import baseline
 from gputui.engine.runs import Run
+from gputui.tui.base.themes import colour
 from gputui.tui.screens.compare.screen import CompareScreen
 from gputui.tui.screens.help import HelpScreen
 from gputui.tui.screens.runs.screen import RunsScreen
@@ -196,3 +197,22 @@ async def test_with_a_pinned_baseline_one_marked_run_is_enough(three: list[Run])
         baseline.pin(next(run for run in three if run != marked))
         await pilot.press("c")
         assert tiny(pilot).opened == [("compare", [marked])]
+
+
+def change_colours(pilot: Pilot[None]) -> dict[str, str]:
+    """The colour of the second run's difference, for each figure that has one."""
+    table = pilot.app.screen.query_one(DataTable)
+    rows = [table.get_row_at(row) for row in range(table.row_count)]
+    return {str(row[0]).strip(): str(row[2].spans[-1].style) for row in rows if "%" in str(row[2]) and row[2].spans}
+
+
+@pytest.mark.parametrize(("first", "colour_name"), [(0, "success"), (2, "error")])
+async def test_a_gain_has_the_colour_of_success_whether_more_or_less_is_better(
+    three: list[Run], first: int, colour_name: str
+) -> None:
+    """A faster run has more samples/s and a shorter step."""
+    pair = [three[first], three[2 - first]]
+    async with Tiny(lambda: CompareScreen(pair)).run_test(size=(120, 40)) as pilot:
+        await wait_for(pilot, "throughput")
+        colours = change_colours(pilot)
+        assert {colours["throughput"], colours["step time p50"]} == {str(colour(pilot.app, colour_name))}, colours
