@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.engine import presets
-from gputui.engine.telemetry import machine
+from gputui.engine.job import this_machine
 from gputui.engine.trials import sentences, significance
 from gputui.engine.trials.bench import Bench, Stop
 from gputui.engine.trials.comparing import Comparing
@@ -103,7 +103,7 @@ class Measured:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.file = self.folder / "grid.jsonl"
         self.preset = presets.resolve(self.workload.preset, [*self.workload.settings, f"train.seed={SEED}"])
-        self.bench = Bench(self.folder / "trials", Path.cwd(), SEED, SCREENING_SECONDS, machine.read(), Stop())
+        self.bench = Bench(self.folder / "trials", Path.cwd(), SEED, SCREENING_SECONDS, this_machine.read(), Stop())
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -20,12 +20,13 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from gputui.engine import figures, presets
 from gputui.engine.diagnosis import rules
 from gputui.engine.files.shapes import Fields
+from gputui.engine.interpreter import compatibility
 from gputui.engine.options import GROUPS, OPTIONS, OptionInfo
 from gputui.engine.options.own import OWN_CODE_LABELS
 from gputui.engine.presets import first
 from gputui.engine.process.known_failures import FAILURES
 from gputui.engine.runs import events
-from gputui.engine.telemetry import compatible, questions
+from gputui.engine.telemetry.nvml import queries
 from gputui.tui.base import keys, settings
 
 ROOT = Path(__file__).parents[1]
@@ -143,7 +144,7 @@ def run_figures() -> str:
 
 def gpu_readings() -> str:
     """What a reading of a GPU may hold beside the declared fields."""
-    keys = [key for question in (*questions.QUESTIONS, questions.PCIE) for key in question.keys]
+    keys = [key for question in (*queries.QUESTIONS, queries.PCIE) for key in question.keys]
     return table(["field", "unit"], [[code(key), unit(key)] for key in keys])
 
 
@@ -263,7 +264,7 @@ def goes_together() -> str:
             row.remedy,
             ", ".join(f"[{name}]({url})" for name, url in row.sources.items()),
         ]
-        for row in compatible.ROWS
+        for row in compatibility.ROWS
     ]
     return table(["with", "this is needed", "what happens without", "what to do", "source"], rows)
 

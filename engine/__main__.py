@@ -22,7 +22,7 @@ from .process.spawn import (
     wake,
     write_to_log,
 )
-from .system import locks, reaper, stop_signals
+from .system import descendants, locks, stop_signals
 from .system.run_clock import VARIABLE, RunClock
 
 if __name__ == "__main__":
@@ -36,7 +36,7 @@ if __name__ == "__main__":
         private_folders.make_scratch()
         trainer = start_trainer(WARM, python=sys.argv[2])
         stop_signals.set_defaults()
-        reaper.adopt_orphans()  # a trainer that is woken may leave some before the supervisor is imported
+        descendants.adopt_orphans()  # a trainer that is woken may leave some before the supervisor is imported
         address, lock = take_run()
         if lock is None:
             trainer.process.kill()  # nobody wants a run, and it may be in the middle of an import

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from gputui.engine import runs
-from gputui.engine.system import frame_stack, interpreter, stop_signals
+from gputui.engine.interpreter import interpreter
+from gputui.engine.system import import_cost, stop_signals
 
 from tests.support.forked_engines import engines as engines
 from tests.support.forked_engines import forked_gpu_trainers as forked_gpu_trainers
@@ -48,7 +49,7 @@ def pytest_cmdline_main(config: pytest.Config) -> object:
     if _with_room:
         return None
     _with_room.append(True)
-    return frame_stack.with_room(lambda: config.hook.pytest_cmdline_main(config=config))
+    return import_cost.with_room(lambda: config.hook.pytest_cmdline_main(config=config))
 
 
 # Of the files that take longest, several at a time on two cores. A slow test of another file counts as ten seconds.

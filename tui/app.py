@@ -23,8 +23,8 @@ from textual.app import SystemCommand
 from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
 
+from ..engine.interpreter import interpreter
 from ..engine.presets import Preset, PresetError
-from ..engine.system import interpreter
 from .base import keys, warm_engine
 from .base.base_app import BaseApp
 from .base.errors import clean

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from ..engine.system import interpreter
+from ..engine.interpreter import interpreter
 from .base.errors import Refused, complain, guarded, interruptible
 from .base.exit_codes import INTERRUPTED, WRONG
 from .commands import about, about_presets, about_proofs, about_runs, cluster_options, completion, opening

@@ -26,7 +26,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
-from gputui.engine.telemetry import compatible, machine
+from gputui.engine.interpreter import compatibility
+from gputui.engine.job import this_machine
 
 from . import steps
 from .commands import QUICK, Failed, Lab, Size, Skipped, call
@@ -112,8 +113,11 @@ def about(lab: Lab, seconds: float) -> str:
 
 
 def report(lab: Lab, rows: Sequence[Row], ended: str = "") -> str:
-    box, size = machine.read(), ", ".join(f"{name} {value}" for name, value in asdict(lab.size).items() if value != "")
-    chips = [f"{gpu.name} ({compatible.dotted(gpu.compute_capability or ())})" for gpu in box.gpus]
+    box, size = (
+        this_machine.read(),
+        ", ".join(f"{name} {value}" for name, value in asdict(lab.size).items() if value != ""),
+    )
+    chips = [f"{gpu.name} ({compatibility.dotted(gpu.compute_capability or ())})" for gpu in box.gpus]
     parts = [
         "# gputui on a GPU",
         f"{time.strftime('%Y-%m-%d %H:%M')}, gputui {_commit()}, {', '.join(_versions())}, Python "
@@ -149,7 +153,7 @@ def _versions() -> Iterator[str]:
 
 def no_gpu() -> str:
     """Why there is nothing to report; empty if there is a GPU."""
-    here = machine.read()
+    here = this_machine.read()
     if here.gpus or not here.missing:
         return "" if here.gpus else here.no_gpu_reason
     try:  # NVML tells nothing, as in some containers: TensorFlow knows

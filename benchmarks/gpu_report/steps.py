@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gputui.engine.telemetry import compatible, machine
+from gputui.engine.interpreter import compatibility
+from gputui.engine.job import this_machine
 
 from . import timeline
 from .commands import GPUTUI, Failed, Lab, Skipped, Training, given
@@ -226,14 +227,14 @@ def pairs(place: int, name: str, run: Training, theirs: Sequence[tuple[float, li
 
 def strategies() -> dict[str, dict[str, Any]]:
     kinds = {"single": {"device.visible": first(), "strategy.kind": "single"}}
-    if len(machine.visible_gpus()) > 1:
+    if len(this_machine.visible_gpus()) > 1:
         kinds["mirrored over all"] = {"device.visible": "all", "strategy.kind": "mirrored"}
     return kinds
 
 
 def first() -> Any:
     """The first GPU that this process may use, as an option."""
-    shown = machine.visible_gpus()
+    shown = this_machine.visible_gpus()
     return shown[0].index if shown else "all"
 
 
@@ -342,7 +343,7 @@ def precisions(lab: Lab) -> str:
 
 
 def _xla_aborts() -> bool:
-    return any(compatible.xla_aborts(gpu.compute_capability) for gpu in machine.visible_gpus())
+    return any(compatibility.xla_aborts(gpu.compute_capability) for gpu in this_machine.visible_gpus())
 
 
 def xla(lab: Lab) -> str:
@@ -469,7 +470,7 @@ def _mib(values: Sequence[float | None]) -> str:
 
 def several(lab: Lab) -> str:
     """`single` with several visible GPUs: one trains, and nothing is taken of the others."""
-    shown = machine.visible_gpus()
+    shown = this_machine.visible_gpus()
     if len(shown) < 2:
         raise Skipped("there is one GPU only")
     rows = []

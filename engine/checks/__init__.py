@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..telemetry.training_gpus import training_gpus, visible_gpus
-from .cluster import by_command, measured_alone, of_job, of_kind
+from ..job.training_gpus import training_gpus, visible_gpus
+from .cluster import by_command, measured_alone, of_job, of_kind, of_remarks
 from .files import own_batch
 from .finding import Finding
 from .gpus import on_cpu, replicas
@@ -20,6 +20,7 @@ __all__ = [
     "of_kind",
     "of_packages",
     "of_preset",
+    "of_remarks",
     "of_resumed",
     "on_cpu",
     "on_screen",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..interpreter import compatibility, installed, supported_versions
+from ..interpreter.compatibility import dotted
+from ..job.machine import Gpu, Machine
+from ..job.training_gpus import training_gpus
 from ..options import Options
-from ..system import installed, tensorflow_range
-from ..telemetry import chips, compatible
+from ..telemetry import chips
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
-from ..telemetry.compatible import dotted
-from ..telemetry.machine import Gpu, Machine
-from ..telemetry.training_gpus import training_gpus
 from .finding import Finding, error
 from .gpus import on_cpu
 
@@ -52,14 +52,14 @@ def compiled(options: Options, machine: Machine) -> bool:
     if options.compile.xla != "auto":
         return options.compile.xla and bool(gpus)
     single = options.strategy.kind == "single" and not options.train.deterministic
-    return single and bool(gpus) and not any(compatible.xla_aborts(gpu.compute_capability) for gpu in gpus)
+    return single and bool(gpus) and not any(compatibility.xla_aborts(gpu.compute_capability) for gpu in gpus)
 
 
 def xla_on_the_chip(options: Options, machine: Machine) -> Iterator[Finding]:
     if options.compile.xla is not True:
         return
     for gpu in training_gpus(options, machine):
-        if compatible.xla_aborts(gpu.compute_capability):
+        if compatibility.xla_aborts(gpu.compute_capability):
             built = dotted(installed.cuda_version() or (0, 0))
             yield error(
                 "compile.xla",
@@ -71,11 +71,11 @@ def xla_on_the_chip(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
     gpus = training_gpus(options, machine)
-    if gpus and (message := compatible.old_cudnn()):
-        change = compatible.right_cudnn(gpu.compute_capability for gpu in gpus)
+    if gpus and (message := compatibility.old_cudnn()):
+        change = compatibility.right_cudnn(gpu.compute_capability for gpu in gpus)
         yield error("device.visible", message, f"{change}; or set it to none to train on the CPU")
         return
-    lacking = [gpu for gpu in gpus if compatible.lacks_cudnn(gpu.compute_capability)]
+    lacking = [gpu for gpu in gpus if compatibility.lacks_cudnn(gpu.compute_capability)]
     for gpu in lacking:
         version = dotted(installed.cudnn_version() or ())
         yield Finding(
@@ -83,9 +83,9 @@ def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
             ("device.visible",),
             f"the installed cuDNN {version} has no code for GPU {gpu.index} (compute capability "
             f"{dotted(gpu.compute_capability or ())}): convolutions and other layers crash",
-            f"{compatible.right_cudnn([gpu.compute_capability])}, or {_OTHER_GPU}",
+            f"{compatibility.right_cudnn([gpu.compute_capability])}, or {_OTHER_GPU}",
         )
-    if not lacking and compiled(options, machine) and (message := compatible.xla_fails()):
+    if not lacking and compiled(options, machine) and (message := compatibility.xla_fails()):
         yield from _convolutions(options, gpus, message)
 
 
@@ -97,7 +97,7 @@ def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[F
     explicit = options.compile.xla is True
     level = ("error" if known else "warning") if explicit else "warning" if known else "note"
     goes_on = "" if explicit else ": the training then begins again without XLA"
-    change = compatible.for_xla(gpu.compute_capability for gpu in gpus)
+    change = compatibility.for_xla(gpu.compute_capability for gpu in gpus)
     yield Finding(level, ("compile.xla",), f"{message}{goes_on}", change)
 
 
@@ -108,9 +108,9 @@ def _has_convolutions(options: Options) -> bool:
 
 def driver(options: Options, machine: Machine) -> Iterator[Finding]:
     for gpu in training_gpus(options, machine):
-        if message := compatible.driver_lacks(gpu.compute_capability, machine.cuda):
+        if message := compatibility.driver_lacks(gpu.compute_capability, machine.cuda):
             yield error(
-                "device.visible", f"GPU {gpu.index}: {message}", f"{compatible.newer_driver()}, or {_OTHER_GPU}"
+                "device.visible", f"GPU {gpu.index}: {message}", f"{compatibility.newer_driver()}, or {_OTHER_GPU}"
             )
 
 
@@ -118,5 +118,5 @@ def build(options: Options, machine: Machine) -> Iterator[Finding]:
     info = installed.build_info()
     if training_gpus(options, machine) and info and not (info.get("is_cuda_build") or info.get("is_rocm_build")):
         message = "the installed TensorFlow is built without CUDA: it cannot use this machine's GPUs"
-        otherwise = "; or set it to none to train on the CPU" if tensorflow_range.HAS_CUDA else ""
+        otherwise = "; or set it to none to train on the CPU" if supported_versions.HAS_CUDA else ""
         yield error("device.visible", message, f"{installed.with_cuda()}{otherwise}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from ..job import cluster
+from ..job.machine import Machine
+from ..job.several_tasks import Remark
 from ..options import Options
-from ..telemetry import cluster
-from ..telemetry.machine import Machine
 from .finding import Finding, error
 from .gpus import on_cpu
 
@@ -16,7 +17,12 @@ _RUN_OF_ITS_OWN = "measure one machine of it with strategy.kind=mirrored, and co
 
 def of_job(machine: Machine) -> list[Finding]:
     """The finding about other tasks of the job, for a training on this machine alone."""
-    return [Finding(remark.level, (KEY,), remark.message, remark.change) for remark in machine.job]
+    return of_remarks(machine.job)
+
+
+def of_remarks(remarks: Iterable[Remark]) -> list[Finding]:
+    """Remarks on the job or the cluster, as findings about strategy.kind."""
+    return [Finding(remark.level, (KEY,), remark.message, remark.change) for remark in remarks]
 
 
 def of_kind(kind: object, machine: Machine) -> list[Finding]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import plan
+from ..job.machine import Machine
 from ..options import Options
 from ..options.workload import BYTE_ENCODINGS
-from ..telemetry.machine import Machine
 from .finding import Finding
 
 

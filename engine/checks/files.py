@@ -10,6 +10,8 @@ from pathlib import Path
 
 from .. import entry as entries
 from ..files.values import NO_NAME, nameable
+from ..interpreter import installed, interpreter
+from ..job.machine import Machine
 from ..options import OPTIONS, Options
 from ..options.catalogue import nearest
 from ..options.field import About
@@ -17,8 +19,6 @@ from ..options.own import remedy
 from ..options.workload import TESTED_SOURCES
 from ..presets import paths
 from ..runs import launched_with
-from ..system import installed, interpreter
-from ..telemetry.machine import Machine
 from . import dataset_files
 from .finding import Finding, error
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import plan
+from ..job import gpu_faults
+from ..job.machine import Fault, Machine
+from ..job.training_gpus import positions, training_gpus, visible_gpus
 from ..options import Options
-from ..telemetry import chosen, no_driver
-from ..telemetry.gpus import Fault
-from ..telemetry.machine import Machine
-from ..telemetry.training_gpus import positions, training_gpus, visible_gpus
 from ..text import size
 from .finding import Finding, error
 
@@ -53,14 +52,16 @@ def none_shown(options: Options, machine: Machine) -> Iterator[Finding]:
         return
     if machine.fault and not machine.missing:
         yield _of_fault(machine.fault)
-    elif old := no_driver.too_old(machine.driver, machine.cuda):
+    elif old := gpu_faults.old_driver(machine.driver, machine.cuda):
         yield _of_fault(old)
     elif options.device.visible == "all":
         value = machine.visible_devices
         if value is None and machine.gpus and not machine.shown:
-            yield error(KEY, chosen.NO_INSTANCE, f"{chosen.NEW_INSTANCE}; or {ON_THE_CPU}")
+            yield error(KEY, gpu_faults.NO_INSTANCE, f"{gpu_faults.NEW_INSTANCE}; or {ON_THE_CPU}")
         yield from (
-            _of_fault(fault) for fault in chosen.faults(value, machine.gpus) if _matters(fault, options, machine)
+            _of_fault(fault)
+            for fault in gpu_faults.of_visible_devices(value, machine.gpus)
+            if _matters(fault, options, machine)
         )
 
 
@@ -72,7 +73,7 @@ def _of_fault(fault: Fault) -> Finding:
 def _matters(fault: Fault, options: Options, machine: Machine) -> bool:
     """An order of GPUs that may mislead does not matter where all of them train."""
     all_train = machine.visible_devices is None and options.strategy.kind in plan.SEVERAL_REPLICAS
-    return not (fault.about == chosen.ORDER and all_train)
+    return not (fault.about == gpu_faults.ORDER and all_train)
 
 
 def usable(options: Options, machine: Machine) -> Iterator[Finding]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..job import job_end
+from ..job.machine import Machine
 from ..options import Options
-from ..telemetry import job_end
-from ..telemetry.machine import Machine
 from ..text import clock
 from .finding import Finding
 

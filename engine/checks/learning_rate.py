@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import plan
+from ..job.machine import Machine
+from ..job.training_gpus import visible_gpus
 from ..options import Options
-from ..telemetry.machine import Machine
-from ..telemetry.training_gpus import visible_gpus
 from ..text import amount
 from .finding import Finding
 from .gpus import on_cpu, replicas

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..job.machine import Machine
 from ..options import Options
-from ..telemetry.machine import Machine
 from .finding import Finding, error
 
 KIND = "multi_worker"

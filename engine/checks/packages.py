@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..interpreter import interpreter, supported_versions
+from ..interpreter.interpreter import Interpreter, Unusable
+from ..interpreter.supported_versions import Remark
+from ..job.machine import Machine
 from ..options import Options
-from ..system import interpreter, tensorflow_range
-from ..system.interpreter import Interpreter, Unusable
-from ..system.tensorflow_range import Remark
-from ..telemetry.machine import Machine
 from .finding import Finding
 
 KEY = "run.python"
@@ -27,9 +27,9 @@ def of_packages(option: str | None) -> list[Finding]:
     except Unusable as fault:
         return [Finding("error", keys, _from(option, str(fault)), fault.change)]
     if found.place is None:
-        change = _OR_ANOTHER.format(_WAYS, found.install(tensorflow_range.TENSORFLOW))
+        change = _OR_ANOTHER.format(_WAYS, found.install(supported_versions.TENSORFLOW))
         return [Finding("error", keys, "TensorFlow is not installed", change)]
-    remarks = tensorflow_range.remarks(found.tensorflow, found.keras, found.install)
+    remarks = supported_versions.remarks(found.tensorflow, found.keras, found.install)
     told = [_remark(remark, keys, found) for remark in remarks]
     blocked = any(finding.level == "error" for finding in told)
     return told if own or blocked else [*told, _trains(option, found)]

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from .. import plan
+from ..interpreter import installed, interpreter
+from ..job.machine import Machine
+from ..job.training_gpus import training_gpus, visible_gpus
 from ..options import OPTIONS, Options
 from ..options.field import About
 from ..options.training import MOMENTUM
 from ..presets import Preset, paths
-from ..system import installed, interpreter
-from ..telemetry.machine import Machine
-from ..telemetry.training_gpus import training_gpus, visible_gpus
 from ..text import counted, size
 from . import chips, cluster, gpus, job, learning_rate, multi_worker
 from .data import _accumulation, _cast, _micro_batches

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..files.values import number
+from ..job.environment_variables import differing
 from ..plan import batches_per_pass, samples_seen
 from ..runs.events import Started
-from ..telemetry.variables import differing
 
 Options = Mapping[str, Any]
 Figures = Mapping[str, float]

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..files.values import mapping, number
+from ..job.visible_devices import Device, visible
 from ..telemetry.gpu_totals import GpuTotals
-from ..telemetry.visible import Device, visible
 from . import clocks, slow_gpu
 from .accumulators import READINGS, Reading, mean, numbers
 from .slow_gpu import SCREEN_BYTES, SLOWING, neighbours

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..files.values import number, whole
+from ..interpreter.compatibility import xla_aborts
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
-from ..telemetry.compatible import xla_aborts
 from ..text import counted
 from . import clocks
 from .measurements import GPU_FULL, Measurements

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from ..system import installed, interpreter
+from ..interpreter import installed, interpreter
 from ..telemetry import hardware
 from . import (
     bytecode,

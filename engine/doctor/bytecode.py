@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..system import installed
+from ..interpreter import installed
 from .finding import Finding
 
 LOOKED_AT = ("tensorflow/python/framework/ops.py", "keras/src/models/model.py")  # one for its package

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..telemetry.background_call import BackgroundCall
+from ..system.background_call import BackgroundCall
 
 
 @dataclass(frozen=True)

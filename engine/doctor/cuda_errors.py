@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from ..telemetry import hardware, nodes
+from ..telemetry import hardware
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,6 @@ def named(text: str) -> Cause | None:
     if "system not yet initialized" in text:
         return FABRIC
     name = next((name for name in _NAME.findall(text) if name in _CAUSES), None)
-    if name == "UNKNOWN" and nodes.lacks_unified_memory():
+    if name == "UNKNOWN" and hardware.lacks_unified_memory():
         return _NO_UNIFIED_MEMORY_GIVEN if hardware.confined() else _NO_UNIFIED_MEMORY
     return _CAUSES[name] if name else None

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..telemetry.visible import VARIABLE, hides_all
+from ..job.visible_devices import VARIABLE, hides_all
 from . import cuda_errors
 from .child import Child
 from .finding import Finding

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from ..system import installed
-from ..telemetry import limits, no_driver, nodes
-from ..telemetry.compatible import dotted
-from ..telemetry.nvml import LIBRARY, LIBRARY_ALONE_MISSING
-from ..telemetry.reasons import Code
+from ..interpreter import installed
+from ..interpreter.compatibility import dotted
+from ..job import gpu_faults
+from ..telemetry import hardware, limits
+from ..telemetry.nvml.connection import LIBRARY, LIBRARY_ALONE_MISSING
+from ..telemetry.nvml.reasons import Code
 from .cuda_query import UNKNOWN, CudaAnswer
 from .finding import Finding
 from .nvml_query import NvmlAnswers
@@ -29,7 +30,7 @@ def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNK
             yield Finding("ok", "GPU", f"CUDA shows {cuda.count} GPU(s): training works, without readings of them")
         return
     if seen.reason:
-        expected = no_driver.expected(seen.reason, seen.code, bus)
+        expected = gpu_faults.gpu_expected(seen.reason, seen.code, bus)
         yield _without(seen, bus, confined) if expected else _calm(seen, bus)
         return
     yield from _version(seen)
@@ -42,21 +43,21 @@ def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNK
 
 def present(seen: NvmlAnswers, bus: Bus, confined: bool = False) -> bool:
     """Whether there is a driver whose GPUs TensorFlow should be able to use."""
-    expected = no_driver.expected(seen.reason, seen.code, bus)
-    without = seen.code == Code.LIBRARY_NOT_FOUND or no_driver.withheld(seen.code, confined)
+    expected = gpu_faults.gpu_expected(seen.reason, seen.code, bus)
+    without = seen.code == Code.LIBRARY_NOT_FOUND or gpu_faults.driver_withheld(seen.code, confined)
     return not seen.reason or unreadable(seen) or (expected and not without)
 
 
 def unreadable(seen: NvmlAnswers) -> bool:
     """Whether NVML is missing where the driver's device nodes are: CUDA may work without it."""
-    return seen.code == Code.LIBRARY_NOT_FOUND and nodes.there()
+    return seen.code == Code.LIBRARY_NOT_FOUND and hardware.has_device_nodes()
 
 
 def _unreadable(confined: bool) -> Finding:
     what = f"{LIBRARY_ALONE_MISSING}: nothing is known of the GPUs"
     remedy = "install the driver's library, which comes with nvidia-smi"
-    if (limits.ROOT / nodes.WSL_LIBRARIES / LIBRARY).exists():
-        remedy = f"export LD_LIBRARY_PATH=/{nodes.WSL_LIBRARIES}, where WSL has it"
+    if (limits.ROOT / hardware.WSL_LIBRARIES / LIBRARY).exists():
+        remedy = f"export LD_LIBRARY_PATH=/{hardware.WSL_LIBRARIES}, where WSL has it"
     elif confined:
         given = os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
         remedy = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
@@ -74,7 +75,7 @@ def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
     """The finding where there should be GPUs and none can be asked."""
     if seen.late_seconds is not None:
         return Finding("warning", "driver", seen.reason, _quicker(seen))
-    fault = no_driver.explained(seen.reason, seen.code, bus, confined)
+    fault = gpu_faults.of_driver(seen.reason, seen.code, bus, confined)
     return Finding(fault.level, fault.about, fault.what, fault.remedy)
 
 
@@ -87,7 +88,7 @@ def _quicker(seen: NvmlAnswers) -> str:
 def _version(seen: NvmlAnswers) -> Iterator[Finding]:
     built = installed.cuda_version()
     mine = f"NVIDIA driver {seen.driver}" + (f", CUDA {dotted(seen.cuda)}" if seen.cuda else "")
-    if fault := no_driver.too_old(seen.driver, seen.cuda):
+    if fault := gpu_faults.old_driver(seen.driver, seen.cuda):
         yield Finding(fault.level, fault.about, fault.what, fault.remedy)
     elif seen.cuda is None or built is None or seen.cuda >= built:
         yield Finding("ok", "driver", mine)

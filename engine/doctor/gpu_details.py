@@ -7,8 +7,8 @@ from typing import Any
 
 import pynvml
 
-from ..telemetry.processes import sole
-from ..telemetry.questions import EXCLUSIVE
+from ..telemetry.gpu_processes import sole
+from ..telemetry.nvml.queries import EXCLUSIVE
 from .cuda_errors import FABRIC
 from .finding import Finding
 

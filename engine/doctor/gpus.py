@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ..system import installed
-from ..telemetry import chips, chosen, compatible
+from ..interpreter import compatibility, installed
+from ..interpreter.compatibility import dotted
+from ..job import gpu_faults
+from ..job.machine import NOT_LISTED_BYTES, is_taken
+from ..telemetry import chips
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
-from ..telemetry.compatible import dotted
-from ..telemetry.gpus import NOT_LISTED_BYTES, is_taken
-from ..telemetry.processes import named
-from ..telemetry.reasons import Reason
+from ..telemetry.gpu_processes import named
+from ..telemetry.nvml.reasons import Reason
 from ..text import counted, size
 from .finding import Finding
 from .gpu_details import DETAILS, held
@@ -37,7 +38,7 @@ def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Find
         "driver_cuda": seen.cuda,
         "cuda_works": cuda_works,
         "least": least,
-        "newer_beside": any(not compatible.too_old(gpu.get("compute_capability")) for gpu in there if usable(gpu)),
+        "newer_beside": any(not compatibility.too_old(gpu.get("compute_capability")) for gpu in there if usable(gpu)),
         "all_held": all(held(gpu) for gpu in there if usable(gpu)),
     }
     yield from _together(finding for gpu in there for rule in RULES for finding in rule(known | gpu))
@@ -61,7 +62,7 @@ def usable(gpu: dict[str, Any]) -> bool:
 
 
 def _empty(gpu: dict[str, Any], level: str) -> Finding:
-    return Finding(level, _name(gpu), chosen.NO_INSTANCE, chosen.NEW_INSTANCE)
+    return Finding(level, _name(gpu), gpu_faults.NO_INSTANCE, gpu_faults.NEW_INSTANCE)
 
 
 def _together(found: Iterable[Finding]) -> Iterator[Finding]:
@@ -118,20 +119,20 @@ def _obstacles(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Fin
         yield Finding("note", _name(gpu), f"TensorFlow does not use it beside larger GPUs: {few}", remedy)
         return
     yield from _kernels(gpu, capability)
-    if compatible.too_old(capability):
+    if compatibility.too_old(capability):
         return
-    if told := compatible.driver_lacks(capability, gpu.get("driver_cuda")):
-        yield Finding("error", _name(gpu), told, compatible.newer_driver())
-    if compatible.lacks_cudnn(capability):
+    if told := compatibility.driver_lacks(capability, gpu.get("driver_cuda")):
+        yield Finding("error", _name(gpu), told, compatibility.newer_driver())
+    if compatibility.lacks_cudnn(capability):
         version = dotted(installed.cudnn_version() or ())
         told = f"cuDNN {version} has no code for compute capability {dotted(capability)}: convolutions crash"
-        yield Finding("error", _name(gpu), told, compatible.right_cudnn([capability]))
+        yield Finding("error", _name(gpu), told, compatibility.right_cudnn([capability]))
 
 
 def _kernels(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Finding]:
     """Findings where TensorFlow has no code for the chip, or compiles all of it at first use."""
     newest = installed.newest_target()
-    if compatible.too_old(capability):
+    if compatibility.too_old(capability):
         what = f"TensorFlow has no code for compute capability {dotted(capability)}"
         if gpu.get("newer_beside"):
             yield Finding("note", _name(gpu), f"{what}, and does not use it beside the others")
@@ -140,7 +141,7 @@ def _kernels(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Findi
     elif newest is not None and capability[0] > newest[0]:
         what = "TensorFlow compiles its kernels for this chip at first use, which can take minutes"
         yield Finding("note", _name(gpu), what, "this happens once: the driver keeps the compiled kernels")
-    if compatible.xla_aborts(capability):
+    if compatibility.xla_aborts(capability):
         cuda = dotted(installed.cuda_version() or ())
         what = f"it works only without XLA, which crashes: this TensorFlow is built with CUDA {cuda}"
         yield Finding("note", _name(gpu), what, "leave compile.xla at auto or false")

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import psutil
 
 from ..files.places import runs_folder
-from ..telemetry import cluster, limits
+from ..job import cluster
+from ..telemetry import limits
 from ..text import GIB, counted, size
 from .finding import Finding
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..system import installed, interpreter, tensorflow_range
-from ..telemetry import compatible, limits
+from ..interpreter import compatibility, installed, interpreter, supported_versions
+from ..telemetry import limits
 from .finding import Finding
 
 # The libraries that TensorFlow 2.21 opens by name when it first looks for GPUs or first needs one.
@@ -42,14 +42,16 @@ def tensorflow(has_driver: bool) -> Iterator[Finding]:
         yield Finding("error", "TensorFlow", str(fault), fault.change)
         return
     if not installed.has_tensorflow():
-        yield Finding("error", "TensorFlow", "TensorFlow is not installed", meant.install(tensorflow_range.TENSORFLOW))
+        yield Finding(
+            "error", "TensorFlow", "TensorFlow is not installed", meant.install(supported_versions.TENSORFLOW)
+        )
         return
     tensorflow, keras = installed.tensorflow_version(), installed.keras_version()
-    for remark in tensorflow_range.remarks(tensorflow, keras, meant.install):
+    for remark in supported_versions.remarks(tensorflow, keras, meant.install):
         yield Finding(remark.level, "TensorFlow", remark.what, remark.remedy)
     if several := meant.overwritten:
         told = f"{' and '.join(several)} are installed together: each has overwritten files of the other"
-        yield Finding("warning", "TensorFlow", told, meant.install(tensorflow_range.TENSORFLOW))
+        yield Finding("warning", "TensorFlow", told, meant.install(supported_versions.TENSORFLOW))
     built = installed.build_info()
     what = f"TensorFlow {tensorflow or 'of unknown version'}, Keras {keras or 'of unknown version'}"
     what += f", Python {meant.python_version} ({meant.python})"
@@ -99,10 +101,10 @@ def cudnn(gpus: Iterable[Mapping[str, Any]], has_driver: bool) -> Iterator[Findi
         return
     chips = [gpu.get("compute_capability") for gpu in gpus]
     version = None if installed.cudnn() else _version_of_systems()
-    if what := compatible.old_cudnn(version):
-        yield Finding("error" if has_driver else "note", "CUDA", what, compatible.right_cudnn(chips))
-    elif (what := compatible.xla_fails(version)) and not (chips and all(map(compatible.xla_aborts, chips))):
-        yield Finding("warning" if has_driver else "note", "XLA", what, compatible.for_xla(chips))
+    if what := compatibility.old_cudnn(version):
+        yield Finding("error" if has_driver else "note", "CUDA", what, compatibility.right_cudnn(chips))
+    elif (what := compatibility.xla_fails(version)) and not (chips and all(map(compatibility.xla_aborts, chips))):
+        yield Finding("warning" if has_driver else "note", "XLA", what, compatibility.for_xla(chips))
 
 
 def _version_of_systems() -> installed.Version | None:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from ..system import installed
+from ..interpreter import installed
 from ..telemetry import hardware
 from . import cuda_query, driver, gpu_details, gpus, libraries, tensorflow_check, visible
 from .cuda_query import CudaQuery

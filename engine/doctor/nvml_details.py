@@ -12,9 +12,9 @@ from typing import Any
 
 import pynvml
 
-from ..telemetry.processes import described
-from ..telemetry.questions import computing
-from ..telemetry.reasons import or_none
+from ..telemetry.gpu_processes import described
+from ..telemetry.nvml.queries import computing
+from ..telemetry.nvml.reasons import or_none
 
 Handle = Any
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pynvml
 
+from ..system.background_call import BackgroundCall
 from ..telemetry import limits
-from ..telemetry.background_call import BackgroundCall
 from ..telemetry.chips import multiprocessors
-from ..telemetry.nvml import NO_GPU
-from ..telemetry.processes import described
-from ..telemetry.questions import QUESTIONS, Question, text
-from ..telemetry.reasons import Reason, or_none, reason_of, text_of
+from ..telemetry.gpu_processes import described
+from ..telemetry.nvml.connection import NO_GPU
+from ..telemetry.nvml.queries import QUESTIONS, Question, text
+from ..telemetry.nvml.reasons import Reason, or_none, reason_of, text_of
 from .nvml_details import details
 
 _FIGURES = ("memory_used_bytes", "power_limit_w", "throttle", "ecc_errors", "processes", "mig")

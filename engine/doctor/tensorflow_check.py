@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..system import installed
+from ..interpreter import installed
 from . import cuda_errors, visible
 from .child import Child, Output
 from .cuda_errors import NO_DEVICE, Cause

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from ..telemetry import allocation, chosen
-from ..telemetry.gpus import Gpu, Instance, device_of
-from ..telemetry.visible import VARIABLE, Device, hides_all, visible
+from ..job import allocation, gpu_faults
+from ..job.machine import Gpu, Instance, device_of
+from ..job.visible_devices import VARIABLE, Device, hides_all, visible
 from .finding import Finding
 from .gpus import usable
 from .nvml_query import NvmlAnswers
@@ -29,9 +29,9 @@ def findings(seen: NvmlAnswers) -> Iterator[Finding]:
     if seen.count and hides_all(value):
         yield Finding("note", HIDDEN, f"{VARIABLE}={value!r} hides all GPUs: the CPU trains", "unset it to use them")
         return
-    faults = list(chosen.faults(value, [_gpu(gpu) for gpu in all_of(seen)]))
+    faults = list(gpu_faults.of_visible_devices(value, [_gpu(gpu) for gpu in all_of(seen)]))
     yield from (Finding(fault.level, "GPU", fault.what, fault.remedy) for fault in faults)
-    if all(fault.about == chosen.ORDER for fault in faults):
+    if all(fault.about == gpu_faults.ORDER for fault in faults):
         yield from _allocated(seen)
 
 

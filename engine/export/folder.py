@@ -19,11 +19,11 @@ from pathlib import Path
 
 from .. import entry as entries
 from ..files.writing import refuse_existing
+from ..interpreter import installed, interpreter
 from ..options import Options
 from ..options.workload import PATH_SOURCES
 from ..presets import Preset, saving
 from ..presets.paths import PATTERN
-from ..system import installed, interpreter
 from .data import DIGITS
 from .data import FOLDER as DATA
 from .script import to_script

@@ -11,11 +11,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from ..interpreter import interpreter
+from ..interpreter.compatibility import BLACKWELL_CAPABILITY
 from ..options import Options
 from ..options.workload import BLOCKS
 from ..presets import Preset
-from ..system import interpreter
-from ..telemetry.compatible import BLACKWELL_CAPABILITY
 from . import data, left_out, own, training
 from .source import extract
 from .text import Script, literal

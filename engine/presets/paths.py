@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import entry as entries
+from ..interpreter import interpreter
 from ..options.workload import ENTRY, PATH_SOURCES
-from ..system import interpreter
 
 if TYPE_CHECKING:
     from ..options import Options

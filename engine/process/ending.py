@@ -15,7 +15,7 @@ from ..files.values import whole
 from ..runs import Run, checkpoint_files, code_files, results
 from ..runs.events import Allocator, MemoryAnswer, Outcome, Progress, Started, Summary, XlaAnswer, fields_of
 from ..runs.reading import RunEvents, read_events
-from ..system import memory_peaks
+from ..system import process_memory
 from ..telemetry.limits import Ceilings, ceilings
 from ..text import size
 from . import known_failures
@@ -276,7 +276,7 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         traces=progress.traces if progress else None,
         peak_memory_bytes=_allocated(found, first_step=False) or _allocated(found, first_step=True),
         first_step_memory_bytes=_allocated(found, first_step=True),
-        peak_process_bytes=memory_peaks.of_ended_children().resident,
+        peak_process_bytes=process_memory.peaks_of_ended_children().resident,
         epochs=reached.epochs,
         steps=max(reached.steps, *checkpoint_files.steps_in(run.file("checkpoints")), 0),
         metrics=reached.metrics,

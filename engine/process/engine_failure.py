@@ -19,7 +19,7 @@ from ..files.writing import write_atomically
 from ..runs import Run, events
 from ..runs.event_writer import EventWriter
 from ..runs.events import TELEMETRY_FILE
-from ..system import reaper, stop_signals
+from ..system import descendants, stop_signals
 from . import ending
 from .spawn import Trainer
 
@@ -30,7 +30,7 @@ def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int
     if trainer is not None:
         _end(trainer)
     private_folders.remove_scratch()
-    reaper.end_descendants(spared=trainer.process.pid if trainer is not None else 0)
+    descendants.end_descendants(spared=trainer.process.pid if trainer is not None else 0)
     run, error = Run(Path(run_folder)), _error(fault)
     found = run.read_result()
     summary: dict[str, Any] = asdict(events.Summary(outcome="error")) | dict(found.value)

@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..interpreter import python_command
 from ..presets import Preset
 from ..runs import Run
-from ..system import parent, python_command, stop_signals
+from ..system import child_process, stop_signals
 from ..system.identity import Process
 from ..system.locks import Lock
 from ..system.run_clock import RunClock
@@ -103,7 +104,7 @@ class _Server:
         self.close()
         self._line, theirs = socket.socketpair()
         with theirs, stop_signals.held():
-            self._process = parent.start(
+            self._process = child_process.start(
                 python_command.of(self._python, "gputui.engine.trainer", str(self._folder), FORK_SERVER),
                 env=python_command.environment(self._python),
                 stdin=theirs.fileno(),

@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..interpreter import compatibility, installed
 from ..runs.events import Outcome
-from ..system import installed
-from ..telemetry import compatible
 
 MEMORY, THREADS = "out_of_memory", "process_limit"  # kinds whose message depends on the process's limits
 XLA = "xla"  # the kind of failures after which a training can go on without XLA
@@ -61,11 +60,11 @@ class Found:
 
 
 def _installed() -> dict[str, str]:
-    """The versions that a message may name: those of the interpreter that is meant (engine/system/installed.py)."""
+    """The versions that a message may name: those of the interpreter that trains (interpreter/installed.py)."""
     cudnn = installed.cudnn_version()
     return {
         "tensorflow": installed.tensorflow_version() or "of unknown version",
-        "cudnn": compatible.dotted(cudnn) if cudnn else "of unknown version",
+        "cudnn": compatibility.dotted(cudnn) if cudnn else "of unknown version",
     }
 
 
@@ -119,7 +118,7 @@ FAILURES = (
         "driver",
         r"UNSUPPORTED_PTX_VERSION|compiled with an unsupported toolchain|driver version is insufficient for CUDA",
         "the NVIDIA driver is too old for TensorFlow's code for this GPU",
-        f"install driver {compatible.HOPPER_DRIVER} or later ({compatible.BLACKWELL_DRIVER} for Blackwell)",
+        f"install driver {compatibility.HOPPER_DRIVER} or later ({compatibility.BLACKWELL_DRIVER} for Blackwell)",
     ),
     _failure(
         "gpu_code",
@@ -143,7 +142,8 @@ FAILURES = (
         XLA,
         r"could not find any supported configs for HLO: %?cudnn-conv",
         "XLA of TensorFlow {tensorflow} has found no way to compute a convolution with cuDNN {cudnn}",
-        f"pip install '{compatible.CUDNN_FOR_XLA}' (which has no code for Volta and Pascal), or set compile.xla=false",
+        f"pip install '{compatibility.CUDNN_FOR_XLA}' (which has no code for Volta and Pascal), "
+        "or set compile.xla=false",
     ),
     _failure(
         XLA,

@@ -22,14 +22,15 @@ from .. import presets, runs
 from ..files.places import runs_folder
 from ..files.reading import read_object
 from ..files.values import mapping, text
+from ..interpreter import interpreter
+from ..job import cluster as clusters
 from ..options import OPTIONS, plain
 from ..presets import Preset, PresetError, paths
 from ..runs import Run, RunError, cluster, titles
 from ..runs.cluster import Cluster
-from ..system import interpreter, locks, stop_signals
+from ..system import locks, stop_signals
 from ..system.locks import ENGINE_LOCK, Lock
 from ..system.run_clock import VARIABLE, RunClock
-from ..telemetry import cluster as clusters
 from .spawn import LOCK, WARM, addressed
 
 ANSWER_SECONDS = 10.0  # a warm engine answers within milliseconds unless it was stopped or killed

@@ -14,6 +14,8 @@ from typing import Any
 
 from .. import presets, runs
 from ..files.writing import write_atomically
+from ..job import cluster as clusters
+from ..job import start_worker
 from ..options import plain
 from ..presets import Preset, PresetError
 from ..runs import GOES_ON, Run, RunError, checkpoint_files, cluster, code_files
@@ -24,8 +26,7 @@ from ..runs.reading import read_events
 from ..runs.titles import title_of
 from ..system.identity import Place
 from ..system.run_clock import RunClock
-from ..telemetry import cluster as clusters
-from . import joining, launch
+from . import launch
 from .known_failures import RESUMED
 from .spawn import put_result_aside
 
@@ -39,7 +40,7 @@ def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
     If the user's code has changed since, it goes on only with `new_code`. Raises RunError, or PresetError where the
     run's preset cannot be read, or ClusterError where it was a worker of another cluster; the run is then unchanged.
     """
-    joins = joining.cluster_to_resume(run)
+    joins = start_worker.cluster_to_resume(run)
     clock = RunClock.launched(not_before=run.last_date())
     with runs.reserved(run, "resume") as lock:
         preset = preset_to_resume(run)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..files import private_folders
-from ..system import heartbeat, locks, parent, python_command
-from ..system.child import Child
+from ..interpreter import python_command
+from ..system import child_process, heartbeat, locks
+from ..system.child_process import Child
 from ..system.heartbeat import TrainerHeartbeat
 from ..system.locks import Lock
 from ..system.run_clock import VARIABLE, RunClock
@@ -62,7 +63,7 @@ def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | 
     Its interpreter is that of the run's options, or for one that waits for a run the given one.
     """
     channels, python = Channels(), python or python_of(run_folder)
-    process = parent.start(
+    process = child_process.start(
         python_command.of(python, "gputui.engine.trainer", run_folder),
         stdin=subprocess.DEVNULL,
         env=python_command.environment(python) | channels.environment(clock),

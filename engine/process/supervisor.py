@@ -24,11 +24,13 @@ import yaml
 from ..files import disk, private_folders
 from ..files.values import whole
 from ..files.writing import write_atomically
+from ..interpreter import installed
+from ..job.worker_readings import Workers
 from ..runs import Run, cluster, events, results
 from ..runs.event_writer import EventWriter
 from ..runs.events import EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started
 from ..runs.reading import Tail, read_events
-from ..system import installed, reaper, stop_signals
+from ..system import descendants, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import Lock
 from ..system.run_clock import RunClock, steady
@@ -40,7 +42,6 @@ from .live_diagnosis import LiveDiagnosis
 from .recovery import Answer
 from .spawn import DUMP_STACKS, Trainer, put_result_aside, start_trainer
 from .time_limits import SUSPENDED_SECONDS, Activity, TimeLimit
-from .workers import Workers
 
 TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
@@ -90,7 +91,7 @@ class Supervisor:
     def supervise(self) -> int:
         """The whole life of the engine; returns its exit status."""
         self._take_signals()
-        reaper.adopt_orphans()
+        descendants.adopt_orphans()
         self._write_status()
         if not self.lock.works:
             self.events.emit(events.Warn(kind="no_locks", message=NO_LOCKS, hint=NO_LOCKS_HINT))
@@ -178,8 +179,10 @@ class Supervisor:
     def _clean_up(self) -> None:
         """Remove what the trainer has left behind."""
         private_folders.remove_scratch()
-        if ended := reaper.end_descendants(spared=self.trainer.pid):
-            self.events.emit(events.Warn(kind="left_behind", message=reaper.describe(ended), hint=reaper.HINT))
+        if ended := descendants.end_descendants(spared=self.trainer.pid):
+            self.events.emit(
+                events.Warn(kind="left_behind", message=descendants.describe(ended), hint=descendants.HINT)
+            )
 
     def _take_signals(self) -> None:
         for number in stop_signals.NUMBERS:
@@ -216,7 +219,7 @@ class Supervisor:
                 next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
             tail.look()
             self._enforce(tail)
-            reaper.collect_dead(self.trainer.pid)
+            descendants.collect_dead(self.trainer.pid)
             try:
                 self.trainer.wait(TICK_SECONDS)
             except subprocess.TimeoutExpired:

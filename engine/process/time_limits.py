@@ -16,13 +16,13 @@ from collections.abc import Callable
 
 import psutil
 
+from ..job import job_end
 from ..runs import Run
 from ..runs.events import EVENTS_FILE, Event, Phase, PhaseName, Started, Warn
 from ..runs.parsing import parse_line
 from ..system.heartbeat import TrainerHeartbeat
 from ..system.run_clock import RunClock
-from ..telemetry import job_end
-from ..telemetry.children import Children
+from ..telemetry.host import Children
 from ..text import clock as as_time
 from ..text import seconds
 from . import ending

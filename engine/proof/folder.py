@@ -27,7 +27,7 @@ from ..files.writing import write_atomically
 from ..process.spawn import LOCK
 from ..runs import Run, liveness
 from ..runs.liveness import Liveness
-from ..system import locks, signalling, stop_signals
+from ..system import locks, stop_signals
 from ..system.identity import Place, Process
 from ..trials import trial
 from ..trials.record import Record
@@ -214,11 +214,11 @@ def request_stop(proof: Proof, numbers: Sequence[int] = runs.ASKED_BY_PERSON) ->
     if not now.engine or process is None:
         raise ProofError(f"{proof.id} is not running (it is {data.get('state', 'crashed')})")
     try:
-        signalling.send(
+        stop_signals.send(
             process,
             numbers,
             proof.path / "proof.json",
             lambda found: found.has_open(proof.path / PROOF_LOCK) or found.serves(proof.path),
         )
-    except signalling.NotVerified as fault:
+    except stop_signals.NotVerified as fault:
         raise ProofError(f"{proof.id}: {fault}: no signal is sent") from None

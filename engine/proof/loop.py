@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..job.machine import Machine
 from ..presets import Preset, PresetError
 from ..runs.events import EVENTS_FILE, Started
 from ..runs.reading import read_events
-from ..telemetry.machine import Machine
 from ..trials import learning, sentences, significance
 from ..trials.bench import Bench
 from ..trials.comparing import BaselineFailed, Comparing, Stopped

@@ -22,6 +22,8 @@ from .. import runs
 from ..files import disk
 from ..files.reading import read_object
 from ..files.shapes import completed
+from ..job import this_machine
+from ..job.machine import Machine
 from ..options import Options
 from ..presets import PresetError
 from ..process.spawn import own_lock
@@ -29,8 +31,6 @@ from ..runs import Run, RunError, results
 from ..system import locks, stop_signals
 from ..system.identity import Process
 from ..system.run_clock import steady
-from ..telemetry import machine
-from ..telemetry.machine import Machine
 from ..trials.bench import ORPHAN_SECONDS, POLL_SECONDS, Bench, Stop, kill_trainer
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Record, earlier_trials
@@ -159,7 +159,7 @@ def _is_told(record: Record, stop: Stop) -> bool:
 
 
 def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Sequence[Trial]) -> Site:
-    here = machine.read()
+    here = this_machine.read()
     record.machine = {
         "system": platform.platform(),
         "processor": processor(),

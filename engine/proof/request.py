@@ -12,10 +12,10 @@ from typing import Any
 from .. import checks, options, presets
 from ..files.reading import read_object
 from ..files.shapes import completed
+from ..job.machine import Machine
 from ..presets import Preset
 from ..runs import Run, RunError
 from ..runs.launched_with import options_of
-from ..telemetry.machine import Machine
 from ..trials import LEAST_REPEATS, TRIAL_SECONDS, scaling_record, sentences
 from ..trials.search_record import Limits
 from ..trials.trial_preset import OWN, as_trial, with_changes

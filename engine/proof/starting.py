@@ -18,14 +18,14 @@ import psutil
 from .. import presets, runs
 from ..checks import training_gpus, visible_gpus
 from ..files.writing import write_atomically
+from ..job import this_machine
+from ..job.machine import Gpu, Machine
 from ..options import Options
 from ..presets import PresetError
 from ..runs import Run
 from ..runs.events import EVENTS_FILE, Started
 from ..runs.reading import read_events
 from ..system import locks
-from ..telemetry import machine
-from ..telemetry.machine import Gpu, Machine
 from ..trials.record import earlier_trials
 from .folder import Proof, create, proofs, start
 from .request import ProofError, Request, refuse, sides
@@ -73,7 +73,7 @@ def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
 
 def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
     """Until nothing else trains on the devices; `tell` is told of each that does."""
-    here, told = machine.read(), ""
+    here, told = this_machine.read(), ""
     while not given_up() and (what := beside(of_request(request, here), here)):
         if what != told:
             tell(f"waiting: {what}")
@@ -83,7 +83,7 @@ def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], b
 
 def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Popen[bytes]]:
     """Refuse what cannot be measured, and devices that are in use unless `anyway`; else create and start."""
-    here = machine.read()
+    here = this_machine.read()
     refuse(request, here)
     if not anyway and (what := beside(of_request(request, here), here)):
         raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it (--wait), or give --anyway")
@@ -133,7 +133,9 @@ def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Name
         path = Path(words[-1])
         if but is None or but not in path.parents:
             # Of another user, whose folders only they can read, the driver tells the GPUs.
-            theirs = _of_run(Run(path), here) if os.access(path, os.R_OK | os.X_OK) else machine.gpus_of(process.pid)
+            theirs = (
+                _of_run(Run(path), here) if os.access(path, os.R_OK | os.X_OK) else this_machine.gpus_of(process.pid)
+            )
             yield f"{_found_at(path)} (process {process.pid}) is running", theirs
 
 
@@ -187,7 +189,7 @@ def start_again(proof: Proof, anyway: bool = False, changed: Request | None = No
 
     `changed` takes the place of its request.
     """
-    here = machine.read()
+    here = this_machine.read()
     if not anyway and (what := beside(of_request(proof.request, here), here, proof.path)):
         raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it (--wait), or give --anyway")
     if changed is not None:

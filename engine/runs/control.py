@@ -6,7 +6,7 @@ import contextlib
 import signal
 from collections.abc import Iterator, Sequence
 
-from ..system import locks, signalling, stop_signals
+from ..system import locks, stop_signals
 from ..system.identity import Process
 from ..system.locks import ENGINE_LOCK, Lock
 from . import liveness
@@ -39,10 +39,10 @@ def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int]
     """Send signals to a run's engine or trainer, after verifying the process; raises RunError."""
     holds = run.file(ENGINE_LOCK if role == "engine" else EVENTS_FILE)
     try:
-        signalling.send(
+        stop_signals.send(
             process, numbers, run.file("status.json"), lambda found: found.has_open(holds) or found.serves(run.path)
         )
-    except signalling.NotVerified as fault:
+    except stop_signals.NotVerified as fault:
         raise RunError(f"{run.id}: {fault}: no signal is sent") from None
 
 

@@ -14,9 +14,9 @@ from ..entry import parse
 from ..files import located_yaml
 from ..files.reading import open_regular, read_object, why
 from ..files.values import harmless, harmless_in, mapping
+from ..interpreter import interpreter
 from ..options import Options, plain
 from ..options.workload import ENTRY
-from ..system import interpreter
 from .events import EVENTS_FILE, Started
 from .folders import all_runs
 from .parsing import parse_block

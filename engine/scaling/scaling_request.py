@@ -10,12 +10,12 @@ from typing import Any
 from .. import checks, plan, presets
 from ..checks import visible_gpus
 from ..checks.gpus import on_cpu, share_a_gpu
+from ..job import this_machine
+from ..job.machine import Machine
 from ..presets import Preset
 from ..proof import duration, request, starting
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
-from ..telemetry import machine
-from ..telemetry.machine import Machine
 from ..trials import KEEPS
 from ..trials.scaling_record import Asked, Setting
 from ..trials.trial_preset import with_changes
@@ -30,7 +30,7 @@ def of_preset(
 
     Raises PresetError and ProofError.
     """
-    here, preset = machine.read(), presets.resolve(name, settings)
+    here, preset = this_machine.read(), presets.resolve(name, settings)
     asked = wanted(preset, here, replicas, keep)
     limit = None if minutes is None else 60 * minutes
     made = request.of_preset("scaling", name, settings, scaling=asked, limit_seconds=limit, **more)
@@ -41,7 +41,7 @@ def of_opened(preset: Preset, source: Path | None, keep: str) -> Request:
     """The same from a preset whose changes no file has, with 1, 2, 4 ... replicas; `source` is the file that it was
     opened from. Raises ProofError.
     """
-    asked = wanted(preset, machine.read(), (), keep)
+    asked = wanted(preset, this_machine.read(), (), keep)
     return request.of_opened("scaling", preset, source, scaling=asked)
 
 

@@ -1,18 +1,26 @@
-"""The signals that ask a run to stop, and the time that it has then; blocks them until a process has its handlers.
+"""The signals that ask a run to stop: blocked while a process starts, and sent only to a process that was verified.
 
 Python needs tens of milliseconds before its first handler can be set, and until then such a signal would end the
 process. A blocked signal waits in the kernel, also one that is ignored until a handler is installed. The signal mask is
 inherited: the parent blocks the signals around the start, and the child unblocks them when its handlers are installed.
+
+Anybody can write a status file that names any process. Only this user's own file counts, and only a process of this
+user that is seen to work for the run or proof gets the signal.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
-NUMBERS = (signal.SIGTERM, signal.SIGINT)
+from .identity import Process
+
 GRACE_SECONDS = 30.0  # a training that was asked to stop and has not ended by then is ended by force
+NUMBERS = (signal.SIGTERM, signal.SIGINT)
 # Says that it is a person who asks, beside SIGTERM. Schedulers send SIGTERM and SIGINT to all processes of a job, as
 # often as they like; nobody else sends this one, and a process that does not know it ignores it.
 BY_PERSON = signal.SIGURG
@@ -46,3 +54,53 @@ def set_defaults() -> None:
     for number in NUMBERS:
         signal.signal(number, signal.SIG_DFL)
     let_through()
+
+
+# ---- sending -------------------------------------------------------------------------------------
+
+
+class NotVerified(Exception):
+    """The process may be a different one; the text says why."""
+
+
+def send(process: Process, numbers: Sequence[int], named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
+    """Send the signals; raises NotVerified.
+
+    `named_by` is the file that names the process; `is_at_work` tests whether the process works for that run or proof.
+    """
+    if not _is_mine(named_by):
+        raise NotVerified(f"{named_by.name} belongs to another user")
+    try:
+        handle = os.pidfd_open(process.pid)  # from here on the process id cannot be reused for another process
+    except OSError as fault:
+        if fault.errno != errno.ENOSYS:
+            raise NotVerified(f"process {process.pid} has ended") from None
+        handle = None
+    try:
+        _verify(process, is_at_work)
+        for number in numbers:
+            if handle is None:
+                os.kill(process.pid, number)
+            else:
+                signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        raise NotVerified(f"process {process.pid} has ended") from None
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _verify(process: Process, is_at_work: Callable[[Process], bool]) -> None:
+    if process.place is not None and not process.alive():
+        raise NotVerified(f"process {process.pid} is not the one that was started")
+    if not process.is_mine():
+        raise NotVerified(f"process {process.pid} runs as another user")
+    if not is_at_work(process):
+        raise NotVerified(f"process {process.pid} does not belong to it")
+
+
+def _is_mine(path: Path) -> bool:
+    try:
+        return path.lstat().st_uid == os.geteuid()
+    except OSError:
+        return False

@@ -1,11 +1,14 @@
-"""Finds NVIDIA GPUs in the kernel's list of PCI devices, independently of any driver."""
+"""Finds NVIDIA GPUs and the driver's device nodes in the kernel's files, independently of NVML.
+
+If the device nodes exist, CUDA may work even if NVML cannot be read.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from . import limits, nodes
+from . import limits
 
 NVIDIA = "0x10de"
 DISPLAY = "0x03"  # the PCI class of graphics and compute chips; a card's audio and USB parts have others
@@ -21,7 +24,7 @@ def gpus_on_bus() -> list[str] | None:
     except OSError:
         return None
     found = [device.name for device in devices if _is_gpu(device)]
-    return None if not found and nodes.there() else found
+    return None if not found and has_device_nodes() else found
 
 
 def _is_gpu(device: Path) -> bool:
@@ -40,3 +43,26 @@ def confined() -> bool:
     """Whether this is a container or a batch job, which may have been given only some of the GPUs."""
     files = any((limits.ROOT / name).exists() for name in _CONTAINER_FILES)
     return files or any(os.environ.get(name) for name in _CONFINED)
+
+
+# ---- the driver's device nodes -------------------------------------------------------------------
+
+
+# Of the driver for data centres and desktops, and of a Jetson.
+_NODES = ("dev/nvidiactl", "dev/nvidia[0-9]*", "dev/nvhost-gpu")
+_UVM = "dev/nvidia-uvm"
+# WSL has this node for GPUs of any maker; Windows' NVIDIA driver adds its libcuda.so.1 (NVIDIA's "CUDA on WSL" guide).
+WSL_LIBRARIES = "usr/lib/wsl/lib"
+_WSL = ("dev/dxg", f"{WSL_LIBRARIES}/libcuda.so.1")
+
+
+def has_device_nodes() -> bool:
+    """Whether this machine or container has the device node of a GPU."""
+    if all((limits.ROOT / name).exists() for name in _WSL):
+        return True
+    return any(any(limits.ROOT.glob(node)) for node in _NODES)
+
+
+def lacks_unified_memory() -> bool:
+    """Whether the driver's nodes are there without that of nvidia_uvm, which CUDA needs."""
+    return any(limits.ROOT.glob(_NODES[0])) and not (limits.ROOT / _UVM).exists()

@@ -6,15 +6,16 @@ the first reading has none.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import psutil
 
 from ..runs.events import HostReading
 from . import limits
-from .children import Children
 
 T = TypeVar("T")
 
@@ -101,3 +102,42 @@ def _or_none(ask: Callable[[], T]) -> T | None:
         return ask()
     except (psutil.Error, OSError, AttributeError, ValueError, NotImplementedError):
         return None
+
+
+# ---- the processes that a training has started ---------------------------------------------------
+
+
+class Children:
+    """All descendants of one process."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._known: dict[int, psutil.Process] = {}
+
+    def cores(self) -> float:
+        """How many cores they have used on average since the last call; a new one counts from its second call on."""
+        found = {}
+        for pid in _descendants(self._pid):
+            with contextlib.suppress(psutil.Error):
+                found[pid] = self._known.get(pid) or psutil.Process(pid)
+        self._known = found
+        return sum(map(_cores, found.values()))
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            of_thread = [int(child) for child in children.read_text().split()]
+        except (OSError, ValueError):
+            continue
+        for child in of_thread:
+            found += [child, *_descendants(child)]
+    return found
+
+
+def _cores(process: psutil.Process) -> float:
+    try:
+        return float(process.cpu_percent()) / 100
+    except psutil.Error:
+        return 0.0

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from . import limits
 
 # The root of the kernel's files about the machine; tests put a tree of their own in its place.
 ROOT = Path(os.environ.get("GPUTUI_ROOT", "/"))
@@ -148,3 +150,23 @@ def _number(path: Path) -> int | None:
 def _named_number(path: Path, name: str) -> int:
     words = (line.split() for line in _lines(path))
     return next((int(line[1]) for line in words if len(line) == 2 and line[0] == name), 0)
+
+
+# ---- NUMA nodes ----------------------------------------------------------------------------------
+
+
+def numa_nodes() -> int:
+    """The number of the machine's NUMA nodes."""
+    found = list((limits.ROOT / Path("sys/devices/system/node")).glob("node[0-9]*"))
+    return max(1, len(found))
+
+
+def cpu_list(cpus: Iterable[int]) -> str:
+    """`0-3,8`, as the kernel writes a list of CPUs."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

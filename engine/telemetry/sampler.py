@@ -1,19 +1,183 @@
-"""The engine's readings of GPUs and host, written as events of the run.
+"""The engine's readings of GPUs and host, each made in a thread of its own and written as events of the run.
 
-Of two threads one waits for the NVIDIA driver (reader.py); this one reads the host and reports when the other hangs.
-Neither delays a stop or a heartbeat.
+A call to the driver may take long or never return, and neither the screen nor the host's readings may wait for it:
+GpuReader opens NVML, reads at a rate that the driver can sustain, and closes it. Sampler reads the host, and reports if
+the driver hangs. Neither delays a stop or a heartbeat. A view uses GpuReader alone when nothing runs.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from ..runs.event_writer import EventWriter
-from ..runs.events import Warn
+from ..runs.events import Event, GpuReadings, Warn
 from .host import Host
-from .reader import GpuReader
+from .nvml.connection import NO_GPU, Nvml
+from .nvml.reasons import NvmlUnavailable
+from .nvml.xid_errors import DriverError
+
+SLOW_FIGURES_SECONDS = 10.0
+DUTY = 0.5  # the greatest share of the time that the driver is kept busy with readings
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 5.0, 60.0
+ALL_LOST_HINT = (
+    "usual after the driver was updated or loaded again, and in a container that has lost its devices (restart it); "
+    "the readings go on as soon as the driver answers again"
+)
+
+
+class GpuReader(threading.Thread):
+    """Passes on a GpuReadings every `interval_seconds`, or as often as the driver allows; once, why there is none."""
+
+    def __init__(
+        self, tell: Callable[[Event], None], interval_seconds: float, *, pcie: bool = False, own_pid: int | None = None,
+        processes: bool = False,
+    ) -> None:  # fmt: skip
+        """`pcie` and `processes`: also the traffic with the host, and all of the processes at each reading."""
+        super().__init__(name="gpu-reader", daemon=True)
+        self._all_of_processes = processes
+        self._tell, self._asked_seconds, self._pcie, self._own_pid = tell, interval_seconds, pcie, own_pid
+        self._done = threading.Event()
+        self._calling_since: float | None = None
+        self._told: set[str] = set()
+        self._lost: set[int] = set()  # at the reading before
+        self._overruns = 0
+        self._errors: list[tuple[float, str, DriverError]] = []  # with the time of the steady clock, and the UUID
+        self.interval_seconds = interval_seconds
+
+    @property
+    def stuck_seconds(self) -> float:
+        """For how many seconds the driver has not answered."""
+        since = self._calling_since
+        return time.monotonic() - since if since is not None else 0.0
+
+    def errors_since(self, since: float, gpus: Collection[str]) -> list[str]:
+        """The errors of these GPUs reported since a time of the steady clock, as the driver's log has them."""
+        return [
+            f"NVRM: Xid (GPU {error.gpu}): {error.number}" + (f", {error.about}" if error.about else "")
+            for reported, uuid, error in self._errors
+            if reported >= since and uuid in gpus
+        ]
+
+    def stop(self, timeout_seconds: float = 2.0) -> None:
+        """Close NVML and return; a call that hangs is abandoned with its daemon thread, and NVML stays open."""
+        self._done.set()
+        if self.is_alive():
+            self.join(timeout_seconds)
+
+    def run(self) -> None:
+        retry_seconds = FIRST_RETRY_SECONDS
+        while not self._done.is_set():
+            nvml = self._open()
+            if nvml is None:
+                self._done.wait(retry_seconds)
+                retry_seconds = min(LAST_RETRY_SECONDS, 2 * retry_seconds)
+                continue
+            try:
+                self._sample(nvml)
+            finally:
+                nvml.close()
+
+    def _open(self) -> Nvml | None:
+        self._calling_since = time.monotonic()
+        try:
+            nvml = Nvml(pcie=self._pcie, own_pid=self._own_pid, processes=self._all_of_processes)
+        except NvmlUnavailable as reason:
+            self._say_once(str(reason), GpuReadings(gpus=[], missing=str(reason)))
+            return None
+        finally:
+            self._calling_since = None
+        if nvml.count == 0:
+            self._say_once(NO_GPU, GpuReadings(gpus=[], missing=NO_GPU))
+            nvml.close()
+            return None
+        return nvml
+
+    def _sample(self, nvml: Nvml) -> None:
+        slow_due = 0.0
+        while not self._done.is_set():
+            began = self._calling_since = time.monotonic()
+            slow = began >= slow_due
+            if slow:
+                slow_due = began + SLOW_FIGURES_SECONDS
+            readings = nvml.read(slow, self._stopping)
+            errors = nvml.errors()
+            self._calling_since = None
+            seconds = time.monotonic() - began
+            if self._done.is_set():
+                return
+            self._pace(seconds, len(readings))
+            self._say(GpuReadings(gpus=readings, interval_seconds=round(self.interval_seconds, 2)))
+            self._report_lost(readings)
+            self._report_errors(errors, readings)
+            self._done.wait(max(0.0, self.interval_seconds - seconds))
+
+    def _stopping(self) -> bool:
+        self._calling_since = time.monotonic()  # the previous GPU has answered
+        return self._done.is_set()
+
+    def _pace(self, seconds: float, gpus: int) -> None:
+        """Lengthen the interval where a reading takes more than its share of it, and report it when that lasts."""
+        self.interval_seconds = max(self._asked_seconds, seconds / DUTY)
+        self._overruns = self._overruns + 1 if self.interval_seconds > 1.2 * self._asked_seconds else 0
+        if self._overruns >= 2:
+            message = (
+                f"the NVIDIA driver takes {seconds:.1f} s for one reading of {gpus} GPU(s): they are read every "
+                f"{self.interval_seconds:.1f} s instead of {self._asked_seconds:g} s"
+            )
+            self._say_once("slow", Warn(kind="telemetry_slow", message=message, hint="training does not wait for it"))
+
+    def _report_lost(self, readings: Sequence[dict[str, Any]]) -> None:
+        """Warn of each loss once, at the second reading without the GPU: by then it shows whether all are lost."""
+        lost = {gpu["index"]: gpu for gpu in readings if "lost_since" in gpu}
+        before, self._lost = self._lost, set(lost)
+        if back := before - set(lost):
+            names = (
+                "all GPUs" if len(back) == len(readings) > 1 else ", ".join(f"GPU {index}" for index in sorted(back))
+            )
+            self._say(Warn(kind="gpu_back", message=f"{names} can be read again"))
+        if len(lost) == len(readings) > 1:
+            message = f"none of the GPUs answers any more: {readings[0]['missing']}"
+            key = f"all lost {max(gpu['lost_since'] for gpu in readings)}"
+            self._say_once(key, Warn(kind="gpu_lost", message=message, hint=ALL_LOST_HINT))
+            return
+        for index in sorted(before & set(lost)):
+            gpu = lost[index]
+            message = f"GPU {index} ({gpu.get('name') or 'unknown'}): {gpu['missing']}"
+            hint = "dmesg shows more (look for Xid); the readings of the other GPUs go on"
+            self._say_once(f"lost {index} {gpu['lost_since']}", Warn(kind="gpu_lost", message=message, hint=hint))
+
+    def _report_errors(self, errors: Sequence[DriverError], readings: Sequence[dict[str, Any]]) -> None:
+        """Keep them for the end of the run, and warn at once of those of the hardware; others may be of any program."""
+        gpus = {gpu["index"]: gpu for gpu in readings}
+        for error in errors:
+            gpu = gpus.get(error.gpu, {})
+            self._errors.append((time.monotonic(), gpu.get("uuid") or "", error))
+            if error.is_of_a_program:
+                continue
+            about = f", {error.about}" if error.about else ""
+            which = "a GPU" if error.gpu is None else f"GPU {error.gpu} ({gpu.get('name') or 'unknown'})"
+            message = f"{which}: the NVIDIA driver has reported Xid {error.number}{about}"
+            hint = "NVIDIA's list of Xid errors explains it, and dmesg has the full report"
+            self._say_once(f"xid {error.gpu} {error.number}", Warn(kind="gpu_xid", message=message, hint=hint))
+
+    def _say_once(self, key: str, event: Event) -> None:
+        if key not in self._told and self._say(event):
+            self._told.add(key)
+
+    def _say(self, event: Event) -> bool:
+        """Whether it could be told: where the disk is full this event is left out, and the reading goes on."""
+        try:
+            self._tell(event)
+        except OSError:
+            return False
+        return True
+
+
+# ---- the host ------------------------------------------------------------------------------------
+
 
 STUCK_SECONDS = 30.0
 

@@ -22,17 +22,17 @@ from ..files.writing import forgive_full_disk
 from ..process.spawn import DUMP_STACKS, FORK_SERVER, WARM, read_address, write_to_log
 from ..runs.event_writer import EventWriter
 from ..runs.events import EVENTS_FILE, Phase
-from ..system import frame_stack, parent, stop_signals
-from ..system.gc_freeze import exempt_from_gc
+from ..system import child_process, import_cost, stop_signals
 from ..system.heartbeat import VARIABLE as HEARTBEAT
 from ..system.heartbeat import TrainerHeartbeat
+from ..system.import_cost import exempt_from_gc
 from ..system.run_clock import VARIABLE, RunClock
 from .common.stopping import ENGINE_GONE, ENGINE_LOST, StopSwitch
 from .setup import environment
 
 
 def main() -> None:
-    parent.release()
+    child_process.release()
     if sys.argv[-1] == FORK_SERVER:
         from . import fork_server
 
@@ -97,4 +97,4 @@ def _hear(next_line: Callable[[], str], heard: SimpleQueue[str]) -> None:
 
 
 if __name__ == "__main__":
-    frame_stack.with_room(main)
+    import_cost.with_room(main)

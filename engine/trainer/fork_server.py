@@ -22,8 +22,8 @@ from pathlib import Path
 
 from ..files import private_folders
 from ..process.spawn import FORKED, LOCK, Channels, put_result_aside, read_address, write_to_log
-from ..system import own_python, process_title, reaper, resident_files, stop_signals
-from ..system.gc_freeze import exempt_from_gc
+from ..system import child_process, descendants, process_memory, process_title, stop_signals
+from ..system.import_cost import exempt_from_gc
 from ..system.run_clock import VARIABLE, RunClock
 from .setup import environment
 
@@ -47,14 +47,14 @@ def serve() -> None:
     try:
         _part(environment_given, words, *read_address(os.fsdecode(request)), *descriptors)
         with contextlib.suppress(OSError):  # memory is short: they are read when they are needed
-            resident_files.populate(pages)
+            process_memory.populate(pages)
         _seed_anew()
     except BaseException:  # noqa: BLE001 - a forked process ends here and never returns to the code of its parent
         traceback.print_exc()
         os._exit(1)
 
 
-def _prepared(words: list[str]) -> resident_files.Pages:
+def _prepared(words: list[str]) -> process_memory.Pages:
     """Import TensorFlow; returns the pages that its libraries have in memory. Raises OSError if nothing is forked."""
     process_title.require_replaceable(words)
     if os.environ.get(_PLUGIN):
@@ -65,8 +65,8 @@ def _prepared(words: list[str]) -> resident_files.Pages:
     environment.restore_backend(backend)
     if _has_opened_a_device():
         raise OSError("the import has opened a device")
-    pages = resident_files.resident()
-    resident_files.populate(pages)  # whether the kernel can
+    pages = process_memory.library_pages()
+    process_memory.populate(pages)  # whether the kernel can
     return pages
 
 
@@ -102,7 +102,8 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
         put_result_aside(Path(folder))
         channels = Channels()
         private_folders.make_scratch()
-        reaper.adopt_orphans()  # this lasts through exec, and the trainer's first orphans may come before the engine
+        # This lasts through exec, and the trainer's first orphans may come before the engine.
+        descendants.adopt_orphans()
         trainer = _fork()
         if trainer == 0:
             for descriptor in (channels.lifeline, channels.report, lock):
@@ -113,7 +114,7 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
         engines |= _with_trainer(trainer, channels)
     except OSError:  # no further process: the engine itself tries once more, and says why it cannot
         private_folders.remove_scratch()
-    python = own_python.path()
+    python = child_process.own_python()
     os.execve(python, [python, "-P", "-m", "gputui.engine", folder], engines)
 
 

@@ -22,7 +22,7 @@ from ..process import ending
 from ..runs import Run, cluster, events, titles
 from ..runs.events import EVENTS_FILE
 from ..runs.reading import read_events
-from ..system.gc_freeze import exempt_from_gc
+from ..system.import_cost import exempt_from_gc
 from ..telemetry import chips, limits
 from ..text import counted
 from .common.faults import TrainerError

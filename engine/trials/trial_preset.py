@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import checks, plan, presets
+from ..job.machine import Machine
 from ..options import OPTIONS, Options, by_key
 from ..presets import Preset
-from ..telemetry.machine import Machine
 
 STEPS = 1_000_000_000  # the most that train.steps_per_epoch takes: at 10 us a step it lasts for hours
 # A trial with so little to measure is a probe, which shows what memory a training takes. With 30 steps in its epoch 6

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .. import checks, plan
+from ..job.machine import Machine
 from ..presets import Preset, PresetError
 from ..proof.request import Request
 from ..runs.events import Started
-from ..telemetry.machine import Machine
 from ..trials import learning, sentences, significance
 from ..trials.comparing import Comparing
 from ..trials.record import Comparison, Record, medians

@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 
+from ..job.machine import Machine
 from ..proof import duration
 from ..proof.request import Request, conflict
 from ..runs.events import EVENTS_FILE, Started
 from ..runs.reading import read_events
-from ..telemetry.machine import Machine
 from ..trials.bench import Bench
 from ..trials.comparing import BaselineFailed
 from ..trials.record import Record

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .. import checks
+from ..job.machine import Machine
 from ..presets import Preset
 from ..proof.request import Request
 from ..runs import Run
 from ..runs.events import EVENTS_FILE, EpochEnd, Event, Progress, Started
 from ..runs.reading import read_events
-from ..telemetry.machine import Machine
 from ..trials import learning, sentences
 from ..trials.comparing import CHANCES, FINAL
 from ..trials.search_record import LossCheck, Search

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from .. import text
+from ..job.machine import Machine
 from ..proof import duration
 from ..proof.request import Request, conflict
 from ..runs.events import EVENTS_FILE, Started
 from ..runs.reading import read_events
-from ..telemetry.machine import Machine
 from ..trials import sentences
 from ..trials.bench import Bench
 from ..trials.comparing import BaselineFailed

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks, options
+from ..job import this_machine
+from ..job.machine import Machine
 from ..options import OPTIONS, by_key
 from ..options.catalogue import did_you_mean
 from ..presets import Preset
 from ..proof import duration, request, starting
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
-from ..telemetry import machine
-from ..telemetry.machine import Machine
 from ..text import MINUTE
 from ..trials import LEAST_REPEATS, STAGES, TRIAL_SECONDS
 from ..trials.search_record import Limits
@@ -92,7 +92,7 @@ def joined(asked: Request) -> Request:
     Raises StudyError where the study cannot be used, or is one of another machine or preset.
     """
     limits = asked.search or Limits()
-    known = _look_at_study(asked, machine.read(), Path.cwd())
+    known = _look_at_study(asked, this_machine.read(), Path.cwd())
     return replace(asked, search=replace(limits, wide="instead")) if known else asked
 
 
@@ -130,7 +130,7 @@ def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
     if limits.largest_batch is None:
         return
     built = asked.baseline().options
-    each, replicas = built.input.batch_size, max(1, checks.replicas(built, machine.read()))
+    each, replicas = built.input.batch_size, max(1, checks.replicas(built, this_machine.read()))
     if each * replicas > limits.largest_batch:
         parts = f" ({each:,} on each of {replicas} devices)" if replicas > 1 else ""
         raise ProofError(
@@ -154,5 +154,5 @@ def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> 
             raise ProofError(f"{proof.id}: {why}")
         limits = replace(limits, minutes=round(float(data["seconds"]) / MINUTE + minutes, 1))
     if limits.wide:
-        _look_at_study(asked, machine.read(), proof.path)
+        _look_at_study(asked, this_machine.read(), proof.path)
     return starting.start_again(proof, anyway, None if minutes is None else replace(asked, search=limits))

@@ -22,7 +22,7 @@ from gputui.engine.process.supervisor import Supervisor
 from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, following, reading, results
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Phase, Warn, fields_of
-from gputui.engine.system import reaper
+from gputui.engine.system import descendants
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.locks import Lock
 from gputui.engine.system.run_clock import RunClock
@@ -385,7 +385,7 @@ def test_a_result_that_cannot_be_read_when_the_trainer_ends_stays(
         return path.read_bytes()
 
     monkeypatch.setattr(reading, "read_bytes", read)
-    monkeypatch.setattr(reaper, "end_descendants", lambda spared: [])  # here they are those of all the tests
+    monkeypatch.setattr(descendants, "end_descendants", lambda spared: [])  # here they are those of all the tests
     monkeypatch.setattr(results, "RESULT_RETRY_SECONDS", 0)
     supervisor._leave_result(Sampler(supervisor.events, os.getpid(), 1))
     looks = 0

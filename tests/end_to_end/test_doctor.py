@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import doctor, runs
-from gputui.engine.system import installed
+from gputui.engine.interpreter import installed
 
 from tests.support import boxes
 from tests.support.cases import all_hold

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.telemetry import compatible, machine
-from gputui.engine.telemetry.machine import Gpu
+from gputui.engine.interpreter import compatibility
+from gputui.engine.job import this_machine
+from gputui.engine.job.machine import Gpu
 
 from tests.support.front_door import Finished, trained
 
@@ -28,7 +29,7 @@ RESERVED = 1800 * MB
 @pytest.fixture(scope="session")
 def gpus() -> tuple[Gpu, ...]:
     """The GPUs that this process is given, where TensorFlow can use as many; else the reason to skip."""
-    found, given = machine.read(), machine.visible_gpus()
+    found, given = this_machine.read(), this_machine.visible_gpus()
     if not given:
         pytest.skip(f"no GPU: {found.missing or found.no_gpu_reason or 'CUDA_VISIBLE_DEVICES leaves none'}")
     program = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
@@ -76,7 +77,7 @@ def run(*settings: str) -> Done:
 
 def by_xla(gpu: Gpu) -> None:
     """Skip where XLA of this TensorFlow crashes on the chip, which is told before a training begins."""
-    if compatible.xla_aborts(gpu.compute_capability):
+    if compatibility.xla_aborts(gpu.compute_capability):
         pytest.skip(f"XLA of this TensorFlow has no code for compute capability {gpu.compute_capability}")
 
 

@@ -18,9 +18,9 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.diagnosis import collector, of_run
 from gputui.engine.diagnosis.remedies import remedies
+from gputui.engine.job.machine import Fault, Gpu, Machine
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.runs import Run
-from gputui.engine.telemetry.gpus import Fault, Gpu, Machine
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.setup.devices import require_gpus
 from gputui.engine.trainer.setup.gpu_identity import LibraryLog

@@ -18,7 +18,7 @@ from gputui.engine.runs import Run
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Phase, PhaseName, Started
 from gputui.engine.system.heartbeat import TrainerHeartbeat
-from gputui.engine.telemetry.children import Children
+from gputui.engine.telemetry.host import Children
 
 from tests.support.cases import all_hold
 from tests.support.front_door import gputui, happened
@@ -198,9 +198,9 @@ if here == (["gputui.engine.trainer"] if in_a_callback else ["gputui.engine"]):
     tell(type="phase", phase="training")
 if here == ["gputui.engine.trainer"]:
     import signal, time
-    from gputui.engine.system import parent
+    from gputui.engine.system import child_process
 
-    parent.release()  # as a trainer does, which looks at its engine from then on
+    child_process.release()  # as a trainer does, which looks at its engine from then on
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if in_a_callback:
         from gputui.engine.system.heartbeat import VARIABLE, TrainerHeartbeat

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import runs
+from gputui.engine.interpreter import installed
 from gputui.engine.runs import Run
 from gputui.engine.runs import cluster as clusters
 from gputui.engine.runs.cluster import Cluster
-from gputui.engine.system import installed
 from gputui.engine.trainer.cluster.meeting import Meeting
 from gputui.tui import cli
 

@@ -14,7 +14,8 @@ import pytest
 from gputui.engine.runs import events, request_stop
 from gputui.engine.telemetry import chips
 from gputui.engine.telemetry.host import Host
-from gputui.engine.telemetry.nvml import Nvml, NvmlUnavailable
+from gputui.engine.telemetry.nvml.connection import Nvml
+from gputui.engine.telemetry.nvml.reasons import NvmlUnavailable
 
 from tests.support.fakenvml import FakeNvml
 from tests.support.fakenvml.programs import READ, calls, of_type, readings, watched
@@ -31,12 +32,12 @@ BESIDE = """
 import json
 from types import SimpleNamespace
 import psutil
-from gputui.engine.proof import sharing
-from gputui.engine.telemetry import machine
+from gputui.engine.proof import starting
+from gputui.engine.job import this_machine
 words = ["python", "-m", "gputui.engine.trainer", "/nowhere/theirs"]
 psutil.process_iter = lambda names: [SimpleNamespace(info={"cmdline": words}, pid=PID)]
-here = machine.read()
-print(json.dumps([bool(sharing.beside(frozenset([name]), here)) for name in (here.gpus[0].uuid, "GPU-another")]))
+here = this_machine.read()
+print(json.dumps([bool(starting.beside(frozenset([name]), here)) for name in (here.gpus[0].uuid, "GPU-another")]))
 """
 
 
@@ -198,9 +199,9 @@ def test_a_driver_that_hangs_at_init_hangs_nobody_else(nvml: FakeNvml) -> None:
     program = """
 import json
 import sys
-from gputui.engine.telemetry import machine
-machine.PATIENCE_SECONDS = float(sys.argv[1])
-found = machine.read()
+from gputui.engine.job import this_machine
+this_machine.PATIENCE_SECONDS = float(sys.argv[1])
+found = this_machine.read()
 print(json.dumps([len(found.gpus), found.no_gpu_reason]))
 """
     assert nvml.run(program, "init_ms=600000", "0.3") == [0, "the NVIDIA driver hangs: no answer within 0.3 s"]
@@ -235,9 +236,9 @@ def test_a_gpu_that_fails_everything_is_lost_until_it_answers(
     program = f"""
 import json, time
 from pathlib import Path
-from gputui.engine.telemetry import device
-from gputui.engine.telemetry.nvml import Nvml
-device.LOOK_AGAIN_SECONDS = 0.05
+from gputui.engine.telemetry.nvml import one_gpu
+from gputui.engine.telemetry.nvml.connection import Nvml
+one_gpu.LOOK_AGAIN_SECONDS = 0.05
 fall, nvml = Path({str(fall)!r}), Nvml()
 told = [nvml.read()]
 fall.touch()
@@ -288,10 +289,11 @@ def test_each_loss_is_warned_of_once(nvml: FakeNvml, tmp_path: Path) -> None:
     program = f"""
 import json, time
 from pathlib import Path
-from gputui.engine.telemetry import device, reader
-device.LOOK_AGAIN_SECONDS = 0.1
+from gputui.engine.telemetry import sampler
+from gputui.engine.telemetry.nvml import one_gpu
+one_gpu.LOOK_AGAIN_SECONDS = 0.1
 fall, told = Path({str(fall)!r}), []
-thread = reader.GpuReader(lambda event: told.append(getattr(event, "kind", "")), 0.05)
+thread = sampler.GpuReader(lambda event: told.append(getattr(event, "kind", "")), 0.05)
 thread.start()
 until = time.monotonic() + 60
 
@@ -334,7 +336,7 @@ def test_nothing_is_asked_after_the_end_and_nothing_ends_while_asked(nvml: FakeN
     program = f"""
 import time
 from pathlib import Path
-from gputui.engine.telemetry.reader import GpuReader
+from gputui.engine.telemetry.sampler import GpuReader
 log, until = Path({str(log)!r}), time.monotonic() + 60
 log.touch()
 for asked in range(12):
@@ -357,7 +359,8 @@ def test_an_open_nvml_is_of_no_use_in_a_forked_child(nvml: FakeNvml, tmp_path: P
     log = tmp_path / "calls"
     program = """
 import os
-from gputui.engine.telemetry.nvml import Nvml, NvmlUnavailable
+from gputui.engine.telemetry.nvml.connection import Nvml
+from gputui.engine.telemetry.nvml.reasons import NvmlUnavailable
 nvml = Nvml()
 child = os.fork()
 if child == 0:

@@ -16,7 +16,7 @@ from tests.support.visits import Visits
 pytest_plugins = ("tests.support.fakenvml.fixture",)
 
 PROGRAM = """
-here = machine.read()
+here = this_machine.read()
 told = {"doctor": [[f.level, f.about, f.what, f.remedy] for f in doctor.examine()], "reason": no_gpu.reason()}
 for settings in sys.argv[1:]:
     options = presets.defaults(settings.split()).options

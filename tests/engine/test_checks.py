@@ -14,12 +14,11 @@ from gputui.engine import checks, presets, runs
 from gputui.engine.checks import Finding
 from gputui.engine.checks import chips as checks_of_chips
 from gputui.engine.checks import cluster as checks_of_cluster
+from gputui.engine.interpreter import installed
+from gputui.engine.job.allocation import Allocation
+from gputui.engine.job.machine import Fault, Machine
+from gputui.engine.job.several_tasks import read as read_job
 from gputui.engine.options import OPTIONS, plain
-from gputui.engine.system import installed
-from gputui.engine.telemetry import job
-from gputui.engine.telemetry.allocation import Allocation
-from gputui.engine.telemetry.gpus import Fault
-from gputui.engine.telemetry.machine import Machine
 
 from tests.support import recorded
 from tests.support.cases import all_hold
@@ -56,7 +55,7 @@ KEYS = {info.key for info in OPTIONS}
 TEXTS = "tests/support/programs/entry/text.py"
 TRIGGERS = [
     *GPU_TRIGGERS,
-    ("others", replace(NONE, job=job.read({"TF_CONFIG": "{}"})), "epochs=3", "warning", "not contain a readable"),
+    ("others", replace(NONE, job=read_job({"TF_CONFIG": "{}"})), "epochs=3", "warning", "not contain a readable"),
     ("others", NONE, "strategy.kind=multi_worker", "error", "nothing names the machines to train on"),
     ("others", WORKER, "strategy.kind=multi_worker", "note", "worker 1 of 2, at b:1 (Slurm)"),
     ("together", WORKER, "strategy.kind=multi_worker on_oom=halve", "error", "cannot go on alone"),
@@ -165,7 +164,7 @@ FINE = [
     *GPU_FINE,
     ("stop_signal", NONE, "stop_signal=SIGUSR1 checkpoint=epoch"),
     ("time_limit", NONE, "max_minutes=3"),
-    ("others", replace(NONE, job=job.read({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"})), "epochs=3"),
+    ("others", replace(NONE, job=read_job({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"})), "epochs=3"),
     ("together", WORKER, "strategy.kind=multi_worker"),
     ("together", NONE, "on_oom=halve"),
     ("_entry_alone", NONE, f"entry={TEXTS}:build epochs=3"),

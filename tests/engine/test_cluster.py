@@ -15,14 +15,13 @@ import yaml
 from gputui.engine import checks, presets, runs
 from gputui.engine.diagnosis import collector, diagnose, slow_worker
 from gputui.engine.doctor import host
-from gputui.engine.process import joining, workers
+from gputui.engine.job import cluster, several_tasks, slurm, start_worker, this_machine, worker_readings
+from gputui.engine.job.cluster import ClusterError
 from gputui.engine.runs import cluster as clusters
 from gputui.engine.runs.cluster import Cluster
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import GpuReadings, GradientExchange, Phase, Progress, Started, WorkerReadings
 from gputui.engine.system.run_clock import RunClock
-from gputui.engine.telemetry import cluster, cluster_gpus, cluster_reach, job, machine, slurm
-from gputui.engine.telemetry.cluster import ClusterError
 from gputui.tui import cli
 from gputui.tui.base.glyphs import RICH
 from gputui.tui.commands.diagnose import how_to_try
@@ -210,7 +209,7 @@ def test_several_machines_and_what_does_not_go_with_them(
     ):
         assert cli.run(words) == 2, words
         assert "its trials would have to be started on all machines" in capsys.readouterr().err, words
-    joining.name("localhost:1,localhost:2", 0)
+    start_worker.use_command_line("localhost:1,localhost:2", 0)
     assert cli.run([*WORKERS, "--set", "run.on_oom=halve"]) == 2
     assert "one worker whose memory has run out cannot go on alone" in capsys.readouterr().err
     assert runs.all_runs() == []
@@ -238,7 +237,7 @@ def test_the_manifest_for_kubernetes_names_the_pods_as_kubernetes_does(tmp_path:
 
 def test_a_screen_sends_to_the_command_and_not_to_the_machines() -> None:
     preset = presets.resolve("quickstart", ["strategy.kind=multi_worker"])
-    (found, *others) = checks.on_screen(preset, machine.read())
+    (found, *others) = checks.on_screen(preset, this_machine.read())
     assert "is started by its command, not from a screen" in str(found)
     assert not any("nothing names the machines" in str(other) for other in others)
 
@@ -259,17 +258,17 @@ def test_gpus_of_a_host_are_shared_out_unless_each_worker_has_its_own() -> None:
     here, apart = cluster.read(both), cluster.read(step(1, 2, "a,b", "1(x2)"))
     assert here is not None
     assert apart is not None
-    assert cluster_gpus.share(both, here, four) == "2,3"
-    assert cluster_gpus.share(both, here, ["GPU-a", "GPU-b", "GPU-c"]) == "GPU-b", "each the same number"
-    assert cluster_gpus.share(both, apart, four) is None
-    assert cluster_gpus.share(both, here, []) is None
+    assert start_worker.share_gpus(both, here, four) == "2,3"
+    assert start_worker.share_gpus(both, here, ["GPU-a", "GPU-b", "GPU-c"]) == "GPU-b", "each the same number"
+    assert start_worker.share_gpus(both, apart, four) is None
+    assert start_worker.share_gpus(both, here, []) is None
     for not_bound in ({"SLURM_GPU_BIND": "none"}, {"SLURM_GPU_BIND": "verbose,none", "SLURM_GPUS_PER_TASK": "1"}):
-        assert cluster_gpus.share(both | not_bound, here, four) == "2,3", not_bound
+        assert start_worker.share_gpus(both | not_bound, here, four) == "2,3", not_bound
     for bound in ({"SLURM_GPUS_PER_TASK": "1"}, {"SLURM_GPU_BIND": "single:1"}, {"SLURM_TRES_PER_TASK": "gres/gpu:1"}):
-        assert cluster_gpus.share(both | bound, here, four) is None, bound
-    assert cluster_gpus.share({"CUDA_VISIBLE_DEVICES": "1"}, here, ["1"]) is None, "the user has shared them out"
+        assert start_worker.share_gpus(both | bound, here, four) is None, bound
+    assert start_worker.share_gpus({"CUDA_VISIBLE_DEVICES": "1"}, here, ["1"]) is None, "the user has shared them out"
     with pytest.raises(ClusterError, match="2 workers run on a, which has 1 GPU"):
-        cluster_gpus.share(both, here, ["0"])
+        start_worker.share_gpus(both, here, ["0"])
 
 
 def test_a_port_in_use_and_an_unknown_host_are_refused_before_anything_starts() -> None:
@@ -281,18 +280,18 @@ def test_a_port_in_use_and_an_unknown_host_are_refused_before_anything_starts() 
             "Slurm job 7": f"GPUTUI_PORT={port + 100}",
         }.items():
             with pytest.raises(ClusterError) as refusal:
-                cluster_reach.check(Cluster((f"localhost:{port}", "localhost:1"), 0, source))
+                start_worker.test_reach(Cluster((f"localhost:{port}", "localhost:1"), 0, source))
             told = str(refusal.value)
             assert f"worker 0 (localhost:{port}) cannot use its port {port}: another program" in told
             assert change in told
     there = Cluster((f"localhost:{port}", "no-such-host.invalid:1"), 0, "--cluster")
-    remark = cluster_reach.check(there)
+    remark = start_worker.test_reach(there)
     assert remark.startswith("the host no-such-host.invalid is not known on this machine: the run waits until it is; ")
-    assert cluster_reach.check(Cluster(there.workers, 0, "TF_CONFIG")) == "", "a pod may get its name later"
+    assert start_worker.test_reach(Cluster(there.workers, 0, "TF_CONFIG")) == "", "a pod may get its name later"
     with pytest.raises(ClusterError, match=rf"worker 0 \(localhost:{port}\) and worker 1 \(127\.0\.0\.1:{port}\) are"):
-        cluster_reach.check(Cluster((f"localhost:{port}", f"127.0.0.1:{port}"), 0, "--cluster"))
-    assert cluster_reach.check(Cluster((f"localhost:{port}", "localhost:1"), 0, "--cluster")) == ""
-    elsewhere = cluster_reach.check(Cluster((f"192.0.2.7:{port}", "localhost:1"), 0, "--cluster"))
+        start_worker.test_reach(Cluster((f"localhost:{port}", f"127.0.0.1:{port}"), 0, "--cluster"))
+    assert start_worker.test_reach(Cluster((f"localhost:{port}", "localhost:1"), 0, "--cluster")) == ""
+    elsewhere = start_worker.test_reach(Cluster((f"192.0.2.7:{port}", "localhost:1"), 0, "--cluster"))
     assert "192.0.2.7 is none of the addresses of" in elsewhere
 
 
@@ -305,17 +304,17 @@ def test_a_run_keeps_its_cluster_and_is_resumed_in_one_of_the_same_form(
     assert run.id.endswith("-big-worker1")
     assert runs.title(run) == "big: worker 1 of 2"
     assert not runs.create("big", "", cluster=Cluster(kept.workers, 0, "")).id.endswith("worker0")
-    assert clusters.of_run(run) == joining.cluster_to_resume(run) == kept
-    joining.name("c:1,d:1", 1)
-    found = joining.cluster_to_resume(run)
+    assert clusters.of_run(run) == start_worker.cluster_to_resume(run) == kept
+    start_worker.use_command_line("c:1,d:1", 1)
+    found = start_worker.cluster_to_resume(run)
     assert found is not None
     assert found.workers == ("c:1", "d:1"), "other machines may go on with it"
-    joining.name("c:1,d:1", 0)
+    start_worker.use_command_line("c:1,d:1", 0)
     with pytest.raises(ClusterError, match="is the run of worker 1, and this is worker 0; resume its own run"):
-        joining.cluster_to_resume(run)
-    joining.name("c:1,d:1,e:1", 1)
+        start_worker.cluster_to_resume(run)
+    start_worker.use_command_line("c:1,d:1,e:1", 1)
     with pytest.raises(ClusterError, match="was started with 2 workers, and the cluster has 3 now; resume it with 2"):
-        joining.cluster_to_resume(run)
+        start_worker.cluster_to_resume(run)
     run.file(clusters.FILE).write_text('{"workers": ["a:1"], "index": 5}')
     assert clusters.of_run(run) is None
 
@@ -335,7 +334,7 @@ def test_the_doctor_tells_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_copies_are_refused_with_the_strategy_that_trains_one_model_on_all() -> None:
     for environment in (step(0, 2, "a,b", "1(x2)"), tf_config(worker=["a:1", "b:1"])):
-        (remark,) = job.read(environment)
+        (remark,) = several_tasks.read(environment)
         assert remark.level == "error"
         assert "set strategy.kind=multi_worker" in remark.change
 
@@ -354,7 +353,7 @@ def test_the_chief_shows_all_workers_whose_folders_it_can_read(home: Path) -> No
     addresses = ("h0:1", "h1:1", "h2:1")
     chief, other = (runs.create("big", "", cluster=Cluster(addresses, index, "Slurm")) for index in (0, 1))
     told = [member(chief.path, 0), member(other.path, 1), member(Path("/not/shared/elsewhere"), 2)]
-    followed = [workers.Worker(one, 6) for one in told]
+    followed = [worker_readings.Worker(one, 6) for one in told]
     for run, wait in ((chief, 0.02), (other, 0.4)):
         EventWriter(run.file("events.jsonl"), run.id, RunClock.launched()).emit(progress(wait))
         gpus = [{"uuid": f"GPU-{index}", "busy": 0.5 + index / 10} for index in range(2)]
@@ -364,9 +363,9 @@ def test_the_chief_shows_all_workers_whose_folders_it_can_read(home: Path) -> No
     figures = [one.figures() for one in followed]
     assert [one.get("samples_per_second") for one in figures] == [pytest.approx(4000 / 3)] * 2 + [None]
     assert [one.get("gpus_busy") for one in figures] == [[0.5], [0.6], None]
-    assert workers.slowest(figures) == 1
-    assert workers.slowest(figures[:1]) is None
-    assert workers.slowest([figures[0], figures[1] | {"input_wait": 0.05}]) is None
+    assert worker_readings.slowest(figures) == 1
+    assert worker_readings.slowest(figures[:1]) is None
+    assert worker_readings.slowest([figures[0], figures[1] | {"input_wait": 0.05}]) is None
     measured = slow_worker.figures([WorkerReadings(workers=figures, slowest=1)])
     assert measured == {"worker_gap": pytest.approx(0.38), "slow_worker": "worker 1 (h1:1)", "slow_worker_wait": 0.4}
     assert slow_worker.figures([WorkerReadings(workers=figures[:1])]) == {}, "of the others nothing is known"

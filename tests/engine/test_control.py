@@ -39,7 +39,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     def send(process: Process, numbers: Sequence[int], named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
         calls.append((process.pid, tuple(numbers), named_by.name, is_at_work))
 
-    monkeypatch.setattr("gputui.engine.system.signalling.send", send)
+    monkeypatch.setattr("gputui.engine.system.stop_signals.send", send)
     return calls
 
 

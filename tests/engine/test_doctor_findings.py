@@ -25,8 +25,8 @@ from gputui.engine.doctor import (
     tensorflow_check,
 )
 from gputui.engine.doctor.nvml_query import NvmlAnswers
-from gputui.engine.system import installed
-from gputui.engine.system.interpreter import Interpreter
+from gputui.engine.interpreter import installed
+from gputui.engine.interpreter.interpreter import Interpreter
 from gputui.engine.telemetry import limits
 from gputui.tui.text import doctor as doctor_text
 from gputui.tui.text.doctor import conclusion

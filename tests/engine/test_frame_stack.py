@@ -6,7 +6,7 @@ import resource
 import threading
 from collections.abc import Callable
 
-from gputui.engine.system import frame_stack
+from gputui.engine.system import import_cost
 
 DEPTHS, CALLS = 400, 100  # more than a chunk of the frames of `descend`
 
@@ -44,6 +44,6 @@ def nothing() -> None:
 
 def test_no_depth_of_calls_maps_memory_again_and_again() -> None:
     def program() -> None:
-        frame_stack.with_room(descend)
+        import_cost.with_room(descend)
 
     assert page_faults(program) < CALLS / 2 < page_faults(descend)

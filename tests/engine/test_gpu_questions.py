@@ -10,14 +10,15 @@ from typing import Any
 import pynvml
 import pytest
 from gputui.engine.runs.events import Event, GpuReadings, Warn
-from gputui.engine.telemetry import device, flow, questions, reader
-from gputui.engine.telemetry.device import Device
-from gputui.engine.telemetry.driver_errors import DriverError
-from gputui.engine.telemetry.nvml import NO_GPU
-from gputui.engine.telemetry.questions import NOT_AVAILABLE, PCIE, QUESTIONS
-from gputui.engine.telemetry.reader import GpuReader
-from gputui.engine.telemetry.reasons import Code, Reason
-from gputui.engine.telemetry.traffic import GPM_KEYS, Gpm, NvLink
+from gputui.engine.telemetry import sampler
+from gputui.engine.telemetry.nvml import gpm_nvlink, one_gpu, queries
+from gputui.engine.telemetry.nvml.connection import NO_GPU
+from gputui.engine.telemetry.nvml.gpm_nvlink import GPM_KEYS, Gpm, NvLink
+from gputui.engine.telemetry.nvml.one_gpu import Device
+from gputui.engine.telemetry.nvml.queries import NOT_AVAILABLE, PCIE, QUESTIONS
+from gputui.engine.telemetry.nvml.reasons import Code, Reason
+from gputui.engine.telemetry.nvml.xid_errors import DriverError
+from gputui.engine.telemetry.sampler import GpuReader
 
 Patch = Callable[..., None]
 MIB = 1024**2
@@ -106,12 +107,12 @@ def test_a_process_that_computes_and_draws_is_told_once_with_what_it_computes_in
         })  # fmt: skip
         result = {process["pid"]: process["memory_used_bytes"] for process in asked("processes", way)["processes"]}
         assert result == {1: 9, 2: None, 3: 4}
-        assert questions.computing("gpu") == [{"pid": 1}, {"pid": 3}]
+        assert queries.computing("gpu") == [{"pid": 1}, {"pid": 3}]
         answers(**{f"ComputeRunningProcesses_v{version}": refusing(Code.FUNCTION_NOT_FOUND)})
 
 
 def test_instances_of_a_parted_gpu(answers: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "_GPU_INSTANCES", {})
+    monkeypatch.setattr(queries, "_GPU_INSTANCES", {})
     asked_ids: list[str] = []
 
     def instance(_: Any, position: int) -> str:
@@ -138,7 +139,7 @@ def test_instances_of_a_parted_gpu(answers: Patch, monkeypatch: pytest.MonkeyPat
 def gpm(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The values of GPM's next reading; `closed` is put there."""
     values: dict[str, Any] = dict.fromkeys(GPM_KEYS, 1) | {"nvlink_rx": 11, "nvlink_tx": 12}
-    monkeypatch.setattr(flow, "ask_for_gpm", lambda _: None)
+    monkeypatch.setattr(gpm_nvlink, "ask_for_gpm", lambda _: None)
     for name, method in {
         "__init__": lambda *_: None,
         "read": lambda _: {key: values[key] for key in GPM_KEYS},
@@ -151,7 +152,7 @@ def gpm(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_nvlink_is_told_by_gpm_and_where_that_refuses_by_its_counters(gpm: dict[str, Any]) -> None:
-    result = flow.Flow("gpu")
+    result = gpm_nvlink.Flow("gpu")
     assert result.tells_pcie
     values = result.read()
     assert values["nvlink"] == {"links": 4, "rx_bytes_per_second": 11, "tx_bytes_per_second": 12}
@@ -175,16 +176,16 @@ def test_a_source_that_refuses_is_given_up_and_one_that_failed_is_not(monkeypatc
     def raising(codes: Iterator[int]) -> Callable[[Any], Any]:
         return lambda _: refusing(next(codes))()
 
-    source: flow.Source[int] = flow.Source(lambda: 1)
+    source: gpm_nvlink.Source[int] = gpm_nvlink.Source(lambda: 1)
     codes = iter((Code.UNKNOWN, Code.UNKNOWN, Code.NO_PERMISSION, Code.UNKNOWN))
     assert [source.ask(raising(codes)) for _ in range(4)] == [Reason.ERROR] * 2 + [Reason.NO_PERMISSION] * 2
     with pytest.raises(pynvml.NVMLError):
-        flow.Source(lambda: 1).ask(raising(iter((Code.GPU_IS_LOST,))))
+        gpm_nvlink.Source(lambda: 1).ask(raising(iter((Code.GPU_IS_LOST,))))
 
 
 def test_figures_of_gpm_are_shares_and_bytes_each_with_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     now, samples, taken = [100.0], iter("ab"), list[str]()
-    monkeypatch.setattr("gputui.engine.telemetry.traffic.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gputui.engine.telemetry.nvml.gpm_nvlink.time.monotonic", lambda: now[0])
     monkeypatch.setattr(pynvml, "nvmlGpmSampleAlloc", lambda: next(samples))
     monkeypatch.setattr(pynvml, "nvmlGpmSampleGet", lambda _, sample: taken.append(sample))
     request = SimpleNamespace(metrics=[SimpleNamespace() for _ in GPM_KEYS])
@@ -221,19 +222,19 @@ def opened(answers: Patch, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Dev
     """A GPU that answers three questions, of which `fails` may name one or more with NVML's code."""
     codes: dict[str, int] = {}
 
-    def asking(name: str, answer: Any, slow: bool = False) -> questions.Question:
+    def asking(name: str, answer: Any, slow: bool = False) -> queries.Question:
         def ask(_: Any) -> dict[str, Any]:
             if name in codes:
                 raise pynvml.NVMLError(codes[name])
             return {name: answer}
 
-        return questions.Question((name,), (ask,), slow)
+        return queries.Question((name,), (ask,), slow)
 
     answers(HandleByIndex=lambda index: refusing(codes["open"])() if "open" in codes else f"handle {index}",
             UUID="GPU-a", Name=b"H100", PciInfo=SimpleNamespace(busId=b"00000000:01:00.0"))  # fmt: skip
     asked = (asking("busy", 0.5), asking("power_w", 300.0), asking("power_limit_w", 700.0, slow=True))
-    monkeypatch.setattr(device, "QUESTIONS", asked)
-    monkeypatch.setattr(device, "Flow", lambda _: SimpleNamespace(read=lambda fresh: {}, tells_pcie=False))
+    monkeypatch.setattr(one_gpu, "QUESTIONS", asked)
+    monkeypatch.setattr(one_gpu, "Flow", lambda _: SimpleNamespace(read=lambda fresh: {}, tells_pcie=False))
 
     def make(**failing: int) -> Device:
         codes.clear()
@@ -249,7 +250,7 @@ def test_a_gpu_is_lost_where_nothing_answers_and_found_again_later(
     opened: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("gputui.engine.telemetry.device.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gputui.engine.telemetry.nvml.one_gpu.time.monotonic", lambda: now[0])
     gpu = opened()
     codes = gpu.__dict__["codes"]
     first = gpu.read(True)
@@ -348,7 +349,7 @@ def test_lost_gpus_and_errors_of_the_hardware_are_told_once_each() -> None:
 def test_without_a_gpu_it_is_told_once_and_the_driver_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[Event] = []
     closed: list[int] = []
-    monkeypatch.setattr(reader, "Nvml", lambda **_: SimpleNamespace(count=0, close=lambda: closed.append(1)))
+    monkeypatch.setattr(sampler, "Nvml", lambda **_: SimpleNamespace(count=0, close=lambda: closed.append(1)))
     reading = GpuReader(notes.append, 1.0)
     assert [reading._open() for _ in range(2)] == [None, None]
     assert notes == [GpuReadings(gpus=[], missing=NO_GPU)]

@@ -13,8 +13,9 @@ from typing import Any
 import psutil
 import pynvml
 import pytest
-from gputui.engine.telemetry import process_tree, processes
-from gputui.engine.telemetry.processes import HIDDEN, NOT_HERE, Work, described
+from gputui.engine.telemetry import gpu_processes
+from gputui.engine.telemetry.gpu_processes import HIDDEN, NOT_HERE, described
+from gputui.engine.telemetry.nvml.process_use import Work
 from gputui.tui.drawing.gpu_details import doing
 from gputui.tui.reading import gpu_users
 from gputui.tui.reading.gpus import Gpu, GpuProcess
@@ -54,7 +55,7 @@ def test_of_a_process_whose_files_are_closed_the_user_is_known(monkeypatch: pyte
 
 
 def test_in_a_container_a_number_may_be_that_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_namespace", lambda: "pid:[4026532001]")
+    monkeypatch.setattr(gpu_processes, "_namespace", lambda: "pid:[4026532001]")
     assert described([{"pid": PID}], None)[0]["hidden"] == NOT_HERE, "this one has not opened NVIDIA's driver"
     assert described([{"pid": PID}], PID)[0]["user"] == USER, "that of the training is known"
     monkeypatch.setattr(os, "readlink", lambda path: "/dev/nvidia0")
@@ -115,7 +116,7 @@ def family() -> Iterator[list[int]]:
 
 def test_the_tree_has_what_started_a_process_and_what_it_started(family: list[int]) -> None:
     shell, on_gpu = family
-    found = process_tree.trees([on_gpu, shell, 4_194_304])
+    found = gpu_processes.trees([on_gpu, shell, 4_194_304])
     below = found[next(n for n, branch in enumerate(found) if branch.pid == shell) :]
     assert [(branch.command, branch.alike, branch.uses_gpu) for branch in below[1:]] == [
         ("sleep 61", 2, False), ("sleep 62", 1, True)

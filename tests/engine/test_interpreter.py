@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from gputui.engine import checks, presets
 from gputui.engine.doctor import libraries
+from gputui.engine.interpreter import inquiry, installed, interpreter, python_command
+from gputui.engine.job.machine import Machine
 from gputui.engine.presets import saving
 from gputui.engine.process import launch
 from gputui.engine.runs import Run, titles
 from gputui.engine.runs.launched_with import python_of
-from gputui.engine.system import inquiry, installed, interpreter, python_command
-from gputui.engine.telemetry.machine import Machine
 from gputui.tui.base.errors import Refused
 from gputui.tui.commands.doctor import show_doctor
 from gputui.tui.commands.runs_and_presets import export_preset
@@ -264,7 +264,7 @@ def test_a_module_runs_in_another_interpreter_with_nothing_else_of_gputuis_envir
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(plain.parents[1])], check=True)
     (tmp_path / "gputui").mkdir()  # of the current folder, which must not come first
     (tmp_path / "json.py").write_text("raise ImportError")
-    program = "from gputui.engine.system import own_python as m; import sys; print(m.path(), m.__file__, sys.path[0])"
+    program = "from gputui.engine.system import child_process as m; import sys; print(m.own_python(), m.__file__)"
     command = python_command.of(str(plain), "gputui.engine.text")
     found = python_command.environment(str(plain))
     assert subprocess.run(command, cwd=tmp_path, env=found, check=False).returncode == 0

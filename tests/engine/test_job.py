@@ -7,7 +7,7 @@ import os
 
 import pytest
 from gputui.engine import runs
-from gputui.engine.telemetry import allocation, job
+from gputui.engine.job import allocation, several_tasks
 from gputui.tui import cli
 
 from tests.support.form_pilot import finished, form, opened, seen, settled
@@ -84,7 +84,7 @@ def test_what_is_not_used_is_said_where_one_task_is_right(
 
 @pytest.mark.parametrize("environment", SILENT, ids=range(len(SILENT)))
 def test_one_task_alone_is_told_nothing(environment: dict[str, str]) -> None:
-    assert job.read(environment) == ()
+    assert several_tasks.read(environment) == ()
 
 
 def test_a_run_that_is_left_alone_in_a_slurm_job_is_warned_of_its_end(stand_in: None) -> None:
@@ -98,8 +98,8 @@ def test_a_run_that_is_left_alone_in_a_slurm_job_is_warned_of_its_end(stand_in: 
     runs.request_stop(run)
     until(lambda: run.state == "stopped")
     for environment in ({"SLURM_JOB_ID": "7"}, INTERACTIVE):
-        assert "the Slurm job 7:" in str(job.when_detached(environment))
-    assert job.when_detached({"PBS_JOBID": "7"}) is None
+        assert "the Slurm job 7:" in str(several_tasks.when_detached(environment))
+    assert several_tasks.when_detached({"PBS_JOBID": "7"}) is None
 
 
 async def test_the_form_refuses_to_start_as_the_command_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import runs
+from gputui.engine.job import job_end
 from gputui.engine.process.time_limits import TimeLimit
 from gputui.engine.runs.events import Event
 from gputui.engine.system.run_clock import RunClock
-from gputui.engine.telemetry import job_end
 from gputui.tui import cli
 
 from tests.support.front_door import gputui, until

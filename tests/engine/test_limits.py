@@ -13,10 +13,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from gputui.engine.runs.events import Event, HostReading, Warn
-from gputui.engine.telemetry import children, limits
+from gputui.engine.telemetry import host, limits
 from gputui.engine.telemetry.host import Host
-from gputui.engine.telemetry.reader import GpuReader
-from gputui.engine.telemetry.sampler import Sampler
+from gputui.engine.telemetry.sampler import GpuReader, Sampler
 
 from tests.support.machines import put
 
@@ -107,7 +106,7 @@ def test_other_programs_have_what_neither_the_training_nor_its_workers_use(monke
     monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
     monkeypatch.setattr(psutil, "cpu_percent", lambda: 90.0)
     monkeypatch.setattr(psutil.Process, "cpu_percent", lambda self: 50.0)
-    monkeypatch.setattr(children, "_descendants", lambda pid: [os.getpid(), os.getpid()])
+    monkeypatch.setattr(host, "_descendants", lambda pid: [os.getpid(), os.getpid()])
     read = Host(os.getpid())
     reading = read.read()
     assert (reading.cpu, reading.engine_cpu, reading.trainer_cpu) == (0.9, 0.5, 0.5)
@@ -144,6 +143,6 @@ def test_processes_of_the_training_are_found_with_those_that_they_start() -> Non
     with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, text=True) as shell:
         assert shell.stdout is not None
         sleeper = int(shell.stdout.readline())
-        found = children._descendants(os.getpid())
+        found = host._descendants(os.getpid())
         os.kill(sleeper, signal.SIGKILL)
     assert {shell.pid, sleeper} <= set(found)

@@ -8,7 +8,7 @@ import pytest
 from gputui.engine.diagnosis.gpus import Gpus
 from gputui.engine.doctor import visible as doctor_visible
 from gputui.engine.doctor.nvml_query import NvmlAnswers
-from gputui.engine.telemetry.visible import Device, Shown, visible
+from gputui.engine.job.visible_devices import Device, Shown, visible
 
 from tests.support.fakenvml import FakeNvml
 
@@ -17,12 +17,12 @@ pytest_plugins = ("tests.support.fakenvml.fixture",)
 GIB = 1024**3
 PROGRAM = """
 import json, os
-from gputui.engine.telemetry import machine
+from gputui.engine.job import this_machine
 if {chosen!r} is None:
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
 else:
     os.environ["CUDA_VISIBLE_DEVICES"] = {chosen!r}
-print(json.dumps([[gpu.index, gpu.mig, gpu.memory_total_bytes] for gpu in machine.visible_gpus()]))
+print(json.dumps([[gpu.index, gpu.mig, gpu.memory_total_bytes] for gpu in this_machine.visible_gpus()]))
 """
 
 
@@ -55,11 +55,11 @@ VISIBLE: tuple[tuple[str | None, list[int]], ...] = (  # of four GPUs
 def test_all_who_read_which_gpus_are_visible_read_the_same(nvml: FakeNvml) -> None:
     """The training's own GPUs, those that the doctor expects, and those that a diagnosis finds idle."""
     program = (
-        "import json, os\nfrom gputui.engine.telemetry import machine\nfound = []\n"
+        "import json, os\nfrom gputui.engine.job import this_machine\nfound = []\n"
         f"for value in {[value for value, _ in VISIBLE]!r}:\n"
         "    os.environ.pop('CUDA_VISIBLE_DEVICES', None)\n"
         "    os.environ |= {} if value is None else {'CUDA_VISIBLE_DEVICES': value}\n"
-        "    found.append([gpu.index for gpu in machine.visible_gpus()])\n"
+        "    found.append([gpu.index for gpu in this_machine.visible_gpus()])\n"
         "print(json.dumps(found))"
     )
     gpus: list[dict[str, Any]] = [

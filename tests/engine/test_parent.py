@@ -9,17 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from gputui.engine.system import interpreter, stop_signals
+from gputui.engine.interpreter import interpreter
+from gputui.engine.system import stop_signals
 from gputui.engine.system.identity import Process
 
 from tests.support.front_door import until
 
 STARTS = """
 import threading, time
-from gputui.engine.system import parent
+from gputui.engine.system import child_process
 if THREADS:
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
-parent.start(["/bin/sh", "-c", "echo $$; exec sleep 600"])
+child_process.start(["/bin/sh", "-c", "echo $$; exec sleep 600"])
 time.sleep(600)
 """
 

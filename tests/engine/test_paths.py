@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import yaml
 from gputui.engine import checks, presets
+from gputui.engine.job import this_machine
 from gputui.engine.options import GROUPS, Options
 from gputui.engine.options.validation import validated
 from gputui.engine.presets import saving
 from gputui.engine.proof import request
-from gputui.engine.telemetry import machine
 from gputui.tui import cli
 from gputui.tui.form.state import FormState
 
@@ -130,7 +130,7 @@ def test_a_path_that_is_right_from_the_current_folder_only_is_told_with_the_reme
         told = errors(capsys, *words)
         assert told.endswith(typed.partition("=")[2] + "\n")  # a long one is cut, or has a second
         assert told.count("\n") <= 2
-    found = checks.of_preset(presets.resolve("general"), machine.read())
+    found = checks.of_preset(presets.resolve("general"), this_machine.read())
     change = f"paths are relative to general.yaml; for the current folder give --set {typed}"
     assert [finding.change for finding in found if finding.level == "error"] == [change]
     assert launched(capsys, "--preset", "general", "--set", typed)

@@ -31,8 +31,9 @@ pytest_plugins = ("tests.support.fakenvml.fixture",)
 
 PROGRAM = """
 from dataclasses import asdict
-from gputui.engine.telemetry.nvml import Nvml, NvmlUnavailable
-here, options = machine.read(), presets.defaults(sys.argv[1].split()).options
+from gputui.engine.telemetry.nvml.connection import Nvml
+from gputui.engine.telemetry.nvml.reasons import NvmlUnavailable
+here, options = this_machine.read(), presets.defaults(sys.argv[1].split()).options
 try:
     nvml = Nvml()
     nvml.read()

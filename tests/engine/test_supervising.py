@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.process import engine_failure, live_diagnosis, spawn, supervisor, workers
+from gputui.engine.job import worker_readings
+from gputui.engine.job.worker_readings import Workers
+from gputui.engine.process import engine_failure, live_diagnosis, spawn, supervisor
 from gputui.engine.process.ending import Evidence, classify, kernel_oom_kills
 from gputui.engine.process.live_diagnosis import LiveDiagnosis
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor, _Folder
-from gputui.engine.process.workers import Workers
 from gputui.engine.runs import Run
 from gputui.engine.runs.cluster import Cluster
 from gputui.engine.runs.event_writer import EventWriter
@@ -315,7 +316,7 @@ def test_an_engine_that_fails_stops_its_trainer_and_keeps_the_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[int] = []
-    monkeypatch.setattr("gputui.engine.system.reaper.end_descendants", lambda spared: ended.append(spared))
+    monkeypatch.setattr("gputui.engine.system.descendants.end_descendants", lambda spared: ended.append(spared))
     monkeypatch.setattr(stop_signals, "GRACE_SECONDS", 0.0)
     run = Run(tmp_path)
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "steps": 70}))
@@ -423,7 +424,7 @@ def test_a_diagnosis_is_told_when_it_says_something_new_and_later_more_seldom(
 def test_the_chief_tells_the_figures_of_the_workers_when_more_is_known_and_at_the_end(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "LOOK_SECONDS", 0.002)
+    monkeypatch.setattr(worker_readings, "LOOK_SECONDS", 0.002)
     made = [runs.create("big", "", cluster=Cluster(("h0:1", "h1:1"), index, "Slurm")) for index in (0, 1)]
     members = [{"index": index, "address": f"h{index}:1", "run": run.id, "folder": str(run.path), "replicas": 1 + index,
                 "gpus": []} for index, run in enumerate(made)]  # fmt: skip
@@ -449,7 +450,7 @@ def test_the_chief_tells_the_figures_of_the_workers_when_more_is_known_and_at_th
 
 def test_the_slowest_worker_waits_a_tenth_longer_than_the_others_do() -> None:
     def waiting(*waits: float | None) -> int | None:
-        return workers.slowest([{"index": i, "input_wait": wait} for i, wait in enumerate(waits)])
+        return worker_readings.slowest([{"index": i, "input_wait": wait} for i, wait in enumerate(waits)])
 
     assert waiting(0.3, 0.0, 0.1) == 0
     assert waiting(0.05, 0.0, 0.16) == 2

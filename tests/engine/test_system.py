@@ -19,13 +19,14 @@ import psutil
 import pytest
 from gputui.engine.files import disk
 from gputui.engine.files.appending import LineFile
-from gputui.engine.system import descendants, memory_peaks, reaper, resident_files, signalling
+from gputui.engine.system import descendants, process_memory, stop_signals
 from gputui.engine.system.heartbeat import TrainerHeartbeat, create_shared
 from gputui.engine.system.identity import Process
-from gputui.engine.telemetry import affinity, cpus_beside, instances, limits, processes
+from gputui.engine.telemetry import gpu_processes, limits
 from gputui.engine.telemetry.host import Host
-from gputui.engine.telemetry.reasons import Reason
-from gputui.engine.telemetry.traffic import GPM_SHARES
+from gputui.engine.telemetry.nvml import connection, gpm_nvlink
+from gputui.engine.telemetry.nvml.gpm_nvlink import GPM_SHARES
+from gputui.engine.telemetry.nvml.reasons import Reason
 
 
 @pytest.fixture
@@ -44,22 +45,22 @@ def test_a_signal_goes_only_to_the_process_that_ones_own_file_means(
     file = tmp_path / "status.json"
     file.touch()
     process = Process.of(child.pid)
-    with pytest.raises(signalling.NotVerified, match="does not belong to it"):
-        signalling.send(process, [signal.SIGTERM], file, lambda _: False)
-    with pytest.raises(signalling.NotVerified, match="belongs to another user"):
-        signalling.send(process, [signal.SIGTERM], tmp_path / "nowhere", lambda _: True)
+    with pytest.raises(stop_signals.NotVerified, match="does not belong to it"):
+        stop_signals.send(process, [signal.SIGTERM], file, lambda _: False)
+    with pytest.raises(stop_signals.NotVerified, match="belongs to another user"):
+        stop_signals.send(process, [signal.SIGTERM], tmp_path / "nowhere", lambda _: True)
     later = replace(process, start_ticks=process.start_ticks + 1)
-    with pytest.raises(signalling.NotVerified, match="not the one that was started"):
-        signalling.send(later, [signal.SIGTERM], file, lambda _: True)
+    with pytest.raises(stop_signals.NotVerified, match="not the one that was started"):
+        stop_signals.send(later, [signal.SIGTERM], file, lambda _: True)
     monkeypatch.setattr(Process, "is_mine", lambda _: False)
-    with pytest.raises(signalling.NotVerified, match="runs as another user"):
-        signalling.send(process, [signal.SIGTERM], file, lambda _: True)
+    with pytest.raises(stop_signals.NotVerified, match="runs as another user"):
+        stop_signals.send(process, [signal.SIGTERM], file, lambda _: True)
     monkeypatch.undo()
     assert child.poll() is None
-    signalling.send(process, [signal.SIGCONT, signal.SIGTERM], file, lambda _: True)
+    stop_signals.send(process, [signal.SIGCONT, signal.SIGTERM], file, lambda _: True)
     assert child.wait(30) == -signal.SIGTERM
-    with pytest.raises(signalling.NotVerified, match="has ended"):
-        signalling.send(process, [signal.SIGTERM], file, lambda _: True)
+    with pytest.raises(stop_signals.NotVerified, match="has ended"):
+        stop_signals.send(process, [signal.SIGTERM], file, lambda _: True)
 
 
 def test_descendants_are_known_by_name_parent_and_start(child: subprocess.Popen[bytes]) -> None:
@@ -100,19 +101,19 @@ def test_what_outlives_a_run_is_ended_by_request_then_by_force(monkeypatch: pyte
             alive.discard(self.pid)
 
     monkeypatch.setattr(descendants, "all_now", lambda: [Below(pid) for pid in sorted(alive)])
-    monkeypatch.setattr("gputui.engine.system.reaper.time.sleep", lambda _: None)
-    assert reaper.end_descendants(spared=7) == ["p5 (pid 5)", "p6 (pid 6)"]
+    monkeypatch.setattr("gputui.engine.system.descendants.time.sleep", lambda _: None)
+    assert descendants.end_descendants(spared=7) == ["p5 (pid 5)", "p6 (pid 6)"]
     assert sent == [(5, "term"), (6, "term"), (5, "SIGKILL")]
     sent.clear()
-    assert reaper.end_descendants(spared=7) == []
+    assert descendants.end_descendants(spared=7) == []
     assert sent == []
 
 
 def test_what_outlived_a_run_is_told_in_one_sentence() -> None:
-    assert reaper.describe(["a"]).startswith("1 process that was started in this run outlived it")
-    assert reaper.describe(list("abcde")).endswith("ended: a, b, c, d, e")
-    assert reaper.describe(list("abcdefg")).endswith("ended: a, b, c, d, e and 2 more")
-    assert reaper.describe(["a", "b"]).startswith("2 processes that were")
+    assert descendants.describe(["a"]).startswith("1 process that was started in this run outlived it")
+    assert descendants.describe(list("abcde")).endswith("ended: a, b, c, d, e")
+    assert descendants.describe(list("abcdefg")).endswith("ended: a, b, c, d, e and 2 more")
+    assert descendants.describe(["a", "b"]).startswith("2 processes that were")
 
 
 def test_the_heartbeat_counts_round_and_ends_user_code_with_a_beat() -> None:
@@ -131,23 +132,23 @@ def test_the_heartbeat_counts_round_and_ends_user_code_with_a_beat() -> None:
 def test_peaks_are_bytes_and_the_address_space_counts_only_where_it_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_peaks, "STATUS", tmp_path / "status")
-    assert memory_peaks.of_this_process() == memory_peaks.Peaks()
+    monkeypatch.setattr(process_memory, "STATUS", tmp_path / "status")
+    assert process_memory.peaks() == process_memory.Peaks()
     (tmp_path / "status").write_text("Name:\tx\nVmPeak:\t   300 kB\nVmHWM:\t   20 kB\n")
     for limit, space in ((resource.RLIM_INFINITY, None), (10**12, 300 * 1024)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, resource.RLIM_INFINITY))
-        assert memory_peaks.of_this_process() == memory_peaks.Peaks(20 * 1024, space)
+        assert process_memory.peaks() == process_memory.Peaks(20 * 1024, space)
     (tmp_path / "status").write_text("Name: x\n")
-    assert memory_peaks.of_this_process() == memory_peaks.Peaks()
+    assert process_memory.peaks() == process_memory.Peaks()
     for kilobytes, result in ((7, 7 * 1024), (0, None)):
         monkeypatch.setattr(resource, "getrusage", lambda _, kb=kilobytes: SimpleNamespace(ru_maxrss=kb))
-        assert memory_peaks.of_ended_children() == memory_peaks.Peaks(result)
+        assert process_memory.peaks_of_ended_children() == process_memory.Peaks(result)
 
 
 def test_pages_in_memory_are_told_in_runs() -> None:
-    page, here = resident_files._PAGE, 1 << 63
-    assert resident_files._runs(page, array("Q", [here, here, 5, 0, here])) == [(page, 2 * page), (5 * page, page)]
-    assert resident_files._runs(0, array("Q", [1, 2])) == []
+    page, here = process_memory._PAGE, 1 << 63
+    assert process_memory._runs(page, array("Q", [here, here, 5, 0, here])) == [(page, 2 * page), (5 * page, page)]
+    assert process_memory._runs(0, array("Q", [1, 2])) == []
 
 
 # ---- readings of the system ---------------------------------------------------------------------
@@ -163,33 +164,37 @@ def test_processes_on_a_gpu_are_named_and_the_training_is_its_own(monkeypatch: p
         return SimpleNamespace(name=denied if pid == 2 else lambda: f"p{pid}", uids=lambda: SimpleNamespace(real=-pid))
 
     monkeypatch.setattr(psutil, "Process", process)
-    monkeypatch.setattr(processes, "_is_counted_here", lambda _: True)
-    monkeypatch.setattr(processes, "_user", lambda number: f"user {number}")
-    monkeypatch.setattr(processes, "_exists", lambda _: False)
-    result = processes.described([{"pid": 1, "memory_used_bytes": 9}, {"pid": 2}, {"pid": 3}], own_pid=1)
+    monkeypatch.setattr(gpu_processes, "_is_counted_here", lambda _: True)
+    monkeypatch.setattr(gpu_processes, "_user", lambda number: f"user {number}")
+    monkeypatch.setattr(gpu_processes, "_exists", lambda _: False)
+    result = gpu_processes.described([{"pid": 1, "memory_used_bytes": 9}, {"pid": 2}, {"pid": 3}], own_pid=1)
     assert result == [
         {"pid": 1, "memory_used_bytes": 9, "name": "p1", "own": True, "user": "user -1"},
         {"pid": 2, "name": None, "own": False, "user": "user -2"},
-        {"pid": 3, "name": None, "own": None, "user": None, "hidden": processes.NOT_HERE},
+        {"pid": 3, "name": None, "own": None, "user": None, "hidden": gpu_processes.NOT_HERE},
     ]
-    monkeypatch.setattr(processes, "_is_counted_here", lambda _: False)
-    own, other = processes.described([{"pid": 1}, {"pid": 2}], own_pid=1)
+    monkeypatch.setattr(gpu_processes, "_is_counted_here", lambda _: False)
+    own, other = gpu_processes.described([{"pid": 1}, {"pid": 2}], own_pid=1)
     assert (own["name"], other) == (
         "p1",
-        {"pid": 2, "name": None, "own": None, "user": None, "hidden": processes.NOT_HERE},
+        {"pid": 2, "name": None, "own": None, "user": None, "hidden": gpu_processes.NOT_HERE},
     )
-    assert (processes.sole(result[:1]), processes.sole(result[1:]), processes.sole([])) == ("p1 1", "process 2", "")
-    assert processes.sole([result[0], {"pid": 4, "name": "nvidia-cuda-mps-server"}]) == ""
+    assert (gpu_processes.sole(result[:1]), gpu_processes.sole(result[1:]), gpu_processes.sole([])) == (
+        "p1 1",
+        "process 2",
+        "",
+    )
+    assert gpu_processes.sole([result[0], {"pid": 4, "name": "nvidia-cuda-mps-server"}]) == ""
 
 
 def test_lists_of_cpus_and_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [affinity.in_words(cpus) for cpus in ([8, 3, 2, 1, 0], [5], [], [1, 3])] == ["0-3,8", "5", "", "1,3"]
-    assert cpus_beside._cpus([0b101, 0, 1 << 63]) == {0, 2, 191}
+    assert [limits.cpu_list(cpus) for cpus in ([8, 3, 2, 1, 0], [5], [], [1, 3])] == ["0-3,8", "5", "", "1,3"]
+    assert connection._cpus([0b101, 0, 1 << 63]) == {0, 2, 191}
     monkeypatch.setattr(limits, "ROOT", tmp_path)
-    assert affinity.nodes() == 1
+    assert limits.numa_nodes() == 1
     for name in ("node0", "node1", "nodes", "power"):
         (tmp_path / "sys/devices/system/node" / name).mkdir(parents=True)
-    assert affinity.nodes() == 2
+    assert limits.numa_nodes() == 2
 
 
 def test_rates_are_of_the_time_between_two_readings_and_begin_anew_with_their_counter(
@@ -234,9 +239,9 @@ def test_instances_of_a_gpu_are_read_in_turn_with_the_whole(monkeypatch: pytest.
         def close(self) -> None:
             closed.append(self.instance)
 
-    monkeypatch.setattr(instances, "Gpm", Gpm)
-    monkeypatch.setattr(instances, "ask_for_gpm", lambda _: None)
-    result = instances.Instances("gpu")
+    monkeypatch.setattr(gpm_nvlink, "Gpm", Gpm)
+    monkeypatch.setattr(gpm_nvlink, "ask_for_gpm", lambda _: None)
+    result = gpm_nvlink.Instances("gpu")
     listed: list[dict[str, Any]] = [
         {"uuid": "b", "gpu_instance": 2},
         {"uuid": "a", "gpu_instance": 1},

@@ -11,8 +11,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from gputui.engine.system import interpreter
-from gputui.engine.system import tensorflow_range as versions
+from gputui.engine.interpreter import interpreter
+from gputui.engine.interpreter import supported_versions as versions
 from gputui.engine.tune.wide import storage
 from packaging.requirements import Requirement
 

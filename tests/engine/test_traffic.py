@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gputui.engine.telemetry import reader
-from gputui.engine.telemetry.traffic import NvLink
+from gputui.engine.telemetry import sampler
+from gputui.engine.telemetry.nvml.gpm_nvlink import NvLink
 
 from tests.support.fakenvml import FakeNvml
 from tests.support.fakenvml.programs import calls, readings
@@ -18,7 +18,7 @@ def test_calls_stay_within_the_budget(nvml: FakeNvml, tmp_path: Path) -> None:
     log = tmp_path / "calls"
     program = """
 import json, sys, time
-from gputui.engine.telemetry.nvml import Nvml
+from gputui.engine.telemetry.nvml.connection import Nvml
 nvml, counts = Nvml(pcie=True), []
 for slow in (True, *[False] * WARM_UP, True, False):
     before = len(open(sys.argv[1]).readlines())
@@ -31,7 +31,7 @@ print(json.dumps(counts))
         ("gpm=1", 0), ("gpm=0", 0), ("gpm=1 gpm_lacks=20,21,60,61", 0), ("mig=7", 0), ("mig=2 gpm=1", 4)
     ):  # fmt: skip
         *_, slow, fast = nvml.run(program.replace("WARM_UP", str(warm_up)), f"nvlinks=4 procs=1 {more} log={log}")
-        assert fast + (slow - fast) / reader.SLOW_FIGURES_SECONDS <= 16
+        assert fast + (slow - fast) / sampler.SLOW_FIGURES_SECONDS <= 16
 
 
 def test_traffic_comes_from_the_older_questions_where_gpm_refuses(nvml: FakeNvml, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_counter_of_links_that_begins_anew_has_no_rate(monkeypatch: pytest.Mon
     counters = iter([[18], [1000, 5000], [3000, 400], [4000, 600]])  # the links; received and sent, in KiB
     monkeypatch.setattr(NvLink, "_fields", lambda *_: next(counters))
     moments = iter([0.0, 2.0, 4.0])
-    monkeypatch.setattr("gputui.engine.telemetry.traffic.time.monotonic", lambda: next(moments))
+    monkeypatch.setattr("gputui.engine.telemetry.nvml.gpm_nvlink.time.monotonic", lambda: next(moments))
     links = NvLink(None)
     rates = [tuple(links.read()["nvlink"].values()) for _ in range(3)]
     assert rates == [(18, None, None), (18, 1000 * 1024, None), (18, 500 * 1024, 100 * 1024)]
@@ -71,12 +71,12 @@ def test_traffic_that_gpm_fails_to_tell_says_why(nvml: FakeNvml) -> None:
 
 COUNTERS = """
 import json
-from gputui.engine.telemetry import traffic
-from gputui.engine.telemetry.nvml import Nvml
+from gputui.engine.telemetry.nvml import gpm_nvlink
+from gputui.engine.telemetry.nvml.connection import Nvml
 seconds = iter((10.0, 12.0, 12.5))
-traffic.time.monotonic = lambda: next(seconds)
+gpm_nvlink.time.monotonic = lambda: next(seconds)
 nvml = Nvml()
-links = traffic.NvLink(nvml.devices[0]._handle)
+links = gpm_nvlink.NvLink(nvml.devices[0]._handle)
 print(json.dumps([links.read()["nvlink"] for _ in range(3)]))
 """
 
@@ -101,7 +101,7 @@ def test_nvlink_without_gpm(nvml: FakeNvml, tmp_path: Path) -> None:
 def test_performance_metrics_are_not_asked_too_soon(nvml: FakeNvml) -> None:
     program = """
 import json, time
-from gputui.engine.telemetry.nvml import Nvml
+from gputui.engine.telemetry.nvml.connection import Nvml
 nvml = Nvml()
 nvml.read()
 time.sleep(0.11)
@@ -113,7 +113,7 @@ nvml.close()
 
 INSTANCES = """
 import json, time
-from gputui.engine.telemetry.nvml import Nvml
+from gputui.engine.telemetry.nvml.connection import Nvml
 nvml, found = Nvml(), []
 for _ in range(8):
     found.append(nvml.read(False)[0])

@@ -11,13 +11,13 @@ from typing import Any
 import psutil
 import pytest
 from gputui.engine import presets
+from gputui.engine.job import this_machine
+from gputui.engine.job.machine import Machine
 from gputui.engine.process import fork_server, launch
 from gputui.engine.process.fork_server import ForkServer
 from gputui.engine.proof import starting
 from gputui.engine.runs import Run, control
 from gputui.engine.system.identity import Process
-from gputui.engine.telemetry import machine
-from gputui.engine.telemetry.machine import Machine
 from gputui.engine.trials.bench import Bench, Stop, below
 
 from tests.support.front_door import ended, happened, until
@@ -142,7 +142,7 @@ def test_a_forked_trainer_is_like_a_started_one_and_a_trial_that_is_too_slow_end
     # What TensorFlow reads once, it has not read before.
     unknown = ended(begin(*SMALL, "compile.xla=true", BAD_FLAG))["error"]["message"]
     assert "does not know: --xla_no_such_flag=1" in unknown
-    bench = Bench(shared._folder, tmp_path, 1, 600.0, machine.read(), Stop())
+    bench = Bench(shared._folder, tmp_path, 1, 600.0, this_machine.read(), Stop())
     bench._fork_server = shared
     trial = bench.measure(presets.resolve("quickstart", [*SMALL, "train.seed=1"]), "s", 1, judge=below(1e12))
     assert trial.outcome == "slower", trial.error

@@ -20,14 +20,13 @@ from typing import Any
 import psutil
 import pytest
 from gputui.engine import presets
+from gputui.engine.job.machine import Gpu, Machine
 from gputui.engine.options import Options
 from gputui.engine.proof import folder, request, starting
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
-from gputui.engine.telemetry.children import Children
-from gputui.engine.telemetry.host import Host
-from gputui.engine.telemetry.machine import Gpu, Machine
+from gputui.engine.telemetry.host import Children, Host
 from gputui.engine.trials import bench, sentences, significance
 from gputui.engine.trials.comparing import BaselineFailed
 from gputui.tui import cli

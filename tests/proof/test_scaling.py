@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from gputui.engine import checks, presets
+from gputui.engine.job.machine import Gpu, Machine
 from gputui.engine.options import Options
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError, Request
 from gputui.engine.scaling import scaling_request
 from gputui.engine.scaling.rounds import Rounds
-from gputui.engine.telemetry.machine import Gpu, Machine
 from gputui.engine.trials import scaling_sentences, sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.record import Record, earlier_trials

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gputui.engine.job import allocation
+from gputui.engine.job.machine import Fault, Gpu, Instance, Machine
 from gputui.engine.runs.cluster import Cluster
-from gputui.engine.telemetry import allocation
-from gputui.engine.telemetry.gpus import Fault
-from gputui.engine.telemetry.machine import Gpu, Instance, Machine
 
 GB = 1024**3
 

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from gputui.engine.system import inquiry
+from gputui.engine.interpreter import inquiry
 
 ROOT = Path(__file__).parents[2]
 # What gputui needs and a trainer does not, by the names of modules and of their packages.

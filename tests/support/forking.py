@@ -17,10 +17,10 @@ from typing import TextIO
 
 import pytest
 from gputui.engine.files import private_folders
+from gputui.engine.interpreter import installed
 from gputui.engine.presets import Preset
 from gputui.engine.process import launch
 from gputui.engine.runs import Run
-from gputui.engine.system import installed
 
 from tests.support import shared
 
@@ -61,7 +61,7 @@ def run(folder, output, arguments, path, environment):
     sys.stderr.flush()
     os._exit(code)
 
-run.__code__ = run.__code__.replace(co_stacksize=1 << 17)  # as gputui.engine.system.frame_stack, which is not imported
+run.__code__ = run.__code__.replace(co_stacksize=1 << 17)  # as gputui.engine.system.import_cost, which is not imported
 
 def serve(line):
     with line.makefile("rw") as file:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import checks, plan
+from gputui.engine.job.machine import Machine
 from gputui.engine.options import SCHEMA_VERSION, Options
 from gputui.engine.presets import Preset
 from gputui.engine.proof import folder
@@ -17,7 +18,6 @@ from gputui.engine.proof.loop import Prover
 from gputui.engine.proof.request import Request
 from gputui.engine.runs import Run, create_at, events
 from gputui.engine.runs.event_writer import EventWriter
-from gputui.engine.telemetry.machine import Machine
 from gputui.engine.trials.bench import LEAST_REPORTS, Bench, Judge, Stop, outcome
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.trial import Trial

@@ -23,8 +23,9 @@ from pathlib import Path
 import psutil, pynvml
 from gputui.engine import checks, doctor, presets
 from gputui.engine.doctor import no_gpu
-from gputui.engine.system import tensorflow_range
-from gputui.engine.telemetry import limits, machine
+from gputui.engine.interpreter import supported_versions
+from gputui.engine.job import this_machine
+from gputui.engine.telemetry import limits
 from gputui.tui.cli import main
 from gputui.tui.commands import train
 presets.resolve("quickstart").to_yaml()  # imports what any preset needs
@@ -37,7 +38,7 @@ for line in sys.stdin:
         os.environ.update(asked["environment"])
         limits.ROOT = Path(os.environ["GPUTUI_ROOT"])
         sys.path.insert(0, os.environ["PYTHONPATH"])
-        tensorflow_range.HAS_CUDA = asked["processor"] == "x86_64"
+        supported_versions.HAS_CUDA = asked["processor"] == "x86_64"
         sys.argv[1:] = asked["arguments"]
         told, code = {}, 1
         try:

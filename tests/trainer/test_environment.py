@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from gputui.engine.telemetry import variables
-from gputui.engine.telemetry.visible import VARIABLE
+from gputui.engine.job import environment_variables
+from gputui.engine.job.visible_devices import VARIABLE
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.setup import environment
 from gputui.engine.trainer.setup.environment import Prepared
@@ -19,13 +19,13 @@ from tests.support.training import options
 def as_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the environment of the tests, and none of what is set here stays."""
     for name in [*os.environ, *(owned.name for owned in environment._OWNED), VARIABLE, "XLA_FLAGS", "TF_XLA_FLAGS"]:
-        if name.startswith((*variables.PREFIXES, "SLURM_", "GPU_")):
+        if name.startswith((*environment_variables.PREFIXES, "SLURM_", "GPU_")):
             monkeypatch.setenv(name, "")  # is put back, whatever prepare does
             del os.environ[name]
 
 
 def prepared(given: dict[str, str], *settings: str) -> Prepared:
-    for name in [name for name in os.environ if name.startswith((*variables.PREFIXES, "GPU_DEVICE"))]:
+    for name in [name for name in os.environ if name.startswith((*environment_variables.PREFIXES, "GPU_DEVICE"))]:
         del os.environ[name]
     os.environ.update(given)
     return environment.prepare(options("compile.xla_cache=false", *settings))
@@ -83,8 +83,8 @@ def test_what_makes_a_training_slow_is_reported_where_it_does() -> None:
     one = ["CUDA_LAUNCH_BLOCKING", "TF_CUDNN_USE_AUTOTUNE", "CUDA_MODULE_LOADING"]
     for kind, devices, expected in (("GPU", 1, one), ("GPU", 2, [*one, "NCCL_P2P_DISABLE"]),
                                     ("CPU", 1, ["TF_ENABLE_ONEDNN_OPTS"])):  # fmt: skip
-        assert [name for name, _, _ in variables.harmful(given, kind, devices)] == expected, (kind, devices)
-    assert variables.harmful(dict.fromkeys(given, ""), "GPU", 2) == []
+        assert [name for name, _, _ in environment_variables.harmful(given, kind, devices)] == expected, (kind, devices)
+    assert environment_variables.harmful(dict.fromkeys(given, ""), "GPU", 2) == []
 
 
 def test_a_list_of_gpus_never_leaves_what_the_launcher_has_given() -> None:

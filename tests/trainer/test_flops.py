@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gputui.engine.job.machine import Gpu
 from gputui.engine.runs import Run
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.telemetry import chips
-from gputui.engine.telemetry.machine import Gpu
 
 from tests.support.training import Build, options
 

@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import pytest
 from gputui.engine import checks
+from gputui.engine.job.machine import Machine
 from gputui.engine.options import OPTIONS, by_key
 from gputui.engine.presets import PresetError
-from gputui.engine.telemetry.machine import Machine
 from gputui.tui.text.learning_rate import scaled as scaled_rate
 
 from tests.support.training import Build, Training, options

@@ -17,9 +17,9 @@ import pytest
 import tensorflow as tf
 from gputui import engine
 from gputui.engine import Monitor
+from gputui.engine.job import this_machine
+from gputui.engine.job.machine import Fault, Gpu, Machine
 from gputui.engine.runs import Run
-from gputui.engine.telemetry import machine
-from gputui.engine.telemetry.gpus import Fault, Gpu, Machine
 from gputui.engine.trainer.monitor import description
 from gputui.engine.trainer.monitor.description import LOOK
 from gputui.engine.trainer.monitor.watched_fit import WatchedFit
@@ -85,7 +85,7 @@ STOPPED = Machine((), "not loaded", 1, 1, fault=Fault("error", "driver", "the dr
 def test_gpus_that_do_not_train_are_warned_of_with_the_cause(
     cpus: Any, there: Machine, told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "read", lambda: there)
+    monkeypatch.setattr(this_machine, "read", lambda: there)
     present, obstacle = description.devices(model())
     report = Told()
     description.warn_of_gpus(report, present, obstacle)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ import json, sys
 from pathlib import Path
 import keras
 import tensorflow as tf
-from gputui.engine.telemetry import compatible
+from gputui.engine.interpreter import compatibility
 from gputui.engine.trainer.setup import devices, xla
 from tests.support.training import built, options
 
@@ -53,7 +53,7 @@ told = {
     "theirs against Keras": [*vars(xla.of_compiled(options(), against)).values()],
     "Keras under a strategy": [*vars(xla.of_compiled(options("strategy.kind=mirrored"), under)).values()],
 }
-compatible.BLACKWELL_CAPABILITY = (1, 0)
+compatibility.BLACKWELL_CAPABILITY = (1, 0)
 told["chip"] = [*alone()]
 told["their chip"] = [*vars(xla.of_compiled(options(), theirs)).values()]
 told["true on the chip"] = [*alone("xla=true")]

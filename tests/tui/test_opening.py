@@ -8,7 +8,7 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 from gputui.engine.files.values import LONGEST_LINE, brief
-from gputui.engine.telemetry import machine
+from gputui.engine.job import this_machine
 from gputui.tui import cli
 from gputui.tui.app import GputuiApp
 from gputui.tui.commands import opening
@@ -24,7 +24,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(machine, "read", lambda: NO_GPU)
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
     Path("mine.yaml").write_text(MINE)
     Path("runs.yaml").write_text(MINE)
     Path("broken.yaml").write_text("input: {batch_size: many}\n")

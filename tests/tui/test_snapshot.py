@@ -444,7 +444,7 @@ def test_traffic_is_read_where_no_training_could_be_delayed_by_it(home: Path, mo
         def stop(self) -> None:
             asked.append((False, -2))
 
-    monkeypatch.setattr("gputui.engine.telemetry.reader.GpuReader", Reader)
+    monkeypatch.setattr("gputui.engine.telemetry.sampler.GpuReader", Reader)
     monkeypatch.setattr(machine_reader, "TAKE_SECONDS", 0.0)
     run = recorded.write(home, gpus=0, seconds=13, outcome=None)
     for trainer in (None, os.getpid()):

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from gputui.engine import checks, presets, runs
+from gputui.engine.job import this_machine
+from gputui.engine.job.machine import Machine
 from gputui.engine.options import OPTIONS
 from gputui.engine.process import launch
-from gputui.engine.telemetry import machine
-from gputui.engine.telemetry.machine import Machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import INFO, FormState
 from gputui.tui.screens.form.choice import ChoiceScreen
@@ -55,7 +55,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
     """The machine that the form sees; one without a GPU if not said otherwise."""
 
     def be(what: Machine) -> None:
-        monkeypatch.setattr(machine, "read", lambda: what)
+        monkeypatch.setattr(this_machine, "read", lambda: what)
 
     monkeypatch.delenv("NO_COLOR", raising=False)
     be(NO_GPU)

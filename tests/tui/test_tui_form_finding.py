@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from gputui.engine.job import this_machine
 from gputui.engine.options import OPTIONS
 from gputui.engine.presets import Preset
 from gputui.engine.runs import Run
-from gputui.engine.telemetry import machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import FormState
 from gputui.tui.screens.form.changes import LEAST, shared
@@ -24,7 +24,7 @@ from tests.support.tiny import wait_for
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "read", lambda: NO_GPU)
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
 
 
 async def test_search_narrows_and_escape_shows_all() -> None:

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from gputui.engine.job import this_machine
 from gputui.engine.options.own import OWN_CODE_LABELS
-from gputui.engine.telemetry import machine
 from gputui.tui.form.state import FormState
 from textual.pilot import Pilot
 from textual.widgets import Static
@@ -17,7 +17,7 @@ from tests.support.form_pilot import LARGE, NO_GPU, SIZES, SMALL, each_anew, for
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "read", lambda: NO_GPU)
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
 
 
 @pytest.fixture

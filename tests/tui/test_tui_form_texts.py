@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.telemetry import machine
+from gputui.engine.job import this_machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import FormState
 from gputui.tui.screens.form.text_views import TextScreen
@@ -25,7 +25,7 @@ AMP = ["precision.policy", "precision.tf32"]  # by its other name and its help; 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setattr(machine, "read", lambda: NO_GPU)
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
 
 
 async def yaml_command_and_code_are_one_key_away(pilot: Pilot[None]) -> None:

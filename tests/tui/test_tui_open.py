@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from gputui.engine.job import this_machine
 from gputui.engine.presets import saving
-from gputui.engine.telemetry import machine
 from gputui.tui import app
 from gputui.tui.form.state import FormState
 from gputui.tui.reading import preset_files, recent_files
@@ -30,7 +30,7 @@ ENTER = "\r"
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with two presets, and one in a folder below."""
-    monkeypatch.setattr(machine, "read", lambda: NO_GPU)
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
     folder = tmp_path / "project"
     (folder / "sweeps" / "deep").mkdir(parents=True)
     monkeypatch.chdir(folder)

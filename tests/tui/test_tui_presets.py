@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import presets
+from gputui.engine.job import this_machine
 from gputui.engine.presets import saving
-from gputui.engine.telemetry import machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import FormState
 from gputui.tui.reading import recent_files
@@ -25,7 +25,7 @@ from tests.support.tiny import wait_for
 
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "read", lambda: NO_GPU)
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
 
 
 def point(screen: PresetsScreen, stem: str) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import presets, runs
+from gputui.engine.job import this_machine
 from gputui.engine.presets import saving
 from gputui.engine.presets.saving import SaveError
 from gputui.engine.process import launch
-from gputui.engine.telemetry import machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.commands import opening
 from gputui.tui.reading import recent_files
@@ -27,7 +27,7 @@ from tests.support.tiny import wait_for
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(machine, "read", lambda: NO_GPU)
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets
+from gputui.engine.job import this_machine
 from gputui.engine.proof import folder, starting
 from gputui.engine.proof import request as proof_request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run
-from gputui.engine.telemetry import chips, machine
+from gputui.engine.telemetry import chips
 from gputui.engine.trials import STAGES
 from gputui.engine.trials import search_record as shapes
 from gputui.tui.app import GputuiApp
@@ -283,7 +284,7 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         return ended
 
     monkeypatch.setattr(folder, "start", start)
-    monkeypatch.setattr(machine, "read", lambda: NO_GPU)
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
     monkeypatch.setattr(starting, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
     beside = write_search(home, **running())
     (beside.path / "request.json").write_text(proof_request.of_preset("tune", "quickstart", ()).to_json())

@@ -14,13 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
+from gputui.engine.job.machine import Gpu, Machine
 from gputui.engine.options import OPTIONS, Options, by_key
 from gputui.engine.proof import folder, process, request, starting
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
 from gputui.engine.system.identity import Process
-from gputui.engine.telemetry.machine import Gpu, Machine
 from gputui.engine.trials.record import earlier_trials
 from gputui.engine.trials.search_record import Limits
 from gputui.engine.tune import tune_request

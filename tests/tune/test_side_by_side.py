@@ -19,14 +19,14 @@ PROGRAM = """\
 import json, sys
 from pathlib import Path
 from gputui.engine import presets
-from gputui.engine.proof.trial import Bench, Stop
+from gputui.engine.job import this_machine
 from gputui.engine.runs.events import Started
 from gputui.engine.runs.events import EVENTS_FILE
 from gputui.engine.runs.reading import read_events
-from gputui.engine.telemetry import machine
-from gputui.engine.tune.measuring.side_by_side import Asked, SideBySide
-from gputui.engine.tune.measuring.trials import Trials
-folder, here = Path(sys.argv[1]), machine.read()
+from gputui.engine.trials.bench import Bench, Stop
+from gputui.engine.tune.candidates.parallel_trials import Asked, SideBySide
+from gputui.engine.tune.candidates.search_trials import Trials
+folder, here = Path(sys.argv[1]), this_machine.read()
 preset = presets.resolve("quickstart", ["model=mlp", "width=0.05", "train.seed=1", "xla=off", "validation_split=0"])
 bench = Bench(folder / "trials", folder, 1, 0.5, here, Stop())
 side_by_side = SideBySide(Trials(bench, (), lambda: 0.0, 600.0, 10.0), here)

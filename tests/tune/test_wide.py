@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine.job.machine import Gpu, Machine
 from gputui.engine.options import Options
 from gputui.engine.proof import folder as folder_of_proof
 from gputui.engine.proof import request
 from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.telemetry.machine import Gpu, Machine
 from gputui.engine.trials.record import rows
 from gputui.engine.trials.search_record import Candidate, Limits
 from gputui.engine.tune import tune_request

@@ -60,10 +60,10 @@ def report(fault: Exception) -> int:
     """Write what a command raised as one or two lines; returns its exit code."""
     from ...engine.files import disk
     from ...engine.files.writing import ExistsError
+    from ...engine.job.cluster import ClusterError
     from ...engine.presets import PresetError
     from ...engine.process import ending
     from ...engine.runs import RunError
-    from ...engine.telemetry.cluster import ClusterError
 
     if isinstance(fault, PresetError):
         for problem in fault.problems[:NAMED]:

@@ -21,8 +21,8 @@ def start(app: BaseApp, is_busy: Callable[[], bool]) -> None:
     if app.is_headless or os.environ.get("GPUTUI_WARM") == "0" or app.warm is not None or is_busy():
         return
     from ...engine import checks
+    from ...engine.interpreter import interpreter
     from ...engine.process.launch import Warm
-    from ...engine.system import interpreter
 
     python = app.training_python
     # An interpreter that does not answer is not started: it would outlive this application.

@@ -37,6 +37,6 @@ def join(workers: str | None, worker: int | None) -> None:
     if workers is None and worker is not None:
         raise Refused("--worker needs --cluster HOST1:PORT,HOST2:PORT, the addresses of all workers")
     if workers is not None:
-        from ...engine.process import joining
+        from ...engine.job import start_worker
 
-        joining.name(workers, worker)
+        start_worker.use_command_line(workers, worker)

@@ -13,7 +13,7 @@ from rich.text import Text
 from ...engine import doctor
 from ...engine.doctor import Finding
 from ...engine.files.values import to_json
-from ...engine.system import interpreter
+from ...engine.interpreter import interpreter
 from ..base.errors import Refused, clean
 from ..base.exit_codes import DONE, FAILED
 from ..printing.console import console

@@ -11,11 +11,11 @@ from pathlib import Path
 from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.files.writing import refuse_existing, write_new
+from ...engine.interpreter import python_command
 from ...engine.runs import Run, history, reading
 from ...engine.runs.events import fields_of
 from ...engine.runs.launched_with import python_of
 from ...engine.runs.reading import RunEvents
-from ...engine.system import python_command
 from ..base.errors import Refused, clean, complain
 
 

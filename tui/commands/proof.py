@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ...engine.files.disk import used_bytes
 from ...engine.files.values import to_json
+from ...engine.job import this_machine
 from ...engine.plan import LEAST_STEPS
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
@@ -22,7 +23,6 @@ from ...engine.proof.folder import Proof
 from ...engine.proof.markdown import as_markdown
 from ...engine.proof.request import ProofError, Request
 from ...engine.runs import Run
-from ...engine.telemetry import machine
 from ...engine.text import counted, seconds
 from ...engine.trials import sentences
 from ...engine.tune import tune_request
@@ -74,7 +74,7 @@ def run_proof(
     if wait and not _waited(asked, presses, quiet):
         return INTERRUPTED
     proof, process = starting.begin(asked, anyway)
-    for remark in request.remarks(asked, machine.read()):
+    for remark in request.remarks(asked, this_machine.read()):
         complain(remark)
     begun = f"{NOUNS.get(asked.kind, 'proof')} {proof.id}: {budget(asked)}"
     return _to_its_end(proof, process, presses, begun, as_json, output, report)

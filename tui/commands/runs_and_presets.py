@@ -18,10 +18,10 @@ from ...engine import checks, entry
 from ...engine import presets as preset_files
 from ...engine import runs as run_folders
 from ...engine.files.writing import write_new
+from ...engine.interpreter import interpreter
+from ...engine.job import this_machine
 from ...engine.presets import Preset, PresetError, saving
 from ...engine.runs.run import STATE_LABELS
-from ...engine.system import interpreter
-from ...engine.telemetry import machine
 from ..base.errors import Refused, clean, complain
 from ..base.exit_codes import DONE, WRONG
 from ..printing.tables import show_table
@@ -114,7 +114,7 @@ def _python(preset: Preset) -> str:
 
 def check_presets(files: Sequence[str]) -> int:
     """Every problem of every file; WRONG if there is an error in any."""
-    here = machine.read()
+    here = this_machine.read()
     code = DONE
     for file in files:
         try:

@@ -23,13 +23,13 @@ from ...engine import presets as preset_files
 from ...engine import runs as run_folders
 from ...engine.checks import Finding
 from ...engine.files.values import to_json
+from ...engine.job import several_tasks, start_worker
 from ...engine.presets import Preset
-from ...engine.process import joining, launch, resuming
+from ...engine.process import launch, resuming
 from ...engine.runs import Follower, Run, RunError, code_files
 from ...engine.runs.events import Event, fields_of
 from ...engine.runs.launched_with import options_of, python_of
 from ...engine.system import stop_signals
-from ...engine.telemetry import job
 from ..base.errors import OutputFault, Refused, complain, discard_output, report
 from ..base.exit_codes import DONE, FAILED, NOT_WRITTEN, TO_BE_RESUMED, exit_code
 from ..printing.console import console
@@ -68,8 +68,8 @@ def run_preset(
     """
     preset = preset_files.resolve(name, settings)
     kind = preset.options.strategy.kind
-    here, joined = joining.machine_of(kind, preset.options.device.visible)
-    findings = [*checks.of_preset(preset, here), *joined]
+    here, joined = start_worker.machine_for(kind, preset.options.device.visible)
+    findings = [*checks.of_preset(preset, here), *checks.of_remarks(joined)]
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
         more = f"\nand {len(errors) - 1} more conflict(s)" if len(errors) > 1 else ""
@@ -88,7 +88,7 @@ def run_preset(
             complain(f"{run.id} is resumed")
             return _resume(run, as_json, detach, new_code)
         complain(f"{reason}: a new run is started")
-    findings += joining.test(kind, here)
+    findings += checks.of_remarks(start_worker.test_cluster(kind, here))
     presses = Presses(preset.options.run.stop_signal)  # from here on Ctrl-C is for the run
     run, process = launch.start(preset)
     if detach:
@@ -117,14 +117,14 @@ def resume_run(name: str | None, *, as_json: bool = False, detach: bool = False,
 
 
 def _resume(run: Run, as_json: bool, detach: bool, new_code: bool) -> int:
-    kind = options_of(run).get(joining.KEY)
-    here, joined = joining.of_run(run)
+    kind = options_of(run).get(start_worker.KEY)
+    here, joined = start_worker.machine_to_resume(run)
     python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
-    findings = [*checks.of_kind(kind, here), *joined, *python]
+    findings = [*checks.of_kind(kind, here), *checks.of_remarks(joined), *python]
     for finding in findings:
         if finding.level == "error":
             raise Refused(finding.whole(f"{run.id}: {finding}"))
-    findings += joining.test(kind, here)
+    findings += checks.of_remarks(start_worker.test_cluster(kind, here))
     follower = Follower(run, from_now=True)
     presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
     process = resuming.resume(run, new_code)
@@ -185,7 +185,7 @@ def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Findin
 
 def _detached(run: Run, findings: Sequence[Finding]) -> int:
     _say(findings)
-    if remark := job.when_detached(os.environ):
+    if remark := several_tasks.when_detached(os.environ):
         complain(f"{remark.level}: {remark}", LONGEST_FINDING)
     try:
         print(run.id, flush=True)

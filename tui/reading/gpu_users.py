@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from ...engine.telemetry.process_tree import Branch, trees
+from ...engine.telemetry.gpu_processes import Branch, trees
 from .gpus import Gpu, GpuProcess
 
 UNKNOWN = "not visible"

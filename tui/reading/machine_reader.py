@@ -1,6 +1,6 @@
 """The present state of the GPUs and the host, without a run: the engine's readers in, snapshots out.
 
-Asking the driver may take long or hang and has a thread of its own (engine/telemetry/reader.py).
+Asking the driver may take long or hang and has a thread of its own (engine/telemetry/sampler.py).
 
 Deferred imports: NVML and psutil are loaded in the thread that reads.
 """
@@ -34,7 +34,7 @@ class MachineReader:
     def follow(self, leaving: threading.Event) -> Iterator[Snapshot]:
         """Readings until `leaving` is set; ends when the driver has been let go, or does not answer."""
         from ...engine.telemetry.host import Host
-        from ...engine.telemetry.reader import GpuReader
+        from ...engine.telemetry.sampler import GpuReader
 
         # A run on another machine has no trainer here.
         self.run = next((run for run in runs.all_runs()[:LOOKED_AT] if run.liveness.trainer), None)

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine import checks, presets
+from ...engine.job import this_machine
 from ...engine.process import launch
 from ...engine.process import resuming as run_resuming
 from ...engine.proof import starting
 from ...engine.runs import RunError, code_files, title
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.launched_with import options_of, python_of
-from ...engine.telemetry import machine
 from ..base import warm_engine
 from ..base.errors import clean
 from ..base.waiting import Start
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...engine.checks import Finding
+    from ...engine.job.machine import Machine
     from ...engine.presets import Preset
     from ...engine.process.launch import Warm
     from ...engine.proof.folder import Proof
     from ...engine.proof.request import Request
     from ...engine.runs import Run
-    from ...engine.telemetry.machine import Machine
     from ..base.base_app import BaseApp
 
 
@@ -58,7 +58,7 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
             app.warm = warm
             raise
 
-    return Start(launch.title_of(preset), lambda: starting.in_the_way(preset.options, machine.read()), launch_it)
+    return Start(launch.title_of(preset), lambda: starting.in_the_way(preset.options, this_machine.read()), launch_it)
 
 
 def code_changed(run: Run) -> str:
@@ -73,12 +73,12 @@ def resumed_run(run: Run, new_code: bool = False) -> Start:
         if not steps_in(run.file("checkpoints")):  # said before anything is asked
             raise RunError(run_resuming.without_checkpoint(run))
         preset = presets.resolve(str(run.file("preset.yaml")))
-        return starting.in_the_way(preset.options, machine.read(), run.path)
+        return starting.in_the_way(preset.options, this_machine.read(), run.path)
 
     def launch_it() -> tuple[Run, Any]:
         kind = options_of(run).get("strategy.kind")
         python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
-        found = [*checks.by_command(kind), *checks.of_kind(kind, machine.read()), *python]
+        found = [*checks.by_command(kind), *checks.of_kind(kind, this_machine.read()), *python]
         if errors := [finding for finding in found if finding.level == "error"]:
             raise RunError(f"{run.id} cannot be resumed: {errors[0]}")
         return run, run_resuming.resume(run, new_code)
@@ -88,7 +88,7 @@ def resumed_run(run: Run, new_code: bool = False) -> Start:
 
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
     """The run and its engine's process; raises ConflictError, or OSError and RunError where it cannot be launched."""
-    here = machine.read()
+    here = this_machine.read()
     found = tuple(checks.on_screen(preset, here))
     if any(finding.level == "error" for finding in found):
         raise ConflictError(here, found)
@@ -157,10 +157,10 @@ def _measurement(
     """Of what is measured: no engine imports TensorFlow beside its trials. `but` is its own folder, if it has one."""
 
     def in_the_way() -> str:
+        from ...engine.job import this_machine
         from ...engine.proof import starting
-        from ...engine.telemetry import machine
 
-        here = machine.read()
+        here = this_machine.read()
         own = () if but is None else (but,)
         return starting.beside(starting.of_request(wanted(), here), here, *own)
 

@@ -19,8 +19,8 @@ from ..base import keys
 from ..base.errors import clean
 
 if TYPE_CHECKING:
+    from ...engine.job.machine import Machine
     from ...engine.options import Options
-    from ...engine.telemetry.machine import Machine
 
 BESIDE = 13  # columns of the button and of the gaps
 BRIEFEST = 2

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ...files import private_folders
-from ...system import gc_freeze, reaper
+from ...system import descendants, import_cost
 from .stopping import StopSwitch
 
 THREADS_SECONDS = 10.0  # for threads that are not daemons
@@ -80,7 +80,7 @@ class ProcessExit:
                 atexit._run_exitfuncs()
             _write_open_files()
             if self._stop.engine_gone:
-                reaper.end_descendants()
+                descendants.end_descendants()
                 private_folders.remove_scratch()
             os._exit(code)
 
@@ -101,7 +101,7 @@ def _still_running() -> str:
 
 def _write_open_files() -> None:
     """Flush the files that nobody has closed; Python itself does so when it collects them."""
-    objects = gc_freeze.objects()
+    objects = import_cost.tracked_objects()
     # Only the type of each object is tested: isinstance on so many objects would take long.
     kinds = {kind for kind in {type(found) for found in objects} if issubclass(kind, io.TextIOBase | io.BufferedIOBase)}
     files = [found for found in objects if type(found) in kinds]

@@ -1,8 +1,8 @@
 """The private names of Keras and TensorFlow that the trainer uses: all that may differ from one version to the next.
 
 Tried with TensorFlow 2.18 to 2.21 and Keras 3.10 to 3.15 (`make test-versions`, docs/environments.md). Older versions
-are refused before a trainer starts, with the reasons in engine/system/tensorflow_range.py. A later one may lack a name:
-then nothing is trained, and the error tells which.
+are refused before a trainer starts, with the reasons in engine/interpreter/supported_versions.py. A later one may
+lack a name: then nothing is trained, and the error tells which.
 
 Attributes of a model stay where they are used. They are the same in all of these versions: _call_has_training_arg,
 _compile_loss and its _flat_losses, _compile_metrics, the build of both, _compute_loss, _aggregate_additional_loss,
@@ -18,7 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...system import tensorflow_range
+from ...interpreter import supported_versions
 from .faults import TrainerError
 
 try:
@@ -41,7 +41,7 @@ try:
     from tensorflow.python.autograph.pyct import loader as autograph_loader
 except ImportError as fault:
     newest = "TensorFlow {}.{} and Keras {}.{}".format(
-        *tensorflow_range.NEWEST_TENSORFLOW, *tensorflow_range.NEWEST_KERAS
+        *supported_versions.NEWEST_TENSORFLOW, *supported_versions.NEWEST_KERAS
     )
     raise TrainerError(
         "versions",

@@ -19,9 +19,9 @@ import keras
 import tensorflow as tf
 
 from ... import plan
+from ...job.environment_variables import tf32_overridden
 from ...options import Options
 from ...telemetry.chips import number_format, peak_flops
-from ...telemetry.variables import tf32_overridden
 
 PASSES = 3
 _PRODUCTS = ("MatMul", "Conv", "Einsum")  # in the names of operations, such as BatchMatMulV2 and Conv2D

@@ -18,7 +18,7 @@ from ...runs import Run, code_files, events, results
 from ...runs.event_writer import EventWriter
 from ...runs.events import TELEMETRY_FILE
 from ...runs.reading import read_events
-from ...system import memory_peaks
+from ...system import process_memory
 from ...system.heartbeat import TrainerHeartbeat
 from ...telemetry.gpu_totals import GpuTotals
 from .run_figures import Epochs, FirstSeconds, Moment, Speed
@@ -133,7 +133,7 @@ class RunReport:
         seconds = self.elapsed
         wait, python = speed.shares()
         told = read_events(self.run.path, [TELEMETRY_FILE])
-        peaks, reached = memory_peaks.of_this_process(), self._reached()
+        peaks, reached = process_memory.peaks(), self._reached()
         return events.Summary(
             outcome=outcome,
             trainer_returncode=returncode,

@@ -12,9 +12,10 @@ import keras
 import tensorflow as tf
 import yaml
 
+from ...job import environment_variables, machine, this_machine
+from ...job.machine import Fault
 from ...runs import events
-from ...telemetry import limits, machine, variables
-from ...telemetry.gpus import Fault
+from ...telemetry import limits
 from ..measure.run_report import RunReport
 from ..setup import gpu_identity
 from ..setup.devices import Devices, chips_too_old, unseen
@@ -50,8 +51,9 @@ def started(report: RunReport, model: keras.Model, present: Devices, steps_per_e
         actual={
             "jit_compile": bool(model.jit_compile),
             "optimizer": type(own).__name__ if (own := getattr(model, "optimizer", None)) is not None else None,
-            "tf32": tf.config.experimental.tensor_float_32_execution_enabled() and not variables.tf32_overridden(),
-            "environment": variables.recorded(os.environ),
+            "tf32": tf.config.experimental.tensor_float_32_execution_enabled()
+            and not environment_variables.tf32_overridden(),
+            "environment": environment_variables.recorded(os.environ),
         },
         replicas=int(model.distribute_strategy.num_replicas_in_sync),
         global_batch_size=report.speed.plan.global_batch_size or None,
@@ -70,7 +72,7 @@ def _versions() -> dict[str, str]:
 
 def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
     """The devices that the fit trains on, which TensorFlow has already opened; and what keeps it from the GPUs."""
-    here, seen = machine.read(), len(tf.config.list_physical_devices("GPU"))
+    here, seen = this_machine.read(), len(tf.config.list_physical_devices("GPU"))
     opened = tuple(device.name for device in tf.config.list_logical_devices("GPU"))
     if not opened:
         names = tuple(device.name for device in tf.config.list_logical_devices("CPU"))

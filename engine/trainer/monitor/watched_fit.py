@@ -10,10 +10,10 @@ from typing import Any
 import keras
 
 from ... import plan
+from ...job import environment_variables
 from ...runs import Run, events
 from ...runs.event_writer import EventWriter
 from ...runs.events import EVENTS_FILE
-from ...telemetry import variables
 from ..common.step_logs import floats
 from ..common.versions import ended_step
 from ..measure.first_times import FirstEvaluation
@@ -80,7 +80,9 @@ class WatchedFit:
         self._stopping, self._finishing = False, threading.Lock()
         self.report.writer.emit(description.started(self.report, model, devices, self.position.steps_per_epoch))
         description.warn_of_gpus(self.report, devices, obstacle)
-        environment.warn_of_harmful(variables.recorded(os.environ), self.report, devices.kind, len(devices.gpus))
+        environment.warn_of_harmful(
+            environment_variables.recorded(os.environ), self.report, devices.kind, len(devices.gpus)
+        )
         self._life = Life(run, sample_seconds, fit, self._ask_to_stop, self.gone, self.report.writer.clock)
 
     def epoch_begins(self, epoch: int) -> None:

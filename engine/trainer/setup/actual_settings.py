@@ -14,8 +14,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ...job.environment_variables import tf32_overridden
 from ...options import Options
-from ...telemetry.variables import tf32_overridden
 from ..data.batches import Batches
 from ..data.finishing import batches_ahead
 from .devices import Devices

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 import keras
 import tensorflow as tf
 
+from ...interpreter import installed
+from ...job.machine import Machine
+from ...job.training_gpus import used_by_tensorflow
 from ...options import Device, Options
-from ...system import installed
 from ...telemetry import chips, limits
-from ...telemetry.gpus import Machine, used_by_tensorflow
 from ..cluster import tensorflow_cluster
 from ..cluster.tensorflow_cluster import Joined
 from ..common.faults import TrainerError

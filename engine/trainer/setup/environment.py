@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...files.places import home
+from ...job import environment_variables
+from ...job.environment_variables import is_true
 from ...options import OPTIONS, by_key
-from ...telemetry import variables
-from ...telemetry.variables import is_true
 from ..common.faults import TrainerError
 from . import nvml_answers, xla_cache
 from .xla_cache import XlaCache, add, drop, flag_name
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ..measure.run_report import RunReport
 import contextlib
 
+from ...job.training_gpus import training_gpus
 from ...options import Options
-from ...telemetry import affinity, limits
-from ...telemetry.training_gpus import training_gpus
+from ...telemetry import limits
 
 _BACKEND = "KERAS_BACKEND"
 _BY_TENSORFLOW = ("TF2_BEHAVIOR", "1")  # set when it is imported, which may have happened before
@@ -86,7 +86,7 @@ NOTHING = Prepared()
 
 
 def warn_of_harmful(environment: Mapping[str, str], report: RunReport, kind: str, devices: int) -> None:
-    for name, message, hint in variables.harmful(environment, kind, devices):
+    for name, message, hint in environment_variables.harmful(environment, kind, devices):
         report.warn("environment", message, hint, name)
 
 
@@ -168,7 +168,7 @@ def prepare(options: Options) -> Prepared:
     os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(4 * 1024**3))
     _keep_kernels()
     owned = {variable.name for variable in _OWNED}
-    kept = {name: value for name, value in variables.recorded(before).items() if name not in owned}
+    kept = {name: value for name, value in environment_variables.recorded(before).items() if name not in owned}
     return Prepared(kept, tuple(overridden), pin_to_numa_node(options), xla_cache.keep(options))
 
 
@@ -251,7 +251,7 @@ def pin_to_numa_node(options: Options) -> str:
         return "device.numa is off"
     if options.device.visible == "none":
         return "no GPU trains"
-    if affinity.nodes() < 2:
+    if limits.numa_nodes() < 2:
         return "the machine has one NUMA node"
     gpus = training_gpus(options, nvml_answers.read())
     nodes = nvml_answers.cpus_beside([gpu.index for gpu in gpus])
@@ -274,4 +274,4 @@ def _pin_threads(beside: frozenset[int], gpus: str) -> str:
     for thread in os.listdir("/proc/self/task"):  # TensorFlow may have been imported already
         with contextlib.suppress(OSError):  # the thread has ended, or the container forbids it
             os.sched_setaffinity(int(thread), beside & allowed)
-    return f"on CPUs {affinity.in_words(beside & allowed)}, the NUMA node of GPU {gpus}"
+    return f"on CPUs {limits.cpu_list(beside & allowed)}, the NUMA node of GPU {gpus}"

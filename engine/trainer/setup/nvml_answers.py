@@ -12,12 +12,12 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from ...system import own_python
-from ...telemetry import nodes
-from ...telemetry.gpus import Answers, Machine
+from ...job.machine import Answers, Machine
+from ...system import child_process
+from ...telemetry import hardware
 
 _LIBRARY = "libnvidia-ml.so.1"
-_TELL = "telemetry.tell"
+_MODULE = "job.this_machine"
 ANSWER_SECONDS = 20.0  # more than NVML is waited for by the process that is asked
 
 
@@ -27,7 +27,7 @@ class NoAnswer(Exception):
 
 def ask(module: str, *words: str, given: str = "") -> Any:
     """What `python -m gputui.engine.MODULE WORDS` prints as JSON, given a text on standard input; raises NoAnswer."""
-    command = [own_python.path(), "-P", "-m", f"gputui.engine.{module}", *words]
+    command = [child_process.own_python(), "-P", "-m", f"gputui.engine.{module}", *words]
     try:
         done = subprocess.run(
             command, input=given, capture_output=True, text=True, errors="replace", timeout=ANSWER_SECONDS, check=False
@@ -50,7 +50,7 @@ def read() -> Machine:
 def memory_free_bytes(index: int) -> int | None:
     """The free memory of a GPU at this moment; None where the driver does not report it."""
     try:
-        found: int | None = ask(_TELL, "free", str(index))
+        found: int | None = ask(_MODULE, "free", str(index))
     except NoAnswer:
         return None
     return found
@@ -59,7 +59,7 @@ def memory_free_bytes(index: int) -> int | None:
 def cpus_beside(gpus: Sequence[int]) -> list[frozenset[int]]:
     """The CPUs of the NUMA node of each of these GPUs; none where the driver does not tell them."""
     try:
-        return [frozenset(cpus) for cpus in ask(_TELL, "beside", *map(str, gpus))]
+        return [frozenset(cpus) for cpus in ask(_MODULE, "cpus", *map(str, gpus))]
     except NoAnswer:
         return [frozenset()] * len(gpus)
 
@@ -70,9 +70,9 @@ def _answers() -> Answers:
         ctypes.CDLL(_LIBRARY)
     except OSError:
         reason = f"the NVIDIA driver's {_LIBRARY} is missing"
-        return Answers(reason=reason, missing=reason if nodes.there() else "")
+        return Answers(reason=reason, missing=reason if hardware.has_device_nodes() else "")
     try:
-        return Answers.read(ask(_TELL, "gpus"))
+        return Answers.read(ask(_MODULE, "gpus"))
     except NoAnswer as why:
         reason = f"the NVIDIA driver cannot be asked: {why}"
         return Answers(reason=reason, missing=reason)

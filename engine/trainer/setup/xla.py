@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
+from ...interpreter import compatibility
 from ...options import Options
-from ...telemetry import compatible
 
 ONE_GPU = "one GPU, without a strategy"
 
@@ -69,6 +69,6 @@ def aborting_chip() -> str:
     """Why XLA must not compile for a GPU that trains, because it would crash the process; empty where it can."""
     for gpu in tf.config.get_visible_devices("GPU"):
         found = tf.config.experimental.get_device_details(gpu).get("compute_capability")
-        if compatible.xla_aborts(found):
+        if compatibility.xla_aborts(found):
             return f"XLA of this TensorFlow crashes on compute capability {'.'.join(map(str, found))}"
     return ""

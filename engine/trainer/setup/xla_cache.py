@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...files.places import home
+from ...interpreter import installed
 from ...options import Options
-from ...system import installed, locks
+from ...system import locks
 from . import cache_trust, nvml_answers
 from .cache_trust import LOADS, PARTS, may_be_damage
 

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from ... import checks
+from ...job.machine import Machine
 from ...presets import Preset
-from ...telemetry.machine import Machine
 from ...trials.bench import Judge
 from ...trials.trial import Trial
 from ...trials.trial_preset import with_changes

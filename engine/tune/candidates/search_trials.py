@@ -9,9 +9,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ... import plan
+from ...job.machine import Machine
 from ...presets import Preset
 from ...runs import Run
-from ...telemetry.machine import Machine
 from ...trials.bench import Bench, Judge, Stop
 from ...trials.comparing import Stopped
 from ...trials.trial import Trial

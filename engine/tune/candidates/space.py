@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import checks
+from ...job.machine import Machine
 from ...presets import Preset
 from ...runs.events import Started
 from ...telemetry import limits as machine_limits
 from ...telemetry.chips import fast_policies
-from ...telemetry.machine import Machine
 from ...trials.search_record import Limits
 from ...trials.trial_preset import OWN, with_changes
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ... import checks, text
+from ...job.machine import Machine
 from ...proof.process import processor
 from ...proof.request import Request
 from ...system.identity import Place, Process
-from ...telemetry.machine import Machine
 from ...trials.search_record import Limits
 
 # What the members of a study have in common, in words.

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...job.machine import Machine
 from ...proof.request import Request
-from ...telemetry.machine import Machine
 from ...trials.bench import Judge
 from ...trials.comparing import Stopped
 from ...trials.search_record import Candidate, Limits, StudyState

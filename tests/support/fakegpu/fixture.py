@@ -6,7 +6,7 @@ import platform
 import sys
 
 import pytest
-from gputui.engine.system import installed
+from gputui.engine.interpreter import installed
 
 from tests.support.fakegpu import FakeGpu, build
 from tests.support.fakenvml import FakeNvml

@@ -9,7 +9,8 @@ from tests.support.fakenvml import FakeNvml
 
 READ = """
 import json, os, time
-from gputui.engine.telemetry.nvml import Nvml, NvmlUnavailable
+from gputui.engine.telemetry.nvml.connection import Nvml
+from gputui.engine.telemetry.nvml.reasons import NvmlUnavailable
 try:
     nvml = Nvml(pcie=True, own_pid=os.getppid())
 except NvmlUnavailable as reason:
@@ -27,10 +28,10 @@ WATCH = """
 import json, time
 from dataclasses import asdict
 from pathlib import Path
-from gputui.engine.telemetry import reader
+from gputui.engine.telemetry import sampler
 told = []
-reader.FIRST_RETRY_SECONDS, reader.SLOW_FIGURES_SECONDS = 0.2, 1.1
-thread = reader.GpuReader(lambda event: told.append((time.time(), event)), {interval})
+sampler.FIRST_RETRY_SECONDS, sampler.SLOW_FIGURES_SECONDS = 0.2, 1.1
+thread = sampler.GpuReader(lambda event: told.append((time.time(), event)), {interval})
 thread.start()
 until = time.monotonic() + 60
 while time.monotonic() < until:

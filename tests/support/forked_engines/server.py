@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.engine.process.spawn import LOCK
-from gputui.engine.system import resident_files, stop_signals
+from gputui.engine.system import process_memory, stop_signals
 from gputui.engine.system.run_clock import VARIABLE, RunClock
 from gputui.engine.trainer import fork_server
 
@@ -92,7 +92,7 @@ def main() -> None:
         sys.argv[1:] = []
         fork_server._part(wanted["environment"], words, clock, wanted["folder"], lock, line)
         with contextlib.suppress(OSError):
-            resident_files.populate(pages)
+            process_memory.populate(pages)
         fork_server._seed_anew()
         if os.environ.get("FAKEGPU"):
             from tensorflow.python.eager import context

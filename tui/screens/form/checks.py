@@ -20,8 +20,8 @@ from .view import FormView
 
 if TYPE_CHECKING:
     from ....engine.checks import Finding
+    from ....engine.job.machine import Machine
     from ....engine.presets import Preset
-    from ....engine.telemetry.machine import Machine
 
 CHECK_SECONDS = 0.15
 
@@ -66,11 +66,11 @@ class CheckedForm(FormView):
 
     @work(thread=True, group="machine")
     def _read_machine(self) -> None:
+        from ....engine.job import this_machine
         from ....engine.options import validation
-        from ....engine.telemetry import machine
 
         validation.model()  # so that the first change is checked without waiting
-        here = machine.read()
+        here = this_machine.read()
         self.app.call_from_thread(self._machine_read, here)
 
     def _machine_read(self, here: Machine) -> None:

@@ -15,7 +15,7 @@ from textual import events, on, work
 from textual.app import SystemCommand
 from textual.widgets import Input
 
-from ....engine.system import interpreter
+from ....engine.interpreter import interpreter
 from ...base import keys
 from ...base.errors import clean
 from ...form.state import FormState
@@ -29,8 +29,8 @@ from .checks import CheckedForm
 
 if TYPE_CHECKING:
     from ....engine.checks import Finding
+    from ....engine.job.machine import Machine
     from ....engine.runs import Run
-    from ....engine.telemetry.machine import Machine
     from ...form.search_limits import LimitTexts
 
 
@@ -229,11 +229,11 @@ class FormScreen(CheckedForm):
 
     def started(self, state: FormState, run: Run, engine: object) -> None:
         """A run was started with the values of the form, which are now saved in the run."""
-        from ....engine.telemetry import job
+        from ....engine.job import several_tasks
 
         state.keep()
         self.query_one("#purpose").display = False
-        if remark := job.when_detached(os.environ):
+        if remark := several_tasks.when_detached(os.environ):
             self.app.notify(str(remark), title="Slurm", severity="warning", markup=False)
         self.app.engines.append(engine)
         self.app.open_run(run)

@@ -29,7 +29,7 @@ from ..header import Header
 
 if TYPE_CHECKING:
     from ....engine.checks import Finding
-    from ....engine.telemetry.machine import Machine
+    from ....engine.job.machine import Machine
 
 PURPOSE = "Set options, {start} trains a Keras model, {live} shows it; runs go on if you quit"
 WIDE, HIGH = 172, 30  # from these sizes on: help beside the options, full remarks

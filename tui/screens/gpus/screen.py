@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ....engine.figures import GPU
-from ....engine.telemetry import nodes
+from ....engine.telemetry import hardware
 from ...base import keys
 from ...base.errors import clean
 from ...base.settings import Charts
@@ -128,7 +128,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         if reason := self.now.no_gpu_reason:
             doctor = f"{self.app.key('doctor')} (doctor)"
             what, then = ("no GPU", f"training runs on the CPU; {doctor} shows why")
-            if nodes.there():
+            if hardware.has_device_nodes():
                 what, then = ("no GPU readings", f"CUDA may work without NVML; {doctor} says what to do")
             rows = [[(line, "value")] for line in panels.wrapped(f"{what}: {reason}", width)]
             rows.append([(f"{self.glyphs.hint} {then}", "label")])

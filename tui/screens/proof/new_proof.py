@@ -56,11 +56,11 @@ async def _stop_first(app: BaseApp, run: Run) -> None:
 
 def _request(run: Run) -> tuple[Request, float]:
     """The request for the proof, and the time of one comparison; raises the reason where it is not possible."""
+    from ....engine.job import this_machine
     from ....engine.proof import duration, request
-    from ....engine.telemetry import machine
 
     asked = request.of_run(run)
-    request.refuse(asked, machine.read())
+    request.refuse(asked, this_machine.read())
     return asked, duration.of_request(asked) * 2 * asked.repeats
 
 

@@ -81,10 +81,10 @@ def _of_opened(preset: Preset, source: Path | None, keep: str) -> tuple[Request,
 
 def _checked(wanted: Request) -> tuple[Request, str]:
     """The request and the question about it; raises the reason where it is not possible."""
+    from ....engine.job import this_machine
     from ....engine.proof import request
-    from ....engine.telemetry import machine
 
-    request.refuse(wanted, machine.read())
+    request.refuse(wanted, this_machine.read())
     return wanted, _question(wanted)
 
 

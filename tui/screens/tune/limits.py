@@ -32,9 +32,9 @@ from ..dialogs import SEEN_AFTER_SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ....engine.job.machine import Machine
     from ....engine.presets import Preset
     from ....engine.proof.request import Request
-    from ....engine.telemetry.machine import Machine
     from ....engine.trials.search_record import Limits
     from ....engine.tune.time_plan import TimePlan
     from ...base.base_app import BaseApp
@@ -224,22 +224,23 @@ def _field(name: str, text: str) -> LimitInput:
 
 def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
     """The mixed precisions that the devices of the training are made for; `here` is the machine, if it is known."""
-    from ....engine.telemetry import chips, machine
-    from ....engine.telemetry.training_gpus import training_gpus
+    from ....engine.job import this_machine
+    from ....engine.job.training_gpus import training_gpus
+    from ....engine.telemetry import chips
 
-    gpus = training_gpus(preset.options, here or machine.read())
+    gpus = training_gpus(preset.options, here or this_machine.read())
     slowest = min((gpu.compute_capability or (0, 0) for gpu in gpus), default=None)
     return chips.fast_policies(slowest, chips.cpu_multiplies_bfloat16())
 
 
 def asked(preset: Preset, path: Path | None, limits: Limits) -> Request:
     """The search; raises the reason where it is not possible."""
+    from ....engine.job import this_machine
     from ....engine.proof import request
-    from ....engine.telemetry import machine
     from ....engine.tune import tune_request
 
     wanted = tune_request.of_opened(preset, path, limits)
-    request.refuse(wanted, machine.read())
+    request.refuse(wanted, this_machine.read())
     return wanted
 
 

@@ -1,0 +1,219 @@
+"""Asks an interpreter what is installed for it, in a process that is waited for in turns and can be given up.
+
+Whoever asks the same interpreter meanwhile waits for the same answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from threading import Lock
+from typing import Any
+
+from ..system import child_process
+
+ANSWER_SECONDS = 10.0  # a first start from a network disk
+MOST_BYTES = 1 << 20  # of an answer: many times what any Python prints
+NOTICE_SECONDS = 1.0  # after which whoever waits is told so
+MARK = "gputui: "  # before the answer: other programs may print something before and after it
+# The program must run in any Python, so that an old one can be refused by its version. It takes the current folder off
+# the path, which a trainer has not on it either.
+PROGRAM = """
+import sys
+if sys.path and sys.path[0] == "":
+    del sys.path[0]
+import json
+found, places = {}, {}
+try:
+    from importlib import metadata, util
+except ImportError:
+    pass
+else:
+    for name in sys.argv[2:]:
+        try:
+            one = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        found[name], places[name] = one.version, str(one.locate_file(""))
+    for name in ("tensorflow", "keras", "numpy"):
+        spec = util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations:
+            places.setdefault(name, list(spec.submodule_search_locations)[0].rpartition("/")[0])
+told = {"version": list(sys.version_info[:3]), "packages": found, "places": places, "path": sys.path}
+print("\\n" + sys.argv[1] + json.dumps(told))
+"""
+# A last line that says what is wrong with a Python: of Python itself, or of the loader of its libraries.
+_TELLING = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b|^Fatal Python error|error while loading shared librar|GLIBC")
+_lock = Lock()
+_under_way: dict[str, _Inquiry] = {}
+_ends = False  # whether nothing is asked any more
+
+
+class NoAnswer(Exception):
+    """The text says why there is none."""
+
+
+class NotWaitedFor(NoAnswer):
+    """There was none when the question was given up."""
+
+
+class _Inquiry:
+    """One process, and the answer that everybody gets who asks meanwhile."""
+
+    def __init__(self, python: str, names: Sequence[str], notice: Callable[[str], None]) -> None:
+        self.python, self._names, self._notice = python, names, notice
+        self.answer: Future[dict[str, Any]] = Future()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.is_slow = False
+        self._given_up = False
+
+    def make(self) -> None:
+        try:
+            self.answer.set_result(self._ask())
+        except BaseException as fault:  # noqa: BLE001 - raised again where the answer is read
+            self.answer.set_exception(fault)
+
+    def give_up(self) -> None:
+        self._given_up = True
+        self._end()
+
+    def _ask(self) -> dict[str, Any]:
+        python = self.python
+        try:
+            # In a group of its own, which is ended as a whole: it may be a script that has started something.
+            self._process = child_process.start(
+                [python, "-c", PROGRAM, MARK, *self._names], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, process_group=0,
+            )  # fmt: skip
+        except OSError as fault:
+            raise NoAnswer(f"{python} cannot be run: {fault.strerror}") from None
+        with self._process:
+            try:
+                said, log = self._output(self._process)
+            except subprocess.TimeoutExpired:
+                raise NoAnswer(f"{python} does not answer within {ANSWER_SECONDS:g} s") from None
+            finally:
+                self._end()
+        if self._given_up:
+            raise NotWaitedFor(f"{python} was not waited for")
+        return _read(python, said, log)
+
+    def _output(self, process: subprocess.Popen[bytes]) -> tuple[str, str]:
+        """What it prints, up to a limit; raises TimeoutExpired, or NoAnswer for a program that goes on printing."""
+        if self._given_up:
+            self._end()
+        began = time.monotonic()
+        told: dict[Any, bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
+        with selectors.DefaultSelector() as streams:
+            for stream in told:
+                streams.register(stream, selectors.EVENT_READ)
+            while streams.get_map():
+                for key, _ in streams.select(self._seconds_left(process, began)):
+                    block = os.read(key.fd, MOST_BYTES)
+                    told[key.fileobj] += block
+                    if not block:
+                        streams.unregister(key.fileobj)
+                    if len(told[key.fileobj]) > MOST_BYTES:
+                        raise NoAnswer(f"{self.python} is not a usable Python: it prints without end")
+        process.wait(ANSWER_SECONDS)
+        said, log = (block.decode("utf-8", "replace") for block in told.values())
+        return said, log
+
+    def _seconds_left(self, process: subprocess.Popen[bytes], began: float) -> float:
+        """Until the next thing happens: the notice that it is slow, which is given here, or the end."""
+        passed = time.monotonic() - began
+        if passed >= ANSWER_SECONDS:
+            raise subprocess.TimeoutExpired(process.args, ANSWER_SECONDS)
+        if passed >= NOTICE_SECONDS and not self.is_slow:
+            self.is_slow = True
+            self._notice(self.python)
+        return (ANSWER_SECONDS if self.is_slow else NOTICE_SECONDS) - passed
+
+    def _end(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def answer(python: str, names: Sequence[str], notice: Callable[[str], None]) -> dict[str, Any]:
+    """What the interpreter tells of itself and of the named packages; `notice` is called after a second.
+
+    Raises NoAnswer.
+    """
+    with _lock:
+        if _ends:
+            raise NotWaitedFor(f"{python} is not asked any more")
+        known = _under_way.get(python)
+        inquiry = known or _under_way.setdefault(python, _Inquiry(python, names, notice))
+    if known is None:
+        try:
+            inquiry.make()
+        finally:
+            with _lock:
+                del _under_way[python]
+    else:
+        with contextlib.suppress(TimeoutError):
+            return known.answer.result(NOTICE_SECONDS)
+        notice(python)
+    return inquiry.answer.result()
+
+
+def slow() -> str | None:
+    """The interpreter whose answer has been waited for a second or more, if there is one."""
+    with _lock:
+        return next((inquiry.python for inquiry in _under_way.values() if inquiry.is_slow), None)
+
+
+def begin() -> None:
+    """Questions are asked again after `give_up`."""
+    global _ends
+    _ends = False
+
+
+def give_up() -> None:
+    """End all that is under way, and start nothing more: everybody who waits, or asks later, gets NotWaitedFor."""
+    global _ends
+    with _lock:
+        _ends = True
+        inquiries = list(_under_way.values())
+    for inquiry in inquiries:
+        inquiry.give_up()
+
+
+def _read(python: str, said: str, log: str) -> dict[str, Any]:
+    if log.startswith(child_process.NOT_RUN):
+        raise NoAnswer(f"{python} cannot be run: {log.removeprefix(child_process.NOT_RUN).strip()}")
+    try:
+        told, _ = json.JSONDecoder().raw_decode(said[said.rindex(MARK) + len(MARK) :])
+        return _whole(told)
+    except (ValueError, TypeError, RecursionError):
+        lines = [line.strip() for line in log.splitlines() if line.strip()]
+        telling = lines[-1:] if len(lines) == 1 else [line for line in lines if _TELLING.search(line)][-1:]
+        why = f": {_shown(telling[0])}" if telling else ": it does not answer as a Python does"
+        raise NoAnswer(f"{python} is not a usable Python{why}") from None
+
+
+def _whole(told: Any) -> dict[str, Any]:
+    """The answer if it is what PROGRAM prints; raises TypeError."""
+    if not isinstance(told, dict):
+        raise TypeError
+    version, path, *texts = (told.get(name) for name in ("version", "path", "packages", "places"))
+    whole = isinstance(version, list) and len(version) == 3 and all(type(part) is int for part in version)
+    whole = whole and isinstance(path, list) and all(isinstance(folder, str) for folder in path)
+    for found in texts:
+        whole = whole and isinstance(found, dict) and all(isinstance(text, str) for text in found.values())
+    if not whole:
+        raise TypeError
+    return told
+
+
+def _shown(line: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in line)[:120]

@@ -1,0 +1,177 @@
+"""Tells what is installed for training, from the lists and files of pip's packages: nothing is imported for it.
+
+The answers are about the interpreter that is meant: that of this process, or the one of a `with of(python):` around the
+question, in which a trainer is to run (run.python).
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import interpreter, supported_versions
+from .interpreter import CUDNN as CUDNN
+from .interpreter import Interpreter
+
+Version = tuple[int, int]
+LIBCUDNN = "libcudnn.so.9"
+_meant: ContextVar[Callable[[], Interpreter] | None] = ContextVar("meant", default=None)
+
+
+@contextlib.contextmanager
+def of(python: str) -> Iterator[None]:
+    """Have the functions of this module answer for this interpreter, which is asked with the first question.
+
+    One that cannot be asked has nothing installed.
+    """
+    token = _meant.set(functools.cache(functools.partial(_look, python)))
+    try:
+        yield
+    finally:
+        _meant.reset(token)
+
+
+def _look(python: str) -> Interpreter:
+    try:
+        return interpreter.look(python)
+    except interpreter.Unusable:
+        return Interpreter(python, (0, 0, 0), {}, {}, ())
+
+
+def meant() -> Interpreter:
+    look = _meant.get()
+    return interpreter.own() if look is None else look()
+
+
+def tensorflow_version() -> str | None:
+    """None where it is not known: TensorFlow need not have been installed as a package."""
+    return meant().tensorflow
+
+
+def keras_version() -> str | None:
+    return meant().keras
+
+
+def has_tensorflow() -> bool:
+    """Whether it can be imported; one that was not installed as a package has no version that could be known."""
+    return meant().place is not None
+
+
+def with_cuda() -> str:
+    """How to get a TensorFlow that can use GPUs: TensorFlow's own packages for aarch64 are built without CUDA."""
+    if not supported_versions.HAS_CUDA:
+        return supported_versions.WITH_CUDA_ON_ARM
+    return meant().install(supported_versions.TENSORFLOW)
+
+
+def install(package: str) -> str:
+    """The command that puts a package beside the TensorFlow that is meant."""
+    if not interpreter.is_own(meant().python):
+        return meant().install(package)
+    return f"pip install '{package}'" if ">" in package else f"pip install {package}"
+
+
+@dataclass(frozen=True)
+class Cudnn:
+    """A cuDNN; `folder` is where LD_LIBRARY_PATH leads to it, `instead_of` the version of pip's that is not loaded."""
+
+    version: Version | None
+    folder: str = ""
+    instead_of: Version | None = None
+
+
+def cudnn() -> Cudnn | None:
+    """The cuDNN that TensorFlow loads: the first in LD_LIBRARY_PATH, else the one that pip has installed beside it.
+
+    None if there is neither: TensorFlow then loads one of the system, if there is one. TensorFlow's own path to pip's
+    libraries is a RUNPATH, which the loader searches after LD_LIBRARY_PATH (man ld.so).
+    """
+    pips = two_numbers(meant().packages.get(CUDNN))
+    own = site("nvidia/cudnn/lib")
+    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        library = Path(folder, LIBCUDNN)
+        if folder and library.exists():
+            if own is not None and os.path.realpath(folder) == os.path.realpath(own):
+                break
+            return Cudnn(version_of_cudnn(library), folder, pips)
+    return None if pips is None else Cudnn(pips)
+
+
+def version_of_cudnn(library: Path) -> Version | None:
+    """The version of a library: by the name of the file that a link leads to, or by the package that it is of."""
+    if named := re.search(r"\.so\.(\d+\.\d+)", os.path.realpath(library)):
+        return two_numbers(named[1])
+    packages = library.absolute().parents[3].glob("nvidia_cudnn_cu*.dist-info") if _is_pips(library) else ()
+    return next((two_numbers(path.name.split("-")[1]) for path in packages), None)
+
+
+def _is_pips(library: Path) -> bool:
+    return library.absolute().parts[-4:-1] == ("nvidia", "cudnn", "lib")
+
+
+def cudnn_version() -> Version | None:
+    """The version of the cuDNN that TensorFlow loads; one of the system's own package manager is not known."""
+    found = cudnn()
+    return None if found is None else found.version
+
+
+def tensorflow_numbers() -> Version | None:
+    """The first two numbers of TensorFlow's version."""
+    return two_numbers(tensorflow_version())
+
+
+def build_info() -> dict[str, Any]:
+    """What `tf.sysconfig.get_build_info()` would return, read from its source file; empty where that cannot be read."""
+    return _build_info(site("tensorflow/python/platform/build_info.py"))
+
+
+@functools.cache
+def _build_info(path: Path | None) -> dict[str, Any]:
+    try:
+        source = path.read_text(encoding="utf-8") if path else ""
+        found = re.search(r"OrderedDict\((\[.*\])\)", source, re.DOTALL)
+        return dict(ast.literal_eval(found[1])) if found else {}
+    except (OSError, ValueError, SyntaxError):
+        return {}
+
+
+def cuda_version() -> tuple[int, int] | None:
+    """The CUDA version that TensorFlow was built with; None for one without CUDA."""
+    return two_numbers(build_info().get("cuda_version"))
+
+
+def capabilities() -> list[tuple[int, int]]:
+    """The compute capabilities that TensorFlow contains machine code for."""
+    return _targets("sm")
+
+
+def newest_target() -> tuple[int, int] | None:
+    """The newest compute capability that TensorFlow was built for, as machine code or as PTX; later ones compile it."""
+    return max([*_targets("sm"), *_targets("compute")], default=None)
+
+
+def _targets(kind: str) -> list[tuple[int, int]]:
+    names = build_info().get("cuda_compute_capabilities", [])
+    found = [re.fullmatch(rf"{kind}_(\d+)(\d)", str(name)) for name in names]
+    return [(int(match[1]), int(match[2])) for match in found if match]
+
+
+def site(relative: str) -> Path | None:
+    """A file beside the installed TensorFlow, wherever that is."""
+    place = meant().place
+    path = Path(place) / relative if place is not None else None
+    return path if path is not None and path.exists() else None
+
+
+def two_numbers(text: object) -> Version | None:
+    """The first two numbers of a version; None where there are not two."""
+    found = re.match(r"(\d+)\.(\d+)", str(text or ""))
+    return (int(found[1]), int(found[2])) if found else None

@@ -1,0 +1,76 @@
+"""The GPUs that the launcher has allocated to this process, from CUDA_VISIBLE_DEVICES and Slurm's own variables.
+
+A job that names a GPU outside of its allocation uses somebody else's GPU, unless the launcher restricts access with
+control groups. With control groups NVML shows only the job's own GPUs, numbered from 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .visible_devices import VARIABLE, Device, Shown, find, hides_all
+
+# Slurm sets them beside CUDA_VISIBLE_DEVICES (its manual, "Generic Resource (GRES) Scheduling"): the first counts as
+# that one does, the others by the number on the machine.
+_ORDINAL, _SLURM = "GPU_DEVICE_ORDINAL", ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The names of the allocated GPUs, read from `variable`; empty for a job without GPUs."""
+
+    variable: str
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        names = ",".join(self.names)
+        return f"this job is allocated {f'GPU {names}' if names else 'no GPU'} ({self.variable})"
+
+    def allows(self, name: str | int, devices: Sequence[Device]) -> bool:
+        """Whether the GPU or MIG instance with this name is allocated.
+
+        Where the machine's GPUs are not known, only names of the same kind can be compared.
+        """
+        if str(name) in self.names or not self.names:
+            return bool(self.names)
+        found = find(str(name), devices)
+        if found is None:
+            return bool(devices) or not self._compares(str(name))
+        return any(_holds(given, found) for given in self._found(devices))
+
+    def _found(self, devices: Sequence[Device]) -> list[Shown]:
+        """The devices with these names; a whole GPU includes all its MIG instances."""
+        found = [(name, shown) for name in self.names if (shown := find(name, devices))]
+        return [shown if name.startswith("MIG-") else Shown(shown.index) for name, shown in found]
+
+    def _compares(self, name: str) -> bool:
+        return all(given.isdigit() == name.isdigit() for given in self.names)
+
+
+def read(environment: Mapping[str, str], gpus: int) -> Allocation | None:
+    """The allocation of this process on a machine with this number of GPUs; None where all may be used."""
+    for variable in (VARIABLE, _ORDINAL):
+        if (value := environment.get(variable)) is not None:
+            return Allocation(variable, _names(value))
+    for variable in _SLURM:
+        names = _numbers(environment.get(variable, ""))
+        if names and gpus > len(names) and max(names) < gpus:  # else NVML shows the job's own GPUs alone
+            return Allocation(variable, tuple(map(str, names)))
+    return None
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return () if hides_all(value) else tuple(name.strip() for name in value.split(","))
+
+
+def _numbers(value: str) -> list[int]:
+    """The numbers in a list such as 0,2-3; empty where it has another form."""
+    parts = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip()) for part in value.split(",")]
+    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
+    return [number for numbers in ranges for number in numbers] if all(parts) else []
+
+
+def _holds(given: Shown, wanted: Shown) -> bool:
+    return given.index == wanted.index and given.instance in (None, wanted.instance)

@@ -1,0 +1,150 @@
+"""Finds what keeps a training from the GPUs that this machine has: no driver, a withheld GPU, a wrong choice of GPUs.
+
+Without a driver that shows the GPUs a training would run on the CPU. That is an error if the driver should work, and a
+warning if none is installed or a container was given no GPU, as may be intended.
+
+CUDA_VISIBLE_DEVICES: a name that fits no GPU hides all that follow, without a message of CUDA or TensorFlow. An index
+means the GPU in this place of the PCI bus to gputui and nvidia-smi, but in CUDA's own order the fastest GPU is the
+first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from ..interpreter import installed
+from ..interpreter.compatibility import dotted
+from ..telemetry import hardware
+from ..telemetry.nvml.connection import NO_GPU
+from ..telemetry.nvml.reasons import Code
+from . import allocation
+from .machine import Fault, Gpu, device_of, shown_of
+from .training_gpus import used_by_tensorflow
+from .visible_devices import VARIABLE, find, hides_all, is_index, stops_at
+
+_RESTART = "restart the container; systemctl daemon-reload on the host takes the GPUs away from running containers"
+_NO_DRIVER = (None, Code.LIBRARY_NOT_FOUND)
+_REMEDIES = {
+    Code.LIB_RM_VERSION_MISMATCH: "restart it, or load the driver again (as root: rmmod nvidia_drm nvidia_modeset "
+    "nvidia_uvm nvidia; modprobe nvidia)",
+    Code.DRIVER_NOT_LOADED: "modprobe nvidia (as root) loads it; after a new kernel it may have to be installed again",
+    Code.NO_PERMISSION: "ls -l /dev/nvidia* shows who has access: ask the administrator for it",
+}
+_IN_A_CONTAINER = {
+    Code.LIB_RM_VERSION_MISMATCH: "restart the container, so that it gets the driver's new libraries; or the machine",
+    Code.UNKNOWN: _RESTART,
+}
+
+
+def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined: bool) -> Fault:
+    """The fault behind NVML's `reason` and `code` on a machine with GPUs, of which `bus` has the addresses.
+
+    `confined` says whether this is a container or a job, which may have been given none of them.
+    """
+    if code in _NO_DRIVER or driver_withheld(code, confined):
+        return _not_given(reason, len(bus or ()), confined)
+    remedy = "check whether nvidia-smi works"
+    if confined and code in _IN_A_CONTAINER:
+        lost = f"{reason}: the container has lost its GPUs" if code == Code.UNKNOWN else reason
+        return Fault("error", "driver", lost, _IN_A_CONTAINER[Code(code)])
+    return Fault("error", "driver", reason, next((words for at, words in _REMEDIES.items() if at == code), remedy))
+
+
+def driver_fault(reason: str, code: int | None) -> Fault | None:
+    """The same as this process sees the machine; None where it has no GPU."""
+    bus = hardware.gpus_on_bus()
+    return of_driver(reason, code, bus, hardware.confined()) if gpu_expected(reason, code, bus) else None
+
+
+def gpu_expected(reason: str, code: int | None, bus: Sequence[str] | None) -> bool:
+    """Whether the machine should have a GPU. One without is not broken, whatever software is installed on it."""
+    if bus is None:  # it is hidden, or the GPUs are not on it
+        return code != Code.LIBRARY_NOT_FOUND and reason != NO_GPU
+    return bool(bus)
+
+
+def old_driver(driver: str, cuda: tuple[int, int] | None) -> Fault | None:
+    """A driver for an older CUDA than that of TensorFlow, by more than its minor version; `cuda` is the driver's."""
+    built = installed.cuda_version()
+    if cuda is None or built is None or cuda[0] >= built[0]:
+        return None
+    what = f"NVIDIA driver {driver}, CUDA {dotted(cuda)}: TensorFlow was built for CUDA {dotted(built)}"
+    return Fault("error", "driver", what, "update the driver; TensorFlow cannot use the GPUs with this one")
+
+
+def _not_given(reason: str, count: int, confined: bool) -> Fault:
+    """No driver is installed, the container was given no GPU, or the driver shows none."""
+    what, level = f"{count} NVIDIA GPU(s) in this machine, but {reason}", "warning"
+    remedy = "install NVIDIA's driver for this system; nvidia-smi then lists the GPUs"
+    if confined:
+        remedy = "start the container with --gpus all, or ask for GPUs in the job"
+    elif reason == NO_GPU:
+        level, remedy = "error", "dmesg | grep -i nvrm shows why"
+    return Fault(level, "GPU", what, remedy)
+
+
+def driver_withheld(code: int | None, confined: bool) -> bool:
+    """Whether a container or a job was given no driver: its launcher does not say that it has GPUs."""
+    given = allocation.read(os.environ, 0)
+    return confined and code == Code.DRIVER_NOT_LOADED and not (given and given.names)
+
+
+# ---- the choice by CUDA_VISIBLE_DEVICES ----------------------------------------------------------
+
+
+ORDER, PCI = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+CPU = f"{VARIABLE}='' or device.visible=none trains on the CPU"
+NO_INSTANCE = "MIG is on without an instance: TensorFlow cannot use it"
+NEW_INSTANCE = "as root: nvidia-smi mig -cgi 0 -C creates one of the whole GPU, nvidia-smi -mig 0 switches MIG off"
+_MOST_NAMED = 4
+
+
+def of_visible_devices(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault]:
+    """Those of this value of the variable, None where it is not set, on a machine with these GPUs."""
+    if not gpus or hides_all(value):
+        return
+    if value is not None and (name := stops_at(value, [device_of(gpu) for gpu in gpus])):
+        yield _unknown(value, name, gpus)
+    yield from _order(value, gpus)
+
+
+def _unknown(value: str, name: str, gpus: Sequence[Gpu]) -> Fault:
+    shown = shown_of(gpus, value)
+    known = find(name, [device_of(gpu) for gpu in gpus])
+    empty = [gpu for gpu in gpus if gpu.mig and not gpu.instances and name in (str(gpu.index), gpu.uuid)]
+    if empty:
+        return Fault("warning" if shown else "error", "GPU", f"GPU {empty[0].index}: {NO_INSTANCE}", NEW_INSTANCE)
+    why = f"{name} fits no single GPU" if known is None else f"{name} is of another kind, or names a GPU twice"
+    if shown:
+        what = f"{VARIABLE}={value} shows {', '.join(map(str, shown))} alone: {why}, and CUDA stops there"
+        return Fault("warning", "GPU", what, f"this machine has {_names(gpus, name)}")
+    return Fault(
+        "error", "GPU", f"{VARIABLE}={value} shows no GPU: {why}", f"this machine has {_names(gpus, name)}; {CPU}"
+    )
+
+
+def _names(gpus: Sequence[Gpu], like: str) -> str:
+    """What there is, by names of the same kind as this one."""
+    if like.startswith("MIG-"):
+        names = [instance.uuid for gpu in gpus for instance in gpu.instances]
+    elif like.startswith("GPU-"):
+        names = [f"{gpu.uuid} ({gpu.name})" for gpu in gpus if gpu.uuid]
+    else:
+        names = [f"{gpu.index} ({gpu.name})" for gpu in gpus]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return (", ".join(names[:_MOST_NAMED]) or "no MIG instance") + more
+
+
+def _order(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault]:
+    """GPUs of different models, of which an index means another one by CUDA's own order."""
+    by_index = value is None or is_index(value.split(",")[0].strip())
+    asked = gpus if value is not None else used_by_tensorflow(shown_of(gpus, None))
+    if os.environ.get(ORDER) == PCI or not by_index or len({gpu.name for gpu in asked if gpu.name}) < 2:
+        return
+    shown = ", ".join(map(str, shown_of(gpus, value) if value is not None else asked))
+    if not shown:
+        return
+    what = f"{VARIABLE}={value} means {shown}" if value is not None else f"GPUs of different models: {shown}"
+    what += ", in the order of the PCI bus; by CUDA's own order, the fastest first, numbers may mean others"
+    yield Fault("warning", ORDER, what, f"set {ORDER}={PCI}, so that all programs count alike, or name GPUs by UUID")

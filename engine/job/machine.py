@@ -1,0 +1,207 @@
+"""What is known of a machine's GPUs, and which of them CUDA shows: plain data, for which another process may ask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..runs.cluster import Cluster
+from ..telemetry import limits
+from . import allocation, job_end
+from . import cluster as clusters
+from . import several_tasks as jobs
+from .allocation import Allocation
+from .job_end import Left
+from .several_tasks import Remark as JobRemark
+from .visible_devices import VARIABLE, Device, find, hides_all, visible
+
+NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A partition of a GPU (MIG)."""
+
+    uuid: str
+    memory_total_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU in PCI order; what the driver does not tell is None.
+
+    `mig` says that it is in MIG mode: only its `instances` can compute. `lost` says why a GPU no longer answers.
+    `prohibited` says that its compute mode lets nobody use it. Of this moment are `memory_used_bytes`, `holders`, the
+    processes that compute on it, and `sole_holder`, the one that has it for itself by the exclusive mode.
+    """
+
+    index: int
+    uuid: str | None
+    name: str | None
+    compute_capability: tuple[int, int] | None
+    memory_total_bytes: int | None
+    mig: bool = False
+    instances: tuple[Instance, ...] = ()
+    multiprocessors: int | None = None
+    pci_bus_id: str | None = None
+    lost: str = ""
+    prohibited: bool = False
+    memory_used_bytes: int | None = None
+    holders: tuple[str, ...] = ()
+    sole_holder: str = ""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether a part of its memory that counts is in use now."""
+        return not self.mig and is_taken(self.memory_used_bytes, self.memory_total_bytes)
+
+    def __str__(self) -> str:
+        return f"GPU {self.index}" + (f" ({self.name})" if self.name else "")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What keeps a training from the GPUs that this machine has; `level` is that of a finding, `about` its subject."""
+
+    level: str
+    about: str
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of NVML; `reason`, `missing` and `fault` as `no_gpu_reason`, `missing` and `fault` in Machine."""
+
+    gpus: tuple[Gpu, ...] = ()
+    reason: str = ""
+    missing: str = ""
+    cuda: tuple[int, int] | None = None
+    driver: str = ""
+    fault: Fault | None = None
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Answers:
+        """Those that another process has written as JSON."""
+        gpus = tuple(_gpu(gpu) for gpu in told["gpus"])
+        cuda, fault = told["cuda"], told["fault"]
+        return cls(
+            gpus,
+            told["reason"],
+            told["missing"],
+            (cuda[0], cuda[1]) if cuda else None,
+            told["driver"],
+            Fault(**fault) if fault else None,
+        )
+
+
+def is_taken(used: int | None, total: int | None) -> bool:
+    """Whether the memory in use is more than a driver takes for itself, and a share that counts."""
+    return used is not None and bool(total) and used >= NOT_LISTED_BYTES and used > 0.1 * (total or 0)
+
+
+def _gpu(told: Mapping[str, Any]) -> Gpu:
+    capability = told["compute_capability"]
+    return Gpu(
+        **{
+            **told,
+            "compute_capability": (capability[0], capability[1]) if capability else None,
+            "instances": tuple(Instance(**one) for one in told["instances"]),
+            "holders": tuple(told["holders"]),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`no_gpu_reason` says why `gpus` is empty; `job` are remarks on the job that this process belongs to.
+
+    `missing` says why NVML cannot be read although there may be GPUs that CUDA can use: then nothing is known of them,
+    and nothing may be concluded from `gpus` being empty. `fault` says what is wrong with the driver of a machine that
+    has GPUs. `driver` is the driver's version, `cuda` the newest
+    CUDA that it supports. `visible_devices` is CUDA_VISIBLE_DEVICES, `allocation` the GPUs of this job.
+    `job_id` is the Slurm job, and `job_ends` what the environment says of its end. `cluster` are the workers of
+    a training on several machines that the environment names, and `cluster_fault` why what it says cannot be used.
+    """
+
+    gpus: tuple[Gpu, ...]
+    no_gpu_reason: str
+    cpus: int
+    memory_bytes: int
+    job: tuple[JobRemark, ...] = ()
+    missing: str = ""
+    cuda: tuple[int, int] | None = None
+    visible_devices: str | None = None
+    allocation: Allocation | None = None
+    driver: str = ""
+    job_id: str = ""
+    job_ends: Left | None = None
+    cluster: Cluster | None = None
+    cluster_fault: str = ""
+    fault: Fault | None = None
+
+    @classmethod
+    def of(cls, found: Answers) -> Machine:
+        """The machine with these GPUs, as this process sees it in its environment."""
+        cluster, cluster_fault = clusters.told(os.environ)
+        return cls(
+            found.gpus,
+            found.reason,
+            limits.usable_cpus(),
+            limits.memory().total,
+            jobs.read(os.environ),
+            found.missing,
+            found.cuda,
+            os.environ.get(VARIABLE),
+            allocation.read(os.environ, len(found.gpus)),
+            found.driver,
+            job_end.job_of(os.environ),
+            job_end.told(os.environ),
+            cluster,
+            cluster_fault,
+            found.fault,
+        )
+
+    @property
+    def devices(self) -> list[Device]:
+        """The GPUs in the form that the rules for their names take."""
+        return [device_of(gpu) for gpu in self.gpus]
+
+    @property
+    def shown(self) -> tuple[Gpu, ...]:
+        """The GPUs that CUDA shows to this process, in CUDA's order; see `shown_of`."""
+        return self.shown_by(self.visible_devices)
+
+    def shown_by(self, value: str | None) -> tuple[Gpu, ...]:
+        """Those that it would show with this value of CUDA_VISIBLE_DEVICES."""
+        return shown_of(self.gpus, value)
+
+    @property
+    def on_cpu_by_variable(self) -> bool:
+        """Whether CUDA_VISIBLE_DEVICES hides all GPUs on purpose."""
+        return hides_all(self.visible_devices)
+
+    def finds(self, name: str | int) -> bool:
+        """Whether a GPU or a MIG instance has this name."""
+        return find(str(name), self.devices) is not None
+
+
+def shown_of(gpus: Sequence[Gpu], value: str | None) -> tuple[Gpu, ...]:
+    """The GPUs that this value of CUDA_VISIBLE_DEVICES leaves, in its order, which is CUDA's.
+
+    In the place of a MIG instance stands the GPU that it is a part of, with the instance's memory.
+    """
+    by_index = {gpu.index: gpu for gpu in gpus}
+    shown = visible(value, [device_of(gpu) for gpu in gpus])
+    return tuple(_part(by_index[one.index], one.instance) for one in shown)
+
+
+def device_of(gpu: Gpu) -> Device:
+    """The GPU in the form that the rules for its names take."""
+    return Device(gpu.index, gpu.uuid, tuple(one.uuid for one in gpu.instances) if gpu.mig else None)
+
+
+def _part(gpu: Gpu, instance: int | None) -> Gpu:
+    return gpu if instance is None else replace(gpu, memory_total_bytes=gpu.instances[instance].memory_total_bytes)

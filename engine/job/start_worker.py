@@ -1,0 +1,229 @@
+"""Prepares this process to start one worker of a training on several machines: its GPUs, its port, the hosts' names.
+
+Workers on one host that are all shown its GPUs share them out. Before the start, this worker's own port and the names
+of all hosts are tested from this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import replace
+
+from ..runs import Run
+from ..runs.cluster import VARIABLE as TF_CONFIG
+from ..runs.cluster import Cluster, host_of, port_of
+from ..runs.cluster import of_run as kept_cluster
+from ..runs.launched_with import options_of
+from ..system.background_call import BackgroundCall
+from ..text import counted
+from . import cluster, slurm, this_machine
+from .cluster import COMMAND_LINE, ClusterError
+from .machine import Machine
+from .several_tasks import Remark
+from .visible_devices import VARIABLE
+
+KEY, KIND = "strategy.kind", "multi_worker"
+
+
+def use_command_line(workers: str, index: int | None, environment: MutableMapping[str, str] | None = None) -> None:
+    """Take the cluster from `--cluster` and `--worker`: everything that reads the environment finds it there."""
+    found = cluster.of_command_line(workers, index)
+    (os.environ if environment is None else environment)[TF_CONFIG] = found.as_tf_config()
+
+
+def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[Machine, list[Remark]]:
+    """The machine as a run with this strategy finds it, and remarks on it; `run` is one that is to be resumed.
+
+    Workers on one host that are all shown its GPUs share them out: from here on this process is shown its part.
+    Raises ClusterError.
+    """
+    here = this_machine.read()
+    if kind != KIND:
+        return here, []
+    if run is not None:
+        here = replace(here, cluster=cluster_to_resume(run), cluster_fault="")
+    if here.cluster is None or visible != "all":
+        return here, []
+    part = share_gpus(os.environ, here.cluster, _names(here))
+    if part is None:
+        return here, []
+    os.environ[VARIABLE] = part
+    workers = len(here.cluster.on_this_host)
+    message = f"of the {len(here.shown)} GPUs this worker takes {part}, as {workers} workers share this host"
+    other = "set CUDA_VISIBLE_DEVICES for each worker to share them out in another way"
+    return replace(this_machine.read(), cluster=here.cluster), [Remark("note", message, other)]
+
+
+def machine_to_resume(run: Run) -> tuple[Machine, list[Remark]]:
+    """The same for a run that is to be resumed."""
+    options = options_of(run)
+    return machine_for(options.get(KEY), options.get("device.visible"), run)
+
+
+def test_cluster(kind: object, here: Machine) -> list[Remark]:
+    """The remarks on the cluster, tested from this machine; raises ClusterError where this worker cannot start."""
+    if kind != KIND or here.cluster is None or not (remark := test_reach(here.cluster)):
+        return []
+    message, _, change = remark.partition(": ")
+    return [Remark("warning", message, change)]
+
+
+def cluster_to_resume(run: Run) -> Cluster | None:
+    """The cluster in which a run is resumed: as the environment names it now, else as it was kept; raises ClusterError.
+
+    Hosts and ports may be others, but not the number of the workers nor this one's place among them.
+    """
+    kept, now = kept_cluster(run), cluster.read(os.environ)
+    if kept is None or now is None:
+        return kept
+    if len(now.workers) != len(kept.workers):
+        raise ClusterError(
+            f"{run.id} was started with {counted(len(kept.workers), 'workers')}, and the cluster has "
+            f"{len(now.workers)} now; resume it with {len(kept.workers)}, or start a new run"
+        )
+    if now.index != kept.index:
+        raise ClusterError(
+            f"{run.id} is the run of worker {kept.index}, and this is worker {now.index}; resume its own run with "
+            "gputui resume --latest"
+        )
+    return now
+
+
+def _names(here: Machine) -> Sequence[str]:
+    """The shown GPUs as CUDA_VISIBLE_DEVICES names them."""
+    if here.visible_devices is None:
+        return [str(gpu.index) for gpu in here.shown]
+    return [name.strip() for name in here.visible_devices.split(",")][: len(here.shown)]
+
+
+# ---- the GPUs of the workers on one host ---------------------------------------------------------
+
+
+def share_gpus(environment: Mapping[str, str], cluster: Cluster, shown: Sequence[str]) -> str | None:
+    """This worker's part of the GPUs that CUDA shows, as CUDA_VISIBLE_DEVICES; None where nothing is to be shared out.
+
+    All workers get the same number, as MultiWorkerMirroredStrategy requires. Raises ClusterError where there are
+    fewer GPUs than workers.
+    """
+    here = cluster.on_this_host
+    if len(here) < 2 or not shown or _has_its_own(environment):
+        return None
+    if len(shown) < len(here):
+        host = host_of(cluster.address)
+        raise ClusterError(
+            f"{len(here)} workers run on {host}, which has {counted(len(shown), 'GPUs')} for them, and each needs its "
+            f"own; start at most {len(shown)} there, or use device.visible=none"
+        )
+    each, place = len(shown) // len(here), here.index(cluster.index)
+    return ",".join(shown[place * each : (place + 1) * each])
+
+
+def _has_its_own(environment: Mapping[str, str]) -> bool:
+    """Whether the launcher, or the user by CUDA_VISIBLE_DEVICES, gives each worker GPUs of its own."""
+    if slurm.in_step(environment):
+        return slurm.gpus_are_bound(environment)
+    return VARIABLE in environment
+
+
+# ---- the port and the names of the hosts ---------------------------------------------------------
+
+
+ANSWER_SECONDS = 10.0  # a name server may be down
+_WAITS = "the run waits until it is; if the name is wrong, stop the run, and give the right name or an address"
+
+
+def test_reach(cluster: Cluster) -> str:
+    """Raises ClusterError where this worker cannot start; returns a remark on what looks wrong, or nothing.
+
+    Containers may get their names later than their process starts: the trainer waits for unknown ones. Of those in
+    TF_CONFIG nothing is said, as there this is usual.
+    """
+    _port_is_free(cluster)
+    if cluster.source == TF_CONFIG:
+        return ""
+    hosts = list(dict.fromkeys(map(host_of, cluster.workers)))
+    unknown = _unknown(hosts)
+    if same := _same(cluster):
+        raise ClusterError(f"{cluster.source}: {same}, so that both cannot listen there; give each worker its own port")
+    if unknown:
+        return f"the host {unknown[0]} is not known on this machine: {_WAITS}"
+    return _elsewhere(cluster)
+
+
+def _same(cluster: Cluster) -> str:
+    """Two workers with one port at names of one machine, such as localhost and 127.0.0.1."""
+    seen: dict[tuple[str, int], int] = {}
+    for index, address in enumerate(cluster.workers):
+        with contextlib.suppress(OSError, UnicodeError):
+            for *_, place in socket.getaddrinfo(host_of(address), port_of(address), type=socket.SOCK_STREAM):
+                other = seen.setdefault((str(place[0]), int(place[1])), index)
+                if other != index:
+                    return f"{cluster.named(other)} and {cluster.named(index)} are one address"
+    return ""
+
+
+def _port_is_free(cluster: Cluster) -> None:
+    port = port_of(cluster.address)
+    family = socket.AF_INET6 if ":" in host_of(cluster.address) else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC's server: an ended run does not hold it
+        try:
+            line.bind(("", port))
+        except OSError as fault:
+            raise ClusterError(_refused_port(cluster, port, fault)) from None
+
+
+def _refused_port(cluster: Cluster, port: int, fault: OSError) -> str:
+    who = f"{cluster.named(cluster.index)} cannot use its port {port}"
+    change = "give it another port in --cluster, on every machine"
+    if cluster.source != COMMAND_LINE:
+        change = f"give it another port in {TF_CONFIG}"
+    if cluster.source.startswith("Slurm"):
+        change = f"set GPUTUI_PORT={port + 100} for all tasks of the job"
+    if fault.errno == errno.EADDRINUSE:
+        return f"{who}: another program on this machine uses it, perhaps an earlier worker; end that one, or {change}"
+    return f"{who} ({fault.strerror}); {change}"
+
+
+def _unknown(hosts: Sequence[str]) -> list[str]:
+    """Those that have no address here; one whose name server does not answer is waited for by the trainer."""
+    calls = [(host, BackgroundCall(lambda host=host: _is_known(host))) for host in hosts]  # type: ignore[misc]
+    found = []
+    for host, call in calls:
+        try:
+            if not call.result(ANSWER_SECONDS):
+                found.append(host)
+        except TimeoutError:
+            continue
+    return found
+
+
+def _is_known(host: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError):
+        return False
+
+
+def _elsewhere(cluster: Cluster) -> str:
+    """Where this worker's address is none of this machine: perhaps the number of another worker was given."""
+    host, port = host_of(cluster.address), port_of(cluster.address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ""
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as line:
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                line.bind(address)
+                return ""
+        except OSError as fault:
+            if fault.errno != errno.EADDRNOTAVAIL:
+                return ""
+    here = socket.gethostname()
+    return f"{host} is none of the addresses of {here}: check that --worker {cluster.index} is this machine"

@@ -1,0 +1,129 @@
+"""Reads what this process may use of this machine: GPUs by NVML, CPUs, memory and its job. No TensorFlow.
+
+`python -P -m gputui.engine.job.this_machine WHAT` prints it as JSON for a trainer, which may run in an interpreter
+without the module that reads NVML (run.python), and which a driver that hangs must not hang. WHAT is `gpus`, `free
+INDEX` (bytes of memory) or `cpus INDEX ...` (the CPUs of each GPU's NUMA node).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..system.background_call import BackgroundCall
+from ..telemetry import hardware
+from ..telemetry.gpu_processes import named, sole
+from ..telemetry.nvml import connection
+from ..telemetry.nvml.connection import NO_GPU, PATIENCE_SECONDS, Nvml
+from ..telemetry.nvml.reasons import Code, NvmlUnavailable
+from . import gpu_faults
+from .machine import Answers, Gpu, Instance, Machine, shown_of
+from .visible_devices import VARIABLE
+
+WITHOUT_CUDA = (Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH)  # then CUDA cannot work either
+
+
+def read() -> Machine:
+    """The machine as it is now."""
+    return Machine.of(answers())
+
+
+def visible_gpus() -> tuple[Gpu, ...]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order."""
+    return shown_of(answers().gpus, os.environ.get(VARIABLE))
+
+
+def memory_free_bytes(index: int) -> int | None:
+    """The free memory of a GPU at this moment; None where the driver does not report it."""
+    try:
+        (reading,) = (one for one in BackgroundCall(_readings).result(PATIENCE_SECONDS) if one["index"] == index)
+        free = reading["memory_total_bytes"] - reading["memory_used_bytes"] - reading.get("memory_reserved_bytes", 0)
+    except (NvmlUnavailable, TimeoutError, ValueError, KeyError, TypeError):
+        return None
+    return max(0, int(free))
+
+
+def gpus_of(pid: int) -> frozenset[str]:
+    """The UUIDs of the GPUs on which the driver sees a process; none where it sees it on none, or does not tell."""
+    try:
+        readings = BackgroundCall(_readings).result(PATIENCE_SECONDS)
+    except (NvmlUnavailable, TimeoutError):
+        return frozenset()
+    seen = (one for one in readings if any(process["pid"] == pid for process in one.get("processes") or ()))
+    return frozenset(one["uuid"] for one in seen if one.get("uuid"))
+
+
+def _readings() -> list[dict[str, Any]]:
+    nvml = Nvml()
+    try:
+        return nvml.read()
+    finally:
+        nvml.close()
+
+
+def answers() -> Answers:
+    """What NVML tells of the GPUs, or why it does not."""
+    try:
+        return BackgroundCall(_ask).result(PATIENCE_SECONDS)
+    except NvmlUnavailable as fault:
+        unknown = fault.code not in WITHOUT_CUDA and hardware.has_device_nodes()
+        why = gpu_faults.driver_fault(str(fault), fault.code)
+        return Answers(reason=str(fault), missing=str(fault) if unknown else "", fault=why)
+    except TimeoutError as late:
+        reason = f"the NVIDIA driver hangs: {late}"
+        return Answers(reason=reason, missing=reason)
+
+
+def _ask() -> Answers:
+    nvml = Nvml()
+    try:
+        gpus = tuple(_gpu(identity) for identity in nvml.identities())
+        why = None if gpus else gpu_faults.driver_fault(NO_GPU, None)
+        return Answers(gpus, "" if gpus else NO_GPU, "", nvml.cuda(), nvml.driver(), why)
+    finally:
+        nvml.close()
+
+
+def _gpu(identity: Mapping[str, Any]) -> Gpu:
+    instances = identity.get("mig")
+    return Gpu(
+        index=identity["index"],
+        uuid=identity.get("uuid"),
+        name=identity.get("name"),
+        compute_capability=identity.get("compute_capability"),
+        memory_total_bytes=identity.get("memory_total_bytes"),
+        mig=instances is not None,
+        instances=tuple(Instance(one["uuid"], one["memory_total_bytes"]) for one in instances or ()),
+        multiprocessors=identity.get("multiprocessors"),
+        pci_bus_id=identity.get("pci_bus_id"),
+        lost=identity.get("missing", "") if identity.get("lost") else "",
+        prohibited=bool(identity.get("prohibited")),
+        memory_used_bytes=identity.get("memory_used_bytes"),
+        holders=tuple(map(named, identity.get("holders", ()))),
+        sole_holder=sole(identity.get("holders", ())) if identity.get("exclusive") else "",
+    )
+
+
+# ---- for a trainer -------------------------------------------------------------------------------
+
+
+def _gpus(_indexes: Sequence[int]) -> Any:
+    return asdict(answers())
+
+
+def _free(indexes: Sequence[int]) -> Any:
+    return memory_free_bytes(indexes[0])
+
+
+def _cpus(indexes: Sequence[int]) -> Any:
+    return [sorted(cpus) for cpus in connection.cpus_near(indexes)]
+
+
+_ANSWERS: dict[str, Callable[[Sequence[int]], Any]] = {"gpus": _gpus, "free": _free, "cpus": _cpus}
+
+if __name__ == "__main__":
+    print(json.dumps(_ANSWERS[sys.argv[1]]([int(word) for word in sys.argv[2:]])))

@@ -1,0 +1,49 @@
+"""The GPUs that TensorFlow may see and those that train, by the options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..interpreter import installed
+from ..options import Options
+from ..plan import SEVERAL_REPLICAS
+from ..telemetry import chips
+from .machine import Gpu, Machine
+
+
+def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Of the GPUs that CUDA shows, those that TensorFlow does not leave out as too small or too old.
+
+    As in gpu_device.cc, GetValidDeviceIds: a display card is not used beside a larger GPU.
+    """
+    least = chips.least_multiprocessors(gpu.multiprocessors for gpu in gpus)
+    oldest = min(installed.capabilities(), default=(0, 0))
+    return [
+        gpu
+        for gpu in gpus
+        if (gpu.multiprocessors is None or gpu.multiprocessors >= least)
+        and (gpu.compute_capability is None or tuple(gpu.compute_capability) >= oldest)
+    ]
+
+
+def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
+    """The GPUs that TensorFlow sees and does not leave out, in its order."""
+    visible = options.device.visible
+    if visible == "none":
+        return []
+    shown = machine.shown if visible == "all" else machine.shown_by(",".join(map(str, visible)))
+    return used_by_tensorflow(shown)
+
+
+def training_gpus(options: Options, machine: Machine) -> list[Gpu]:
+    """Those of them on which a replica of the model trains: one for `single` and `one_device`."""
+    gpus = visible_gpus(options, machine)
+    return [gpus[position] for position in dict.fromkeys(positions(options, len(gpus))) if position < len(gpus)]
+
+
+def positions(options: Options, gpus: int) -> list[int]:
+    """For each replica, the index of its GPU among the visible ones."""
+    strategy, parts = options.strategy, options.device.logical_devices
+    chosen = range(gpus * parts) if strategy.devices == "all" or strategy.kind == "single" else strategy.devices
+    found = [device // parts for device in chosen]
+    return found if strategy.kind in SEVERAL_REPLICAS else found[:1]

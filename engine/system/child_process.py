@@ -1,0 +1,121 @@
+"""Child processes: bound to the life of the process that starts them, or taken over from another program by exec.
+
+A child is bound until it can watch for the end of its parent itself (on Linux only): an interpreter can hang before it
+runs any of gputui's code, in a sitecustomize.py for instance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+NOT_RUN = "gputui: cannot be run: "  # what a command that cannot be started prints where another program has become it
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h; the signal comes when the thread that has forked ends
+# A program that binds itself and then becomes its command. It is alone in its process, and has no sitecustomize.py.
+_BINDS = f"""
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl({_SET_DEATH_SIGNAL}, signal.SIGKILL, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+try:
+    os.execv(sys.argv[2], sys.argv[2:])
+except OSError as fault:
+    sys.exit({NOT_RUN!r} + fault.strerror)
+"""
+
+
+def start(command: Sequence[str], **more: Any) -> subprocess.Popen[Any]:
+    """Start a process that is killed with this one, or with the thread that calls this; `more` is for Popen.
+
+    Raises OSError; where this process has several threads, the new one prints NOT_RUN and the reason instead.
+    """
+    bind = binding()
+    if bind is None and sys.platform == "linux":
+        command = [own_python(), "-I", "-S", "-c", _BINDS, str(os.getpid()), *command]
+    return subprocess.Popen(command, preexec_fn=bind, **more)
+
+
+def binding() -> Callable[[], None] | None:
+    """For subprocess' `preexec_fn`: a new process calls it before its program starts, and is killed with this one.
+
+    None where this process has more threads than one: a child of these can run no Python before its program.
+    """
+    if sys.platform != "linux" or threading.active_count() > 1:
+        return None
+    this = os.getpid()
+
+    def bind() -> None:
+        _set_death_signal(signal.SIGKILL)
+        if os.getppid() != this:  # it has ended meanwhile
+            os._exit(1)
+
+    return bind
+
+
+def release() -> None:
+    """Called in the new process, which watches for the other's end from now on."""
+    if sys.platform == "linux":
+        _set_death_signal(0)
+
+
+def _set_death_signal(number: int) -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, number, 0, 0, 0)
+
+
+# ---- a process that was started by the program whose process id this one has taken over by exec --
+
+
+_LOOK_SECONDS = 0.02
+
+
+class Child:
+    """The part of `subprocess.Popen` that looks after a process which runs already."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, or the negative number of the signal that ended it; None as long as it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """Raises TimeoutExpired where it goes on."""
+        until = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if (left := until - time.monotonic()) <= 0:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(min(left, _LOOK_SECONDS))
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Nothing is sent to a process that has ended; as long as it is not waited for, its id is nobody else's."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+# ---- the interpreter in which gputui itself is installed -----------------------------------------
+
+
+OWN_PYTHON = "GPUTUI_OWN_PYTHON"  # environment variable of a trainer that runs in another interpreter
+
+
+def own_python() -> str:
+    return os.environ.get(OWN_PYTHON) or sys.executable

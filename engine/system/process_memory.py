@@ -1,0 +1,98 @@
+"""The memory of this process: its peak as the kernel counts it, and the pages of libraries that a fork leaves out.
+
+Memory that is shared with other processes counts in each of them. The peak (VmHWM) of a process that was forked from
+one that waits with everything imported begins with the pages that both share, without those of libraries until it
+touches them: it is less by up to the size of the libraries than that of a process which has imported all by itself,
+always by about the same. ru_maxrss of a process begins with the size of the program that started it, so that it serves
+only for children of a small one.
+
+At a fork Linux leaves out the pages of files, which the new process reads again when it needs them (`vma_needs_copy` in
+mm/memory.c). Until then it seems to take less memory than one that has imported the same by itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+
+STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """In bytes; None where it is not known. The address space matters only where it is limited (ulimit -v)."""
+
+    resident: int | None = None
+    address_space: int | None = None
+
+
+def peaks() -> Peaks:
+    try:
+        told = dict(line.split(":", 1) for line in STATUS.read_text(encoding="utf-8").splitlines() if ":" in line)
+    except OSError:
+        return Peaks()
+    limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    return Peaks(_bytes(told.get("VmHWM", "")), _bytes(told.get("VmPeak", "")) if limited else None)
+
+
+def peaks_of_ended_children() -> Peaks:
+    """Of the largest of the processes that this one has started and that have ended; it is small itself."""
+    kilobytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return Peaks(kilobytes * 1024 or None)
+
+
+def _bytes(told: str) -> int | None:
+    """`  123456 kB` -> bytes."""
+    words = told.split()
+    return int(words[0]) * 1024 if words and words[0].isdecimal() else None
+
+
+# ---- the pages of libraries ----------------------------------------------------------------------
+
+
+Pages = list[tuple[int, int]]  # address and bytes of pages side by side
+
+_POPULATE_READ = 22  # MADV_POPULATE_READ in linux/mman.h, since Linux 5.14
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PRESENT = 1 << 63  # in an entry of pagemap (Documentation/admin-guide/mm/pagemap.rst)
+_ENTRY_BYTES = 8
+
+
+def library_pages() -> Pages:
+    """Those of now; raises OSError where they cannot be known."""
+    found: Pages = []
+    with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+        for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+            addresses, access, _, _, file, *_ = line.split(maxsplit=5)
+            if file != "0" and access.startswith("r"):
+                start, end = (int(address, 16) for address in addresses.split("-"))
+                pagemap.seek(start // _PAGE * _ENTRY_BYTES)
+                found += _runs(start, array("Q", pagemap.read((end - start) // _PAGE * _ENTRY_BYTES)))
+    return found
+
+
+def populate(pages: Pages) -> None:
+    """Have them in memory in this process, too; raises OSError."""
+    madvise = ctypes.CDLL(None, use_errno=True).madvise
+    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for address, length in pages:
+        if madvise(address, length, _POPULATE_READ):
+            raise OSError(ctypes.get_errno(), "the pages of a library cannot be read")
+
+
+def _runs(start: int, entries: array[int]) -> Pages:
+    found: Pages = []
+    began = None
+    for number, entry in enumerate(entries):
+        if entry & _PRESENT:
+            began = number if began is None else began
+        elif began is not None:
+            found.append((start + began * _PAGE, (number - began) * _PAGE))
+            began = None
+    if began is not None:
+        found.append((start + began * _PAGE, (len(entries) - began) * _PAGE))
+    return found

@@ -1,0 +1,205 @@
+"""The processes on a GPU: who has started them, what they run, since when, and the tree of processes around them.
+
+In a container the driver reports the host's process ids, which inside the container belong to no process or to a
+different one. Nothing here sends a signal to a process.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_MPS = "nvidia-cuda-mps"  # its server holds the GPU, and takes many processes
+_OF_THE_HOST = "pid:[4026531836]"  # the number of the first namespace of processes, from the kernel's proc_ns.h
+_LONGEST_COMMAND = 2000
+HIDDEN, NOT_HERE = "hidden by the system", "not visible from here"
+
+
+def described(found: Sequence[Mapping[str, Any]], own_pid: int | None, whole: bool = False) -> list[dict[str, Any]]:
+    """Each process with `name`, `own` and `user`, None as far as they cannot be seen, which `hidden` explains.
+
+    `whole` adds `command`, and the time when it was `started`.
+    """
+    return [dict(process) | _described(process["pid"], own_pid, whole) for process in found]
+
+
+def named(process: Mapping[str, Any]) -> str:
+    """A described process for people."""
+    return f"{process['name'] or 'process'} {process['pid']}"
+
+
+def sole(processes: Sequence[Mapping[str, Any]]) -> str:
+    """The process that keeps all others from a GPU in exclusive mode; none where CUDA's MPS shares it out."""
+    shared = any((process["name"] or "").startswith(_MPS) for process in processes)
+    return named(processes[0]) if processes and not shared else ""
+
+
+def _described(pid: int, own_pid: int | None, whole: bool) -> dict[str, Any]:
+    try:
+        process = psutil.Process(pid)
+        if pid != own_pid and not _is_counted_here(pid):
+            return {"name": None, "own": None, "user": None, "hidden": NOT_HERE}
+        more = {"command": command_of(process), "started": seen(process.create_time)} if whole else {}
+        return {"name": seen(process.name), "own": pid == own_pid, "user": user_of(process)} | more
+    except (psutil.Error, ValueError, OverflowError):
+        return {"name": None, "own": None, "user": None, "hidden": HIDDEN if _exists(pid) else NOT_HERE}
+
+
+def seen(ask: Any) -> Any:
+    """What psutil tells of a process; None for what its user alone may see."""
+    try:
+        return ask()
+    except psutil.AccessDenied:
+        return None
+
+
+def user_of(process: psutil.Process) -> str | None:
+    """The name of a process' user. Its number is known even where the system hides all else (hidepid=1)."""
+    if (uids := seen(process.uids)) is not None:
+        return _user(uids.real)
+    try:
+        return _user(os.stat(f"/proc/{process.pid}").st_uid)
+    except OSError:
+        return None
+
+
+@lru_cache
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except (KeyError, OSError):
+        return f"user {number}"
+
+
+def command_of(process: psutil.Process) -> str | None:
+    """The command line as one types it, without the folders of the program; None if it cannot be seen."""
+    words = seen(process.cmdline)
+    return shlex.join([Path(words[0]).name, *words[1:]])[:_LONGEST_COMMAND] if words else None
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is a process of this number, although /proc does not show it (hidepid=2)."""
+    try:
+        os.getsid(pid)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def _is_counted_here(pid: int) -> bool:
+    """Whether the driver's number is one of this system's: in a container, only where the process uses NVIDIA's driver.
+
+    A stranger's files cannot be seen there, so that it counts as one of another system.
+    """
+    if _namespace() in ("", _OF_THE_HOST):
+        return True
+    try:
+        return any(os.readlink(file).startswith("/dev/nvidia") for file in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+
+
+@lru_cache
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+# ---- the processes around them -------------------------------------------------------------------
+
+MOST = 300  # processes of a tree; a machine may have tens of thousands
+_FIRST = 1  # the process that adopts all others
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A process at its place: `edges` says for each level above it, and last for itself, whether more follow there.
+
+    `alike` counts processes of the same command and parent without a GPU or children, of which only the first is shown.
+    """
+
+    pid: int
+    user: str | None
+    command: str | None
+    started: float | None
+    uses_gpu: bool
+    edges: tuple[bool, ...] = ()
+    alike: int = 1
+
+
+def trees(using: Collection[int]) -> list[Branch]:
+    """From top to bottom, user by user; a process of `using` that cannot be seen is left out."""
+    parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
+    known = {pid: _branch(pid, True) for pid in sorted(set(using) & parents.keys())}
+    lines = {pid: branch for pid, branch in known.items() if branch is not None}
+    for pid in list(lines):
+        _add_above(pid, parents, lines)
+    children = defaultdict(list)
+    for pid, parent in parents.items():
+        children[parent].append(pid)
+    for pid in sorted(set(using) & lines.keys()):
+        _add_below(pid, children, lines)
+    shown: dict[int, list[int]] = defaultdict(list)
+    for pid in sorted(lines, key=lambda pid: (lines[pid].started or 0, pid)):
+        shown[parents[pid]].append(pid)
+    tops = [pid for pid in lines if parents[pid] not in lines]
+    ordered = sorted(tops, key=lambda pid: (lines[pid].user or "~", lines[pid].started or 0, pid))
+    return [line for pid in ordered for line in _ordered(pid, (), shown, lines)]
+
+
+def _branch(pid: int, uses_gpu: bool) -> Branch | None:
+    try:
+        process = psutil.Process(pid)
+        command = command_of(process) or seen(process.name)
+        return Branch(pid, user_of(process), command, seen(process.create_time), uses_gpu)
+    except psutil.Error:  # it has ended meanwhile
+        return None
+
+
+def _add_above(pid: int, parents: Mapping[int, int], lines: dict[int, Branch]) -> None:
+    """What has started it, as far as that is the same user's."""
+    parent = parents[pid]
+    while parent in parents and parent > _FIRST and parent not in lines and len(lines) < MOST:
+        above = _branch(parent, False)
+        if above is None or above.user != lines[pid].user:
+            return
+        lines[parent] = above
+        parent = parents[parent]
+
+
+def _add_below(pid: int, children: Mapping[int, list[int]], lines: dict[int, Branch]) -> None:
+    for child in children.get(pid, ()):
+        if child not in lines and len(lines) < MOST and (below := _branch(child, False)) is not None:
+            lines[child] = below
+        if child in lines:
+            _add_below(child, children, lines)
+
+
+def _ordered(
+    pid: int, edges: tuple[bool, ...], shown: Mapping[int, list[int]], lines: Mapping[int, Branch]
+) -> Iterator[Branch]:
+    """A branch, and below it those that it has started; those that are alike as one."""
+    yield replace(lines[pid], edges=edges)
+    below = shown.get(pid, [])
+    plain = {child for child in below if not lines[child].uses_gpu and not shown.get(child)}
+    alike = Counter(lines[child].command for child in plain)
+    firsts = {lines[child].command: child for child in reversed(below) if child in plain}
+    kept = [child for child in below if child not in plain or firsts[lines[child].command] == child]
+    for number, child in enumerate(kept):
+        inner = (*edges, number < len(kept) - 1)
+        branches = list(_ordered(child, inner, shown, lines))
+        branches[0] = replace(branches[0], alike=alike[lines[child].command] if child in plain else 1)
+        yield from branches

@@ -1,0 +1,1 @@
+"""Readings of NVIDIA GPUs by NVML, the management library of the driver."""

@@ -1,0 +1,140 @@
+"""Opens, reads and closes NVML through `pynvml`, the module of nvidia-ml-py.
+
+One thread does all three. Nothing may call NVML after `close`, and an open NVML cannot be used in a forked child. How a
+single GPU is read is in one_gpu.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pynvml
+
+from ...system.background_call import BackgroundCall
+from .. import hardware
+from .one_gpu import Device
+from .reasons import Code, NvmlUnavailable, or_none, text_of
+from .xid_errors import DriverError, DriverErrors
+
+PATIENCE_SECONDS = 10.0  # some drivers take seconds to wake up; one that hangs must not make gputui hang
+NO_GPU = "the NVIDIA driver sees no GPU"
+LIBRARY = "libnvidia-ml.so.1"
+LIBRARY_ALONE_MISSING = f"the NVIDIA driver's {LIBRARY} is missing"  # its device nodes are there
+
+
+class Nvml:
+    """An open NVML; raises NvmlUnavailable with the reason when it cannot be opened."""
+
+    def __init__(self, *, pcie: bool = False, own_pid: int | None = None, processes: bool = False) -> None:
+        self._pid, self._open = os.getpid(), False
+        self._errors: DriverErrors | None = None
+        try:
+            pynvml.nvmlInit()
+        except Exception as fault:  # noqa: BLE001 - loading a broken library can raise any exception
+            # NVMLLibraryMismatchError is no NVMLError.
+            raise _unavailable(fault) from None
+        self._open = True
+        try:
+            self.count = int(pynvml.nvmlDeviceGetCount())
+            self.devices = [
+                Device(index, pcie=pcie, own_pid=own_pid, processes=processes) for index in range(self.count)
+            ]
+        except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
+            self.devices = []
+            self.close()
+            raise _unavailable(fault) from None
+
+    def identities(self) -> list[dict[str, Any]]:
+        """The properties of each GPU that never change; `missing` in them says why a GPU cannot be asked."""
+        return [device.identity() for device in self._mine()]
+
+    def cuda(self) -> tuple[int, int] | None:
+        """The newest CUDA version that the driver supports, as cuDriverGetVersion tells it."""
+        version = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        return (version // 1000, version % 1000 // 10) if version else None
+
+    def driver(self) -> str:
+        """The driver's version; empty where it does not tell."""
+        return or_none(pynvml.nvmlSystemGetDriverVersion) or ""
+
+    def read(self, slow: bool = True, stopping: Callable[[], bool] = lambda: False) -> list[dict[str, Any]]:
+        """A reading of each GPU; stops between two GPUs when `stopping` is set."""
+        readings: list[dict[str, Any]] = []
+        if self._mine() and all(device.looks_again for device in self.devices):
+            self._open_again()
+        for device in self._mine():
+            if stopping():
+                break
+            readings.append(device.read(slow))
+        return readings
+
+    def _open_again(self) -> None:
+        """What was opened before the driver was loaded again never gets an answer any more."""
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+        with contextlib.suppress(Exception):
+            pynvml.nvmlShutdown()
+        with contextlib.suppress(Exception):  # each GPU then says why it cannot be opened
+            pynvml.nvmlInit()
+
+    def errors(self) -> list[DriverError]:
+        """The errors of GPUs that the driver has reported since the last call; the first begins to listen."""
+        if self._errors is None:
+            self._errors = DriverErrors([(device.index, device.handle) for device in self._mine()])
+        return self._errors.read()
+
+    def close(self) -> None:
+        if not self._open or os.getpid() != self._pid:
+            return
+        for device in self.devices:
+            device.close()
+        if self._errors is not None:
+            self._errors.close()
+        self._open = False
+        with contextlib.suppress(Exception):
+            pynvml.nvmlShutdown()
+
+    def _mine(self) -> list[Device]:
+        if not self._open or os.getpid() != self._pid:
+            raise NvmlUnavailable("NVML is closed" if not self._open else "an open NVML does not survive a fork")
+        return self.devices
+
+
+def _unavailable(fault: Exception) -> NvmlUnavailable:
+    code = getattr(fault, "value", None)
+    alone = code == Code.LIBRARY_NOT_FOUND and hardware.has_device_nodes()
+    return NvmlUnavailable(LIBRARY_ALONE_MISSING if alone else text_of(fault), code)
+
+
+# ---- the CPUs of a GPU's NUMA node ---------------------------------------------------------------
+
+
+_BITS = 64
+
+
+def cpus_near(indexes: Sequence[int]) -> list[frozenset[int]]:
+    """The CPUs beside each of these GPUs, by NVML's index; none where the driver does not tell them."""
+    try:
+        return BackgroundCall(lambda: _ask(indexes)).result(PATIENCE_SECONDS)
+    except (pynvml.NVMLError, TimeoutError, OSError):
+        return [frozenset()] * len(indexes)
+
+
+def _ask(indexes: Sequence[int]) -> list[frozenset[int]]:
+    words = -(-max(os.sysconf("SC_NPROCESSORS_CONF"), 1) // _BITS)
+    pynvml.nvmlInit()
+    try:
+        masks = [pynvml.nvmlDeviceGetCpuAffinity(pynvml.nvmlDeviceGetHandleByIndex(gpu), words) for gpu in indexes]
+    finally:
+        pynvml.nvmlShutdown()
+    return [_cpus(mask) for mask in masks]
+
+
+def _cpus(mask: Iterable[int]) -> frozenset[int]:
+    return frozenset(
+        place * _BITS + bit for place, word in enumerate(mask) for bit in range(_BITS) if int(word) >> bit & 1
+    )

@@ -1,0 +1,269 @@
+"""Activity and traffic of a GPU and of its MIG instances, from the best source that answers.
+
+The sources are GPM (from Hopper on), else NVLink's counters and PCIe throughput. A source that the chip, the driver or
+the administrator refuses is given up until the GPU is opened again; one that only failed is asked again.
+
+GPM and the NVLink counters give differences of two readings. GPM reports activity, PCIe and NVLink traffic with one
+pair of calls and without blocking; two of its samples must be at least 100 ms apart.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import pynvml
+
+from .queries import PCIE, Handle, Values
+from .reasons import Code, Reason, or_none, reason_of
+
+R = TypeVar("R")
+T = TypeVar("T")
+REFUSED = (Reason.UNSUPPORTED, Reason.NO_PERMISSION)
+
+
+class Flow:
+    """The figures of GPM as far as they are available, and `nvlink`; a fault that means a lost GPU is raised.
+
+    `tells_pcie`: GPM reports the PCIe traffic, so that the question that blocks need not be asked.
+    """
+
+    def __init__(self, gpu: Handle) -> None:
+        self._gpu = gpu
+        self._gpm = Source(self._make_gpm)
+        self._links = Source(lambda: NvLink(gpu))
+        self.tells_pcie = self._gpm.ask(lambda _: True) not in REFUSED
+
+    def read(self, fresh: bool = True) -> Values:
+        """`fresh`: of now, else GPM's of the last reading, and the rest of now."""
+        found = self._gpm.ask(Gpm.read if fresh else Gpm.last)
+        values: Values = dict.fromkeys(GPM_KEYS, found) if isinstance(found, Reason) else dict(found)
+        nvlink = self._nvlink(values.pop("nvlink_rx"), values.pop("nvlink_tx"))
+        self.tells_pcie = not any(values[key] in REFUSED for key in PCIE.keys)
+        if not self.tells_pcie:
+            values = {key: value for key, value in values.items() if key not in PCIE.keys}
+        return values | nvlink
+
+    def _make_gpm(self) -> Gpm:
+        ask_for_gpm(self._gpu)
+        return Gpm(self._gpu)
+
+    def close(self) -> None:
+        """Release what the driver holds for GPM."""
+        if self._gpm.reader is not None:
+            or_none(self._gpm.reader.close)
+
+    def _nvlink(self, received: int | Reason, sent: int | Reason) -> Values:
+        """The NVLink traffic from GPM, or from the counters where GPM refuses."""
+        if received in REFUSED or sent in REFUSED:
+            found = self._links.ask(NvLink.read)
+        elif Reason.ERROR in (received, sent):
+            found = Reason.ERROR
+        else:
+            known = [None if isinstance(value, Reason) else value for value in (received, sent)]
+            found = self._links.ask(lambda links: links.traffic(*known))
+        return {"nvlink": found} if isinstance(found, Reason) else found
+
+
+class Source(Generic[T]):
+    """A reader that is made when it is first asked; `refused` is the reason where the source is given up."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self.reader: T | None = None
+        self.refused: Reason | None = None
+
+    def ask(self, question: Callable[[T], R]) -> R | Reason:
+        """The reader's answer, or the reason why there is none; raises the fault that means that the GPU is lost."""
+        if self.refused is not None:
+            return self.refused
+        try:
+            if self.reader is None:
+                self.reader = self._make()
+            return question(self.reader)
+        except Exception as fault:
+            reason = reason_of(fault)
+            if reason is Reason.LOST:
+                raise
+            self.refused = reason if reason in REFUSED else None
+            return reason
+
+
+# ---- GPM and the counters of NVLink --------------------------------------------------------------
+
+
+GPM_SECONDS = 0.1
+ALL_LINKS = 2**32 - 1
+MIB, KIB = 1024**2, 1024
+
+# Numbers of the metrics, from nvml.h, "nvmlGpmMetricId_t"; an outdated `pynvml` has no names for them.
+_SHARES = {
+    "sm_active": 2,
+    "tensor_active": 5,
+    "dram_active": 10,
+}
+_RATES = {  # MiB/s
+    "pcie_rx_bytes_per_second": 21,
+    "pcie_tx_bytes_per_second": 20,
+    "nvlink_rx": 60,
+    "nvlink_tx": 61,
+}
+GPM_SHARES = tuple(_SHARES)
+GPM_KEYS = (*_SHARES, *_RATES)
+
+
+def ask_for_gpm(gpu: Handle) -> None:
+    """Raise NVMLError (not supported) where the chip has no performance metrics."""
+    if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
+        raise pynvml.NVMLError(Code.NOT_SUPPORTED)
+
+
+class Gpm:
+    """The performance metrics of one GPU that has them, or of a GPU instance of it by its id."""
+
+    def __init__(self, gpu: Handle, instance: int | None = None) -> None:
+        self._instance = instance
+        self._gpu, self._last = gpu, dict.fromkeys(GPM_KEYS, Reason.NOT_ASKED)
+        self._older, self._newer = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
+        self._taken: float | None = None
+        self._wanted = _SHARES | _RATES
+        self._request = pynvml.c_nvmlGpmMetricsGet_t()
+        self._request.version, self._request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(self._wanted)
+        for position, metric in enumerate(self._wanted.values()):
+            self._request.metrics[position].metricId = metric
+
+    def last(self) -> Values:
+        """The means of the last reading."""
+        return self._last
+
+    def read(self) -> Values:
+        """Means of each of GPM_KEYS since the last reading; when that is too recent, the same means again."""
+        now = time.monotonic()
+        if self._taken is not None and now - self._taken < GPM_SECONDS:
+            return self._last
+        self._older, self._newer = self._newer, self._older
+        if self._instance is None:
+            pynvml.nvmlGpmSampleGet(self._gpu, self._newer)
+        else:
+            pynvml.nvmlGpmMigSampleGet(self._gpu, self._instance, self._newer)
+        if self._taken is not None:
+            self._last = self._between()
+        self._taken = now
+        return self._last
+
+    def close(self) -> None:
+        for sample in (self._older, self._newer):
+            pynvml.nvmlGpmSampleFree(sample)
+
+    def _between(self) -> Values:
+        self._request.sample1, self._request.sample2 = self._older, self._newer
+        pynvml.nvmlGpmMetricsGet(self._request)
+        raw = dict(zip(self._wanted, self._request.metrics, strict=False))
+        shares = {key: _figure(raw[key], lambda percent: round(min(percent, 100.0) / 100, 3)) for key in _SHARES}
+        return shares | {key: _figure(raw[key], lambda mib: int(mib * MIB)) for key in _RATES}
+
+
+def _figure(metric: Any, convert: Callable[[float], float]) -> Any:
+    """The metric's value, or the reason why it has none; each metric has its own return code."""
+    if metric.nvmlReturn != pynvml.NVML_SUCCESS:
+        return reason_of(pynvml.NVMLError(metric.nvmlReturn))
+    return convert(metric.value) if math.isfinite(metric.value) and metric.value >= 0 else Reason.UNSUPPORTED
+
+
+class NvLink:
+    """Traffic over all links of one GPU, from its counters; raises NVMLError where the GPU has no links."""
+
+    def __init__(self, gpu: Handle) -> None:
+        self._gpu = gpu
+        self.links = self._fields(pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT)[0]
+        if not self.links:
+            raise pynvml.NVMLError(Code.NOT_SUPPORTED)
+        self._before: tuple[float, list[int]] | None = None
+
+    def read(self) -> Values:
+        """Bytes per second since the last reading; None at the first."""
+        counters = self._fields(
+            (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ALL_LINKS),
+            (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, ALL_LINKS),
+        )
+        now, before = time.monotonic(), self._before
+        self._before = (now, counters)
+        if before is None or now <= before[0]:
+            return self.traffic(None, None)
+        received, sent = (
+            int((new - old) * KIB / (now - before[0])) if new >= old else None
+            for new, old in zip(counters, before[1], strict=True)
+        )
+        return self.traffic(received, sent)
+
+    def traffic(self, received: int | None, sent: int | None) -> Values:
+        return {"nvlink": {"links": self.links, "rx_bytes_per_second": received, "tx_bytes_per_second": sent}}
+
+    def _fields(self, *fields: Any) -> list[int]:
+        found = []
+        for field in pynvml.nvmlDeviceGetFieldValues(self._gpu, list(fields)):
+            if field.nvmlReturn != pynvml.NVML_SUCCESS:
+                raise pynvml.NVMLError(field.nvmlReturn)
+            wide = field.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+            found.append(field.value.ullVal if wide else field.value.uiVal)
+        return found
+
+
+# ---- the instances of a GPU in MIG mode ----------------------------------------------------------
+
+
+class Instances:
+    """The GPM figures of one GPU's instances; a fault that means a lost GPU is raised."""
+
+    def __init__(self, gpu: Handle) -> None:
+        self._gpu = gpu
+        self._chip = Source(self._has_gpm)  # asked once for all instances
+        self._sources: dict[int, Source[Gpm]] = {}  # by the id of the GPU instance, the next one to read first
+        self._known: dict[int, Values] = {}
+        self._left = 0  # instances to read before the turn of the whole GPU
+
+    @property
+    def turn_of_the_whole(self) -> bool:
+        return self._left <= 0
+
+    def read(self, listed: Sequence[Values]) -> list[Values]:
+        """The instances as listed, each with what is known of its activity."""
+        self._follow({one["gpu_instance"] for one in listed if one.get("gpu_instance") is not None})
+        if self.turn_of_the_whole:
+            self._left = len(self._sources)
+        elif self._sources:
+            self._left -= 1
+            self._read_next()
+        return [{**one, **self._known.get(one.get("gpu_instance", -1), {})} for one in listed]
+
+    def close(self) -> None:
+        """Release what the driver holds for GPM."""
+        self._follow(set())
+
+    def _read_next(self) -> None:
+        instance = next(iter(self._sources))
+        source = self._sources[instance] = self._sources.pop(instance)
+        found = source.ask(Gpm.read)
+        shares = {} if isinstance(found, Reason) else {key: found[key] for key in GPM_SHARES}
+        self._known[instance] = {key: value for key, value in shares.items() if not isinstance(value, Reason)}
+
+    def _follow(self, instances: set[int]) -> None:
+        """Instances are made and destroyed while the GPU is read; where the chip has no GPM there is none to read."""
+        if instances and isinstance(self._chip.ask(lambda _: True), Reason):
+            instances = set()
+        for gone in self._sources.keys() - instances:
+            reader = self._sources.pop(gone).reader
+            self._known.pop(gone, None)
+            if reader is not None:
+                or_none(reader.close)
+        for new in sorted(instances - self._sources.keys()):
+            self._sources[new] = self._source(new)
+
+    def _has_gpm(self) -> bool:
+        ask_for_gpm(self._gpu)
+        return True
+
+    def _source(self, instance: int) -> Source[Gpm]:
+        return Source(lambda: Gpm(self._gpu, instance))

@@ -1,0 +1,273 @@
+"""The life of one GPU: what never changes, which questions it is asked when, and whether it is lost or back again.
+
+For every figure an event holds a value, or a reason in `reasons`. A figure of CORE without a value is None, any other
+is left out. A figure that is left out without a reason was not asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pynvml
+
+from .. import chips, limits
+from ..gpu_processes import described
+from .gpm_nvlink import REFUSED, Flow, Instances, Source
+from .process_use import Work
+from .queries import EXCLUSIVE, MEMORY, MIG, PCIE, PROCESSES, QUESTIONS, RARE, Handle, Question, Values, computing, text
+from .reasons import Reason, or_none, reason_of, text_of
+
+LOOK_AGAIN_SECONDS = 30.0  # longest time between two attempts to open a GPU that is lost, or could not be opened
+CORE = (
+    "busy",
+    "memory_used_bytes",
+    "memory_total_bytes",
+    "temperature_c",
+    "power_w",
+    "power_limit_w",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "throttle",
+    "pstate",
+)
+
+
+class _Lost(Exception):
+    """The GPU no longer answers; the text says so in words for the user."""
+
+
+class Device:
+    """A GPU by its NVML index; all its methods are called by one thread."""
+
+    def __init__(self, index: int, *, pcie: bool = False, own_pid: int | None = None, processes: bool = False) -> None:
+        self.index, self._own_pid, self._pcie, self._all_of_processes = index, own_pid, pcie, processes
+        self._ways: dict[Question, int] = {}  # the index of the variant of a question that this driver answers
+        self._refused: dict[Question, Reason] = {}  # until the next slow reading
+        self._slow_values: Values = {}
+        self._flow: Flow | None = None  # found at the first reading
+        self._instances: Instances | None = None
+        self._work: Source[Work] | None = None
+        self._fault = ""  # the last one, for people
+        self._handle: Handle | None = None
+        self._look_again, self._why, self._failures = 0.0, Reason.NOT_ASKED, 0
+        self.facts: dict[str, Any] = {"index": index}
+        self.missing = ""
+        self.lost_since: float | None = None
+        self._open()
+
+    @property
+    def looks_again(self) -> bool:
+        """Whether the GPU is lost, and the next reading tries to open it."""
+        return self._handle is None and time.monotonic() >= self._look_again
+
+    @property
+    def handle(self) -> Handle | None:
+        """NVML's; None while the GPU is lost."""
+        return self._handle
+
+    # ---- identity ------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        try:
+            self._handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
+        except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
+            self._lose(reason_of(fault), text_of(fault))
+            return
+        self._refused, self._slow_values = {}, {}
+        for key, ask in (("uuid", self._uuid), ("name", self._name), ("pci_bus_id", self._bus_id)):
+            self.facts[key] = or_none(ask) or self.facts.get(key)
+
+    def _uuid(self) -> str:
+        return text(pynvml.nvmlDeviceGetUUID, self._handle)
+
+    def _name(self) -> str:
+        return text(pynvml.nvmlDeviceGetName, self._handle)
+
+    def _bus_id(self) -> str:
+        raw = pynvml.nvmlDeviceGetPciInfo(self._handle).busId
+        return raw.decode("ascii", "replace") if isinstance(raw, bytes) else str(raw)
+
+    def identity(self) -> dict[str, Any]:
+        """What does not change: index, uuid, name, pci_bus_id, compute_capability, multiprocessors, memory_total_bytes;
+        and what a training finds now: `mig`, by its compute mode `exclusive` or `prohibited`, `memory_used_bytes` and
+        the processes that compute (`holders`). Of a GPU that cannot be asked: `missing`, and whether it is `lost`.
+        """
+        if self._handle is None:
+            return self.facts | {"missing": self.missing, "lost": self._why is Reason.LOST}
+        capability = or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self._handle))
+        mode = or_none(lambda: pynvml.nvmlDeviceGetComputeMode(self._handle))
+        memory = or_none(lambda: self._answer(MEMORY)) or {}
+        total, used = memory.get("memory_total_bytes"), memory.get("memory_used_bytes")
+        cores = or_none(lambda: pynvml.nvmlDeviceGetNumGpuCores(self._handle))
+        instances = (or_none(lambda: self._answer(MIG)) or {}).get("mig")
+        return self.facts | {
+            "compute_capability": tuple(capability) if capability else None,
+            "multiprocessors": chips.multiprocessors(cores, capability),
+            "memory_total_bytes": total if isinstance(total, int) and total else None,
+            "mig": instances if isinstance(instances, list) else None,
+            "exclusive": mode in EXCLUSIVE,
+            "prohibited": mode == pynvml.NVML_COMPUTEMODE_PROHIBITED,
+            "memory_used_bytes": used if isinstance(used, int) else None,
+            "holders": described(or_none(lambda: computing(self._handle)) or [], self._own_pid),
+        }
+
+    # ---- readings -----------------------------------------------------------------------------
+
+    def read(self, slow: bool) -> dict[str, Any]:
+        """Read the GPU now; `slow` includes the figures that change rarely or take long to read."""
+        if self.looks_again:
+            self._open()
+        if self._handle is None:
+            return self._nothing()
+        try:
+            values = self._values(slow)
+        except _Lost as lost:
+            self._lose(Reason.LOST, str(lost))
+            return self._nothing()
+        self.missing, self.lost_since, self._failures = "", None, 0
+        return self._event(values)
+
+    def close(self) -> None:
+        """Release what the driver holds for this GPU."""
+        for reader in (self._flow, self._instances):
+            if reader is not None:
+                reader.close()
+        self._flow = self._instances = None
+
+    def _values(self, slow: bool) -> Values:
+        if slow:
+            self._refused, self._slow_values = {}, {}
+        flow = self._flow_now()
+        answers = {question: self._answer(question) for question in self._questions() if self._due(question)}
+        self._see_whether_lost(answers)
+        values: Values = {}
+        for question, answer in answers.items():
+            (self._slow_values if question.slow else values).update(answer)
+        known = self._slow_values | values | flow
+        return known | self._instances_now(known.get("mig")) | self._work_now(known.get("processes"))
+
+    def _questions(self) -> tuple[Question, ...]:
+        """The questions to ask. GPM also reports PCIe traffic, for the whole time between two readings and without
+        blocking.
+        """
+        by_gpm = self._flow is not None and self._flow.tells_pcie
+        return (*QUESTIONS, PCIE) if self._pcie and not by_gpm else QUESTIONS
+
+    def _due(self, question: Question) -> bool:
+        watched = question is PROCESSES and self._all_of_processes
+        return watched or not question.slow or question.keys[0] not in self._slow_values
+
+    def _see_whether_lost(self, answers: Mapping[Question, Values]) -> None:
+        """Raise _Lost where every question fails: a GPU that has fallen off the bus may never report "lost" itself.
+
+        A question that the driver refuses without asking the GPU is neither an answer nor an error. A single error is
+        not enough either, as on some platforms there is hardly anything to ask.
+        """
+        values = [answer[question.keys[0]] for question, answer in answers.items()]
+        told = [value for value in values if value not in REFUSED]
+        if len(told) > 1 and all(value is Reason.ERROR for value in told):
+            raise _Lost(f"the GPU no longer answers ({self._fault})")
+
+    def _answer(self, question: Question) -> Values:
+        """Values or Reasons; a question that was refused is not asked again before the next slow reading."""
+        if question in self._refused:
+            return dict.fromkeys(question.keys, self._refused[question])
+        reason = Reason.UNSUPPORTED
+        for way in range(self._ways.get(question, 0), len(question.ways)):
+            try:
+                values = question.ways[way](self._handle)
+            except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
+                reason = self._reason(fault)
+                if reason is Reason.UNSUPPORTED:
+                    continue
+                break
+            self._ways[question] = way
+            return values
+        if reason is not Reason.ERROR:  # an error may have passed a second later
+            self._refused[question] = reason
+        return dict.fromkeys(question.keys, reason)
+
+    def _flow_now(self) -> Values:
+        try:
+            self._flow = self._flow or Flow(self._handle)
+            return self._flow.read(self._instances is None or self._instances.turn_of_the_whole)
+        except pynvml.NVMLError as fault:  # of all faults, only the loss of the GPU is raised
+            raise _Lost(text_of(fault)) from None
+
+    def _instances_now(self, listed: Any) -> Values:
+        """The instances with their activity, where the GPU is in MIG mode and has any."""
+        if not isinstance(listed, list) or not listed:
+            return {}
+        try:
+            self._instances = self._instances or Instances(self._handle)
+            return {"mig": self._instances.read(listed)}
+        except pynvml.NVMLError as fault:  # of all faults, only the loss of the GPU is raised
+            raise _Lost(text_of(fault)) from None
+
+    def _work_now(self, listed: Any) -> Values:
+        """The processes with what each of them does, if that is asked for and the driver tells it."""
+        if not self._all_of_processes or not isinstance(listed, list) or not listed:
+            return {}
+        self._work = self._work or Source(lambda: Work(self._handle))
+        try:
+            used = self._work.ask(Work.read)
+        except pynvml.NVMLError as fault:  # of all faults, only the loss of the GPU is raised
+            raise _Lost(text_of(fault)) from None
+        if (work := self._work.reader) is None or isinstance(used, Reason):
+            if work is not None:
+                work.forget()
+            return {"process_use": used}
+        return {"processes": work.of(listed, used)}
+
+    def _reason(self, fault: Exception) -> Reason:
+        reason, self._fault = reason_of(fault), text_of(fault)
+        if reason is Reason.LOST:
+            raise _Lost(self._fault) from None
+        return reason
+
+    # ---- the reading as an event ---------------------------------------------------------------
+
+    def _event(self, values: Values) -> dict[str, Any]:
+        if self._shares_memory(values):
+            values |= _host_memory()
+        known = {key: value for key, value in values.items() if not isinstance(value, Reason)}
+        if "processes" in known:
+            known["processes"] = described(known["processes"], self._own_pid, self._all_of_processes)
+        reasons = {
+            key: str(value)
+            for key, value in values.items()
+            if isinstance(value, Reason)
+            and value is not Reason.NOT_ASKED
+            and not (value is Reason.UNSUPPORTED and key in RARE)
+        }
+        return self.facts | dict.fromkeys(CORE) | known | ({"reasons": reasons} if reasons else {})
+
+    def _shares_memory(self, values: Values) -> bool:
+        """On GB10 and Jetson the GPU shares the host's memory, whose size NVML does not report or reports as zero."""
+        return self._refused.get(MEMORY) is Reason.UNSUPPORTED or values.get("memory_total_bytes") == 0
+
+    def _nothing(self) -> dict[str, Any]:
+        event = self.facts | {"missing": self.missing, "reasons": {"*": str(self._why)}}
+        return event | ({"lost_since": round(self.lost_since, 1)} if self.lost_since is not None else {})
+
+    def _lose(self, why: Reason, message: str) -> None:
+        if why is Reason.LOST or self.lost_since is None:  # a lost GPU stays lost, whatever opening it again reports
+            self._why, self.missing = why, message
+        if why is Reason.LOST and self.lost_since is None:
+            self.lost_since = time.time()
+        # Not closed: a lost GPU may not even answer that.
+        self._handle = self._flow = self._instances = self._work = None
+        self._failures += 1
+        self._look_again = time.monotonic() + min(LOOK_AGAIN_SECONDS, 2.0**self._failures)
+
+
+def _host_memory() -> Values:
+    memory = limits.memory()
+    return {
+        "memory_used_bytes": memory.total - memory.available,
+        "memory_total_bytes": memory.total,
+        "memory_reserved_bytes": Reason.UNSUPPORTED,
+        "shared_with_host": True,
+    }

@@ -1,0 +1,103 @@
+"""The errors of GPUs that the driver reports while a run goes on, by their Xid numbers: NVML's events.
+
+The same numbers stand in the kernel's log, which a user may not read. Where the platform has no events (WSL, most
+virtual GPUs, old drivers) there are none, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from .queries import Handle
+from .reasons import or_none
+
+WAIT_MS = 1  # what is waiting is there at once
+MOST_AT_ONCE = 100
+# From NVIDIA's list of Xid errors ("XID Errors"), those that a training is likely to meet, in a few words.
+XIDS = {
+    13: "an exception in a program's kernel",
+    31: "a memory page fault by a program",
+    32: "invalid data from a program",
+    43: "a program's work was stopped",
+    48: "an uncorrectable memory error",
+    62: "the chip's controller has stopped",
+    63: "a memory row was remapped",
+    64: "a memory row could not be remapped",
+    74: "an NVLink error",
+    79: "it has fallen off the bus",
+    92: "many memory errors were corrected",
+    94: "a memory error that ended one program",
+    95: "a memory error that ends all programs",
+    119: "the chip's system processor does not answer",
+    120: "the chip's system processor has failed",
+    145: "an NVLink error",
+    149: "an NVLink error",
+}
+OF_PROGRAMS = (13, 31, 32, 43)
+CLEANUP = 45  # follows another error, or the end of a program that was killed
+
+
+@dataclass(frozen=True)
+class DriverError:
+    """`gpu` is NVML's index; None where the driver names a GPU that was not asked for."""
+
+    gpu: int | None
+    number: int
+
+    @property
+    def about(self) -> str:
+        return XIDS.get(self.number, "")
+
+    @property
+    def is_of_a_program(self) -> bool:
+        """Whether a program is the cause as a rule, whosever it is, and not the hardware."""
+        return self.number in OF_PROGRAMS
+
+
+class DriverErrors:
+    """Collects events of the GPUs with these handles, until it is closed; all calls are by one thread."""
+
+    def __init__(self, gpus: Sequence[tuple[int, Handle | None]]) -> None:
+        self._gpus = {_address(handle): index for index, handle in gpus if handle is not None}
+        self._set = or_none(pynvml.nvmlEventSetCreate)
+        if self._set is not None and not [
+            handle for _, handle in gpus if handle is not None and self._register(handle)
+        ]:
+            self.close()
+
+    def _register(self, gpu: Handle) -> bool:
+        try:
+            pynvml.nvmlDeviceRegisterEvents(gpu, pynvml.nvmlEventTypeXidCriticalError, self._set)
+        except Exception:  # noqa: BLE001 - a broken driver may raise anything
+            return False
+        return True
+
+    def read(self) -> list[DriverError]:
+        """What has been reported since the last time."""
+        errors: list[DriverError] = []
+        while self._set is not None and len(errors) < MOST_AT_ONCE:
+            try:
+                event = pynvml.nvmlEventSetWait_v2(self._set, WAIT_MS)
+            except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
+                if getattr(fault, "value", None) != pynvml.NVML_ERROR_TIMEOUT:
+                    self.close()
+                break
+            if event.eventType == pynvml.nvmlEventTypeXidCriticalError and event.eventData != CLEANUP:
+                errors.append(DriverError(self._gpus.get(_address(event.device)), int(event.eventData)))
+        return errors
+
+    def close(self) -> None:
+        if self._set is not None:
+            with contextlib.suppress(Exception):
+                pynvml.nvmlEventSetFree(self._set)
+        self._set = None
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
