@@ -69,7 +69,7 @@ def test_a_job_goes_on_after_a_requeue_and_after_its_time_limit(jobs: Slurm, tmp
     stopped("limited")
 
 
-@pytest.mark.parametrize("jobs", ["cgroup"], indirect=True)
+@pytest.mark.parametrize("jobs", ["linuxproc", "cgroup"], indirect=True)
 def test_what_ends_a_job_leaves_a_checkpoint(jobs: Slurm, tmp_path: Path) -> None:
     requeued = submitted(jobs, tmp_path, "requeued", BATCH)
     together = submitted(jobs, tmp_path, "together", TOGETHER, run="{checkpoint: 50}", kind="multi_worker")
