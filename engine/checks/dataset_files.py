@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from ..files.places import IMAGE_SUFFIXES, KERAS_FILES, keras_folder
 from ..presets.paths import near
-from ..text import counted
+from ..units import counted
 
 NO_ZIP = (zipfile.BadZipFile, ValueError, NotImplementedError)
 LOOKED_AT = 100  # class folders that are looked into: on a network file system each one takes a request

@@ -9,7 +9,7 @@ from ..job import gpu_faults
 from ..job.machine import Fault, Machine
 from ..job.training_gpus import positions, training_gpus, visible_gpus
 from ..options import Options
-from ..text import size
+from ..units import size
 from .finding import Finding, error
 
 KEY = "device.visible"

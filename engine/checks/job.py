@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..job import job_end
 from ..job.machine import Machine
 from ..options import Options
-from ..text import clock
+from ..units import clock
 from .finding import Finding
 
 

@@ -8,7 +8,7 @@ from .. import plan
 from ..job.machine import Machine
 from ..job.training_gpus import visible_gpus
 from ..options import Options
-from ..text import amount
+from ..units import amount
 from .finding import Finding
 from .gpus import on_cpu, replicas
 

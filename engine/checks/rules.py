@@ -18,7 +18,7 @@ from ..options import OPTIONS, Options
 from ..options.field import About
 from ..options.training import MOMENTUM
 from ..presets import Preset, paths
-from ..text import counted, size
+from ..units import counted, size
 from . import chips, cluster, gpus, job, learning_rate, multi_worker
 from .data import _accumulation, _cast, _micro_batches
 from .files import _entry, _entry_alone, _paths, _validation

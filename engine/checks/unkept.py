@@ -17,7 +17,7 @@ from ..runs import Run
 from ..runs.launched_with import options_of
 from ..runs.titles import title_of
 from ..system.identity import Place
-from ..text import counted, estimate
+from ..units import counted, estimate
 from .finding import Finding
 
 LONG_SECONDS = 600.0

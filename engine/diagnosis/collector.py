@@ -33,7 +33,7 @@ from ..runs.events import (
 )  # fmt: skip
 from ..runs.launched_with import options_of
 from ..runs.reading import RunEvents, read_events
-from . import accumulators, slow_worker, worker_exchange
+from . import accumulators, exchange, stragglers
 from .gpus import Gpus
 from .measurements import WINDOW_MS, Measurements
 from .memory import DeviceMemory
@@ -206,8 +206,8 @@ class Collector:
             stages=tuple(self._stages.stages) if self._stages else (),
             buffer_fill=self._stages.buffer_fill if self._stages else None,
             **self._gpus.figures(),
-            **slow_worker.figures(self._workers),
-            **worker_exchange.figures(self._exchange, self.started, speeds["step_ms"]),
+            **stragglers.worker_figures(self._workers),
+            **exchange.figures(self._exchange, self.started, speeds["step_ms"]),
             memory_peak=self._device_memory.peak(self.started),
             memory_growth=self._device_memory.growth,
             host_memory_growth=self._host_growth.share,

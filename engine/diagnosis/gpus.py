@@ -14,9 +14,9 @@ from typing import Any
 from ..files.values import mapping, number
 from ..job.visible_devices import Device, visible
 from ..telemetry.gpu_totals import GpuTotals
-from . import clocks, slow_gpu
+from . import clocks, stragglers
 from .accumulators import READINGS, Reading, mean, numbers
-from .slow_gpu import SCREEN_BYTES, SLOWING, neighbours
+from .stragglers import SCREEN_BYTES, SLOWING, neighbours
 
 IDLE_BUSY = 0.05  # a GPU below this use, and with less memory in use, is free
 IDLE_MEMORY_SHARE = 0.05
@@ -118,7 +118,7 @@ class Gpus:
             "busy_mean": statistics.fmean(busy) if busy else None,
             "busy_p5": parts[0] if parts else None,
             "busy_p95": parts[-1] if parts else None,
-            **slow_gpu.figures(list(self._mine.values())),
+            **stragglers.gpu_figures(list(self._mine.values())),
             **{name: mean(readings, name) for name in _ACTIVITY},
             "nvlink": _nvlink(readings),
             **clocks.measured([of_one[-1] for of_one in self._mine.values()], self._totals),

@@ -4,7 +4,7 @@ Each remedy has a reason and, where the figures show it, the greatest possible g
 measuring (proof/). The order is that of TensorFlow's guide to GPU performance: input, one device, precision, XLA,
 several GPUs; one change at a time. For a GPU that has too little to do XLA comes first: it makes few kernels of many
 small ones, and changes nothing that is learnt. A remedy without changes is advice for the user. Remedies for the input
-are in remedies_input.py, those for the exchange between machines in remedies_workers.py.
+are in remedies_input.py, those for the exchange between machines in exchange.py.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from ..files.values import number, whole
 from ..interpreter.compatibility import xla_aborts
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
-from ..text import counted
+from ..units import counted
 from . import clocks
+from .exchange import for_exchange
 from .measurements import GPU_FULL, Measurements
 from .remedies_input import for_input, for_transfer, in_the_data
-from .remedies_workers import for_exchange
 from .remedy import ROOM_FOR_BATCH, Remedy
 
 ORDER = ("input", "device", "precision", "xla", "gpus")

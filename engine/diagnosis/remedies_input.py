@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..files.values import number, whole
 from ..options.own import BATCHED
-from ..text import share, size, times, with_unit
+from ..units import share, size, times, with_unit
 from .measurements import Measurements, stage_ms
 from .remedy import Remedy, gain
 

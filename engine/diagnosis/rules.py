@@ -21,8 +21,7 @@ from ..runs.events import Verdict
 from . import clocks
 from .measurements import CORES_BUSY, DISK_WAITED, GPU_WORKS, SM_FEW, Measurements
 from .remedies import MUCH_PYTHON, for_computing, precision
-from .slow_gpu import BUSY_APART, CLOCK_APART
-from .slow_worker import WAITS_APART
+from .stragglers import BUSY_APART, CLOCK_APART, WAITS_APART
 
 FAULT, LOST_TIME, UNUSED, LIMIT, BESIDE = range(5)
 ENOUGH_WINDOWS = 200  # SageMaker requires more than 10 slow steps, which are 5 % of this many readings

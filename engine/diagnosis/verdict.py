@@ -15,7 +15,7 @@ from ..plan import LEAST_STEPS
 from ..runs import Run
 from ..runs.events import Diagnosis, Verdict
 from ..runs.reading import RunEvents
-from ..text import counted, seconds
+from ..units import counted, seconds
 from . import clocks
 from .collector import read
 from .evidence import HOST_VIEWED, evidence

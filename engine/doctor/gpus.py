@@ -14,7 +14,7 @@ from ..telemetry import chips
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..telemetry.gpu_processes import named
 from ..telemetry.nvml.reasons import Reason
-from ..text import counted, size
+from ..units import counted, size
 from .finding import Finding
 from .gpu_details import DETAILS, held
 from .nvml_query import NvmlAnswers

@@ -11,7 +11,7 @@ import psutil
 from ..files.places import runs_folder
 from ..job import cluster
 from ..telemetry import limits
-from ..text import GIB, counted, size
+from ..units import GIB, counted, size
 from .finding import Finding
 
 TENSORFLOW_BYTES = GIB  # memory of a process with TensorFlow and a small model

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..options import Options
+from .lines import Script
 from .source import extract
-from .text import Script
 
 
 def callbacks(script: Script, wanted: Options, theirs: str = "") -> None:

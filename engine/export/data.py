@@ -9,9 +9,9 @@ from typing import Any
 
 from ..options import Options
 from ..plan import SAMPLES
-from .expressions import Partly
+from .lines import Script, literal
 from .source import extract, specialised
-from .text import Script, literal
+from .specialised import Partly
 
 DIGITS = Path(__file__).resolve().parents[1] / "trainer" / "data" / "digits.npz"
 FOLDER = "data"  # of data, beside a script whose paths are relative

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..options import OPTIONS, Options, by_key
 from ..options.own import UNREAD
 from ..presets import Preset
-from .text import Script
+from .lines import Script
 
 WATCHER = "needs a process that watches this one"
 OUTSIDE = {

@@ -12,9 +12,9 @@ from .. import entry as entries
 from ..options import Options
 from . import callbacks, draws
 from . import training as training_part
+from .lines import Script, literal
 from .own_data import PYDATASET, VALIDATION_PYDATASET, data
 from .source import extract
-from .text import Script, literal
 
 
 def code(script: Script, wanted: Options) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..options import Options
 from .data import CACHE_FILE, WHOLE_TRAINING, cache_file
+from .lines import Script
 from .source import extract, specialised
-from .text import Script
 
 PYDATASET = "isinstance(train, keras.utils.PyDataset)"
 VALIDATION_PYDATASET = "isinstance(validation, keras.utils.PyDataset)"

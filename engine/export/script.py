@@ -17,8 +17,8 @@ from ..options import Options
 from ..options.workload import BLOCKS
 from ..presets import Preset
 from . import data, left_out, own, training
+from .lines import Script, literal
 from .source import extract
-from .text import Script, literal
 
 BUILDERS = {"mlp": "_mlp", "cnn": "_cnn", "separable_cnn": "_separable_cnn", "resnet50": "_resnet50"}
 # Variables that TensorFlow and NVIDIA's libraries read beside a call that the options make.

@@ -1,23 +1,264 @@
-"""A function of the engine as an exported script needs it: what depends on options alone is worked out.
+"""A function of the engine as an exported script needs it: expressions of options are replaced by their values.
 
-Where the function reads `options.input.shuffle` the text gets the value, a condition that is thereby decided leaves one
-branch, and the line is given the option's name as a comment. Parameters whose values are known are taken out of
-signatures and calls. All else stays as it was written: the text is edited in place by what its syntax tree tells.
+If the function reads `options.input.shuffle`, the text gets the value, a condition that is thereby decided leaves one
+branch, and the line gets the option's key as a comment. Parameters whose values are known are taken out of signatures
+and calls. All other text stays as it is written: the edits are made in place, by the syntax tree.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import io
+import operator
 import re
 import textwrap
 import tokenize
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..options import GROUPS, Options
 from ..options.field import Group
-from .expressions import Expressions, Partly, UnknownValue, marked
+from .lines import literal
+
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+}  # fmt: skip
+_CALLS = ("tuple", "int", "str", "bool", "max", "min")
+_PLAIN = (str, int, float, bool, tuple, list, type(None))
+_FIELDS = {"workload.source": "workload.data", "workload.normalization_of_model": "workload.normalization",
+           "bytes_to_device": "input.cast"}  # fmt: skip
+
+
+class Partly(dict[str, Any]):
+    """A name some of whose attributes are known, each with its value."""
+
+
+class UnknownValue(Exception):
+    """The value of an expression depends on more than what is known."""
+
+
+class Edit:
+    """Text between two places (line from 1, column in bytes) that becomes another."""
+
+    def __init__(self, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
+        self.start, self.end, self.text = start, end, text
+
+
+class Expressions:
+    """Those of one file. `known` are the values of names: options, and parameters that are constant."""
+
+    def __init__(self, text: str, options: Options, known: Mapping[str, Any]) -> None:
+        self._lines = [line.encode() for line in text.split("\n")]
+        self._options, self._known = options, {**known, "options": options}
+        self._groups = {id(getattr(options, name)): name for name in GROUPS}
+
+    def _value(self, node: ast.expr, known: Mapping[str, Any], used: list[str]) -> Any:
+        """Its value where that is known; `used` gets the options that it is made of."""
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if isinstance(known.get(owner), Partly):
+                if name in known[owner]:
+                    return known[owner][name]
+            case ast.Name(id=name) if _is_known(name, known):
+                return known[name]
+            case ast.Attribute(value=inner, attr=name):
+                return self._attribute(self._value(inner, known, used), name, used)
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                return tuple(self._value(part, known, used) for part in parts)
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                return not self._value(inner, known, used)
+            case ast.BoolOp():
+                return self._boolean(node, known, used)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return _COMPARE[type(op)](self._value(left, known, used), self._value(right, known, used))
+            case ast.IfExp(test=test, body=body, orelse=other):
+                return self._value(body if self._value(test, known, used) else other, known, used)
+            case ast.Subscript(value=inner, slice=ast.Constant(value=index)):
+                return self._value(inner, known, used)[index]
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:
+                return getattr(builtins, name)(*(self._value(arg, known, used) for arg in args))
+        raise UnknownValue
+
+    def _attribute(self, owner: Any, name: str, used: list[str]) -> Any:
+        if isinstance(owner, Options):
+            used += [_FIELDS[name]] if name in _FIELDS else []
+            return getattr(owner, name)
+        if not isinstance(owner, Group):
+            raise UnknownValue
+        key = f"{self._groups[id(owner)]}.{name}"
+        used.append(_FIELDS.get(key, key))
+        return getattr(owner, name)
+
+    def _boolean(self, node: ast.BoolOp, known: Mapping[str, Any], used: list[str]) -> Any:
+        """One part can decide, whatever the others are."""
+        decides = isinstance(node.op, ast.Or)
+        value, unknown = None, False
+        for part in node.values:
+            keys: list[str] = []
+            try:
+                value = self._value(part, known, keys)
+            except UnknownValue:
+                unknown = True
+                continue
+            used += keys
+            if bool(value) == decides:
+                if unknown and not isinstance(value, bool):
+                    raise UnknownValue
+                return value
+        if unknown:
+            raise UnknownValue
+        return value
+
+    def _edits_of(self, node: ast.AST, known: Mapping[str, Any], skip: Sequence[ast.AST] = ()) -> list[Edit]:
+        return list(self._edits(node, known, {id(part) for part in skip}))
+
+    def _edits(self, node: ast.AST, known: Mapping[str, Any], skip: set[int]) -> Iterator[Edit]:
+        """The changes of the text within a node, none of them within another."""
+        if id(node) in skip:
+            return
+        if isinstance(node, ast.expr):
+            replaced = self._replaced(node, known)
+            if replaced is not None:
+                yield Edit(_start(node), _end(node), replaced)
+                return
+        removed: set[int] = set()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in dir(builtins):
+            removed = {id(arg) for arg in node.args if isinstance(arg, ast.Name) and _is_known(arg.id, known)}
+            removed |= {id(word) for word in node.keywords if word.arg and _is_known(word.arg, known)}
+            yield from _without([*node.args, *node.keywords], removed)
+        elif isinstance(node, ast.arguments):
+            removed = {id(arg) for arg in (*node.args, *node.kwonlyargs) if _is_known(arg.arg, known)}
+            yield from self._without_parameters(node, removed)
+        for child in ast.iter_child_nodes(node):
+            if id(child) not in removed:
+                yield from self._edits(child, known, skip)
+
+    def _without_parameters(self, node: ast.arguments, removed: set[int]) -> Iterator[Edit]:
+        """Defaults belong to the last parameters, and go with them."""
+        defaults = dict(zip(map(id, reversed(node.args)), reversed(node.defaults), strict=False))
+        removed |= {id(defaults[one]) for one in removed & set(defaults)}
+        ends = {id(arg): defaults.get(id(arg), arg) for arg in node.args}
+        yield from _without(node.args, removed, ends)
+
+    def _replaced(self, node: ast.expr, known: Mapping[str, Any]) -> str | None:
+        """The new text of an expression of which something is known, or None."""
+        if isinstance(node, ast.Constant) or isinstance(getattr(node, "ctx", None), ast.Store):
+            return None
+        used: list[str] = []
+        try:
+            value = self._value(node, known, used)
+            if isinstance(value, _PLAIN) and not isinstance(node, ast.Tuple | ast.List):
+                return literal(value) + marked(used)
+        except UnknownValue:
+            pass
+        if isinstance(node, ast.IfExp):
+            return self._of_choice(node, known)
+        if isinstance(node, ast.BoolOp):
+            return self._of_boolean(node, known)
+        return None
+
+    def _of_choice(self, node: ast.IfExp, known: Mapping[str, Any]) -> str | None:
+        used: list[str] = []
+        try:
+            chosen = node.body if self._value(node.test, known, used) else node.orelse
+        except UnknownValue:
+            return None
+        return self._rendered(chosen, known) + marked(used)
+
+    def _of_boolean(self, node: ast.BoolOp, known: Mapping[str, Any]) -> str | None:
+        """Without the parts that decide nothing; the last one stays, unless it is True or False, as it is the value."""
+        kept: list[str] = []
+        used: list[str] = []
+        for part in node.values:
+            keys: list[str] = []
+            try:
+                value = self._value(part, known, keys)
+            except UnknownValue:
+                kept.append(self._rendered(part, known))
+                continue
+            if part is node.values[-1] and not isinstance(value, bool):
+                kept.append(self._rendered(part, known))
+            else:
+                used += keys
+        if len(kept) == len(node.values):
+            return None
+        return (" or " if isinstance(node.op, ast.Or) else " and ").join(kept) + marked(used)
+
+    def _rendered(self, node: ast.expr, known: Mapping[str, Any]) -> str:
+        (line, column), (last, end) = _start(node), _end(node)
+        text = self._edited(line, last, self._edits_of(node, known))
+        cut = len(self._lines[last - 1]) - end
+        encoded = text.encode()[column:]
+        return encoded[: len(encoded) - cut].decode() if cut else encoded.decode()
+
+    # ---- text -----------------------------------------------------------------------------------
+
+    def _line(self, number: int) -> str:
+        return self._lines[number - 1].decode()
+
+    def _between(self, before: int, node: ast.stmt) -> list[str]:
+        """The empty lines and comments above a statement."""
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        return [self._line(number) for number in range(before + 1, first)]
+
+    def _edited(self, first: int, last: int, edits: Sequence[Edit]) -> str:
+        """Whole lines with the edits made, from the last to the first."""
+        starts = [0]
+        for line in self._lines[first - 1 : last]:
+            starts.append(starts[-1] + len(line) + 1)
+        text = b"\n".join(self._lines[first - 1 : last])
+        for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
+            begin = starts[edit.start[0] - first] + edit.start[1]
+            end = starts[edit.end[0] - first] + edit.end[1]
+            text = text[:begin] + edit.text.encode() + text[end:]
+        return text.decode()
+
+    def _is_changed(self, key: str) -> bool:
+        group, name = key.split(".")
+        return bool(
+            getattr(self._options, group) != type(getattr(self._options, group))()
+            and getattr(getattr(self._options, group), name) != getattr(GROUPS[group](), name)
+        )
+
+
+def _is_known(name: str, known: Mapping[str, Any]) -> bool:
+    return name in known and not isinstance(known[name], Partly)
+
+
+def _start(node: Any) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _end(node: Any) -> tuple[int, int]:
+    return node.end_lineno, node.end_col_offset
+
+
+def _without(items: Sequence[Any], removed: set[int], ends: Mapping[int, Any] | None = None) -> Iterator[Edit]:
+    """Leaves items of a list out, each with the comma before it, or after it where it is the first that is left."""
+    kept_before = False
+    for i, item in enumerate(items):
+        if id(item) not in removed:
+            kept_before = True
+        elif kept_before:
+            previous = items[i - 1]
+            yield Edit(_end((ends or {}).get(id(previous), previous)), _end((ends or {}).get(id(item), item)), "")
+        elif i + 1 < len(items):
+            yield Edit(_start(item), _start(items[i + 1]), "")
+        else:
+            yield Edit(_start(item), _end((ends or {}).get(id(item), item)), "")
+
+
+def marked(keys: Sequence[str]) -> str:
+    return "".join(f"\0{key}\0" for key in dict.fromkeys(keys))
+
+
+# ---- functions ---------------------------------------------------------------------------------
+
 
 LINE_LENGTH = 110
 _MARK = re.compile("\0([^\0]*)\0")  # option keys in the text, until its lines are put together

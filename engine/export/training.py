@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..options import Options
 from . import callbacks
+from .lines import Script
 from .source import extract, specialised
-from .text import Script
 
 OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop"}
 

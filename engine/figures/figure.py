@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .. import text
+from .. import units
 
 # compare: `gputui compare` and its screen; summary: what a run came to; runs: the screen of all runs; listing:
 # `gputui runs`; live: the line of a training without a screen; trial: the tables of a proof; history: `gputui history`.
@@ -59,11 +59,11 @@ class Figure:
 
     def bare(self, value: float | None) -> str:
         """Without the unit, unless its form has one as 82 % and 1.5 GiB do."""
-        return text.bare(value, self.unit, self.digits)
+        return units.bare(value, self.unit, self.digits)
 
     def text(self, value: float | None) -> str:
         """With the unit."""
-        return text.with_unit(value, self.unit, self.digits)
+        return units.with_unit(value, self.unit, self.digits)
 
     def item(self, value: float | None) -> tuple[str, str]:
         """Name and value, with the unit in one of them."""

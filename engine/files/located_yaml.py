@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..text import size
+from ..units import size
 from .reading import open_regular
 from .yaml_text import Located, YamlFault, printable, shorten, trap
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from ..text import size
+from ..units import size
 from .shapes import Form
 from .values import MAX_DEPTH, depth, harmless, harmless_in
 

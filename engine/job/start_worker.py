@@ -19,7 +19,7 @@ from ..runs.cluster import Cluster, host_of, port_of
 from ..runs.cluster import of_run as kept_cluster
 from ..runs.launched_with import options_of
 from ..system.background_call import BackgroundCall
-from ..text import counted
+from ..units import counted
 from . import cluster, slurm, this_machine
 from .cluster import COMMAND_LINE, ClusterError
 from .machine import Machine

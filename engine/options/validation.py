@@ -1,7 +1,7 @@
-"""Checks values against the declarations of the options, with pydantic models that are made of them.
+"""Checks values with pydantic models made from the options' declarations, and derives the JSON Schema of presets.
 
-Importing pydantic and making the models takes longer than a screen may wait for its first paint: only what checks
-values imports this module.
+Importing pydantic and making the models takes longer than a screen may take to its first paint, so only code that
+checks values or writes the schema imports this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
 
-from . import GROUPS, Options
+from . import GROUPS, SCHEMA_VERSION, Options
 from .field import Group, default_of, literals
 
 
@@ -92,3 +92,44 @@ def _checks_of(group: type[Group]) -> dict[str, Any]:
             option, before = method.__func__.checks
             found[name] = field_validator(option, mode="before" if before else "after")(method)
     return found
+
+
+# ---- the JSON Schema of presets ----------------------------------------------------------------
+
+
+def preset_schema() -> dict[str, Any]:
+    """JSON Schema, draft 2020-12; every key may be left out, none may be unknown."""
+    schema = model().model_json_schema()
+    for group in schema["$defs"].values():
+        for field in group["properties"].values():
+            about = field.pop("about", None)
+            if about:
+                field["description"] = _told(about)
+    head = {
+        "schema_version": {"const": SCHEMA_VERSION, "description": "version of the preset format"},
+        "description": {"type": "string", "description": "what the preset is for, in one line"},
+        "extends": {
+            "type": "string",
+            "minLength": 1,
+            "description": "name or path of a preset whose values this one overrides",
+        },
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "gputui preset",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": head | {name: _group(name, schema) for name in GROUPS},
+        "$defs": schema["$defs"],
+    }
+
+
+def _group(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A group in a preset may also be empty."""
+    return {"anyOf": [{"$ref": schema["properties"][name]["$ref"]}, {"type": "null"}]}
+
+
+def _told(about: dict[str, Any]) -> str:
+    parts = [about["help"]]
+    parts += [f"{name}: {about[name]}" for name in ("call", "helps", "hurts", "unit") if about[name]]
+    return "\n".join(parts)

@@ -18,7 +18,7 @@ from ..files.located_yaml import Located, YamlFault, shorten
 from ..options.catalogue import nearest
 from ..options.synonyms import keys_of, option_meant
 from . import paths
-from .finding import find, name_of
+from .by_name import find, name_of
 from .preset import TOP_LEVEL, Preset, PresetError, Problem
 
 MAX_CHAIN = 20

@@ -17,7 +17,7 @@ from ..runs.events import Allocator, MemoryAnswer, Outcome, Progress, Started, S
 from ..runs.reading import RunEvents, read_events
 from ..system import process_memory
 from ..telemetry.limits import Ceilings, ceilings
-from ..text import size
+from ..units import size
 from . import known_failures
 from .known_failures import MEMORY, THREADS, Found
 

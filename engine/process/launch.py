@@ -24,7 +24,7 @@ from ..files.reading import read_object
 from ..files.values import mapping, text
 from ..interpreter import interpreter
 from ..job import cluster as clusters
-from ..options import OPTIONS, plain
+from ..options import OPTIONS, options_json
 from ..presets import Preset, PresetError, paths
 from ..runs import Run, RunError, cluster, titles
 from ..runs.cluster import Cluster
@@ -143,12 +143,14 @@ def _cluster_of(preset: Preset) -> Cluster | None:
 
 def create(settled: Preset, record: str = "", joins: Cluster | None = None) -> Run:
     """A new run folder with all that a trainer reads, and the record of the preset's origin."""
-    return runs.create(settled.name, settled.to_yaml(), record, {plain.FILE: plain.to_json(settled.options)}, joins)
+    return runs.create(
+        settled.name, settled.to_yaml(), record, {options_json.FILE: options_json.to_json(settled.options)}, joins
+    )
 
 
 def create_at(path: Path, settled: Preset) -> Run:
     """The same with a given folder."""
-    return runs.create_at(path, settled.to_yaml(), more={plain.FILE: plain.to_json(settled.options)})
+    return runs.create_at(path, settled.to_yaml(), more={options_json.FILE: options_json.to_json(settled.options)})
 
 
 def _lock_of_new(run: Run) -> Lock:

@@ -16,7 +16,7 @@ import yaml
 
 from ..files.values import mapping, text
 from ..files.writing import write_atomically
-from ..options import plain
+from ..options import options_json
 from ..runs import Run, checkpoint_files, titles
 from ..runs.events import EVENTS_FILE, MemoryAnswer, OptionChanged, Phase, Progress, Started, XlaAnswer
 from ..runs.reading import RunEvents, read_events
@@ -159,7 +159,7 @@ def _write(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
     preset[group][name] = chosen.after
     content = yaml.safe_dump(preset, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
     write_atomically(run.file("preset.yaml"), content)
-    write_atomically(run.file(plain.FILE), plain.of_values(preset))
+    write_atomically(run.file(options_json.FILE), options_json.of_values(preset))
     titles.add_change(run, chosen.key, chosen.before, chosen.after)
 
 

@@ -16,7 +16,7 @@ from .. import presets, runs
 from ..files.writing import write_atomically
 from ..job import cluster as clusters
 from ..job import start_worker
-from ..options import plain
+from ..options import options_json
 from ..presets import Preset, PresetError
 from ..runs import GOES_ON, Run, RunError, checkpoint_files, cluster, code_files
 from ..runs.events import TELEMETRY_FILE, OptionChanged
@@ -48,7 +48,7 @@ def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
             code_files.check(run)
         # With every option, as engine and trainer expect it, even if an older gputui wrote it; now the latest run.
         write_atomically(run.file("preset.yaml"), preset.to_yaml())
-        write_atomically(run.file(plain.FILE), plain.to_json(preset.options))
+        write_atomically(run.file(options_json.FILE), options_json.to_json(preset.options))
         if joins is not None:
             write_atomically(run.file(cluster.FILE), joins.as_file())
         place = Place.read(run.status)

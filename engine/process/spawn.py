@@ -20,7 +20,7 @@ from ..system.heartbeat import TrainerHeartbeat
 from ..system.locks import Lock
 from ..system.run_clock import VARIABLE, RunClock
 
-OPTIONS = "options.json"  # of a run folder: options/plain.py, without the time that its import takes
+OPTIONS = "options.json"  # of a run folder: options/options_json.py, without the time that its import takes
 WARM = "--warm"  # argument in place of a run folder, which then comes later
 FORK_SERVER = "--fork-server"  # last argument of a process that forks the trainers of all runs in a folder
 DUMP_STACKS = signal.SIGUSR1  # on this signal a trainer writes the stack of each of its threads into the log

@@ -23,8 +23,8 @@ from ..runs.parsing import parse_line
 from ..system.heartbeat import TrainerHeartbeat
 from ..system.run_clock import RunClock
 from ..telemetry.host import Children
-from ..text import clock as as_time
-from ..text import seconds
+from ..units import clock as as_time
+from ..units import seconds
 from . import ending
 
 IDLE_CORES = 0.02  # a process that uses less than this share of one core counts as idle

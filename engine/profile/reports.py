@@ -1,7 +1,7 @@
 """Reports what a run's profile shows: where the time of a step goes, the longest operations, the slowest input stage.
 
-XProf reads the profile in a process of its own (xprof_process.py); xprof_tables.py and xprof_input.py interpret its
-tables. The profile itself stays in the run folder.
+XProf reads the profile in a process of its own (xprof_process.py); xprof_tables.py interprets its tables. The profile
+itself stays in the run folder.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..figures import PROFILE
 from ..files.reading import open_regular
 from ..runs import Run
 from ..runs.events import EVENTS_FILE, InputStages, Started
 from ..runs.launched_with import options_of
 from ..runs.reading import read_events
-from . import xprof_input
+from ..units import amount, share
+from . import xprof_tables
 from . import xprof_tables as tables
-from .xprof_input import InputStage, InputTime
-from .xprof_tables import Operation, Shares
+from .xprof_tables import InputStage, InputTime, Operation, Shares
 
 READ_SECONDS = 300.0
 ASK = "--set run.profile=50-69 --set compile.steps_per_execution=1"
@@ -101,8 +102,8 @@ def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> Profil
         compute_16bit=tables.compute_16bit(tools),
         operations_on=where,
         operations=operations,
-        slowest_stage=xprof_input.slowest_stage(tools, _declared(run), distributed),
-        input_time=xprof_input.input_time(tools, distributed),
+        slowest_stage=xprof_tables.slowest_stage(tools, _declared(run), distributed),
+        input_time=xprof_tables.input_time(tools, distributed),
         peak_memory_bytes=_peak(tools["memory"]),
     )
 
@@ -186,3 +187,38 @@ def _peaks(summary: Mapping[str, Any]) -> Iterator[int]:
     for value in (summary.get("peakBytesUsageLifetime"), summary.get("peakStats", {}).get("peakBytesInUse")):
         if value is not None:
             yield int(value)
+
+
+# ---- in words ----------------------------------------------------------------------------------
+
+
+HOST_ON_CPU = "Python, outside the graph"
+PLACES = {"GPU": "operations on the GPU", "GPU kernels": "kernels on the GPU", "CPU": "operations on the CPU"}
+MOST = 3  # operations in brief
+LEAST_SHARE = 0.005  # of the step's parts
+
+
+def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
+    """The parts of a step that are known, the most interesting first."""
+    for field, figure in PROFILE.items():
+        value: float | None = getattr(report.shares, field)
+        if value is not None:
+            yield HOST_ON_CPU if field == "host" and report.device == "CPU" else figure.label, value
+
+
+def in_brief(report: ProfileReport) -> list[str]:
+    """A few lines: the parts of a step, the slowest stage of its input, the operations that take most of the time."""
+    parts = ", ".join(f"{words} {share(value)}" for words, value in shares(report) if value >= LEAST_SHARE)
+    lines = [f"a step of {amount(report.step_ms)} ms on the {report.device}: {parts}"]
+    stage = report.slowest_stage
+    if stage is not None:
+        lines.append(f"slowest input stage: {stage.name}, {share(stage.share)} of the input's own time")
+    if report.operations:
+        most = ", ".join(f"{kind(one)} {share(one.share)}" for one in report.operations[:MOST])
+        lines.append(f"{PLACES[report.operations_on]} that take most: {most}")
+    return lines
+
+
+def kind(operation: Operation) -> str:
+    """The type of an operation, or the operation's own name where its type is unknown."""
+    return operation.type or operation.name

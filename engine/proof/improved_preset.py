@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import text
+from .. import units
 from ..files.values import mapping
 from ..files.writing import ExistsError, refuse_existing
 from ..options import OPTIONS, by_key
@@ -95,7 +95,7 @@ def in_total(data: Told) -> str:
         return "the preset that it was made from runs out of memory" if data.get("kind") == "tune" else ""
     proven = [one for one in data.get("comparisons") or () if one.get("decision") in ("kept", "faster")]
     alone = proven[0].get("spread") if len(proven) == 1 else None
-    noise = "" if alone is None else f" (spread {text.spread(alone)})"
+    noise = "" if alone is None else f" (spread {units.spread(alone)})"
     return f"{sentences.speedup(data)} as the preset that it was made from, by pairs of trials{noise}"
 
 
@@ -137,8 +137,8 @@ def _proven(key: str, data: Told, before: Mapping[str, Any], alone: bool) -> Ite
 
 def _faster(before: Any, gain: float | None, spread: float | None, how: str) -> str:
     """`1.52 times as fast as 32 (spread 4.2 %)`."""
-    noise = "" if spread is None else f" (spread {text.spread(spread)}{how})"
-    return f"{text.times(1 + (gain or 0.0))} as fast as {sentences.value(before)}{noise}"
+    noise = "" if spread is None else f" (spread {units.spread(spread)}{how})"
+    return f"{units.times(1 + (gain or 0.0))} as fast as {sentences.value(before)}{noise}"
 
 
 def _followed(key: str, search: Told) -> Iterator[str]:
@@ -160,7 +160,7 @@ def _learns_better(value: Any, search: Told) -> Iterator[str]:
     worse = [one["settings"].get(BATCH) for one in checks if one.get("decision") == "worse"]
     for one in checks:
         if worse and one["settings"].get(BATCH) == value and one.get("decision") == "no worse":
-            losses = f"{one['of']} loss {text.amount(one['loss_b'])}, {text.amount(one['loss_a'])} with the preset's"
+            losses = f"{one['of']} loss {units.amount(one['loss_b'])}, {units.amount(one['loss_a'])} with the preset's"
             yield f"{sentences.value(worse[0])} is faster and learns worse; {losses}"
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from .. import figures
 from ..plan import LEAST_STEPS
-from ..profile import phrases
-from ..text import NONE, amount, counted, seconds, share, size, times
+from ..profile import reports
 from ..trials import scaling_sentences, sentences
 from ..trials.significance import LEAST_GAIN, SPREADS, spreads
+from ..units import NONE, amount, counted, seconds, share, size, times
 
 _TITLES = {
     "tune": "The fastest settings",
@@ -162,7 +162,7 @@ def _profile(data: Mapping[str, Any]) -> Iterator[str]:
     yield trials_table([data["profile_trial"]], {"p": "profiled"})
     report = sentences.profile_of(data)
     if report is not None and report.operations:
-        rows = [[phrases.kind(one), one.name, amount(one.ms), share(one.share)] for one in report.operations]
+        rows = [[reports.kind(one), one.name, amount(one.ms), share(one.share)] for one in report.operations]
         yield table(["operation", "name", "ms", "share"], rows)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..files.appending import RETRY_SECONDS, Gap, LineFile
 from ..files.values import plain
 from ..system.run_clock import RunClock
-from ..text import counted
+from ..units import counted
 from .events import T_DIGITS, Event, Warn
 
 

@@ -15,7 +15,7 @@ from ..files import located_yaml
 from ..files.reading import open_regular, read_object, why
 from ..files.values import harmless, harmless_in, mapping
 from ..interpreter import interpreter
-from ..options import Options, plain
+from ..options import Options, options_json
 from ..options.workload import ENTRY
 from .events import EVENTS_FILE, Started
 from .folders import all_runs
@@ -70,7 +70,7 @@ def of_same_code(options: Options) -> Started | None:
     if mine is None:
         return None
     for run in all_runs()[:_LOOKED_AT]:
-        workload = mapping(read_object(run.file(plain.FILE)).value.get("workload"))
+        workload = mapping(read_object(run.file(options_json.FILE)).value.get("workload"))
         if _code(workload.get("entry"), workload.get("folder")) == mine and (found := started(run)):
             return found if _changed(mine[0]) <= found.t else None
     return None

@@ -15,7 +15,7 @@ from typing import Any
 from ..files.reading import read_object
 from ..files.values import harmless, mapping, text
 from ..files.writing import write_atomically
-from ..text import counted
+from ..units import counted
 from . import cluster
 from .run import Run
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from .. import plan
 from ..options import Options
-from ..text import counted
+from ..units import counted
 from .checkpoint.checkpoints import Checkpoints
 from .checkpoint.cluster_checkpoints import ClusterCheckpoints
 from .checkpoint.state import State

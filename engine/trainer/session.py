@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from ..files import disk
-from ..options import Options, plain
+from ..options import Options, options_json
 from ..process import ending
 from ..runs import Run, cluster, events, titles
 from ..runs.events import EVENTS_FILE
 from ..runs.reading import read_events
 from ..system.import_cost import exempt_from_gc
 from ..telemetry import chips, limits
-from ..text import counted
+from ..units import counted
 from .common.faults import TrainerError
 from .common.stopping import ENGINE_GONE, ENGINE_LOST, StopRequested, StopSwitch
 from .measure.run_report import RunReport
@@ -43,7 +43,7 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
     batch_size, kind = 0, "single"
     known: dict[str, Any] = {}
     try:
-        options = plain.from_json(report.run.file(plain.FILE).read_text(encoding="utf-8"))
+        options = options_json.from_json(report.run.file(options_json.FILE).read_text(encoding="utf-8"))
         stop.leave_result = lambda reason: _stopped(report, StopRequested(reason), options)
         batch_size, kind = options.input.batch_size, options.strategy.kind
         known = {"on_oom": options.run.on_oom, "own": options.workload.entry is not None}

@@ -26,7 +26,7 @@ from ..process.fork_server import ForkServer
 from ..runs import Run, RunError, results
 from ..runs.events import EVENTS_FILE, Progress, Started
 from ..runs.reading import Tail, read_events
-from ..text import share
+from ..units import share
 from .trial import FIGURES, Trial
 from .trial_preset import PROBE_SECONDS, as_training, as_trial
 

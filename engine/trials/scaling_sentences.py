@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .. import figures, text
+from .. import figures, units
 from ..files.values import mapping, whole
-from ..text import NONE, count, counted, share, spread, times
+from ..units import NONE, count, counted, share, spread, times
 
 Told = Mapping[str, Any]
 GOOD = 0.9  # of n times the speed: below this it is told what grew (gputui's own threshold)
@@ -162,7 +162,7 @@ def of_comparison(comparison: Mapping[str, Any]) -> str:
     if a is None or b is None or a == b or gain is None:
         return ""
     found = efficiency(1 + gain, b / a)
-    return f"{b} replica{'s' if b > 1 else ''} instead of {a}: an efficiency of {text.share(found)}"
+    return f"{b} replica{'s' if b > 1 else ''} instead of {a}: an efficiency of {units.share(found)}"
 
 
 def _replicas(trials: Iterable[Mapping[str, Any]], side: str) -> int | None:

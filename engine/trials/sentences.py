@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .. import text
+from .. import units
 from ..files.values import mapping, number
 from ..options import OPTIONS
-from ..profile import phrases, reports
+from ..profile import reports
 from ..profile.reports import ProfileReport
 from . import record, scaling_sentences
 
@@ -51,11 +51,13 @@ def _verdict(comparison: Mapping[str, Any]) -> str:
     decision, gain, spread = (comparison.get(name) for name in ("decision", "gain", "spread"))
     several = len(comparison["changes"]) > 1
     many, makes = ("are", "make") if several else ("is", "makes")
-    measured = f" (gain {text.change(gain)}, spread of the repeats {text.spread(spread)})" if spread is not None else ""
+    measured = (
+        f" (gain {units.change(gain)}, spread of the repeats {units.spread(spread)})" if spread is not None else ""
+    )
     if decision == "kept" and gain is not None:
-        return f"{what} {many} kept: {text.times(1 + gain)} as fast{measured}"
+        return f"{what} {many} kept: {units.times(1 + gain)} as fast{measured}"
     if decision in ("faster", "slower") and gain is not None:
-        return f"{what} {makes} the training {text.times(1 + gain)} as fast{measured}"
+        return f"{what} {makes} the training {units.times(1 + gain)} as fast{measured}"
     if decision == "undecided":
         return f"whether {what} {makes} a difference is undecided: {comparison.get('why')}"
     if decision in ("no difference", "rejected"):
@@ -70,7 +72,7 @@ def _verdict(comparison: Mapping[str, Any]) -> str:
 
 def speedup(proof: Mapping[str, Any]) -> str:
     """`2.31 times as fast`, by the gains of the pairs."""
-    return f"{text.times(proof.get('gain_total'))} as fast"
+    return f"{units.times(proof.get('gain_total'))} as fast"
 
 
 def by_medians(proof: Mapping[str, Any]) -> float | None:
@@ -91,9 +93,9 @@ def _speed(side: Any) -> float | None:
 def differing_medians(proof: Mapping[str, Any]) -> str:
     """`1.64 times` by the medians, where that differs in words from the gains of the pairs; else nothing."""
     quotient, paired = by_medians(proof), proof.get("gain_total")
-    if quotient is None or not isinstance(paired, int | float) or text.times(quotient) == text.times(paired):
+    if quotient is None or not isinstance(paired, int | float) or units.times(quotient) == units.times(paired):
         return ""
-    return text.times(quotient)
+    return units.times(quotient)
 
 
 def disturbance(proof: Mapping[str, Any]) -> str:
@@ -183,14 +185,14 @@ def not_proved(proof: Mapping[str, Any]) -> str:
     before, best = number(search.get("before_speed")), number(search.get("best_speed"))
     known = []
     if before and best and dict(settings) == search.get("best"):
-        known.append(f"{text.change(best / before - 1)} in single trials")
+        known.append(f"{units.change(best / before - 1)} in single trials")
     pairs: Mapping[str, Any] = next(
         (one for one in proof.get("comparisons") or () if one.get("changes") == settings), {}
     )
     if pairs.get("gain") is not None:
         measured = sum(trial["side"] == "b" and trial["outcome"] == "ok" for trial in pairs["trials"])
-        spread = f", spread {text.spread(pairs['spread'])}" if pairs.get("spread") is not None else ""
-        known.append(f"in {text.counted(measured, 'pairs')} {text.change(pairs['gain'])}{spread}")
+        spread = f", spread {units.spread(pairs['spread'])}" if pairs.get("spread") is not None else ""
+        known.append(f"in {units.counted(measured, 'pairs')} {units.change(pairs['gain'])}{spread}")
     if search.get("learning"):
         known.append(str(search["learning"]))
     return ": ".join(filter(None, ("not proved", "; ".join(known))))
@@ -210,7 +212,7 @@ def _search(proof: Mapping[str, Any]) -> str:
         gain, spread = kept[-1].get("gain"), kept[-1].get("spread")
         return (
             f"{speedup(proof)} with {changes(proof['changes_kept'])} "
-            f"(gain {text.change(gain)}, spread of the pairs {text.spread(spread)})"
+            f"(gain {units.change(gain)}, spread of the pairs {units.spread(spread)})"
         )
     if proof.get("changes_kept"):
         return f"the preset runs out of memory, and trains with {changes(proof['changes_kept'])}"
@@ -254,9 +256,9 @@ def input_cost(ablation: Mapping[str, Any]) -> str:
     cost, wait = ablation.get("input_cost"), ablation.get("input_wait")
     if cost is None:
         return f"the cost of the input is unknown: {ablation.get('why') or 'not measured'}"
-    told = "is unknown" if wait is None else f"is {text.share(wait)}"
+    told = "is unknown" if wait is None else f"is {units.share(wait)}"
     return (
-        f"the input costs {text.share(cost)} of a step's time (measured by leaving it out); "
+        f"the input costs {units.share(cost)} of a step's time (measured by leaving it out); "
         f"the training itself measured input_wait, which {told}"
     )
 
@@ -278,8 +280,8 @@ def learned(learning: Mapping[str, Any]) -> str:
     a, b = learning.get("loss_a"), learning.get("loss_b")
     if a is None or b is None:
         return f"Note: {learning['note']}; the losses are not known."
-    losses = f"{text.amount(a)} without, {text.amount(b)} with"
-    return f"Note: {learning['note']}; loss after {text.count(learning['samples'])} samples: {losses}."
+    losses = f"{units.amount(a)} without, {units.amount(b)} with"
+    return f"Note: {learning['note']}; loss after {units.count(learning['samples'])} samples: {losses}."
 
 
 def profile_of(proof: Mapping[str, Any]) -> ProfileReport | None:
@@ -294,6 +296,6 @@ def profile_in_brief(proof: Mapping[str, Any]) -> list[str]:
     """What the profile says, in a few lines; or why it says nothing."""
     known = profile_of(proof)
     if known is not None:
-        return phrases.in_brief(known)
+        return reports.in_brief(known)
     going_on = proof.get("state") == "running" and not proof.get("profile_missing")
     return ["it is being read" if going_on else f"no profile: {proof.get('profile_missing') or 'it was not read'}"]

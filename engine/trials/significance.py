@@ -30,7 +30,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from .. import text
+from .. import units
 from . import LEAST_REPEATS
 
 LEAST_GAIN = 0.02  # a smaller gain is not worth an option, however certain it is
@@ -85,27 +85,27 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
     """`faster`, `slower`, `no difference` or `undecided`, and why, in one line."""
     median, spread = gain_and_spread(values)
     if agree_by_far(values) and median is not None:
-        return "faster" if median > 0 else "slower", f"{text.change(median)} in both pairs, which agree by far"
+        return "faster" if median > 0 else "slower", f"{units.change(median)} in both pairs, which agree by far"
     if median is None or spread is None or len(values) < LEAST_REPEATS:
         return "undecided", f"only {_pairs(len(values))} measured, but {LEAST_REPEATS} are needed"
-    told, least = text.change(median), detectable_gain(spread, len(values))
+    told, least = units.change(median), detectable_gain(spread, len(values))
     if abs(math.log1p(median)) > math.log1p(max(LEAST_GAIN, least)):
-        return "faster" if median > 0 else "slower", f"{told}, spread of the repeats {text.spread(spread)}"
+        return "faster" if median > 0 else "slower", f"{told}, spread of the repeats {units.spread(spread)}"
     if abs(median) <= LEAST_GAIN and least <= LEAST_GAIN:
-        return "no difference", f"{told} is not more than {text.share(LEAST_GAIN)} (spread {text.spread(spread)})"
+        return "no difference", f"{told} is not more than {units.share(LEAST_GAIN)} (spread {units.spread(spread)})"
     return "undecided", _may_be_chance(median, spread, len(values))
 
 
 def _may_be_chance(median: float, spread: float, count: int) -> str:
     """What these pairs could detect, and how many would be needed."""
     told = (
-        f"{text.change(median)} may be chance: {text.counted(count, 'pairs')} with a spread of "
-        f"{text.spread(spread)} detect only more than {text.spread(detectable_gain(spread, count))}"
+        f"{units.change(median)} may be chance: {units.counted(count, 'pairs')} with a spread of "
+        f"{units.spread(spread)} detect only more than {units.spread(detectable_gain(spread, count))}"
     )
     more = pairs_needed(median, spread) - count
     if more > MOST_MORE_PAIRS:
         return f"{told}; use a quieter machine or longer trials (--seconds on the command line)"
-    further = text.counted(more, "more pairs")
+    further = units.counted(more, "more pairs")
     return f"{told}; about {further} would be needed (--repeats {count + more})"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from .. import text
+from .. import units
 from ..job.machine import Machine
 from ..proof import duration
 from ..proof.request import Request, conflict
@@ -84,7 +84,7 @@ def _refuse_above_limit(found: Baseline, limits: Limits) -> None:
     peak, limit = found.measured.peak_bytes or 0, found.memory.limit_bytes or 0
     if found.memory.limit_is_asked and peak > limit and tuple(limits.only) != ("batch_size",):
         raise BaselineFailed(
-            f"the training takes {text.size(peak)} of memory, and you allow {text.size(limit)}: allow more, or begin "
+            f"the training takes {units.size(peak)} of memory, and you allow {units.size(limit)}: allow more, or begin "
             "with a smaller batch (gputui fit-batch looks for one that fits)"
         )
 

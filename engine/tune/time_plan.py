@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from .. import text
+from .. import units
 from ..trials import STAGES
 from ..trials.search_record import Limits
 from ..trials.significance import FEW
@@ -98,19 +98,19 @@ class TimePlan:
         return (self._longer() or self)._alone()
 
     def _alone(self) -> str:
-        minutes = self.limit / text.MINUTE
-        changes = f"about {text.counted(self.changes, 'changes')}"
+        minutes = self.limit / units.MINUTE
+        changes = f"about {units.counted(self.changes, 'changes')}"
         proof = {0: ", no proof", self.repeats: " and the proof"}.get(self.pairs)
         if proof is None:
             large = ", which prove only a large gain" if self.pairs == FEW else ""
-            proof = f" and {text.counted(self.pairs, 'pairs')} of trials{large}"
+            proof = f" and {units.counted(self.pairs, 'pairs')} of trials{large}"
         losses = "" if self.learning_seconds or not self.compares_losses else ", no comparison of losses"
-        return f"{minutes:g} {text.named(minutes, 'minutes')}: {changes}{proof}{losses}"
+        return f"{minutes:g} {units.named(minutes, 'minutes')}: {changes}{proof}{losses}"
 
     def _longer(self) -> TimePlan | None:
         """The same with the fewest whole minutes that have time for all; None where no day has."""
-        minutes = range(int(self.limit // text.MINUTE) + 1, LONGEST_MINUTES)
-        plans = (replace(self, limit=text.MINUTE * count) for count in minutes)
+        minutes = range(int(self.limit // units.MINUTE) + 1, LONGEST_MINUTES)
+        plans = (replace(self, limit=units.MINUTE * count) for count in minutes)
         return next((plan for plan in plans if plan.is_whole), None)
 
 

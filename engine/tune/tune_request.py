@@ -17,9 +17,9 @@ from ..presets import Preset
 from ..proof import duration, request, starting
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
-from ..text import MINUTE
 from ..trials import LEAST_REPEATS, STAGES, TRIAL_SECONDS
 from ..trials.search_record import Limits
+from ..units import MINUTE
 from .report.sentences import nothing_to_measure
 from .time_plan import SCREENING_SECONDS, TimePlan
 from .wide import storage

@@ -18,7 +18,7 @@ from gputui.engine.interpreter import installed
 from gputui.engine.job.allocation import Allocation
 from gputui.engine.job.machine import Fault, Machine
 from gputui.engine.job.several_tasks import read as read_job
-from gputui.engine.options import OPTIONS, plain
+from gputui.engine.options import OPTIONS, options_json
 
 from tests.support import recorded
 from tests.support.cases import all_hold
@@ -360,7 +360,7 @@ def test_what_did_nothing_in_the_last_run_of_the_same_code_is_told(home: Path, t
     wanted = options(*entry, "batch_size=256", "cache=memory")
     assert checks.check(wanted, machine()) == checks.check(options(*entry), machine())
     run = recorded.write(home, name="a", seconds=14)
-    run.file("options.json").write_text(plain.to_json(options(*entry)))
+    run.file("options.json").write_text(options_json.to_json(options(*entry)))
     why = "your code has batched the data"
     events = [json.loads(line) for line in run.file("events.jsonl").read_text().splitlines()]
     known = {"inapplicable": {"input.batch_size": why}, "global_batch_size": 32}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from gputui.engine import checks, presets, runs
-from gputui.engine.diagnosis import collector, diagnose, slow_worker
+from gputui.engine.diagnosis import collector, diagnose, stragglers
 from gputui.engine.doctor import host
 from gputui.engine.job import cluster, several_tasks, slurm, start_worker, this_machine, worker_readings
 from gputui.engine.job.cluster import ClusterError
@@ -366,9 +366,9 @@ def test_the_chief_shows_all_workers_whose_folders_it_can_read(home: Path) -> No
     assert worker_readings.slowest(figures) == 1
     assert worker_readings.slowest(figures[:1]) is None
     assert worker_readings.slowest([figures[0], figures[1] | {"input_wait": 0.05}]) is None
-    measured = slow_worker.figures([WorkerReadings(workers=figures, slowest=1)])
+    measured = stragglers.worker_figures([WorkerReadings(workers=figures, slowest=1)])
     assert measured == {"worker_gap": pytest.approx(0.38), "slow_worker": "worker 1 (h1:1)", "slow_worker_wait": 0.4}
-    assert slow_worker.figures([WorkerReadings(workers=figures[:1])]) == {}, "of the others nothing is known"
+    assert stragglers.worker_figures([WorkerReadings(workers=figures[:1])]) == {}, "of the others nothing is known"
     EventWriter(chief.file("telemetry.jsonl"), chief.id, RunClock.launched()).emit(WorkerReadings(workers=figures))
     verdict = diagnose(replace(collector.read(chief), steps=500, seconds=9.0, step_ms=10.0, input_wait=0.02))
     assert verdict.sentence == (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import BESIDE, RULES, VERDICT_LABELS, diagnose, slow_worker, worker_exchange
+from gputui.engine.diagnosis import BESIDE, RULES, VERDICT_LABELS, diagnose, exchange, stragglers
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.rules import findings
 from gputui.engine.runs.events import Diagnosis, GradientExchange, Started, WorkerReadings
@@ -324,14 +324,14 @@ def test_the_exchange_between_workers_is_a_share_of_the_step(
     workers = [{"host": "h0"}, {"host": "h1"}, {"host": "h0"}]
     begun = recalled({"t": 1.0, "type": "started", "workers": workers})
     assert isinstance(begun, Started)
-    exchange = GradientExchange(ms=ms, bytes=20_000_000, step=9)
-    figures = worker_exchange.figures(exchange, begun, step_ms)
+    timed = GradientExchange(ms=ms, bytes=20_000_000, step=9)
+    figures = exchange.figures(timed, begun, step_ms)
     if share is None:
         assert figures == {}
         return
     assert (figures["worker_exchange"], figures["exchange_ms"], figures["hosts"]) == (share, ms, ("h0", "h1"))
     assert figures["exchange_rate"] == ("1.9 GiB/s" if ms == 10.0 else "238 MiB/s")
-    assert worker_exchange.figures(exchange, None, step_ms)["hosts"] == ()
+    assert exchange.figures(timed, None, step_ms)["hosts"] == ()
 
 
 @pytest.mark.parametrize(("waits_of", "named"), [((0.10, 0.12, 0.5), True), ((0.1, 0.3), True), ((0.1, 0.19), False)])
@@ -343,7 +343,7 @@ def test_a_worker_that_waits_a_tenth_longer_than_the_median_of_the_others_is_nam
         for i, wait in enumerate(waits_of)
         for wait in (wait - 0.05, wait + 0.05)
     ]
-    figures = slow_worker.figures(readings)
+    figures = stragglers.worker_figures(readings)
     *others, last = waits_of
     assert figures["worker_gap"] == pytest.approx(last - sum(others) / len(others))
     assert (figures.get("slow_worker"), figures.get("slow_worker_wait")) == (

@@ -7,8 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
-from gputui.engine.export.expressions import Partly
-from gputui.engine.export.specialised import Specialiser
+from gputui.engine.export.specialised import Partly, Specialiser
 from gputui.engine.options import Options
 
 from tests.support.training import options

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from gputui.engine import figures, text
+from gputui.engine import figures, units
 from gputui.engine.diagnosis.rules import RULES
 from gputui.engine.figures import GPU, HOST, NOT_SHOWN, PROFILE, RUN, View
 from gputui.engine.options import OPTIONS
@@ -22,7 +22,7 @@ from gputui.engine.trials.trial import FIGURES, Trial
 from gputui.tui.reading.gpus import Gpu
 
 ROOT = Path(__file__).parent.parent.parent
-DECLARED = ("engine/figures/", "engine/text.py")
+DECLARED = ("engine/figures/", "engine/units.py")
 MOVES_ON = {"epoch", "epochs", "step", "steps", "metrics"}  # of a progress event: where it is, and the user's metrics
 # Strings that hold a unit of bytes or a percent sign although they are no values: file -> why.
 PROSE = {
@@ -68,7 +68,7 @@ def test_figures_of_events_are_fields_of_the_events() -> None:
 def test_each_declaration_is_whole_and_tells_columns_apart() -> None:
     for figure in (*RUN, *GPU.values(), *HOST.values(), *PROFILE.values()):
         assert all((figure.label, figure.about, figure.source)), figure.key
-        assert figure.text(None) == text.NONE, figure.key
+        assert figure.text(None) == units.NONE, figure.key
         assert figure.unit in ("value", "count", "") or figure.text(1234.5) != "1,234", figure.key
     for view in get_args(View):
         heads = [figure.narrow_head for figure in figures.shown(view)]
@@ -76,15 +76,15 @@ def test_each_declaration_is_whole_and_tells_columns_apart() -> None:
 
 
 def test_values_are_written_in_one_form() -> None:
-    assert [text.share(0.824), text.change(1.31), text.change(-0.032), text.spread(0.04)] == [
+    assert [units.share(0.824), units.change(1.31), units.change(-0.032), units.spread(0.04)] == [
         "82 %", "+131 %", "-3.2 %", "4.0 %"]  # fmt: skip
-    assert [text.size(70), text.size(1024**2 * 1.5), text.size(80 * 1024**3), text.rate(2048)] == [
+    assert [units.size(70), units.size(1024**2 * 1.5), units.size(80 * 1024**3), units.rate(2048)] == [
         "70 B", "1.5 MiB", "80.0 GiB", "2.0 KiB/s"]  # fmt: skip
-    assert [text.seconds(4.24), text.seconds(187), text.seconds(7509), text.clock(9.9)] == [
+    assert [units.seconds(4.24), units.seconds(187), units.seconds(7509), units.clock(9.9)] == [
         "4.2 s", "3:07", "2:05:09", "0:09"]  # fmt: skip
-    assert [text.amount(0.01234), text.amount(1234.5), text.count(12345.6), text.times(2.314)] == [
+    assert [units.amount(0.01234), units.amount(1234.5), units.count(12345.6), units.times(2.314)] == [
         "0.0123", "1,234", "12,346", "2.31 times"]  # fmt: skip
-    assert [text.abbreviated(999_999), text.size(1024**2 - 1), text.seconds(59.96)] == ["1 M", "1.0 MiB", "1:00"]
+    assert [units.abbreviated(999_999), units.size(1024**2 - 1), units.seconds(59.96)] == ["1 M", "1.0 MiB", "1:00"]
     speed, step = (figures.of_run(key) for key in ("samples_per_second", "step_ms.p50"))
     assert [speed.phrase(1234.5), speed.bare(1234.5), step.phrase(12.3)] == ["1,234 samples/s", "1,234", "step 12.3 ms"]
 
@@ -92,38 +92,38 @@ def test_values_are_written_in_one_form() -> None:
 @pytest.mark.parametrize(
     ("form", "value", "shown"),
     [
-        (text.size, -3 * 1024**2, "-3.0 MiB"),
-        (text.size, 99.94 * 1024, "99.9 KiB"),
-        (text.size, 99.96 * 1024, "100 KiB"),
-        (text.size, 1024**4, "1024 GiB"),
-        (text.three_digits, 99.94, "99.9"),
-        (text.three_digits, 99.96, "100"),
-        (text.three_digits, -250.0, "-250"),
-        (text.amount, -1234.0, "-1,234"),
-        (text.amount, 0.0, "0"),
-        (text.times, 9.5, "9.50 times"),
-        (text.times, 10.0, "10.0 times"),
-        (text.change, -1.0, "-100 %"),
-        (text.change, -0.999, "-99.9 %"),
-        (text.spread, 1.0, "100 %"),
-        (text.abbreviated, 999.4, "999"),
-        (text.abbreviated, 999.6, "1 k"),
-        (text.gibibytes, 61.44 * 1024**3, "61.4"),
-        (text.gibibytes, 100 * 1024**3, "100"),
-        (text.clock, 59.99, "0:59"),
-        (text.clock, 3600.0, "1:00:00"),
-        (text.axis_time, 0.0, "0"),
-        (text.axis_time, 20.0, "20 s"),
-        (text.axis_time, 60.0, "1 min"),
-        (text.axis_time, 90.0, "1:30 min"),
-        (text.axis_time, 3600.0, "1 h"),
-        (text.axis_time, 5430.0, "1:30 h"),
-        (text.axis_time, 2 * 86_400.0, "2 d"),
-        (text.estimate, 3.0, "10 s"),
-        (text.estimate, 94.0, "90 s"),
-        (text.estimate, 100.0, "2 min"),
-        (text.estimate, 99 * 60.0, "99 min"),
-        (text.estimate, 100 * 60.0, "1.7 h"),
+        (units.size, -3 * 1024**2, "-3.0 MiB"),
+        (units.size, 99.94 * 1024, "99.9 KiB"),
+        (units.size, 99.96 * 1024, "100 KiB"),
+        (units.size, 1024**4, "1024 GiB"),
+        (units.three_digits, 99.94, "99.9"),
+        (units.three_digits, 99.96, "100"),
+        (units.three_digits, -250.0, "-250"),
+        (units.amount, -1234.0, "-1,234"),
+        (units.amount, 0.0, "0"),
+        (units.times, 9.5, "9.50 times"),
+        (units.times, 10.0, "10.0 times"),
+        (units.change, -1.0, "-100 %"),
+        (units.change, -0.999, "-99.9 %"),
+        (units.spread, 1.0, "100 %"),
+        (units.abbreviated, 999.4, "999"),
+        (units.abbreviated, 999.6, "1 k"),
+        (units.gibibytes, 61.44 * 1024**3, "61.4"),
+        (units.gibibytes, 100 * 1024**3, "100"),
+        (units.clock, 59.99, "0:59"),
+        (units.clock, 3600.0, "1:00:00"),
+        (units.axis_time, 0.0, "0"),
+        (units.axis_time, 20.0, "20 s"),
+        (units.axis_time, 60.0, "1 min"),
+        (units.axis_time, 90.0, "1:30 min"),
+        (units.axis_time, 3600.0, "1 h"),
+        (units.axis_time, 5430.0, "1:30 h"),
+        (units.axis_time, 2 * 86_400.0, "2 d"),
+        (units.estimate, 3.0, "10 s"),
+        (units.estimate, 94.0, "90 s"),
+        (units.estimate, 100.0, "2 min"),
+        (units.estimate, 99 * 60.0, "99 min"),
+        (units.estimate, 100 * 60.0, "1.7 h"),
     ],
 )
 def test_a_value_at_a_limit_has_the_unit_and_the_digits_of_its_side(
@@ -190,7 +190,7 @@ def test_shares_and_bytes_are_formatted_in_the_text_module_alone() -> None:
                 lines += [node.lineno] if ast.unparse(node.format_spec).rstrip("'\"").endswith("%") else []
         found += [f"{name}:{line}" for line in lines]
     beside = [place for place in found if place.rpartition(":")[0] not in PROSE]
-    assert beside == [], "use engine/text.py"
+    assert beside == [], "use engine/units.py"
     assert {place.rpartition(":")[0] for place in found} == set(PROSE), "of no use any more"
 
 
@@ -201,7 +201,7 @@ def test_one_thing_is_named_in_the_singular() -> None:
         (1, "remedies", "1 remedy"), (1, "boxes", "1 box"), (1, "changed options", "1 changed option"),
         (None, "steps", "- steps"), (1, "MB", "1 MB"),
     ):  # fmt: skip
-        assert text.counted(number, things) == said
+        assert units.counted(number, things) == said
     for info in OPTIONS:  # units of options are named in the plural
-        one = text.named(1, info.about.unit)
+        one = units.named(1, info.about.unit)
         assert one in ("", "MB", "step", "sample", "batch", "file", "thread", "part", "minute", "second"), info.key

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.options.schema import preset_schema
+from gputui.engine.options.validation import preset_schema
 from gputui.engine.runs import Run, RunError, folders, history, liveness
 from gputui.engine.runs.reading import read_events
 

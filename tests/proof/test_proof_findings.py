@@ -14,8 +14,7 @@ import pytest
 from gputui.engine.options import Options
 from gputui.engine.profile import reports
 from gputui.engine.profile.reports import ProfileError, ProfileReport
-from gputui.engine.profile.xprof_input import InputStage, InputTime
-from gputui.engine.profile.xprof_tables import Operation, Shares
+from gputui.engine.profile.xprof_tables import InputStage, InputTime, Operation, Shares
 from gputui.engine.proof import request, starting
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.markdown import as_markdown

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from gputui.engine import presets
 from gputui.engine.export.script import to_script
-from gputui.engine.options import plain
+from gputui.engine.options import options_json
 from gputui.engine.runs import Run
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.trainer import session
@@ -476,7 +476,7 @@ def test_an_unreadable_image_that_training_meets_is_named(tmp_path: Path, monkey
         monkeypatch.setenv(name, "")  # the trainer sets them for its process: restored afterwards
     settings = ("seed=7", "logical_devices=2", "model=mlp", "shape=[4, 4, 3]", "batch_size=2", "validation_split=0")
     run = Run(tmp_path)
-    run.file(plain.FILE).write_text(plain.to_json(presets.defaults([place, *settings]).options))
+    run.file(options_json.FILE).write_text(options_json.to_json(presets.defaults([place, *settings]).options))
     writer = EventWriter(run.file("events.jsonl"), run.id)
     assert session.train_run(RunReport(run, writer), StopSwitch()) == 1
     writer.close()

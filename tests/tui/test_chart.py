@@ -8,7 +8,7 @@ from array import array
 from dataclasses import replace
 
 import pytest
-from gputui.engine.text import axis_time
+from gputui.engine.units import axis_time
 from gputui.tui.base.glyphs import PLAIN, RICH, Glyphs, suited
 from gputui.tui.drawing import layout
 from gputui.tui.drawing.axes import tick_text, x_scale, y_scale

@@ -15,7 +15,7 @@ from gputui.engine.runs import Run
 from gputui.engine.runs.liveness import Liveness
 from gputui.engine.runs.parsing import recalled
 from gputui.engine.system.identity import Process
-from gputui.engine.text import seconds
+from gputui.engine.units import seconds
 from gputui.tui.reading import earlier_starts, machine_reader, preset_files, recent_files, running
 from gputui.tui.reading.axes import Pace, along
 from gputui.tui.reading.earlier_starts import EarlierStarts, Usual, start_of, usual

@@ -13,7 +13,7 @@ import pytest
 from gputui.engine.files.disk import used_bytes
 from gputui.engine.runs import Run, all_runs, notes
 from gputui.engine.runs.trash import Trash
-from gputui.engine.text import size
+from gputui.engine.units import size
 from gputui.tui.reading import run_columns
 from gputui.tui.reading.run_columns import ordered
 from gputui.tui.reading.run_list import RunList, when_text

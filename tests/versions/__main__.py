@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
-from gputui.engine.text import clock
+from gputui.engine.units import clock
 
 from tests.versions.environment import ROOT, Wanted, made, versions, wanted
 

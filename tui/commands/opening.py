@@ -63,7 +63,7 @@ def names_preset(word: str) -> bool:
 def unknown(word: str, commands: Iterable[str]) -> str:
     """What may have been meant by a word that is neither a command nor a preset."""
     from ...engine.options.catalogue import nearest
-    from ...engine.presets.finding import of_python
+    from ...engine.presets.by_name import of_python
 
     if python := of_python(word):
         return f"{clean(word)}: {python}"

@@ -30,7 +30,7 @@ def preset_option(help: str, required: bool = False) -> Callable[[Command], Comm
 
 def tell_twin(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
     """Warn if a file of the current folder may have been meant; the name itself."""
-    from ...engine.presets.finding import twin  # the help and completion need nothing of presets
+    from ...engine.presets.by_name import twin  # the help and completion need nothing of presets
 
     if name is not None and not context.resilient_parsing and (remark := twin(name)):
         complain(remark)

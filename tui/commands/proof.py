@@ -23,10 +23,10 @@ from ...engine.proof.folder import Proof
 from ...engine.proof.markdown import as_markdown
 from ...engine.proof.request import ProofError, Request
 from ...engine.runs import Run
-from ...engine.text import counted, seconds
 from ...engine.trials import sentences
 from ...engine.tune import tune_request
 from ...engine.tune.report import markdown
+from ...engine.units import counted, seconds
 from ..base.errors import OutputFault, Refused, complain, discard_output
 from ..base.exit_codes import DONE, FAILED, INTERRUPTED, NOT_WRITTEN, OUT_OF_MEMORY, WRONG
 from ..printing import profile

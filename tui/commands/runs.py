@@ -13,7 +13,7 @@ from ...engine.files.values import to_json
 from ...engine.runs import Run, cluster, notes, trash
 from ...engine.runs.run import STATE_LABELS
 from ...engine.runs.trash import Deletable, Reserve
-from ...engine.text import counted, size
+from ...engine.units import counted, size
 from ..base.errors import Refused, clean, complain
 from ..base.exit_codes import DONE, WRONG
 from ..reading.run_list import Entry, entry_of, folded, measured

@@ -59,9 +59,9 @@ def show_preset(name: str) -> None:
 
 
 def show_schema() -> None:
-    from ...engine.options import schema  # only this command needs it
+    from ...engine.options import validation  # only this command needs it
 
-    print(json.dumps(schema.preset_schema(), indent=2))
+    print(json.dumps(validation.preset_schema(), indent=2))
 
 
 def export_preset(name: str, settings: Sequence[str], output: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ...engine.text import DAY, axis_time, share
+from ...engine.units import DAY, axis_time, share
 from .curves import Plot
 from .rows import Row
 from .scales import TIME_STEPS, Scale, log_scale, round_scale, round_step, share_scale, soon

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...engine import figures
-from ...engine.text import percent
+from ...engine.units import percent
 from ..base.settings import Charts
 from ..reading import epoch_mean
 from ..reading.axes import along

@@ -12,8 +12,8 @@ from typing import Any
 
 from ...engine import figures
 from ...engine.figures import Figure
-from ...engine.text import NONE, amount, change, counted, spread
 from ...engine.trials import sentences
+from ...engine.units import NONE, amount, change, counted, spread
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number

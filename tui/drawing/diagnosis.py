@@ -12,8 +12,8 @@ from typing import Any
 from ...engine.diagnosis import VERDICT_LABELS
 from ...engine.diagnosis.measurements import stage_ms
 from ...engine.figures import evidence, of_run
-from ...engine.text import NONE, counted, share, times
 from ...engine.trials import sentences
+from ...engine.units import NONE, counted, share, times
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number

@@ -6,7 +6,7 @@ from array import array
 from dataclasses import replace
 
 from ...engine import figures
-from ...engine.text import GIB
+from ...engine.units import GIB
 from ..base.settings import Charts
 from ..reading.series import Line
 from ..reading.snapshot import Snapshot

@@ -6,7 +6,7 @@ A figure that is not available is replaced by the reason in a word.
 from __future__ import annotations
 
 from ...engine.figures import GPU, of_run
-from ...engine.text import clock, count, gibibytes, percent, seconds, size
+from ...engine.units import clock, count, gibibytes, percent, seconds, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.gpus import Gpu, GpuProcess

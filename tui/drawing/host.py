@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...engine.figures import HOST
-from ...engine.text import gibibytes, percent, size
+from ...engine.units import gibibytes, percent, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import Snapshot, number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...engine.text import amount, percent
+from ...engine.units import amount, percent
 from ..base.glyphs import Glyphs
 from .curves import Plot
 from .rows import Row, headline, length

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rich.cells import chop_cells
 
 from ...engine.process.known_failures import RESUMED
-from ...engine.text import counted, seconds, three_digits
+from ...engine.units import counted, seconds, three_digits
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.snapshot import Epoch

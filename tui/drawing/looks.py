@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...engine.text import amount
+from ...engine.units import amount
 from ..base.settings import Charts
 from .curves import Curve, Plot
 from .smoothing import smoothed

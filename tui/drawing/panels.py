@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from ...engine.figures import LOSS, at, of_run, summed_up
 from ...engine.runs.events import waits_for_others
-from ...engine.text import NONE, abbreviated, amount, clock, counted, named, percent, seconds
 from ...engine.trials import sentences
+from ...engine.units import NONE, abbreviated, amount, clock, counted, named, percent, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..form.state import proposed

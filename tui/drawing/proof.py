@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...engine.figures import shown
-from ...engine.text import NONE, amount, seconds
 from ...engine.trials import sentences
+from ...engine.units import NONE, amount, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ...engine.text import NONE, amount, count, counted, seconds, share
+from ...engine.units import NONE, amount, count, counted, seconds, share
 from ..base.glyphs import Glyphs
 from ..reading.series import Line
 from .curves import Curve, Plot

@@ -9,7 +9,7 @@ from typing import Any
 from ...engine import figures
 from ...engine.files.values import mapping, number
 from ...engine.runs.events import waits_for_others
-from ...engine.text import abbreviated, clock, count, counted, estimate, named, seconds
+from ...engine.units import abbreviated, clock, count, counted, estimate, named, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.earlier_starts import EarlierStarts

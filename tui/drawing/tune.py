@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...engine import figures
-from ...engine.text import MINUTE, NONE, amount, change, seconds, share
 from ...engine.trials import sentences
 from ...engine.tune.report.findings import (
     WITHOUT_INPUT,
@@ -25,6 +24,7 @@ from ...engine.tune.report.findings import (
     search_of,
 )
 from ...engine.tune.report.sentences import ceiling_in_words, learning, left_in_words, memory_in_words, unproven
+from ...engine.units import MINUTE, NONE, amount, change, seconds, share
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.snapshot import Snapshot

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...engine import figures
-from ...engine.text import NONE, change, count, size, spread
 from ...engine.trials import sentences
 from ...engine.tune.report.findings import PAIRS, WITHOUT_INPUT, is_chosen, is_dropped, listed, since_start
 from ...engine.tune.report.sentences import unproven
+from ...engine.units import NONE, change, count, size, spread
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number

@@ -6,9 +6,9 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...engine.text import GIB
 from ...engine.tune.report.findings import listed, memory_of, predicted
 from ...engine.tune.report.sentences import kind_of_memory
+from ...engine.units import GIB
 from ..reading.series import NOTHING, Line
 from ..reading.store import number
 from .curves import Curve, Plot

@@ -18,7 +18,7 @@ from ...engine.files import located_yaml, places
 from ...engine.options import GROUPS, OPTIONS, OptionInfo, Options, by_key
 from ...engine.options.own import OWN_CODE_LABELS
 from ...engine.presets import Preset, PresetError, first, paths
-from ...engine.presets.finding import RUN, STAMP
+from ...engine.presets.by_name import RUN, STAMP
 
 INFO: Mapping[str, OptionInfo] = by_key(OPTIONS)
 Kind = Literal["bool", "choice", "text"]

@@ -8,8 +8,8 @@ from typing import Any
 from ...engine import figures
 from ...engine.diagnosis import VERDICT_LABELS
 from ...engine.diagnosis.measurements import stage_ms
-from ...engine.text import NONE, amount, counted, share, times
 from ...engine.trials import sentences
+from ...engine.units import NONE, amount, counted, share, times
 from ..base.errors import clean
 from .tables import Columns, show_table
 

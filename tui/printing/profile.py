@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...engine.profile import phrases
+from ...engine.profile import reports
 from ...engine.profile.reports import ProfileReport
-from ...engine.profile.xprof_input import InputTime
-from ...engine.profile.xprof_tables import Operation
-from ...engine.text import amount, counted, share, size
+from ...engine.profile.xprof_tables import InputTime, Operation
+from ...engine.units import amount, counted, share, size
 from ..base.errors import clean
 
 WIDTH = 60
@@ -33,7 +32,7 @@ def _lines(report: ProfileReport) -> Iterator[str]:
 
 
 def _shares(report: ProfileReport) -> Iterator[str]:
-    for words, value in phrases.shares(report):
+    for words, value in reports.shares(report):
         yield f"  {share(value):>5}  {words}"
 
 
@@ -60,7 +59,7 @@ def _breakdown(time: InputTime) -> str:
 
 def _operations(report: ProfileReport) -> Iterator[str]:
     if report.operations:
-        yield f"{phrases.PLACES[report.operations_on]} that take most, over the whole profile:"
+        yield f"{reports.PLACES[report.operations_on]} that take most, over the whole profile:"
     kernels = report.operations_on == "GPU kernels"
     yield from (_operation(operation, kernels) for operation in report.operations)
 

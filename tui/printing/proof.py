@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...engine import figures
-from ...engine.text import NONE, change, seconds, size, spread, times
 from ...engine.trials import scaling_sentences, sentences
+from ...engine.units import NONE, change, seconds, size, spread, times
 from ..base.errors import clean
 from . import profile, tune
 from .console import say

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from ...engine.figures import Figure, shown
-from ...engine.text import seconds
 from ...engine.trials import scaling_sentences, sentences
 from ...engine.trials.record import elapsed_of
+from ...engine.units import seconds
 from ..base.errors import clean
 from . import tune_progress
 from .console import broken

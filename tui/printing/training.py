@@ -14,7 +14,7 @@ from ...engine.checks import Finding
 from ...engine.figures import GPU, LOSS, at, metric, shown, summed_up
 from ...engine.runs import Run, checkpoint_files, events
 from ...engine.runs.events import Event, fields_of
-from ...engine.text import NONE, amount, counted, seconds
+from ...engine.units import NONE, amount, counted, seconds
 from ..base.errors import clean, error_text
 from ..reading.epoch_mean import of_result
 from ..text import workers

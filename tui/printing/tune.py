@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...engine import figures
-from ...engine.text import NONE, change, size, spread
 from ...engine.trials import sentences as proof_sentences
 from ...engine.tune.report import memory_sentences, sentences
 from ...engine.tune.report.findings import (
@@ -20,6 +19,7 @@ from ...engine.tune.report.findings import (
     search_of,
     since_start,
 )
+from ...engine.units import NONE, change, size, spread
 from .console import say
 from .tables import Columns, show_table
 from .tune_progress import ABOUT_INPUT, is_marked

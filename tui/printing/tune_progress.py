@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...engine import figures
-from ...engine.text import change, count
 from ...engine.trials import sentences as proof_sentences
 from ...engine.tune.report import sentences
 from ...engine.tune.report.findings import WITHOUT_INPUT, listed, search_of
+from ...engine.units import change, count
 
 Told = Mapping[str, Any]
 ABOUT_INPUT = f"{WITHOUT_INPUT} {sentences.ABOUT_INPUT}"

@@ -15,7 +15,7 @@ from ...engine.runs.launched_with import options_of
 from ...engine.runs.parsing import parse_line
 from ...engine.runs.titles import title_of
 from ...engine.system.identity import Place
-from ...engine.text import seconds
+from ...engine.units import seconds
 from . import LOOKED_AT
 from .phase_times import PhaseTimes
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...engine import text
+from ...engine import units
 from ...engine.figures import Figure, of_run, shown
 from .run_list import FIGURES, LEFT, Entry, when_text
 
@@ -51,7 +51,7 @@ def _validation(entry: Entry) -> str:
     """`accuracy 0.913`: the name without `val_`, cut where it is long."""
     name, value = entry.validation
     if value is None:
-        return text.NONE if entry.figures.get("metrics.loss") is not None else ""
+        return units.NONE if entry.figures.get("metrics.loss") is not None else ""
     said = f"{value:.3g}"
     return f"{name.removeprefix('val_')[: VALIDATION_WIDTH - len(said) - 1]} {said}"
 
@@ -59,14 +59,14 @@ def _validation(entry: Entry) -> str:
 def _whole(figure: Figure, value: float | None) -> str:
     """A figure is never cut: with fewer digits where it is wider than its column."""
     said = figure.bare(value)
-    if value is None or len(said) <= figure.width or not text.is_plain(figure.unit):
+    if value is None or len(said) <= figure.width or not units.is_plain(figure.unit):
         return said
     shorter = (f"{value:.{digits}e}" for digits in (2, 1, 0))
     return next((found for found in shorter if len(found) <= figure.width), f"{value:.0e}")
 
 
 def _size(used: int | None) -> str:
-    return "" if used is None else text.size(used)
+    return "" if used is None else units.size(used)
 
 
 def _words(key: str, about: str, width: int, show: Callable[[Entry], str]) -> RunColumn:
@@ -92,14 +92,14 @@ _BY_LIST = (
         "done",
         "the part of its steps that it has done, while it goes on",
         5,
-        lambda entry: text.share(entry.done) if entry.done is not None else "",
+        lambda entry: units.share(entry.done) if entry.done is not None else "",
         lambda entry: entry.done,
     ),
     RunColumn(
         "left",
         "the time that the steps left will take",
         LEFT.width,
-        lambda entry: text.clock(entry.figures.get(LEFT.key)) if entry.goes_on else "",
+        lambda entry: units.clock(entry.figures.get(LEFT.key)) if entry.goes_on else "",
         lambda entry: entry.figures.get(LEFT.key),
     ),
     *map(_figure, FIGURES),

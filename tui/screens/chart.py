@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.reactive import var
 
-from ...engine.text import times
+from ...engine.units import times
 from ..base import keys
 from ..base.base_app import BaseApp
 from ..base.errors import clean

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from ...engine import text
+from ...engine import units
 from ...engine.compare.comparison import Comparison, FigureRow, OptionRow
 from ...engine.files.values import to_json
 from ...engine.runs.titles import Title
@@ -108,7 +108,7 @@ def moments_of(ids: Sequence[str]) -> list[str]:
 
 def value_text(row: FigureRow, value: float | None) -> str:
     """The figure with its unit where that is not in the label."""
-    return text.with_unit(value, row.unit)
+    return units.with_unit(value, row.unit)
 
 
 def change_text(row: FigureRow, position: int, *, short: bool = False) -> str:
@@ -121,11 +121,11 @@ def change_text(row: FigureRow, position: int, *, short: bool = False) -> str:
         return ""
     if abs(change) < 0.0005:
         return "same"
-    return f"{'~' if row.tells(position) is False else ''}{text.change(change, _unit_of_change(row, short))}"
+    return f"{'~' if row.tells(position) is False else ''}{units.change(change, _unit_of_change(row, short))}"
 
 
 def noise_text(row: FigureRow, *, short: bool = False) -> str:
-    return "" if row.noise is None else text.spread(row.noise, _unit_of_change(row, short))
+    return "" if row.noise is None else units.spread(row.noise, _unit_of_change(row, short))
 
 
 def _unit_of_change(row: FigureRow, short: bool) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...engine.files.values import mapping, number
-from ...engine.text import amount
+from ...engine.units import amount
 
 
 def scaled(started: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from textual.content import Content
 from textual.message import Message
 
 from ...engine.figures import GPU
-from ...engine.text import gibibytes, percent
+from ...engine.units import gibibytes, percent
 from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing import load

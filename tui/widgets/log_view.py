@@ -14,7 +14,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widgets import Input
 
-from ...engine.text import counted
+from ...engine.units import counted
 from ..base import keys
 from ..base.base_app import BaseApp
 from ..base.glyphs import glyphs_of

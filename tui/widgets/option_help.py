@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from ...engine.text import named
+from ...engine.units import named
 from ..base.errors import clean
 from ..form.state import INFO, FormState, shown, to_text
 from .findings import STYLES, Remark

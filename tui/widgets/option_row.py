@@ -14,7 +14,7 @@ from textual.suggester import SuggestFromList
 from textual.widget import Widget
 from textual.widgets import Input
 
-from ...engine.text import named
+from ...engine.units import named
 from ..base import keys
 from ..base.errors import clean
 from ..base.glyphs import glyphs_of

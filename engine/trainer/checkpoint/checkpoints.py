@@ -19,7 +19,7 @@ from ...files import disk
 from ...files.writing import sync
 from ...runs import checkpoint_files, events
 from ...runs.checkpoint_files import PREFIX, Damage
-from ...text import counted
+from ...units import counted
 from ..common.faults import TrainerError
 from ..measure.run_report import RunReport
 from .state import State

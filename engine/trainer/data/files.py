@@ -24,7 +24,7 @@ from ...files.places import IMAGE_SUFFIXES
 from ...options import Options
 from ...options.workload import BYTE_ENCODINGS
 from ...plan import split_counts
-from ...text import counted
+from ...units import counted
 from ..common.faults import DataError
 from .source import Batch, Part, Source, check_arrays, check_test_part, from_arrays
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...plan import split_counts
-from ...text import counted
+from ...units import counted
 from ..common.faults import DataError
 
 MAX_FLOAT_BYTES = 2**30

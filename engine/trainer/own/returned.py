@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ...text import counted
+from ...units import counted
 from . import fit_arguments
 from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .user_code import UserError

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ... import text
+from ... import units
 from ...presets import Preset
 from ...trials.search_record import Candidate
 from ...trials.significance import LEAST_GAIN
@@ -151,13 +151,13 @@ def decide(candidate: Candidate, best: Best, noise: float, may_take: float | Non
     elif gain > max(LEAST_GAIN, error):
         candidate.decision, candidate.why = "kept", told
     else:
-        why = "slower" if gain < -LEAST_GAIN else f"not more than {text.share(max(LEAST_GAIN, error))}"
+        why = "slower" if gain < -LEAST_GAIN else f"not more than {units.share(max(LEAST_GAIN, error))}"
         candidate.decision, candidate.why = "rejected", f"{told}: {why}"
 
 
 def _told(candidate: Candidate, gain: float) -> str:
     by_waits = waits_gain(candidate)
-    return text.change(gain) + (f" ({text.change(by_waits)} by its waits)" if by_waits > gain else "")
+    return units.change(gain) + (f" ({units.change(by_waits)} by its waits)" if by_waits > gain else "")
 
 
 def decide_failed(candidate: Candidate, best: Best) -> None:
@@ -167,7 +167,7 @@ def decide_failed(candidate: Candidate, best: Best) -> None:
         candidate.decision, candidate.why = "failed", f"{last.outcome}: {last.error}"
         return
     candidate.gain = last.speed / best.speed - 1
-    candidate.decision, candidate.why = "rejected", f"{text.change(candidate.gain)}: {last.error}"
+    candidate.decision, candidate.why = "rejected", f"{units.change(candidate.gain)}: {last.error}"
 
 
 def may_be_faster(rejected: Candidate, noise: float) -> bool:
@@ -183,4 +183,4 @@ def takes_too_much(candidate: Candidate, best: Best, may_take: float | None) -> 
     taken, before = candidate.peak_bytes or 0, (best.measured and best.measured.peak_bytes) or 0
     if may_take is None or taken <= max(may_take, before):
         return ""
-    return f"{text.size(taken)} of memory, but only {text.size(may_take)} may be planned"
+    return f"{units.size(taken)} of memory, but only {units.size(may_take)} may be planned"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ... import text
+from ... import units
 from ...presets import Preset, PresetError
 from ...trials import sentences
 from ...trials.bench import SLOWER, Judge, below
@@ -219,7 +219,7 @@ class Screening:
                 candidate.decision, candidate.why = "left out", ended
             elif candidate.decision == "running":  # what it gained may be chance
                 candidate.decision = "rejected"
-                candidate.why = f"{text.change(candidate.gain)}: {ended} to measure it once more"
+                candidate.why = f"{units.change(candidate.gain)}: {ended} to measure it once more"
             raise
         candidate.trials.append(trial)
         known = candidate.good or [one for one in candidate.trials if one.outcome == "slower"]

@@ -13,9 +13,9 @@ from typing import Any
 
 from ...files.values import mapping, number
 from ...proof.improved_preset import leading_to, together
-from ...text import MINUTE, change, spread
 from ...trials import STAGES
 from ...trials.sentences import changes, to_take
+from ...units import MINUTE, change, spread
 
 Told = Mapping[str, Any]
 PAIRS = "pairs"  # the stage of a candidate that was measured in pairs with the preset

@@ -8,8 +8,8 @@ from typing import Any
 from ... import figures
 from ...files.values import mapping
 from ...proof.markdown import capital, cell, table, trials_table
-from ...text import NONE, amount, change, count, size, spread
 from ...trials import sentences as proof_sentences
+from ...units import NONE, amount, change, count, size, spread
 from . import memory_sentences, sentences
 from .findings import (
     PAIRS,

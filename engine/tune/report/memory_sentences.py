@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ... import text
+from ... import units
 from ...files.values import number
 from .findings import limits_of, listed, memory_of
 
@@ -28,14 +28,14 @@ def prediction(memory: Told) -> str:
     if size is None:
         peaks = [peak for point in listed(memory.get("points")) if (peak := number(point.get("peak_bytes")))]
         own = "your code makes its own batches, so that other sizes are not predicted"
-        return f"it takes {text.size(max(peaks, default=None))}{_of_limit(memory)}; {own}"
+        return f"it takes {units.size(max(peaks, default=None))}{_of_limit(memory)}; {own}"
     if failed is not None and failed <= size:
-        return f"{_batch(memory, size)} does not fit: {text.count(failed)} has run out of memory{_largest(memory)}"
+        return f"{_batch(memory, size)} does not fit: {units.count(failed)} has run out of memory{_largest(memory)}"
     told = number(memory.get("predicted_bytes"))
     if told is None:
         return f"{_batch(memory, size)} cannot be predicted from one batch size{_largest(memory)}"
     verb = _will_take(memory, size, told)
-    return f"{_batch(memory, size)} {verb} {text.size(told)}{_of_limit(memory)}{_first_step(memory)}{_largest(memory)}"
+    return f"{_batch(memory, size)} {verb} {units.size(told)}{_of_limit(memory)}{_first_step(memory)}{_largest(memory)}"
 
 
 def _first_step(memory: Told) -> str:
@@ -45,20 +45,20 @@ def _first_step(memory: Told) -> str:
     if limit is None or first is None or first <= limit or later is None or later > limit:
         return ""
     return (
-        f"; its first step, in which cuDNN tries its algorithms, would take {text.size(first)}: it may run out of "
+        f"; its first step, in which cuDNN tries its algorithms, would take {units.size(first)}: it may run out of "
         "memory, or take slower ones"
     )
 
 
 def _batch(memory: Told, size: float) -> str:
     replicas = number(memory.get("replicas")) or 1
-    return f"batch {text.count(size)}" + (f" on each of {text.count(replicas)} devices" if replicas > 1 else "")
+    return f"batch {units.count(size)}" + (f" on each of {units.count(replicas)} devices" if replicas > 1 else "")
 
 
 def _of_limit(memory: Told) -> str:
     limit, whose = number(memory.get("limit_bytes")), _LIMITS.get(str(memory.get("of")), "that there are")
     whose = "that you allow" if memory.get("limit_is_asked") else whose
-    return "" if limit is None else f" of the {text.size(limit)} {whose}"
+    return "" if limit is None else f" of the {units.size(limit)} {whose}"
 
 
 def _will_take(memory: Told, size: float, told: float) -> str:
@@ -79,8 +79,8 @@ def _largest(memory: Told) -> str:
     if largest < 1:
         return "; even 1 is too large"
     if largest == most:
-        return f"; all up to {text.count(most)}, the largest that can be tried, fit with a tenth left free"
-    which = f"{'at least' if memory.get('at_least') else 'about'} {text.count(largest)}{far(memory)}"
+        return f"; all up to {units.count(most)}, the largest that can be tried, fit with a tenth left free"
+    which = f"{'at least' if memory.get('at_least') else 'about'} {units.count(largest)}{far(memory)}"
     return f"; the largest that fits, with a tenth left free, is {which}"
 
 
@@ -89,7 +89,7 @@ def far(memory: Told) -> str:
     largest = number(memory.get("largest_batch")) or 0.0
     points = (point for point in listed(memory.get("points")) if number(point.get("peak_bytes")) is not None)
     measured = max((number(point.get("batch_size")) or 0.0 for point in points), default=0.0)
-    return f" (a guess from batches up to {text.count(measured)})" if 0 < FAR * measured < largest else ""
+    return f" (a guess from batches up to {units.count(measured)})" if 0 < FAR * measured < largest else ""
 
 
 def should_fit(memory: Told) -> str:
@@ -98,16 +98,16 @@ def should_fit(memory: Told) -> str:
         "largest_batch", "limit_bytes", "fits", "most_batch"))  # fmt: skip
     if limit is None:
         return ""
-    into = text.size(limit)
+    into = units.size(limit)
     if largest is None:
         return f"{into} may be taken"
     if largest < 1:
         return f"not even batch 1 fits into {into}"
     if largest == most:
-        return f"batch {text.count(most)}, the largest that can be tried, {_fit(fits, largest)} into {into}"
+        return f"batch {units.count(most)}, the largest that can be tried, {_fit(fits, largest)} into {into}"
     if fits is not None and largest <= NEAR * fits and not memory.get("at_least"):
-        return f"batch {text.count(fits)} fits into {into}"
-    which = f"at least batch {text.count(largest)}" if memory.get("at_least") else f"batch {text.count(largest)}"
+        return f"batch {units.count(fits)} fits into {into}"
+    which = f"at least batch {units.count(largest)}" if memory.get("at_least") else f"batch {units.count(largest)}"
     return f"{which} should fit into {into}{far(memory)}"
 
 
@@ -126,15 +126,15 @@ def fitted(data: Told) -> str:
         return _nothing_fits(memory)
     taken = [peak for point in listed(memory.get("points"))
              if point.get("batch_size") == fits and (peak := number(point.get("peak_bytes")))]  # fmt: skip
-    of = f" of {text.size(limit)}" if limit else ""
-    told = f"batch {text.count(fits)} is the largest that was trained within the memory: {text.size(max(taken))}{of}"
+    of = f" of {units.size(limit)}" if limit else ""
+    told = f"batch {units.count(fits)} is the largest that was trained within the memory: {units.size(max(taken))}{of}"
     if failed is not None:
-        return f"{told}; {text.count(failed)} ran out of it"
+        return f"{told}; {units.count(failed)} ran out of it"
     if fits == number(memory.get("most_batch")):
         return f"{told}; no larger one can be tried"
     if largest is None or largest <= NEAR * fits or memory.get("at_least"):
         return told
-    return f"{told}; about {text.count(largest)} would fit{far(memory)}"
+    return f"{told}; about {units.count(largest)} would fit{far(memory)}"
 
 
 def _nothing_fits(memory: Told) -> str:
@@ -145,6 +145,6 @@ def _nothing_fits(memory: Told) -> str:
     if not sizes or number(memory.get("limit_bytes")) is None:
         return ""
     batch, peak = min(sizes)
-    told = f"no batch was found that leaves a tenth of the memory free: batch {text.count(batch)} takes"
+    told = f"no batch was found that leaves a tenth of the memory free: batch {units.count(batch)} takes"
     even = "; even 1 is too large" if number(memory.get("largest_batch")) == 0 else ""
-    return f"{told} {text.size(peak)}{_of_limit(memory)}{even}"
+    return f"{told} {units.size(peak)}{_of_limit(memory)}{even}"

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ... import text
+from ... import units
 from ...files.values import EMPTY, mapping, number
 from ...proof.improved_preset import BATCH
 from ...trials import LEAST_REPEATS, RESUMABLE, sentences
@@ -99,9 +99,9 @@ def _memory(memory: Told) -> Iterator[str]:
     if said := memory_sentences.should_fit(memory):
         yield said
     if base is not None and each is not None and not memory.get("at_least"):
-        yield f"{text.size(base)} + {text.size(each)} a sample"
+        yield f"{units.size(base)} + {units.size(each)} a sample"
     if (off := largest_error(memory)) is not None:
-        yield f"predictions were off by {text.share(off, 1)} at most"
+        yield f"predictions were off by {units.share(off, 1)} at most"
 
 
 def ceiling_in_words(data: Told) -> str:
@@ -115,13 +115,13 @@ def ceiling_in_words(data: Told) -> str:
         return ""
     before, device = number(search.get("before_speed")), _without_input(data)
     if before is not None and ceiling <= (1 + HARMLESS) * before:
-        return f"without input no faster ({text.count(ceiling)})"
+        return f"without input no faster ({units.count(ceiling)})"
     if device is not None and device > ceiling:
-        return f"without input {text.count(ceiling)}, now {text.count(device)}"
+        return f"without input {units.count(ceiling)}, now {units.count(device)}"
     if best is not None and best > ceiling:
         return "its input no longer holds it back"
-    reached = f", {text.share(best / ceiling)} reached" if best is not None and ceiling > 0 else ""
-    return f"ceiling without input {text.count(ceiling)}{reached}"
+    reached = f", {units.share(best / ceiling)} reached" if best is not None and ceiling > 0 else ""
+    return f"ceiling without input {units.count(ceiling)}{reached}"
 
 
 def _without_input(data: Told) -> float | None:
@@ -147,11 +147,11 @@ def study_in_words(data: Told) -> str:
 def _study(study: Told) -> Iterator[str]:
     trials, others, at_once = (number(study.get(key)) or 0 for key in ("trials", "of_others", "at_once"))
     if study:
-        theirs = f", {text.count(others)} of them by other members" if others else ""
-        many = text.counted(trials, "trials")
+        theirs = f", {units.count(others)} of them by other members" if others else ""
+        many = units.counted(trials, "trials")
         yield f"study {study.get('name')} in {study.get('storage')}: {many}{theirs}"
     if at_once > 1:
-        yield f"{text.count(at_once)} trials at once, each on a GPU of its own"
+        yield f"{units.count(at_once)} trials at once, each on a GPU of its own"
     if study.get("note"):
         yield str(study["note"])
 
@@ -159,8 +159,8 @@ def _study(study: Told) -> Iterator[str]:
 def left_in_words(elapsed: float | None, limit: float | None) -> str:
     """`3:20 of 10:00, 6:40 left`."""
     if elapsed is None or limit is None:
-        return "" if elapsed is None else text.clock(elapsed)
-    return f"{text.clock(elapsed)} of {text.clock(limit)}, {text.clock(max(0.0, limit - elapsed))} left"
+        return "" if elapsed is None else units.clock(elapsed)
+    return f"{units.clock(elapsed)} of {units.clock(limit)}, {units.clock(max(0.0, limit - elapsed))} left"
 
 
 # ---- what is learnt -------------------------------------------------------------------------------
@@ -179,20 +179,20 @@ def loss_check(check: Told) -> str:
 
 def _losses(check: Told, a: float, b: float) -> str:
     """Which loss after how many samples, before and with the settings."""
-    return f"{which_loss(check)} {text.amount(a)} with the preset, {text.amount(b)}"
+    return f"{which_loss(check)} {units.amount(a)} with the preset, {units.amount(b)}"
 
 
 def which_loss(check: Told) -> str:
     """`validation loss after 8,085 samples (5 passes)`."""
     of, samples, passes = str(check.get("of") or ""), number(check.get("samples")), number(check.get("passes"))
-    whole = "" if passes is None else f" ({text.counted(passes, 'passes')})"
-    return f"{of} loss".strip() + ("" if samples is None else f" after {text.counted(samples, 'samples')}{whole}")
+    whole = "" if passes is None else f" ({units.counted(passes, 'passes')})"
+    return f"{of} loss".strip() + ("" if samples is None else f" after {units.counted(samples, 'samples')}{whole}")
 
 
 def _limit(check: Told) -> str:
     limit, pairs = number(check.get("worse_from")), {trial.get("repeat") for trial in listed(check.get("trials"))}
     both = " in both pairs of trainings" if len(pairs) == 2 else ", from one pair, as there was time for no more"
-    return "" if limit is None else f" (clearly worse is above {text.amount(limit)}{both})"
+    return "" if limit is None else f" (clearly worse is above {units.amount(limit)}{both})"
 
 
 def learning(data: Told) -> list[str]:
@@ -251,7 +251,7 @@ def more_minutes(data: Told) -> int:
     """Whole minutes in which a search that has ended could measure its pairs, with half as much again."""
     trials = [seconds for row in sentences.trials(data) if (seconds := number(row.get("seconds")))]
     pairs = 2 * (number(data.get("repeats")) or LEAST_REPEATS) * statistics.median(trials or [LONG_TRIAL])
-    return max(LEAST_MINUTES, math.ceil(1.5 * pairs / text.MINUTE))
+    return max(LEAST_MINUTES, math.ceil(1.5 * pairs / units.MINUTE))
 
 
 def _learns_worse(data: Told) -> Iterator[str]:

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ... import checks, text
+from ... import checks, units
 from ...job.machine import Machine
 from ...proof.process import processor
 from ...proof.request import Request
@@ -62,7 +62,7 @@ def _told(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         counts = {str(one): list(value).count(one) for one in value}
         return ", ".join(one if count == 1 else f"{count} x {one}" for one, count in counts.items()) or "none"
-    return "none" if value is None else text.count(value) if isinstance(value, int) else str(value)
+    return "none" if value is None else units.count(value) if isinstance(value, int) else str(value)
 
 
 def _version(package: str) -> str | None:

@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
-from ....engine.text import counted
+from ....engine.units import counted
 from ...base import keys
 from ...base.errors import clean
 from ...form.state import FormState

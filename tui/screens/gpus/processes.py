@@ -13,7 +13,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ....engine.text import counted, size
+from ....engine.units import counted, size
 from ...base import keys
 from ...base.errors import clean
 from ...base.themes import painted_colour

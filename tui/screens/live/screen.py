@@ -15,7 +15,7 @@ from textual.widgets import Input
 
 from ....engine import figures
 from ....engine.runs import Run, all_runs
-from ....engine.text import counted
+from ....engine.units import counted
 from ...base import keys
 from ...drawing import readout, stage
 from ...form.state import proposed

@@ -18,7 +18,7 @@ from ....engine.files.values import text
 from ....engine.presets import PresetError, saving
 from ....engine.presets.saving import SaveError
 from ....engine.runs.titles import FILE
-from ....engine.text import counted
+from ....engine.units import counted
 from ...base.errors import clean
 from ...form.state import FormState
 from ...reading import recent_files

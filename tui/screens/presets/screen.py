@@ -25,7 +25,7 @@ from textual.widgets.option_list import Option
 from ....engine import presets
 from ....engine.files.places import PRESET_SUFFIXES
 from ....engine.presets import Preset, PresetError, saving
-from ....engine.presets.finding import of_python
+from ....engine.presets.by_name import of_python
 from ....engine.presets.saving import SaveError
 from ...base import keys
 from ...base.errors import clean

@@ -13,7 +13,7 @@ from ....engine import runs
 from ....engine.plan import LEAST_STEPS
 from ....engine.presets import PresetError
 from ....engine.runs import Run, RunError
-from ....engine.text import counted, estimate
+from ....engine.units import counted, estimate
 from ..dialogs import Ask
 from ..runs.actions import ended
 from ..starting import launch_and_open, new_measurement

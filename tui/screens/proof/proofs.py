@@ -11,11 +11,11 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ....engine.text import NONE, change, size, times
 from ....engine.trials import sentences
 from ....engine.trials.scaling_sentences import in_brief as scaled
 from ....engine.tune.report.findings import gain_so_far, search_of
 from ....engine.tune.report.sentences import unproven
+from ....engine.units import NONE, change, size, times
 from ...base import keys
 from ...base.errors import clean
 from ...base.themes import painted_colour

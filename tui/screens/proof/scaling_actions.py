@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ....engine.presets import PresetError
 from ....engine.runs import RunError
-from ....engine.text import estimate
 from ....engine.trials import KEEPS
+from ....engine.units import estimate
 from ..dialogs import Ask
 from ..starting import ask_and_launch, launch_and_open, new_measurement, resumed_measurement
 

@@ -24,7 +24,7 @@ from ....engine.runs import GOES_ON, Run, RunError, notes
 from ....engine.runs.launched_with import options_of
 from ....engine.runs.notes import Notes
 from ....engine.runs.titles import FILE, name_of, title, title_of
-from ....engine.text import clock, count
+from ....engine.units import clock, count
 from ...base.errors import clean
 from ...form.state import to_text
 from ...reading.run_list import entry_of

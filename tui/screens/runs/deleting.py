@@ -10,7 +10,7 @@ from textual import work
 
 from ....engine.files.disk import used_bytes
 from ....engine.runs.trash import delete_all
-from ....engine.text import counted, size
+from ....engine.units import counted, size
 from ...base.errors import clean
 from ..base import FollowingScreen
 from ..dialogs import Ask

@@ -16,7 +16,7 @@ from textual.widgets import DataTable, Input
 
 from ....engine.compare import baseline
 from ....engine.runs import Run
-from ....engine.text import counted
+from ....engine.units import counted
 from ...base import keys
 from ...base.errors import clean
 from ...drawing.rows import Row, fitting, length, spread

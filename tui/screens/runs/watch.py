@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from ....engine import text
+from ....engine import units
 from ...base import terminal
 from ...base.base_app import BaseApp
 from ...base.errors import clean
@@ -97,6 +97,6 @@ def title_of(now: Now) -> str:
     """The title of the terminal while runs go on: how far the newest is, and what it is called."""
     if not now.running:
         return ""
-    done = f"{text.share(now.done)} " if now.done is not None else ""
+    done = f"{units.share(now.done)} " if now.done is not None else ""
     more = f" (+{len(now.running) - 1})" if len(now.running) > 1 else ""
     return f"{done}{now.title}{more} - gputui"

@@ -1,8 +1,9 @@
-"""Which of the GPUs that train together is the slow one, for which the others wait in each step, and why.
+"""Finds the straggler: the GPU or the worker that the others wait for in each step, and why it is slow.
 
-With a copy of the model on each GPU all have the same work, so that a step takes as long as on the slowest (Chen et
-al. 2016, Revisiting Distributed Synchronous SGD, on stragglers). The slow one is busy for longer than those that wait.
-NCCL's kernels count as busy while they wait, which hides this; then its lower clock still shows.
+All replicas have the same work in a step, so a step takes as long as on the slowest one (Chen et al. 2016, Revisiting
+Distributed Synchronous SGD, on stragglers). Of several GPUs in one machine, the slow one is busy for longer than the
+waiting ones; NCCL's kernels count as busy while they wait, which hides this, but its lower clock still shows. Of
+several workers, the shares of their steps that they wait for their own input are compared.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..files.values import number, whole
-from ..text import share
+from ..runs.events import WorkerReadings
+from ..units import share
 from .accumulators import Reading, mean
 
 # Throttle reasons (telemetry/questions.py) that somebody could remove; the power cap is the chip's normal
@@ -26,7 +28,7 @@ LEAST_READINGS = 5
 SCREEN_BYTES = 1024**3  # a screen and its programs take less of a GPU's memory
 
 
-def figures(gpus: Sequence[Collection[Reading]]) -> dict[str, Any]:
+def gpu_figures(gpus: Sequence[Collection[Reading]]) -> dict[str, Any]:
     """The gaps between GPUs, given the readings of each, and the slow one with what is known of its cause."""
     busy = [mean(readings, "busy") for readings in gpus]
     clocks = [_clock(readings) for readings in gpus]
@@ -101,3 +103,29 @@ def neighbours(gpu: Reading) -> list[str]:
 
 def _latest(readings: Collection[Reading]) -> Reading:
     return list(readings)[-1] if readings else {}
+
+
+# ---- workers of several machines ---------------------------------------------------------------
+
+
+WAITS_APART = 0.10  # of the step, from which on a worker is said to wait longer than the others (gputui)
+
+
+def worker_figures(readings: Collection[WorkerReadings]) -> dict[str, Any]:
+    """By how much more of its steps one worker waits than the others do, and which; nothing without two of them."""
+    waits: dict[int, list[float]] = {}
+    addresses: dict[int, str] = {}
+    for one in (one for reading in readings for one in reading.workers):
+        index, wait = whole(one.get("index")), number(one.get("input_wait"))
+        if index is not None and wait is not None:
+            waits.setdefault(index, []).append(wait)
+            addresses[index] = str(one.get("address", ""))
+    means = {index: statistics.fmean(found) for index, found in waits.items()}
+    if len(means) < 2:
+        return {}
+    last = max(means, key=lambda index: means[index])
+    gap = means[last] - statistics.median(wait for index, wait in means.items() if index != last)
+    told = {"worker_gap": gap}
+    if gap < WAITS_APART:
+        return told
+    return told | {"slow_worker": f"worker {last} ({addresses[last]})", "slow_worker_wait": means[last]}
