@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..job.training_gpus import training_gpus, visible_gpus
-from .cluster import by_command, measured_alone, of_job, of_kind, of_remarks
 from .files import own_batch
-from .finding import Finding
 from .gpus import on_cpu, replicas
+from .multi_worker import by_command, measured_alone, of_job, of_kind, of_remarks
+from .option_finding import Finding
 from .packages import of_packages, of_resumed
 from .rules import RULES, check, of_preset, on_screen
 

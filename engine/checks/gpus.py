@@ -10,7 +10,7 @@ from ..job.machine import Fault, Machine
 from ..job.training_gpus import positions, training_gpus, visible_gpus
 from ..options import Options
 from ..units import size
-from .finding import Finding, error
+from .option_finding import Finding, error
 
 KEY = "device.visible"
 ON_THE_CPU = "device.visible=none trains on the CPU"

@@ -1,16 +1,100 @@
-"""Checks what a training on several machines (strategy.kind: multi_worker) cannot do."""
+"""Checks a training on several machines (strategy.kind: multi_worker), and that no task of a job trains alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from ..job import cluster
 from ..job.machine import Machine
+from ..job.several_tasks import Remark
 from ..options import Options
-from .finding import Finding, error
+from .gpus import on_cpu
+from .option_finding import Finding, error
 
-KIND = "multi_worker"
+KEY, KIND = "strategy.kind", "multi_worker"
 WITHIN_A_MACHINE = ("hierarchical_copy", "reduction_to_one_device")
 _COMMUNICATION = "strategy.communication"
+_RUN_OF_ITS_OWN = "measure one machine of it with strategy.kind=mirrored, and compare whole runs with gputui compare"
+
+
+def of_job(machine: Machine) -> list[Finding]:
+    """The finding about other tasks of the job, for a training on this machine alone."""
+    return of_remarks(machine.job)
+
+
+def of_remarks(remarks: Iterable[Remark]) -> list[Finding]:
+    """Remarks on the job or the cluster, as findings about strategy.kind."""
+    return [Finding(remark.level, (KEY,), remark.message, remark.change) for remark in remarks]
+
+
+def of_kind(kind: object, machine: Machine) -> list[Finding]:
+    """The findings about other tasks and machines, for a run with this strategy."""
+    return list(_several(machine)) if kind == "multi_worker" else of_job(machine)
+
+
+def others(options: Options, machine: Machine) -> Iterator[Finding]:
+    """The rule for tasks and machines."""
+    yield from of_kind(options.strategy.kind, machine)
+
+
+def together(options: Options, _machine: Machine) -> Iterator[Finding]:
+    """Options that one worker cannot obey for itself."""
+    if options.strategy.kind == "multi_worker" and options.run.on_oom != "stop":
+        yield Finding(
+            "error",
+            ("run.on_oom", KEY),
+            "one worker whose memory has run out cannot go on alone: all have to begin again together",
+            "set run.on_oom=stop",
+        )
+
+
+def measured_alone(kind: str) -> str:
+    """Why a proof or a search does not measure this strategy; empty where it does."""
+    if kind != "multi_worker":
+        return ""
+    return f"strategy.kind=multi_worker: its trials would have to be started on all machines; {_RUN_OF_ITS_OWN}"
+
+
+def by_command(kind: object) -> list[Finding]:
+    """The finding that a run with this strategy is not started from a screen, which is on one machine."""
+    if kind != "multi_worker":
+        return []
+    change = "save the preset, and start it on every machine: gputui --preset P; gputui resume RUN resumes it there"
+    return [error(KEY, "a training on several machines is started by its command, not from a screen", change)]
+
+
+def _several(machine: Machine) -> Iterator[Finding]:
+    if machine.cluster_fault:
+        yield error(KEY, *_parts(machine.cluster_fault))
+    elif machine.cluster is None and machine.job_id:
+        message = f"this is the Slurm job's batch script or shell, which runs once (job {machine.job_id})"
+        yield error(KEY, message, "start one task on each node: srun gputui --preset P")
+    elif machine.cluster is None:
+        yield error(KEY, "nothing names the machines to train on", cluster.HOW)
+    else:
+        yield Finding("note", (KEY,), f"this is {machine.cluster}", "its run goes on only while all workers do")
+
+
+def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Workers on one host that each see only GPUs of their own, whether by their launcher or shared out by gputui.
+
+    NCCL needs to see all GPUs of a node to find every NVLink between them (github.com/NVIDIA/nccl/issues/1066).
+    """
+    here = len(machine.cluster.on_this_host) if machine.cluster else 0
+    if options.strategy.kind == "multi_worker" and here > 1 and not on_cpu(options, machine):
+        message = f"{here} workers share this host, and each sees only its own GPUs: NCCL may not find their NVLinks"
+        yield Finding(
+            "warning", (KEY,), message, "start one worker on each node (srun --ntasks-per-node=1) for all its GPUs"
+        )
+
+
+def _parts(fault: str) -> tuple[str, str]:
+    """What is wrong, and what to do."""
+    message, found, change = fault.rpartition("; ")
+    return (message, change) if found else (fault, "correct it on every machine")
+
+
+# ---- options that several machines cannot obey ---------------------------------------------------
 
 
 def devices(options: Options, _machine: Machine) -> Iterator[Finding]:

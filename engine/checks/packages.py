@@ -10,7 +10,7 @@ from ..interpreter.interpreter import Interpreter, Unusable
 from ..interpreter.supported_versions import Remark
 from ..job.machine import Machine
 from ..options import Options
-from .finding import Finding
+from .option_finding import Finding
 
 KEY = "run.python"
 _OR_ANOTHER = "set {} to the Python of an environment that has it, or {}"

@@ -11,22 +11,11 @@ from collections.abc import Iterator
 
 from ..interpreter import installed, interpreter
 from ..telemetry import hardware
-from . import (
-    bytecode,
-    cuda_query,
-    driver,
-    gpus,
-    host,
-    interconnect,
-    libraries,
-    nvml_module,
-    tensorflow_check,
-    visible,
-)
-from .cuda_query import CudaQuery
-from .finding import LEVELS, Finding
+from . import cuda_library, driver, gpus, host, libraries, python_packages, tensorflow_check, visible_gpus
+from .cuda_library import CudaQuery
+from .machine_finding import LEVELS, Finding
 from .nvml_query import NvmlAnswers, NvmlQuery
-from .visible import HIDDEN
+from .visible_gpus import HIDDEN
 
 __all__ = ["HIDDEN", "LEVELS", "Examination", "Finding", "blocks", "examine"]
 
@@ -54,15 +43,15 @@ class Examination:
 
     def _findings(self) -> list[Finding]:
         bus, confined = hardware.gpus_on_bus(), hardware.confined()
-        software = [*nvml_module.findings(), *bytecode.findings()]
+        software = [*python_packages.nvml_module_findings(), *python_packages.bytecode_findings()]
         missing = libraries.missing()
         seen, cuda = self._nvml.by(self._deadline), self._cuda.by(self._deadline)
         there = driver.present(seen, bus, confined)
         found = [*driver.findings(seen, bus, confined, cuda), *gpus.findings(seen, cuda.works)]
-        found += visible.findings(seen)
+        found += visible_gpus.findings(seen)
         if there:
-            found += cuda_query.findings(cuda, seen.driver, found)
-        found += [*interconnect.findings(seen, bus or []), *libraries.tensorflow(there), *software]
+            found += cuda_library.findings(cuda, seen.driver, found)
+        found += [*gpus.iommu_findings(seen, bus or []), *libraries.tensorflow(there), *software]
         found += [
             *libraries.cuda(missing, there),
             *libraries.cudnn([gpu for gpu in seen.gpus if gpus.usable(gpu)], there),

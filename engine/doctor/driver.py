@@ -11,8 +11,8 @@ from ..job import gpu_faults
 from ..telemetry import hardware, limits
 from ..telemetry.nvml.connection import LIBRARY, LIBRARY_ALONE_MISSING
 from ..telemetry.nvml.reasons import Code
-from .cuda_query import UNKNOWN, CudaAnswer
-from .finding import Finding
+from .cuda_library import UNKNOWN, CudaAnswer
+from .machine_finding import Finding
 from .nvml_query import NvmlAnswers
 
 Bus = Sequence[str] | None

@@ -1,24 +1,31 @@
-"""The GPUs: what each one supports, and what prevents its use."""
+"""The GPUs: what each one supports, what prevents or disturbs its use, and copies between them.
+
+The rules about connections, compute mode, memory repairs and licence use the details of nvml_query.py.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+
+import pynvml
 
 from ..interpreter import compatibility, installed
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
 from ..job.machine import NOT_LISTED_BYTES, is_taken
-from ..telemetry import chips
+from ..telemetry import chips, limits
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
-from ..telemetry.gpu_processes import named
+from ..telemetry.gpu_processes import named, sole
+from ..telemetry.nvml.queries import EXCLUSIVE
 from ..telemetry.nvml.reasons import Reason
 from ..units import counted, size
-from .finding import Finding
-from .gpu_details import DETAILS, held
+from .cuda_library import FABRIC
+from .machine_finding import Finding
 from .nvml_query import NvmlAnswers
 
+Gpu = dict[str, Any]
 _NO_TENSOR_CORES = re.compile(r"\bGTX 16\d\d\b|\bMX\d50\b|\bT\d{3,4}\b")  # Turing's small chips, TU116 and TU117
 _HBM = re.compile(r"\b([GB]?[HB][12]00|GH200|GB\d00|A100|A30|V100S?|P100|TITAN V)\b")  # ECC takes nothing from HBM
 _SLOWED = ("slowdown", "thermal", "brake")  # parts of the names of throttle reasons that mean a problem
@@ -56,12 +63,12 @@ def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Findin
     yield from _together(_empty(gpu, level) for gpu in there if not usable(gpu))
 
 
-def usable(gpu: dict[str, Any]) -> bool:
+def usable(gpu: Gpu) -> bool:
     """Whether CUDA can compute on the GPU."""
     return not gpu.get("missing") and gpu.get("mig") != []
 
 
-def _empty(gpu: dict[str, Any], level: str) -> Finding:
+def _empty(gpu: Gpu, level: str) -> Finding:
     return Finding(level, _name(gpu), gpu_faults.NO_INSTANCE, gpu_faults.NEW_INSTANCE)
 
 
@@ -80,7 +87,7 @@ def _together(found: Iterable[Finding]) -> Iterator[Finding]:
 # ---- one GPU ----------------------------------------------------------------------------------
 
 
-def _worth(gpu: dict[str, Any]) -> Iterator[Finding]:
+def _worth(gpu: Gpu) -> Iterator[Finding]:
     total, capability = gpu.get("memory_total_bytes"), gpu.get("compute_capability")
     memory = "memory of unknown size" if total is None else size(total)
     memory += " shared with the host" if gpu.get("shared_with_host") else ""
@@ -96,7 +103,7 @@ def _worth(gpu: dict[str, Any]) -> Iterator[Finding]:
     yield from obstacles
 
 
-def _precision(gpu: dict[str, Any], capability: tuple[int, int]) -> tuple[str, str]:
+def _precision(gpu: Gpu, capability: tuple[int, int]) -> tuple[str, str]:
     if capability >= BFLOAT16_CAPABILITY:
         return "bfloat16, float16 and TF32", "precision.policy=mixed_bfloat16 uses its tensor cores"
     if capability >= FLOAT16_CAPABILITY and not _NO_TENSOR_CORES.search(gpu.get("name") or ""):
@@ -106,12 +113,12 @@ def _precision(gpu: dict[str, Any], capability: tuple[int, int]) -> tuple[str, s
     return "float32 only", ""
 
 
-def _left_out(gpu: dict[str, Any]) -> bool:
+def _left_out(gpu: Gpu) -> bool:
     """Whether TensorFlow leaves out the GPU, as a display card beside one for computing."""
     return (count := gpu.get("multiprocessors")) is not None and count < gpu.get("least", 0)
 
 
-def _obstacles(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Finding]:
+def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
     """What keeps TensorFlow's kernels, those of cuDNN, and XLA's from running on the chip."""
     if _left_out(gpu):
         few = f"it has {counted(gpu['multiprocessors'], 'multiprocessors')}, fewer than {gpu['least']}"
@@ -129,7 +136,7 @@ def _obstacles(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Fin
         yield Finding("error", _name(gpu), told, compatibility.right_cudnn([capability]))
 
 
-def _kernels(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Finding]:
+def _kernels(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
     """Findings where TensorFlow has no code for the chip, or compiles all of it at first use."""
     newest = installed.newest_target()
     if compatibility.too_old(capability):
@@ -147,7 +154,7 @@ def _kernels(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Findi
         yield Finding("note", _name(gpu), what, "leave compile.xla at auto or false")
 
 
-def _settings_found(gpu: dict[str, Any]) -> Iterator[Finding]:
+def _settings_found(gpu: Gpu) -> Iterator[Finding]:
     limit, default = gpu.get("power_limit_w"), gpu.get("power_default_w")
     if gpu.get("persistence") is False:
         remedy = "nvidia-smi -pm 1 (as root) makes each start some seconds faster"
@@ -168,7 +175,7 @@ def _settings_found(gpu: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("note", _name(gpu), what, f"choose it by name: device.visible={first}")
 
 
-def _health(gpu: dict[str, Any]) -> Iterator[Finding]:
+def _health(gpu: Gpu) -> Iterator[Finding]:
     broken = (gpu.get("ecc_errors") or {}).get("uncorrected")
     if broken:
         what = f"{broken} memory error(s) that could not be corrected"
@@ -178,7 +185,7 @@ def _health(gpu: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("warning", _name(gpu), f"slowed down: {', '.join(slow)}", "check its cooling and power supply")
 
 
-def _taken(gpu: dict[str, Any]) -> Iterator[Finding]:
+def _taken(gpu: Gpu) -> Iterator[Finding]:
     used, total = gpu.get("memory_used_bytes"), gpu.get("memory_total_bytes")
     if used is None or not total or gpu.get("shared_with_host") or used < NOT_LISTED_BYTES:
         return
@@ -190,14 +197,115 @@ def _taken(gpu: dict[str, Any]) -> Iterator[Finding]:
     yield Finding(level, _name(gpu), f"{size(used)} of {size(total)} are already in use{by}", remedy)
 
 
-RULES: tuple[Callable[[dict[str, Any]], Iterator[Finding]], ...] = (
+def _name(gpu: Gpu) -> str:
+    return f"GPU {gpu['index']}"
+
+
+# ---- connections, compute mode, memory repairs and licence ---------------------------------------
+
+
+_RESET = "reset it when nothing runs on it (as root: nvidia-smi --gpu-reset)"
+
+
+def _compute_mode(gpu: Gpu) -> Iterator[Finding]:
+    reset = "as root: nvidia-smi -c DEFAULT"
+    if gpu.get("compute_mode") == pynvml.NVML_COMPUTEMODE_PROHIBITED:
+        yield Finding("error", _name(gpu), "its compute mode is PROHIBITED: CUDA cannot use it", reset)
+    elif gpu.get("compute_mode") in EXCLUSIVE:
+        message, remedy = "its compute mode is EXCLUSIVE_PROCESS: only one process can use it", f"{reset} lets several"
+        if not (holder := held(gpu)):
+            yield Finding("note", _name(gpu), message, remedy)
+        else:
+            level = "error" if gpu.get("all_held") else "warning"
+            yield Finding(level, _name(gpu), f"{message}, and {holder} does now", f"wait until it ends, or {remedy}")
+
+
+def held(gpu: Gpu) -> str:
+    """The process that has the GPU for itself."""
+    return sole(gpu.get("holders") or ()) if gpu.get("compute_mode") in EXCLUSIVE else ""
+
+
+def _lanes(gpu: Gpu) -> Iterator[Finding]:
+    now, most = gpu.get("pcie_lanes") or (0, 0)
+    if 0 < now < most:
+        message = f"PCIe uses {now} of {most} lanes: copies take {most / now:g} times as long"
+        yield Finding("warning", _name(gpu), message, "reseat the card, or try another slot")
+
+
+def _fabric(gpu: Gpu) -> Iterator[Finding]:
+    state, works = gpu.get("fabric"), gpu.get("cuda_works")
+    if state in (None, pynvml.NVML_GPU_FABRIC_STATE_COMPLETED) or works is False:  # CUDA's own error says it
+        return
+    remedy = FABRIC.remedy.format(driver=gpu.get("driver") or "of an unknown version")
+    if works:
+        yield Finding("warning", _name(gpu), f"{FABRIC.what}: there is no NVLink between the GPUs", remedy)
+    else:
+        yield Finding("error", _name(gpu), f"CUDA cannot start: {FABRIC.what}", remedy)
+
+
+def _nvlinks(gpu: Gpu) -> Iterator[Finding]:
+    """None active is normal for a card without a bridge; all GPUs behind NVLink switches have them all."""
+    active, count = gpu.get("nvlinks") or (0, 0)
+    if 0 < active < count:
+        level = "note" if gpu.get("fabric") is None else "warning"
+        message = f"{active} of {count} NVLinks are active"
+        remedy = "nvidia-smi nvlink --status shows which; cards with fewer bridges have fewer links"
+        yield Finding(level, _name(gpu), message, remedy)
+
+
+def _memory(gpu: Gpu) -> Iterator[Finding]:
+    if gpu.get("repair"):
+        yield Finding("warning", _name(gpu), f"{gpu['repair']} failed and will be replaced at the next reset", _RESET)
+    if gpu.get("unrepaired"):
+        message = "a failed row of its memory could not be replaced"
+        yield Finding("warning", _name(gpu), message, "replace the GPU; until then leave it out with device.visible")
+
+
+def _licence(gpu: Gpu) -> Iterator[Finding]:
+    if gpu.get("licensed") is False:
+        message = "this virtual GPU has no licence: the driver slows it down, and later CUDA stops working"
+        yield Finding("warning", _name(gpu), message, "systemctl status nvidia-gridd shows why")
+
+
+def hides(gpu: Gpu) -> Iterator[Finding]:
+    """What keeps CUDA from using the GPU at all."""
+    yield from (finding for look in (_compute_mode, _fabric) for finding in look(gpu) if finding.level == "error")
+
+
+RULES: tuple[Callable[[Gpu], Iterator[Finding]], ...] = (
     _worth,
     _settings_found,
     _health,
     _taken,
-    *DETAILS,
+    _compute_mode,
+    _lanes,
+    _fabric,
+    _nvlinks,
+    _memory,
+    _licence,
 )
 
 
-def _name(gpu: dict[str, Any]) -> str:
-    return f"GPU {gpu['index']}"
+# ---- copies between GPUs -------------------------------------------------------------------------
+
+
+_TRANSLATES = "DMA"  # the type of an IOMMU group in the kernel: DMA, DMA-FQ; "identity" passes addresses through
+
+
+def iommu_findings(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
+    """A warning for several GPUs that copy to each other over PCIe behind an IOMMU."""
+    there = [gpu for gpu in seen.gpus if usable(gpu)]
+    linked = all((gpu.get("nvlinks") or (0, 0))[0] for gpu in there)
+    asked = all("compute_mode" in gpu for gpu in there)
+    if len(there) < 2 or linked or not asked or not any(_translated(address) for address in bus):
+        return
+    what = "the IOMMU translates the GPUs' addresses: copies between them without NVLink can be slow, wrong, or hang"
+    yield Finding("warning", "GPU", what, "boot with iommu=pt, or set NCCL_P2P_DISABLE=1 (slower, but safe)")
+
+
+def _translated(address: str) -> bool:
+    try:
+        kind = (limits.ROOT / "sys/bus/pci/devices" / address / "iommu_group/type").read_text()
+    except OSError:
+        return False
+    return kind.startswith(_TRANSLATES)

@@ -12,7 +12,7 @@ from ..files.places import runs_folder
 from ..job import cluster
 from ..telemetry import limits
 from ..units import GIB, counted, size
-from .finding import Finding
+from .machine_finding import Finding
 
 TENSORFLOW_BYTES = GIB  # memory of a process with TensorFlow and a small model
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..interpreter import compatibility, installed, interpreter, supported_versions
 from ..telemetry import limits
-from .finding import Finding
+from .machine_finding import Finding
 
 # The libraries that TensorFlow 2.21 opens by name when it first looks for GPUs or first needs one.
 LIBRARIES = {

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from ..interpreter import installed
 from ..telemetry import hardware
-from . import cuda_query, driver, gpu_details, gpus, libraries, tensorflow_check, visible
-from .cuda_query import CudaQuery
-from .finding import Finding
+from . import cuda_library, driver, gpus, libraries, tensorflow_check, visible_gpus
+from .cuda_library import CudaQuery
+from .machine_finding import Finding
 from .nvml_query import NvmlQuery
 
 PATIENCE_SECONDS = 2.0
@@ -48,9 +48,9 @@ def _causes(log: str) -> Iterator[Finding]:
         opened = cuda.by(deadline)
         found += [*driver.findings(seen, bus, confined, opened), *gpus.hidden(seen, opened.works)]
         there = {"driver": seen.driver, "cuda_works": opened.works}
-        found += (finding for gpu in seen.gpus for finding in gpu_details.hides(there | gpu))
-        found += (finding for finding in visible.findings(seen) if finding.level == "error")
-        found += cuda_query.findings(opened, seen.driver, found)
+        found += (finding for gpu in seen.gpus for finding in gpus.hides(there | gpu))
+        found += (finding for finding in visible_gpus.findings(seen) if finding.level == "error")
+        found += cuda_library.findings(opened, seen.driver, found)
         yield from found
         if (cause := tensorflow_check.likely(log, seen.driver)) is not None:
             yield Finding("error", "TensorFlow", cause.what, cause.remedy)

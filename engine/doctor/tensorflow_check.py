@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..interpreter import installed
-from . import cuda_errors, visible
-from .child import Child, Output
-from .cuda_errors import NO_DEVICE, Cause
-from .finding import Finding
+from . import cuda_library, visible_gpus
+from .cuda_library import NO_DEVICE, Cause
 from .gpus import usable
+from .machine_finding import Finding
 from .nvml_query import NvmlAnswers
+from .python_process import Child, Output
 
 ABOUT = "TensorFlow"
 PROGRAM = """
@@ -93,8 +93,8 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
             return Finding("warning", ABOUT, what, f"training works, but without GPU readings: {seen.reason}")
         return Finding("ok", ABOUT, "TensorFlow trains on the CPU")
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    there = [gpu for gpu in visible.all_of(seen) if usable(gpu)]
-    due, partitioned = visible.expected(seen, chosen), any(gpu.get("mig") for gpu in there)
+    there = [gpu for gpu in visible_gpus.all_of(seen) if usable(gpu)]
+    due, partitioned = visible_gpus.expected(seen, chosen), any(gpu.get("mig") for gpu in there)
     if len(names) != due and not (partitioned and len(names) > due):
         return _differing(len(there), due, len(names), likely(log, seen.driver))
     if len(names) == len(there) and not partitioned:
@@ -111,16 +111,16 @@ def _differing(there: int, due: int, found: int, reason: Cause | None) -> Findin
     if due != there:
         what = f"the driver shows {there} GPU(s), of which TensorFlow should see {due}, but it sees {found}"
     told = f"{what}: {reason.what}" if reason else what
-    remedy = (reason or cuda_errors.filled(NO_DEVICE, "")).remedy
+    remedy = (reason or cuda_library.filled(NO_DEVICE, "")).remedy
     return Finding("warning" if found else "error", ABOUT, told, remedy)
 
 
 def likely(log: str, driver: str) -> Cause | None:
     """The reason that TensorFlow has logged for a GPU that it cannot use, and what helps."""
-    if cuda_errors.named(log):
-        return cuda_errors.cause(log, driver)
+    if cuda_library.cause_named_in(log):
+        return cuda_library.cause_of(log, driver)
     for pattern, words, remedy in _TELLING:
         found = re.search(pattern, log)
         if found:
-            return cuda_errors.filled(Cause(words.format(*found.groups()), remedy or installed.with_cuda()), driver)
+            return cuda_library.filled(Cause(words.format(*found.groups()), remedy or installed.with_cuda()), driver)
     return None

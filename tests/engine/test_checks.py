@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gputui.engine import checks, presets, runs
-from gputui.engine.checks import Finding
-from gputui.engine.checks import chips as checks_of_chips
-from gputui.engine.checks import cluster as checks_of_cluster
+from gputui.engine.checks import Finding, gpu_support, multi_worker
 from gputui.engine.interpreter import installed
 from gputui.engine.job.allocation import Allocation
 from gputui.engine.job.machine import Fault, Machine
@@ -59,12 +57,12 @@ TRIGGERS = [
     ("others", NONE, "strategy.kind=multi_worker", "error", "nothing names the machines to train on"),
     ("others", WORKER, "strategy.kind=multi_worker", "note", "worker 1 of 2, at b:1 (Slurm)"),
     ("together", WORKER, "strategy.kind=multi_worker on_oom=halve", "error", "cannot go on alone"),
-    ("_entry_alone", NONE, f"entry={TEXTS}:build model=mlp", "error", "your own code takes"),
-    ("_entry_alone", NONE, "folder=/tmp", "warning", "does nothing without workload.entry"),
-    ("_entry", NONE, "entry=nowhere.py:build", "error", "nowhere.py does not exist"),
-    ("_entry", NONE, "entry=no.module:build", "error", "there is no module no.module"),
-    ("_entry", NONE, f"entry={TEXTS}:other", "error", "has no function other (it has make_texts"),
-    ("_entry", NONE, f"entry={TEXTS}:make_texts folder=/nowhere", "error", "does not exist"),
+    ("entry_alone", NONE, f"entry={TEXTS}:build model=mlp", "error", "your own code takes"),
+    ("entry_alone", NONE, "folder=/tmp", "warning", "does nothing without workload.entry"),
+    ("entry", NONE, "entry=nowhere.py:build", "error", "nowhere.py does not exist"),
+    ("entry", NONE, "entry=no.module:build", "error", "there is no module no.module"),
+    ("entry", NONE, f"entry={TEXTS}:other", "error", "has no function other (it has make_texts"),
+    ("entry", NONE, f"entry={TEXTS}:make_texts folder=/nowhere", "error", "does not exist"),
     (
         "on_one_node",
         replace(TWO, cluster=TOGETHER),
@@ -81,82 +79,82 @@ TRIGGERS = [
     ),
     ("driver", OLD_DRIVER, "epochs=3", "error", "only as PTX 8.5, which this driver, for CUDA 12.2, cannot compile"),
     ("xla_on_the_chip", BLACKWELL, "xla=on", "error", "built with CUDA 12.5, crashes on GPU 0 (compute cap"),
-    ("_memory_modes", ONE, "memory_growth=on memory_limit_mb=1024", "error", "ignores memory growth"),
-    ("_memory_modes", ONE, "memory_growth=on logical_devices=2", "error", "ignores memory growth"),
-    ("_partitions", VOLTA, "memory_growth=off memory_limit_mb=99999", "error", "more than GPU 0 has"),
-    ("_partitions", VOLTA, "memory_growth=off memory_limit_mb=9000 logical_devices=2", "error", "2 x 8.8 GiB"),
-    ("_partitions", NONE, "logical_devices=2", "note", "the CPU is split into 2"),
-    ("_partitions", ONE, "visible=none logical_devices=2", "note", "the CPU is split into 2"),
-    ("_gpu_only", NONE, "memory_limit_mb=1024", "note", "nothing without a GPU"),
-    ("_gpu_only", NONE, "gpu_thread_mode=gpu_private", "note", "nothing without a GPU"),
-    ("_gpu_only", ONE, "visible=none tf32=off", "note", "nothing without a GPU"),
+    ("memory_modes", ONE, "memory_growth=on memory_limit_mb=1024", "error", "ignores memory growth"),
+    ("memory_modes", ONE, "memory_growth=on logical_devices=2", "error", "ignores memory growth"),
+    ("partitions", VOLTA, "memory_growth=off memory_limit_mb=99999", "error", "more than GPU 0 has"),
+    ("partitions", VOLTA, "memory_growth=off memory_limit_mb=9000 logical_devices=2", "error", "2 x 8.8 GiB"),
+    ("partitions", NONE, "logical_devices=2", "note", "the CPU is split into 2"),
+    ("partitions", ONE, "visible=none logical_devices=2", "note", "the CPU is split into 2"),
+    ("gpu_only", NONE, "memory_limit_mb=1024", "note", "nothing without a GPU"),
+    ("gpu_only", NONE, "gpu_thread_mode=gpu_private", "note", "nothing without a GPU"),
+    ("gpu_only", ONE, "visible=none tf32=off", "note", "nothing without a GPU"),
     ("precision", PASCAL, "policy=mixed_float16", "error", "7.0, but GPU 0 has 6.1"),
     ("precision", VOLTA, "policy=mixed_bfloat16", "error", "8.0, but GPU 0 has 7.0"),
     ("precision", MIXED, "policy=mixed_bfloat16 strategy.kind=mirrored", "error", "GPU 1 has 6.1"),
     ("precision", P100, "policy=mixed_float16", "warning", "GPU 0 (compute capability 6.0) has no tensor cores"),
     ("precision", NONE, "policy=mixed_float16", "warning", "slower than float32 on a CPU"),
-    ("_xla", ONE, "xla=on deterministic=on", "error", "deterministic"),
-    ("_xla", NONE, "xla=on", "warning", "last, smaller batch"),
-    ("_xla", NONE, "xla=on data=npz:/no/a.npz", "warning", "last, smaller batch"),  # it may have one
-    ("_xla", ONE, "epochs=3", "note", "last, smaller batch"),  # with auto XLA compiles on one GPU
-    ("_strategy", TWO, "strategy.devices=1", "warning", "single uses the first device only"),
-    ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=0,2", "error", "there is no device 2; there are 2"),
-    ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=0,0", "error", "each once"),
-    ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=[]", "error", "at least one"),
-    ("_strategy", TWO, "strategy.kind=mirrored visible=1 strategy.devices=1", "error", "there is no device 1"),
-    ("_strategy", ONE, "strategy.kind=mirrored", "warning", "no faster than single"),
-    ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=1", "warning", "no faster than single"),
-    ("_strategy", NONE, "strategy.kind=mirrored logical_devices=2 communication=nccl", "error", "between GPUs only"),
-    ("_strategy", TWO, "strategy.kind=mirrored communication=nccl logical_devices=2", "error", "two replicas on one"),
-    ("_strategy", TWO, "communication=hierarchical_copy", "warning", "exchanges no gradients"),
+    ("xla", ONE, "xla=on deterministic=on", "error", "deterministic"),
+    ("xla", NONE, "xla=on", "warning", "last, smaller batch"),
+    ("xla", NONE, "xla=on data=npz:/no/a.npz", "warning", "last, smaller batch"),  # it may have one
+    ("xla", ONE, "epochs=3", "note", "last, smaller batch"),  # with auto XLA compiles on one GPU
+    ("strategy", TWO, "strategy.devices=1", "warning", "single uses the first device only"),
+    ("strategy", TWO, "strategy.kind=mirrored strategy.devices=0,2", "error", "there is no device 2; there are 2"),
+    ("strategy", TWO, "strategy.kind=mirrored strategy.devices=0,0", "error", "each once"),
+    ("strategy", TWO, "strategy.kind=mirrored strategy.devices=[]", "error", "at least one"),
+    ("strategy", TWO, "strategy.kind=mirrored visible=1 strategy.devices=1", "error", "there is no device 1"),
+    ("strategy", ONE, "strategy.kind=mirrored", "warning", "no faster than single"),
+    ("strategy", TWO, "strategy.kind=mirrored strategy.devices=1", "warning", "no faster than single"),
+    ("strategy", NONE, "strategy.kind=mirrored logical_devices=2 communication=nccl", "error", "between GPUs only"),
+    ("strategy", TWO, "strategy.kind=mirrored communication=nccl logical_devices=2", "error", "two replicas on one"),
+    ("strategy", TWO, "communication=hierarchical_copy", "warning", "exchanges no gradients"),
     ("devices", TWO, "strategy.kind=multi_worker strategy.devices=0", "error", "takes all visible GPUs"),
     ("devices", NONE, "strategy.kind=multi_worker logical_devices=2", "error", "a CPU as one device"),
     ("communication", TWO, "strategy.kind=multi_worker communication=hierarchical_copy", "error", "one machine"),
     ("communication", TWO, "strategy.kind=mirrored communication=ring", "error", "between machines"),
-    ("_determinism", NONE, "deterministic=on deterministic_order=off", "error", "same result twice"),
-    ("_determinism", NONE, "checkpoint=epoch deterministic_order=off", "warning", "not resumed exactly"),
-    ("_clipping", NONE, "clip_norm=1 clip_value=1", "error", "one kind of clipping"),
-    ("_clipping", NONE, "global_clip_norm=1 clip_value=1", "error", "one kind of clipping"),
-    ("_clipping", NONE, "global_clip_norm=1 strategy.kind=mirrored logical_devices=2", "note", "of each replica"),
-    ("_accumulation", TWO, "gradient_accumulation=4 strategy.kind=mirrored", "error", "over several replicas"),
-    ("_accumulation", NONE, "gradient_accumulation=6", "note", "the last 4 of 52 steps are never applied"),
-    ("_accumulation", NONE, "gradient_accumulation=9 steps_per_epoch=4", "warning", "the last 8 of 8 steps"),
-    ("_micro_batches", TWO, "micro_batches=4 strategy.kind=mirrored xla=true", "error", "over several replicas"),
-    ("_micro_batches", TWO, "on_oom=accumulate strategy.kind=mirrored xla=true", "error", "over several replicas"),
-    ("_accumulation", TWO, "gradient_accumulation=2 strategy.kind=mirrored", "error", "over several replicas"),
-    ("_micro_batches", NONE, "micro_batches=9 batch_size=8", "warning", "cannot have 9 parts"),
-    ("_micro_batches", NONE, "on_oom=accumulate", "note", "begins again"),
-    ("_allocator", ONE, "allocator=cuda_malloc_async memory_limit_mb=512", "error", "neither a memory limit"),
-    ("_allocator", ONE, "allocator=cuda_malloc_async logical_devices=2", "error", "nor partitions"),
-    ("_launching_threads", ONE, "gpu_thread_count=2", "warning", "no threads of its own for GPUs"),
-    ("_xla_flags", ONE, "xla=off xla_flags=--xla_dump_to=/tmp", "warning", "XLA compiles nothing"),
-    ("_cast", ONE, "cast=device data=tfrecord:/no/a tfrecord_encoding=float32", "warning", "tfrecord data are not"),
-    ("_cast", ONE, "cast=device data=synthetic", "warning", "synthetic data are not bytes"),
-    ("_cast", ONE, "cast=device model=transformer", "warning", "tokens are created on the host"),
-    ("_cast", ONE, "cast=device augment=heavy", "warning", "needs floats on the host"),
-    ("_optimizer", NONE, "optimizer=adam momentum=0.9", "error", "adam takes no momentum"),
-    ("_optimizer", NONE, "optimizer=sgd nesterov=true", "error", "sgd with momentum"),
-    ("_optimizer", NONE, "optimizer=rmsprop momentum=0.9 nesterov=true", "error", "sgd with momentum"),
-    ("_optimizer", NONE, "hold_steps=5", "warning", "does nothing where it is constant"),
+    ("determinism", NONE, "deterministic=on deterministic_order=off", "error", "same result twice"),
+    ("determinism", NONE, "checkpoint=epoch deterministic_order=off", "warning", "not resumed exactly"),
+    ("clipping", NONE, "clip_norm=1 clip_value=1", "error", "one kind of clipping"),
+    ("clipping", NONE, "global_clip_norm=1 clip_value=1", "error", "one kind of clipping"),
+    ("clipping", NONE, "global_clip_norm=1 strategy.kind=mirrored logical_devices=2", "note", "of each replica"),
+    ("accumulation", TWO, "gradient_accumulation=4 strategy.kind=mirrored", "error", "over several replicas"),
+    ("accumulation", NONE, "gradient_accumulation=6", "note", "the last 4 of 52 steps are never applied"),
+    ("accumulation", NONE, "gradient_accumulation=9 steps_per_epoch=4", "warning", "the last 8 of 8 steps"),
+    ("micro_batches", TWO, "micro_batches=4 strategy.kind=mirrored xla=true", "error", "over several replicas"),
+    ("micro_batches", TWO, "on_oom=accumulate strategy.kind=mirrored xla=true", "error", "over several replicas"),
+    ("accumulation", TWO, "gradient_accumulation=2 strategy.kind=mirrored", "error", "over several replicas"),
+    ("micro_batches", NONE, "micro_batches=9 batch_size=8", "warning", "cannot have 9 parts"),
+    ("micro_batches", NONE, "on_oom=accumulate", "note", "begins again"),
+    ("allocator", ONE, "allocator=cuda_malloc_async memory_limit_mb=512", "error", "neither a memory limit"),
+    ("allocator", ONE, "allocator=cuda_malloc_async logical_devices=2", "error", "nor partitions"),
+    ("launching_threads", ONE, "gpu_thread_count=2", "warning", "no threads of its own for GPUs"),
+    ("xla_flags", ONE, "xla=off xla_flags=--xla_dump_to=/tmp", "warning", "XLA compiles nothing"),
+    ("cast", ONE, "cast=device data=tfrecord:/no/a tfrecord_encoding=float32", "warning", "tfrecord data are not"),
+    ("cast", ONE, "cast=device data=synthetic", "warning", "synthetic data are not bytes"),
+    ("cast", ONE, "cast=device model=transformer", "warning", "tokens are created on the host"),
+    ("cast", ONE, "cast=device augment=heavy", "warning", "needs floats on the host"),
+    ("optimizer", NONE, "optimizer=adam momentum=0.9", "error", "adam takes no momentum"),
+    ("optimizer", NONE, "optimizer=sgd nesterov=true", "error", "sgd with momentum"),
+    ("optimizer", NONE, "optimizer=rmsprop momentum=0.9 nesterov=true", "error", "sgd with momentum"),
+    ("optimizer", NONE, "hold_steps=5", "warning", "does nothing where it is constant"),
     ("scaling", TWO, "learning_rate_scaling=linear strategy.kind=mirrored", "note", "2 times the learning rate, 0.002"),
     ("scaling", ONE, "learning_rate_scaling=sqrt", "note", "no effect with one replica: the learning rate stays 0.001"),
-    ("_validation", NONE, "validation=test", "error", "digits has no test part"),
-    ("_without_effect", NONE, "blocks=3", "error", "cnn has a fixed depth"),
-    ("_without_effect", NONE, "parallel_reads=auto", "warning", "not read from TFRecord files"),
-    ("_steps", NONE, "steps_per_epoch=4 steps_per_execution=8", "warning", "cut to the epoch's 4"),
-    ("_steps", NONE, "steps_per_epoch=10 steps_per_execution=4", "note", "has 2 steps instead of 4"),
-    ("_shuffle", NONE, "shuffle=16 batch_size=64", "warning", "smaller than one batch"),
-    ("_one_batch", NONE, "one_batch=on", "warning", "nothing useful is learnt"),
+    ("validation", NONE, "validation=test", "error", "digits has no test part"),
+    ("without_effect", NONE, "blocks=3", "error", "cnn has a fixed depth"),
+    ("without_effect", NONE, "parallel_reads=auto", "warning", "not read from TFRecord files"),
+    ("steps", NONE, "steps_per_epoch=4 steps_per_execution=8", "warning", "cut to the epoch's 4"),
+    ("steps", NONE, "steps_per_epoch=10 steps_per_execution=4", "note", "has 2 steps instead of 4"),
+    ("shuffle", NONE, "shuffle=16 batch_size=64", "warning", "smaller than one batch"),
+    ("one_batch", NONE, "one_batch=on", "warning", "nothing useful is learnt"),
     ("stop_signal", NONE, "stop_signal=SIGUSR1", "warning", "without checkpoints a run that is ended with its job"),
     ("time_limit", NONE, "max_minutes=auto", "note", "outside of a Slurm job auto is no limit"),
-    ("_paths", NONE, "data=npz:/no/a.npz", "error", "no file /no/a.npz"),
-    ("_paths", NONE, "data=npz:/", "error", "no file /"),
-    ("_paths", NONE, "data=images:/no", "error", "no folder /no"),
-    ("_paths", NONE, "data=tfrecord:/no/*.tfrecord", "error", "no file matches /no/*.tfrecord"),
-    ("_paths", NONE, f"cache={__file__}", "error", "is a file"),
-    ("_paths", NONE, "cache=memry", "warning", "memry is taken as a folder"),
-    ("_data_fits_model", NONE, "data=synthetic shape=[8]", "error", "needs images"),
-    ("_data_fits_model", NONE, "data=synthetic shape=[8,8] model=resnet50", "error", "needs images"),
+    ("data_and_cache", NONE, "data=npz:/no/a.npz", "error", "no file /no/a.npz"),
+    ("data_and_cache", NONE, "data=npz:/", "error", "no file /"),
+    ("data_and_cache", NONE, "data=images:/no", "error", "no folder /no"),
+    ("data_and_cache", NONE, "data=tfrecord:/no/*.tfrecord", "error", "no file matches /no/*.tfrecord"),
+    ("data_and_cache", NONE, f"cache={__file__}", "error", "is a file"),
+    ("data_and_cache", NONE, "cache=memry", "warning", "memry is taken as a folder"),
+    ("data_fits_model", NONE, "data=synthetic shape=[8]", "error", "needs images"),
+    ("data_fits_model", NONE, "data=synthetic shape=[8,8] model=resnet50", "error", "needs images"),
 ]
 
 # rule, machine, settings that come near and are fine
@@ -167,10 +165,10 @@ FINE = [
     ("others", replace(NONE, job=read_job({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"})), "epochs=3"),
     ("together", WORKER, "strategy.kind=multi_worker"),
     ("together", NONE, "on_oom=halve"),
-    ("_entry_alone", NONE, f"entry={TEXTS}:build epochs=3"),
-    ("_entry_alone", NONE, "model=mlp"),
-    ("_entry", NONE, f"entry={TEXTS}:build"),
-    ("_entry", NONE, "entry=entry.text:build folder=tests/support/programs"),
+    ("entry_alone", NONE, f"entry={TEXTS}:build epochs=3"),
+    ("entry_alone", NONE, "model=mlp"),
+    ("entry", NONE, f"entry={TEXTS}:build"),
+    ("entry", NONE, "entry=entry.text:build folder=tests/support/programs"),
     ("driver", replace(OLD_DRIVER, cuda=(12, 5)), "epochs=3"),
     ("driver", replace(machine(gpu(0, (8, 0)), gpu(1, (8, 9))), cuda=(12, 2)), "strategy.kind=mirrored"),
     ("driver", replace(OLD_DRIVER, gpus=(gpu(0, (8, 0)), gpu(1))), "epochs=3"),
@@ -178,18 +176,18 @@ FINE = [
     ("xla_on_the_chip", ONE, "xla=on"),
     ("xla_on_the_chip", BLACKWELL, "epochs=3"),
     ("xla_on_the_chip", BLACKWELL, "xla=on visible=none"),
-    ("_memory_modes", ONE, "memory_growth=off memory_limit_mb=1024 logical_devices=2"),
-    ("_memory_modes", ONE, "memory_limit_mb=1024"),
-    ("_memory_modes", ONE, "logical_devices=2"),
-    ("_memory_modes", ONE, "memory_growth=on"),
-    ("_memory_modes", NONE, "logical_devices=2"),
-    ("_memory_modes", ONE, "visible=none logical_devices=2"),
-    ("_partitions", VOLTA, "memory_growth=off memory_limit_mb=8000 logical_devices=2"),
-    ("_partitions", UNKNOWN, "memory_growth=off memory_limit_mb=99999"),
-    ("_gpu_only", ONE, "gpu_thread_mode=gpu_private tf32=off"),
-    ("_gpu_only", NONE, "epochs=3"),
-    ("_gpu_only", SILENT, "gpu_thread_mode=gpu_private tf32=off memory_limit_mb=1024"),
-    ("_gpu_only", PARTED, "visible=MIG-b gpu_thread_mode=gpu_private"),
+    ("memory_modes", ONE, "memory_growth=off memory_limit_mb=1024 logical_devices=2"),
+    ("memory_modes", ONE, "memory_limit_mb=1024"),
+    ("memory_modes", ONE, "logical_devices=2"),
+    ("memory_modes", ONE, "memory_growth=on"),
+    ("memory_modes", NONE, "logical_devices=2"),
+    ("memory_modes", ONE, "visible=none logical_devices=2"),
+    ("partitions", VOLTA, "memory_growth=off memory_limit_mb=8000 logical_devices=2"),
+    ("partitions", UNKNOWN, "memory_growth=off memory_limit_mb=99999"),
+    ("gpu_only", ONE, "gpu_thread_mode=gpu_private tf32=off"),
+    ("gpu_only", NONE, "epochs=3"),
+    ("gpu_only", SILENT, "gpu_thread_mode=gpu_private tf32=off memory_limit_mb=1024"),
+    ("gpu_only", PARTED, "visible=MIG-b gpu_thread_mode=gpu_private"),
     ("precision", VOLTA, "policy=mixed_float16"),
     ("precision", ONE, "policy=mixed_bfloat16"),
     ("precision", MIXED, "policy=mixed_bfloat16 visible=0"),
@@ -201,68 +199,68 @@ FINE = [
     ("precision", PASCAL, "policy=float32"),
     ("precision", NONE, "policy=mixed_bfloat16"),
     ("precision", UNKNOWN, "policy=mixed_bfloat16"),
-    ("_xla", NONE, "xla=on drop_remainder=on"),
-    ("_xla", NONE, "deterministic=on"),
-    ("_xla", NONE, "epochs=3"),
-    ("_xla", ONE, "data=npz:/no/a.npz"),
-    ("_xla", ONE, "data=synthetic samples=640 validation_split=0"),
-    ("_xla", ONE, "xla=on data=synthetic samples=640 validation_split=0"),
-    ("_xla", ONE, "epochs=1 steps_per_epoch=3"),
-    ("_xla", TWO, "strategy.kind=mirrored"),
-    ("_xla", BLACKWELL, "epochs=3"),
-    ("_allocator", ONE, "allocator=cuda_malloc_async"),
-    ("_allocator", ONE, "logical_devices=2"),
-    ("_launching_threads", ONE, "gpu_thread_count=2 gpu_thread_mode=gpu_shared"),
-    ("_xla_flags", ONE, "xla_flags=--xla_dump_to=/tmp"),
-    ("_strategy", TWO, "strategy.kind=mirrored communication=nccl"),
-    ("_strategy", TWO, "strategy.kind=multi_worker communication=nccl"),
+    ("xla", NONE, "xla=on drop_remainder=on"),
+    ("xla", NONE, "deterministic=on"),
+    ("xla", NONE, "epochs=3"),
+    ("xla", ONE, "data=npz:/no/a.npz"),
+    ("xla", ONE, "data=synthetic samples=640 validation_split=0"),
+    ("xla", ONE, "xla=on data=synthetic samples=640 validation_split=0"),
+    ("xla", ONE, "epochs=1 steps_per_epoch=3"),
+    ("xla", TWO, "strategy.kind=mirrored"),
+    ("xla", BLACKWELL, "epochs=3"),
+    ("allocator", ONE, "allocator=cuda_malloc_async"),
+    ("allocator", ONE, "logical_devices=2"),
+    ("launching_threads", ONE, "gpu_thread_count=2 gpu_thread_mode=gpu_shared"),
+    ("xla_flags", ONE, "xla_flags=--xla_dump_to=/tmp"),
+    ("strategy", TWO, "strategy.kind=mirrored communication=nccl"),
+    ("strategy", TWO, "strategy.kind=multi_worker communication=nccl"),
     ("devices", TWO, "strategy.kind=multi_worker"),
     ("communication", TWO, "strategy.kind=multi_worker communication=ring"),
-    ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=0,1"),
-    ("_strategy", TWO, "strategy.kind=mirrored communication=nccl logical_devices=2 strategy.devices=0,2"),
-    ("_strategy", SILENT, "strategy.kind=mirrored communication=nccl strategy.devices=0,2"),
-    ("_strategy", NONE, "strategy.kind=mirrored logical_devices=2 communication=hierarchical_copy"),
-    ("_strategy", TWO, "strategy.kind=one_device strategy.devices=1"),
-    ("_strategy", ONE, "strategy.kind=mirrored logical_devices=2 memory_growth=off"),
-    ("_determinism", NONE, "deterministic=on checkpoint=epoch"),
-    ("_determinism", NONE, "deterministic_order=off"),
-    ("_clipping", NONE, "clip_norm=1"),
-    ("_clipping", NONE, "strategy.kind=mirrored logical_devices=2"),
-    ("_accumulation", TWO, "gradient_accumulation=4"),
-    ("_accumulation", TWO, "strategy.kind=mirrored"),
-    ("_accumulation", NONE, "gradient_accumulation=4 data=npz:/no/a.npz"),
-    ("_micro_batches", TWO, "micro_batches=4 strategy.kind=mirrored"),
-    ("_micro_batches", NONE, "on_oom=accumulate checkpoint=epoch xla=true"),
-    ("_micro_batches", NONE, "on_oom=halve"),
-    ("_micro_batches", TWO, "strategy.kind=mirrored xla=true"),
-    ("_micro_batches", TWO, "micro_batches=2 xla=true"),
-    ("_micro_batches", NONE, "micro_batches=8 batch_size=8"),
-    ("_micro_batches", NONE, f"micro_batches=9 batch_size=8 entry={TEXTS}:make_texts"),
-    ("_cast", ONE, "cast=device data=tfrecord:/no/a tfrecord_encoding=uint8"),
-    ("_cast", ONE, f"cast=device augment=heavy entry={TEXTS}:make_texts"),
+    ("strategy", TWO, "strategy.kind=mirrored strategy.devices=0,1"),
+    ("strategy", TWO, "strategy.kind=mirrored communication=nccl logical_devices=2 strategy.devices=0,2"),
+    ("strategy", SILENT, "strategy.kind=mirrored communication=nccl strategy.devices=0,2"),
+    ("strategy", NONE, "strategy.kind=mirrored logical_devices=2 communication=hierarchical_copy"),
+    ("strategy", TWO, "strategy.kind=one_device strategy.devices=1"),
+    ("strategy", ONE, "strategy.kind=mirrored logical_devices=2 memory_growth=off"),
+    ("determinism", NONE, "deterministic=on checkpoint=epoch"),
+    ("determinism", NONE, "deterministic_order=off"),
+    ("clipping", NONE, "clip_norm=1"),
+    ("clipping", NONE, "strategy.kind=mirrored logical_devices=2"),
+    ("accumulation", TWO, "gradient_accumulation=4"),
+    ("accumulation", TWO, "strategy.kind=mirrored"),
+    ("accumulation", NONE, "gradient_accumulation=4 data=npz:/no/a.npz"),
+    ("micro_batches", TWO, "micro_batches=4 strategy.kind=mirrored"),
+    ("micro_batches", NONE, "on_oom=accumulate checkpoint=epoch xla=true"),
+    ("micro_batches", NONE, "on_oom=halve"),
+    ("micro_batches", TWO, "strategy.kind=mirrored xla=true"),
+    ("micro_batches", TWO, "micro_batches=2 xla=true"),
+    ("micro_batches", NONE, "micro_batches=8 batch_size=8"),
+    ("micro_batches", NONE, f"micro_batches=9 batch_size=8 entry={TEXTS}:make_texts"),
+    ("cast", ONE, "cast=device data=tfrecord:/no/a tfrecord_encoding=uint8"),
+    ("cast", ONE, f"cast=device augment=heavy entry={TEXTS}:make_texts"),
     ("on_one_node", replace(TWO, cluster=TOGETHER), "strategy.kind=mirrored"),
-    ("_cast", ONE, "cast=device augment=light"),
-    ("_cast", ONE, "cast=host data=synthetic"),
-    ("_optimizer", NONE, "optimizer=sgd momentum=0.9 nesterov=true"),
-    ("_optimizer", NONE, "schedule=cosine hold_steps=5"),
+    ("cast", ONE, "cast=device augment=light"),
+    ("cast", ONE, "cast=host data=synthetic"),
+    ("optimizer", NONE, "optimizer=sgd momentum=0.9 nesterov=true"),
+    ("optimizer", NONE, "schedule=cosine hold_steps=5"),
     ("scaling", TWO, "epochs=3"),
     ("scaling", TWO, "strategy.kind=mirrored"),
     ("scaling", TWO, "learning_rate_scaling=linear strategy.kind=mirrored warmup_steps=20"),
     ("scaling", SILENT, "learning_rate_scaling=linear strategy.kind=mirrored"),
-    ("_validation", NONE, "validation=test data=mnist"),
-    ("_validation", NONE, "validation=test data=npz:/no/a.npz"),
-    ("_without_effect", NONE, "blocks=3 model=transformer"),
-    ("_without_effect", NONE, "parallel_reads=4 data=tfrecord:/no/a"),
-    ("_steps", NONE, "steps_per_epoch=8 steps_per_execution=4"),
-    ("_steps", NONE, "steps_per_execution=4"),
-    ("_shuffle", NONE, "shuffle=64 batch_size=64"),
-    ("_shuffle", NONE, "shuffle=off"),
-    ("_one_batch", NONE, "one_batch=off measure_seconds=5"),
-    ("_paths", NONE, "data=digits cache=memory"),
-    ("_paths", NONE, "cache=/no/folder/yet"),
-    ("_data_fits_model", NONE, "data=synthetic shape=[8] model=mlp"),
-    ("_data_fits_model", NONE, "data=synthetic shape=[8,8] model=transformer"),
-    ("_data_fits_model", NONE, "data=digits model=cnn shape=[8]"),
+    ("validation", NONE, "validation=test data=mnist"),
+    ("validation", NONE, "validation=test data=npz:/no/a.npz"),
+    ("without_effect", NONE, "blocks=3 model=transformer"),
+    ("without_effect", NONE, "parallel_reads=4 data=tfrecord:/no/a"),
+    ("steps", NONE, "steps_per_epoch=8 steps_per_execution=4"),
+    ("steps", NONE, "steps_per_execution=4"),
+    ("shuffle", NONE, "shuffle=64 batch_size=64"),
+    ("shuffle", NONE, "shuffle=off"),
+    ("one_batch", NONE, "one_batch=off measure_seconds=5"),
+    ("data_and_cache", NONE, "data=digits cache=memory"),
+    ("data_and_cache", NONE, "cache=/no/folder/yet"),
+    ("data_fits_model", NONE, "data=synthetic shape=[8] model=mlp"),
+    ("data_fits_model", NONE, "data=synthetic shape=[8,8] model=transformer"),
+    ("data_fits_model", NONE, "data=digits model=cnn shape=[8]"),
 ]
 
 
@@ -313,7 +311,7 @@ def test_existing_paths_are_fine(tmp_path: Path) -> None:
         (tmp_path / "images" / name).mkdir(parents=True)
         (tmp_path / "images" / name / "1.PNG").touch()
     for place in (f"npz:{tmp_path}/a.npz", f"images:{tmp_path}/images", f"tfrecord:{tmp_path}/*.tfrecord"):
-        assert found_by("_paths", NONE, f"data={place}") == []
+        assert found_by("data_and_cache", NONE, f"data={place}") == []
 
 
 def test_data_that_is_not_what_was_named_is_told_with_what_it_has(tmp_path: Path) -> None:
@@ -329,12 +327,12 @@ def test_data_that_is_not_what_was_named_is_told_with_what_it_has(tmp_path: Path
     }
     for data, why in cases.items():
         kind, place = data.split(":")
-        (found,) = found_by("_paths", NONE, f"data={kind}:{tmp_path / place}")
+        (found,) = found_by("data_and_cache", NONE, f"data={kind}:{tmp_path / place}")
         assert (found.level, found.options) == ("error", ("workload.data",))
         assert why in found.message
     (tmp_path / "images" / "dogs").mkdir()
     (tmp_path / "images" / "dogs" / "1.png").touch()
-    (found,) = found_by("_paths", NONE, f"data=images:{tmp_path}/images")
+    (found,) = found_by("data_and_cache", NONE, f"data=images:{tmp_path}/images")
     assert "cats contains no images" in found.message
 
 
@@ -345,12 +343,12 @@ def test_a_set_that_keras_has_not_downloaded_is_a_warning(tmp_path: Path, monkey
         ("fashion_mnist", "fashion-mnist/train-labels-idx1-ubyte.gz"),
         ("cifar10", "cifar-10-batches-py-target.tar.gz"),
     ):
-        (found,) = found_by("_paths", NONE, f"data={name}")
+        (found,) = found_by("data_and_cache", NONE, f"data={name}")
         assert found.level == "warning"
         assert "download it at the start" in found.message
         (tmp_path / "datasets" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "datasets" / file).touch()
-        assert found_by("_paths", NONE, f"data={name}") == []
+        assert found_by("data_and_cache", NONE, f"data={name}") == []
 
 
 def test_what_did_nothing_in_the_last_run_of_the_same_code_is_told(home: Path, tmp_path: Path) -> None:
@@ -378,13 +376,13 @@ def test_what_did_nothing_in_the_last_run_of_the_same_code_is_told(home: Path, t
 def test_a_finding_names_the_options_that_are_set_and_the_remedy_of_this_chip() -> None:
     for rule, on, settings, named, change in (
         (
-            "_micro_batches",
+            "micro_batches",
             TWO,
             "micro_batches=2 strategy.kind=mirrored xla=true",
             "micro_batches",
             "compile.xla=false",
         ),
-        ("_micro_batches", TWO, "on_oom=accumulate strategy.kind=mirrored xla=true", "on_oom", "compile.xla=false"),
+        ("micro_batches", TWO, "on_oom=accumulate strategy.kind=mirrored xla=true", "on_oom", "compile.xla=false"),
         ("precision", PASCAL, "policy=mixed_float16", "policy", "set it to float32"),
         ("precision", VOLTA, "policy=mixed_bfloat16", "policy", "set it to mixed_float16 or float32"),
         ("precision", PASCAL, "policy=mixed_bfloat16", "policy", "set it to mixed_float16 or float32"),
@@ -398,8 +396,8 @@ def test_a_finding_names_the_options_that_are_set_and_the_remedy_of_this_chip() 
         names = [key.rpartition(".")[2] for key in finding.options]
         assert (names[0], "xla" in names) == (named, "xla" in change), settings
         assert change in finding.change, settings
-    assert checks_of_cluster.by_command("single") == []
-    assert checks_of_cluster.by_command("multi_worker")[0].level == "error"
+    assert multi_worker.by_command("single") == []
+    assert multi_worker.by_command("multi_worker")[0].level == "error"
 
 
 def test_whether_xla_compiles_on_these_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,7 +409,7 @@ def test_whether_xla_compiles_on_these_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         (ONE, "xla=auto deterministic=on", False), (TWO, "xla=auto strategy.kind=mirrored", False),
         (both, "xla=auto", True), (both, "xla=auto visible=1", False),
     ):  # fmt: skip
-        assert checks_of_chips.compiled(options(*settings.split()), on) is expected, (on, settings)
+        assert gpu_support.compiled(options(*settings.split()), on) is expected, (on, settings)
 
 
 def test_errors_come_first() -> None:

@@ -13,17 +13,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import doctor
-from gputui.engine.doctor import (
-    Finding,
-    bytecode,
-    driver,
-    gpus,
-    host,
-    interconnect,
-    libraries,
-    nvml_module,
-    tensorflow_check,
-)
+from gputui.engine.doctor import Finding, driver, gpus, host, libraries, python_packages, tensorflow_check
 from gputui.engine.doctor.nvml_query import NvmlAnswers
 from gputui.engine.interpreter import installed
 from gputui.engine.interpreter.interpreter import Interpreter
@@ -158,7 +148,7 @@ def test_an_iommu_that_translates_is_reported_where_gpus_copy_over_pcie(
             place.mkdir(parents=True, exist_ok=True)
             (place / "type").write_text(f"{kind}\n")
         asked = tuple(H100 | {"index": index, "compute_mode": 0, "nvlinks": links} for index in range(gpu_count))
-        found = list(interconnect.findings(NvmlAnswers(asked, gpu_count), bus))
+        found = list(gpus.iommu_findings(NvmlAnswers(asked, gpu_count), bus))
         assert [finding.level for finding in found] == expected, (kind, links, gpu_count)
 
 
@@ -188,7 +178,7 @@ def laid_out(site: Path, distribution: str, version: str, *files: str) -> None:
     for name in files:
         (site / name).parent.mkdir(exist_ok=True)
         (site / name).write_text(f"# of {distribution}\n")
-        lines.append(f"{name},sha256={nvml_module._checksum(site / name)},20\n")
+        lines.append(f"{name},sha256={python_packages._checksum(site / name)},20\n")
     (info / "RECORD").write_text("".join(lines))
 
 
@@ -208,7 +198,7 @@ def test_which_package_the_module_pynvml_is_of(
     laid_out(tmp_path, old, "11.5.3", name)  # the later one overwrites
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "pynvml")
-    (found,) = nvml_module.findings()
+    (found,) = python_packages.nvml_module_findings()
     assert (found.level, says in found.what) == (level, True), found
     assert f"pip uninstall {old}" in found.remedy or level == "ok"
 
@@ -216,10 +206,10 @@ def test_which_package_the_module_pynvml_is_of(
 def test_no_package_of_the_module_pynvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "pynvml")
-    assert [finding.level for finding in nvml_module.findings()] == ["error"]
+    assert [finding.level for finding in python_packages.nvml_module_findings()] == ["error"]
     laid_out(tmp_path, "nvidia-ml-py", "13.0", "somewhere_else.py")
     (tmp_path / "pynvml.py").write_text("# of nobody")
-    assert [finding.level for finding in nvml_module.findings()] == ["warning"]
+    assert [finding.level for finding in python_packages.nvml_module_findings()] == ["warning"]
 
 
 def test_missing_libraries_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,16 +288,16 @@ def test_bytecode_that_python_would_not_take(
         compiled.unlink()
     monkeypatch.setattr(installed, "site", lambda name: source if name.startswith("keras/") else None)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    assert bool(list(bytecode.findings())) is stale
+    assert bool(list(python_packages.bytecode_findings())) is stale
 
 
 def test_bytecode_in_a_folder_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ops.py").touch()
     monkeypatch.setattr(installed, "site", lambda name: tmp_path / "ops.py" if name.endswith("ops.py") else None)
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    assert list(bytecode.findings()) == []
+    assert list(python_packages.bytecode_findings()) == []
     monkeypatch.setattr(os, "access", lambda path, how: False)
-    (found,) = bytecode.findings()
+    (found,) = python_packages.bytecode_findings()
     assert f"{tmp_path} cannot be written to" in found.what
     assert found.remedy.startswith("ask the owner of the folder to run: ")
 

@@ -1,7 +1,8 @@
-"""Says before a long training starts that nothing of it would be kept, and how long it will take.
+"""Checks what a run keeps if it ends early: by its job's time limit, by a signal, or because somebody stops it.
 
-The time is estimated from the newest run on this machine of the same preset with the same options, except those on
-which the time of an epoch does not depend.
+A warning before a long training says how long it will take, and that nothing of it would be kept. The time is estimated
+from the newest run on this machine of the same preset with the same options, except those on which the time of an epoch
+does not depend.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from typing import Any
 
 from .. import runs
 from ..figures import at
+from ..job import job_end
+from ..job.machine import Machine
 from ..options import OPTIONS, Options
 from ..presets import Preset
 from ..runs import Run
 from ..runs.launched_with import options_of
 from ..runs.titles import title_of
 from ..system.identity import Place
-from ..units import counted, estimate
-from .finding import Finding
+from ..units import clock, counted, estimate
+from .option_finding import Finding
 
 LONG_SECONDS = 600.0
 MANY_EPOCHS = 100  # of a training whose time is not known
@@ -74,3 +77,35 @@ def _values(options: Options) -> dict[str, Any]:
 
 def _what_matters(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if not key.startswith(_WITHOUT_EFFECT)}
+
+
+# ---- the job's time limit and its signal ---------------------------------------------------------
+
+
+def time_limit(options: Options, machine: Machine) -> Iterator[Finding]:
+    """What run.max_minutes=auto will do here."""
+    key, job = "run.max_minutes", machine.job_id
+    if options.run.max_minutes != "auto":
+        return
+    ends, usable = machine.job_ends, machine.job_ends.usable_seconds if machine.job_ends else None
+    if not job:
+        message, change = "outside of a Slurm job auto is no limit", "for a limit here give minutes"
+    elif ends is None or usable is None:
+        message, change = f"squeue is asked for the end of the Slurm job {job}", f"the run ends itself {job_end.MARGIN}"
+    else:
+        message = f"the Slurm job {job} ends in {clock(max(0.0, ends.seconds or 0.0))}"
+        change = f"the run ends itself after {clock(usable)}"
+    yield Finding("note", (key,), message, change)
+    if job and options.run.checkpoint == "off":
+        yield _nothing_kept(key)
+
+
+def stop_signal(options: Options, _machine: Machine) -> Iterator[Finding]:
+    """A run that is ended by its scheduler and keeps nothing."""
+    if options.run.stop_signal != "none" and options.run.checkpoint == "off":
+        yield _nothing_kept("run.stop_signal")
+
+
+def _nothing_kept(key: str) -> Finding:
+    message = "without checkpoints a run that is ended with its job cannot be resumed"
+    return Finding("warning", (key, "run.checkpoint"), message, "set run.checkpoint=epoch, or every so many steps")

@@ -11,8 +11,8 @@ from ..job.training_gpus import training_gpus
 from ..options import Options
 from ..telemetry import chips
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
-from .finding import Finding, error
 from .gpus import on_cpu
+from .option_finding import Finding, error
 
 _WITH_CUDNN = ("cnn", "separable_cnn", "resnet50")  # gputui's models whose layers are cuDNN's
 _OTHER_GPU = "choose another GPU with device.visible"

@@ -9,8 +9,8 @@ from typing import Any
 from ..job import allocation, gpu_faults
 from ..job.machine import Gpu, Instance, device_of
 from ..job.visible_devices import VARIABLE, Device, hides_all, visible
-from .finding import Finding
 from .gpus import usable
+from .machine_finding import Finding
 from .nvml_query import NvmlAnswers
 
 HIDDEN = "no GPU"  # what the finding is about that all GPUs are hidden on purpose

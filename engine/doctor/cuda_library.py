@@ -1,0 +1,159 @@
+"""Asks the driver's CUDA library, in a child process, whether CUDA works: NVML may answer where CUDA fails.
+
+TensorFlow does the same first. It creates no context on any GPU, and takes milliseconds once the driver is loaded. The
+errors with which CUDA refuses to start are explained by their names in cuda.h, each with what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..job.visible_devices import VARIABLE, hides_all
+from ..telemetry import hardware
+from .machine_finding import Finding
+from .python_process import Child
+
+PROGRAM = """
+import ctypes, json
+cuda, count, name = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0), ctypes.c_char_p()
+code = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
+if code and not cuda.cuGetErrorName(code, ctypes.byref(name)) and name.value:
+    code = name.value.decode("ascii", "replace")
+print(json.dumps([code, count.value]))
+"""
+_NO_DEVICE, _MISMATCH = "CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
+
+
+@dataclass(frozen=True)
+class CudaAnswer:
+    """`error` is the name of CUDA's error, empty where CUDA works; `count` is the number of visible GPUs.
+
+    `answered` is False where the library is missing or has not answered in time.
+    """
+
+    answered: bool = False
+    error: str = ""
+    count: int = 0
+
+    @property
+    def works(self) -> bool | None:
+        """Whether CUDA starts; None where it has not answered."""
+        return not self.error if self.answered else None
+
+
+UNKNOWN = CudaAnswer()
+
+
+class CudaQuery:
+    """The query, which starts when the object is created."""
+
+    def __init__(self) -> None:
+        self._child = Child(PROGRAM, {}, "-S", "-E")
+
+    def by(self, deadline: float) -> CudaAnswer:
+        """The answer, or that there was none by the deadline."""
+        output = self._child.output(deadline)
+        try:
+            code, count = json.loads(output.text) if output else (None, 0)
+        except (ValueError, TypeError):  # no library, or one that does not load
+            return UNKNOWN
+        if code is None:
+            return UNKNOWN
+        return CudaAnswer(True, str(code) if code else "", int(count))
+
+    def end(self) -> None:
+        self._child.end()
+
+
+def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) -> Iterator[Finding]:
+    """A finding where CUDA refuses to work on a machine with GPUs; what was found `before` explains a vague one."""
+    chosen = os.environ.get(VARIABLE)
+    if not answer.error or (answer.error == _NO_DEVICE and hides_all(chosen)):
+        return
+    cause = cause_of(answer.error, driver)
+    explained = any(finding.level == "error" for finding in before)
+    if explained and (cause.vague or answer.error == _MISMATCH):
+        return
+    what, remedy = f"CUDA does not start ({answer.error}): {cause.what}", cause.remedy
+    if answer.error == _NO_DEVICE and chosen is not None:
+        what, remedy = f"CUDA sees no device with {VARIABLE}={chosen}", "correct it or unset it"
+    yield Finding("error", "CUDA", what, remedy)
+
+
+# ---- the causes of CUDA's errors -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What is wrong, and what to do; {driver} stands for the driver's version.
+
+    A `vague` one only says that CUDA does not start: what the driver says of itself or of a GPU explains it.
+    """
+
+    what: str
+    remedy: str
+    vague: bool = False
+
+
+FABRIC = Cause(
+    "the fabric manager has not set up the NVLink switches of this board",
+    "as root: systemctl start nvidia-fabricmanager; its version must be the driver's, {driver}",
+)
+_LOOK = "check the driver with nvidia-smi and ls -l /dev/nvidia*{container}"
+_CONTAINER = "; start a container with --gpus all"
+NO_DEVICE = Cause("CUDA sees no device", _LOOK, vague=True)
+_CAUSES = {
+    "SYSTEM_NOT_READY": FABRIC,
+    "NO_DEVICE": NO_DEVICE,
+    "SYSTEM_DRIVER_MISMATCH": Cause(
+        "the loaded NVIDIA driver and libcuda.so.1 are of different versions, as after an update",
+        "restart the machine, or the container with the driver's own libraries",
+    ),
+    "COMPAT_NOT_SUPPORTED_ON_DEVICE": Cause(
+        "the cuda-compat package is found first and works on data-centre GPUs only",
+        "remove its folder (.../cuda/compat) from LD_LIBRARY_PATH, or update the driver",
+    ),
+    "STUB_LIBRARY": Cause(
+        "the stub of the CUDA toolkit is found before the driver's own libcuda.so.1",
+        "remove its folder (.../lib64/stubs) from LD_LIBRARY_PATH",
+    ),
+    "OPERATING_SYSTEM": Cause("the operating system refuses access to the GPUs", _LOOK, vague=True),
+    "UNKNOWN": Cause(
+        "the driver gives no reason",
+        "restart the machine; if it was suspended, as root: rmmod nvidia_uvm; modprobe nvidia_uvm",
+        vague=True,
+    ),
+}
+_NO_UNIFIED_MEMORY = Cause(
+    "the driver's node /dev/nvidia-uvm is missing", "as root: modprobe nvidia_uvm; nvidia-modprobe -u -c=0"
+)
+_NO_UNIFIED_MEMORY_GIVEN = Cause(_NO_UNIFIED_MEMORY.what, "start the container with --gpus all, which adds the node")
+_OTHER = Cause("the driver gives no reason", _LOOK, vague=True)
+_NAME = re.compile(r"CUDA_ERROR_(\w+)")
+
+
+def cause_of(text: str, driver: str) -> Cause:
+    """The cause behind an error that is named in the text."""
+    found = cause_named_in(text)
+    return filled(_OTHER if found is None else found, driver)
+
+
+def filled(cause: Cause, driver: str) -> Cause:
+    """With the driver's version, and for a container where this is one."""
+    container = _CONTAINER if hardware.confined() else ""
+    remedy = cause.remedy.format(driver=driver or "of an unknown version", container=container)
+    return replace(cause, remedy=remedy)
+
+
+def cause_named_in(text: str) -> Cause | None:
+    """The first known error in the text; CUDA's words for one are as good as its name."""
+    if "system not yet initialized" in text:
+        return FABRIC
+    name = next((name for name in _NAME.findall(text) if name in _CAUSES), None)
+    if name == "UNKNOWN" and hardware.lacks_unified_memory():
+        return _NO_UNIFIED_MEMORY_GIVEN if hardware.confined() else _NO_UNIFIED_MEMORY
+    return _CAUSES[name] if name else None

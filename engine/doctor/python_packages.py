@@ -1,0 +1,134 @@
+"""Finds faults of installed Python packages that slow gputui down or make it read nothing: pynvml, compiled bytecode.
+
+Several packages provide the module `pynvml`, and only nvidia-ml-py is the right one. Without compiled bytecode
+TensorFlow is compiled again at each start: pip compiles what it installs, and uv leaves that to the first import, which
+may not be allowed to write the files.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from ..interpreter import installed
+from .machine_finding import Finding
+
+RIGHT = "nvidia-ml-py"
+ABOUT = "pynvml"
+
+
+def nvml_module_findings() -> Iterator[Finding]:
+    """Findings where the right module is missing, or is shadowed or slowed down by an outdated package."""
+    right, old = _version(RIGHT), _version("pynvml")
+    place = _place()
+    owner = _owner(place) if place else None
+    if owner is not None and owner != RIGHT:
+        what = f"the module pynvml comes from {owner} {_version(owner)}, not from {RIGHT}: readings may be wrong"
+        yield Finding("warning", ABOUT, what, f"pip uninstall {owner}; pip install --force-reinstall {RIGHT}")
+    elif right is None or place is None:
+        yield Finding("error", ABOUT, f"{RIGHT} is not installed: GPUs cannot be read", f"pip install {RIGHT}")
+    elif owner is None:
+        what = f"the module pynvml is {place}, not that of {RIGHT}: readings may be wrong"
+        yield Finding("warning", ABOUT, what, "rename that file, or take its folder off PYTHONPATH")
+    elif old is not None:
+        what = f"the deprecated package pynvml {old} is installed beside {RIGHT}: it slows down every start of Python"
+        yield Finding("note", ABOUT, what, "pip uninstall pynvml")
+    else:
+        yield Finding("ok", ABOUT, f"{RIGHT} {right}")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _place() -> Path | None:
+    """The file of the module."""
+    try:
+        found = importlib.util.find_spec(ABOUT)
+    except (ImportError, ValueError):
+        return None
+    return Path(found.origin) if found and found.origin else None
+
+
+def _owner(place: Path) -> str | None:
+    """The package that provides the file; of several, the one whose list has its checksum, which was installed last."""
+    owners = [name for name in set(metadata.packages_distributions().get(ABOUT, [])) if _lists(name, place)]
+    last = [name for name in owners if _checksum(place) in _lists(name, place)]
+    return next(iter(sorted(last) or sorted(owners)), None)
+
+
+def _lists(distribution: str, place: Path) -> list[str]:
+    """The checksums under which a package lists a file, "" for a file without one; system packages have no list."""
+    files = metadata.files(distribution)
+    if files is None:
+        return [""]
+    listed = [file for file in files if file.name == place.name]
+    ours = [file for file in listed if Path(str(file.locate())).resolve() == place.resolve()]
+    return [file.hash.value if file.hash else "" for file in ours]
+
+
+def _checksum(place: Path) -> str:
+    """The checksum of a file, written as in a package's list of files."""
+    digest = hashlib.sha256(place.read_bytes()).digest()
+    return base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")
+
+
+# ---- TensorFlow's bytecode -----------------------------------------------------------------------
+
+
+LOOKED_AT = ("tensorflow/python/framework/ops.py", "keras/src/models/model.py")  # one for its package
+_HEADER_BYTES = 16
+_BY_HASH = 1  # a flag in the header of a .pyc file
+
+
+def bytecode_findings() -> Iterator[Finding]:
+    """A warning when there is no bytecode that Python would use and Python cannot write it either."""
+    python = installed.meant()
+    if python.version[:2] != sys.version_info[:2]:  # whose bytecode has other names and another form
+        return
+    sources = [source for source in map(installed.site, LOOKED_AT) if source is not None]
+    stale = next((source for source in sources if not _is_fresh(source)), None)
+    if stale is None:
+        return
+    package = installed.site("tensorflow")
+    folder = package.parent if package else stale.parent
+    locked = not _can_be_kept(stale)
+    if sys.dont_write_bytecode:
+        why = "PYTHONDONTWRITEBYTECODE is set"
+    elif locked:
+        why = f"{folder} cannot be written to"
+    else:
+        return
+    what = f"TensorFlow is compiled again at each start, which takes seconds: there is no compiled bytecode, and {why}"
+    command = f"{python.python} -m compileall -q {folder}"
+    yield Finding("note", "TensorFlow", what, f"ask the owner of the folder to run: {command}" if locked else command)
+
+
+def _is_fresh(source: Path) -> bool:
+    """Whether Python uses the compiled file: made by this Python, from the source as it is now (PEP 552)."""
+    try:
+        with Path(importlib.util.cache_from_source(str(source))).open("rb") as stream:
+            header = stream.read(_HEADER_BYTES)
+        made_of = source.stat()
+    except OSError:
+        return False
+    magic, flags, seconds, size = header[:4], *(int.from_bytes(header[at : at + 4], "little") for at in (4, 8, 12))
+    if len(header) < _HEADER_BYTES or magic != importlib.util.MAGIC_NUMBER:
+        return False
+    same = (seconds, size) == (int(made_of.st_mtime) & 0xFFFFFFFF, made_of.st_size & 0xFFFFFFFF)
+    return bool(flags & _BY_HASH) or same
+
+
+def _can_be_kept(source: Path) -> bool:
+    """Whether the compiled file can be written, or its folder created."""
+    cache = Path(importlib.util.cache_from_source(str(source))).parent
+    return os.access(next(folder for folder in (cache, *cache.parents) if folder.exists()), os.W_OK | os.X_OK)
