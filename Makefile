@@ -9,7 +9,7 @@ export UV_NATIVE_TLS := true
 # Bytecode is kept, whatever the shell says: without it every process that imports TensorFlow takes 4 seconds longer.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slurm test-versions check lock docs screenshots gpu-report clean
+.PHONY: demo test test-slurm test-versions check style fast hooks lock docs screenshots gpu-report clean
 
 demo: $(READY)
 	$(BIN)/gputui --preset quickstart
@@ -35,12 +35,24 @@ test-versions: $(READY)
 	$(BIN)/python -m tests.versions --environments $(ENVIRONMENTS) --workers $(WORKERS) \
 		$(if $(TESTS),--tests "$(TESTS)") $(TENSORFLOW)
 
-check: $(READY)
+check: style
+	$(MAKE) test
+
+# All that needs no test: less than a minute, a few seconds once mypy and the contracts have their caches.
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) test
+
+# While one works: the style, and the quick tests that the change concerns, at most about two minutes.
+# make fast BASE=main compares with that revision instead of the last commit.
+fast: style
+	$(BIN)/python -m tests.fast $(if $(BASE),--base $(BASE))
+
+# Before each commit git then runs `make style`.
+hooks:
+	git config core.hooksPath .githooks
 
 # Writes what is derived from declarations: the tables of the documents, the form's first preset, and
 # the schema that editors check presets with.
