@@ -49,7 +49,7 @@ class GputuiApp(BaseApp):
     """`preset` fills the form; `watch` opens a run at once, at `replay_speed` as if it happened again."""
 
     TITLE = "gputui"
-    # Of the screen at the bottom, whose own no push would load.
+    # The style of the form: as the screen at the bottom it is never pushed, so that Textual would not load it.
     CSS_PATH = Path(__file__).with_name("screens") / "form" / "form.tcss"
     BINDINGS = [
         keys.bind("help"),
@@ -77,8 +77,8 @@ class GputuiApp(BaseApp):
         self._theme_kept = self.theme
 
     def theme_at_start(self) -> str:
-        """The theme of the settings, else the one that suits the terminal; without colours the one made for that."""
-        if "NO_COLOR" in os.environ:  # which Textual takes out of it later
+        """Return the name of the theme: that of the settings, else one that suits the terminal and its colours."""
+        if "NO_COLOR" in os.environ:  # Textual removes it from the environment later
             return MONOCHROME.name
         wanted = self.settings.theme
         if wanted in self.available_themes:
@@ -92,7 +92,7 @@ class GputuiApp(BaseApp):
         return HIGH_CONTRAST.name if colours in (None, "standard") else CALM.name
 
     def _keep_theme(self, theme: Theme) -> None:
-        """The theme that was chosen, and not the one that the terminal got by itself."""
+        """Keep a theme that the user has chosen; the first theme was chosen by the terminal."""
         if theme.name != self._theme_kept:
             self._theme_kept = theme.name
             self.settings.change("theme", theme.name)
@@ -116,8 +116,10 @@ class GputuiApp(BaseApp):
 
     @staticmethod
     def _collect_seldom() -> None:
-        """From the first paint on, until which the command has disabled it: nearly all that a paint makes is freed by
-        counting references, and looking for circles in it would take a twentieth of the time of a live view.
+        """Enable garbage collection after the first paint, and let it run seldom.
+
+        Nearly all objects of a paint are freed by counting references. The search for reference cycles would take a
+        twentieth of the time of a live view.
         """
         gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
         gc.enable()
@@ -126,7 +128,7 @@ class GputuiApp(BaseApp):
         self.notify(clean(f"asking {python} what is installed for it ..."), markup=False)
 
     def _tell_faults(self) -> None:
-        """One line, however many there are: the palette lists them."""
+        """Show the faults of the settings in one line; if there are several, the palette lists them."""
         faults = self.settings.problems
         if len(faults) > 1:
             said = f"{len(faults)} faults in {self.settings.path.name}: {self.key('palette')} faults lists them"
@@ -135,7 +137,7 @@ class GputuiApp(BaseApp):
             self.complain(faults[0])
 
     def action_faults(self) -> None:
-        """The faults of the settings file."""
+        """List the faults of the settings file."""
         from .screens.help import ListScreen
 
         self.push_screen(ListScreen("Faults in the settings", self.settings.problems))
@@ -148,37 +150,37 @@ class GputuiApp(BaseApp):
     # ---- what other screens call ----------------------------------------------------------------
 
     def open_run(self, run: Run) -> None:
-        """Look at a run, running or finished."""
+        """Open the live view of a run, running or finished."""
         speed, self.replay_speed = self.replay_speed, None
         self._open("live", run, speed)
 
     def open_compare(self, runs: list[Run]) -> None:
-        """Runs side by side."""
+        """Open the comparison of runs."""
         self._open("compare", runs)
 
     @work
     async def open_proof(self, proof: Proof) -> None:
-        """Look at a proof or a search, as it is made or as it ended."""
+        """Open a proof, a search or a measurement of scaling, running or finished."""
         kind = await asyncio.to_thread(lambda: proof.data.get("kind"))
         self._open(str(kind) if kind in ("tune", "scaling") else "proof", proof)
 
     def open_proofs(self) -> None:
-        """All proofs."""
+        """Open the list of all proofs."""
         self.action_show("proofs")
 
     @work
     async def open_form(self, preset_yaml_path: Path) -> None:
-        """Fill the form with the preset of a file, once what stands there is safe."""
+        """Fill the form with the preset of a file, after a question if unsaved changes would be lost."""
         if (state := await self._state_of(preset_yaml_path)) is not None:
             self.action_show("form")
-            self.clear_notifications()  # what was wrong with a file that was tried before
+            self.clear_notifications()  # about a file that could not be opened before
             self.form.load(state)
             if not (state.shipped or state.of_a_run):
                 recent_files.note(preset_yaml_path)
 
     @work
     async def apply(self, run: Run, values: Mapping[str, Any], what: str) -> None:
-        """Put values into the form of the run's preset, on top of what was put there before."""
+        """Put values into the form of the run's preset; values that were put there before stay."""
         path = run.file("preset.yaml")
         present = self.form.state if self.form.state.path == path else None
         state = present or await self._state_of(path)
@@ -189,7 +191,7 @@ class GputuiApp(BaseApp):
 
     @work
     async def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> None:
-        """Put values into the form of a preset's file, on top of what it holds where it holds that file."""
+        """Put values into the form of a preset's file; if the form holds that file, its other changes stay."""
         present = self.form.state if self.form.state.path == path else None
         state = present or await self._state_of(path)
         if state is None:
@@ -198,7 +200,7 @@ class GputuiApp(BaseApp):
         self.form.apply(state, values if state is present else state.differing(options), what)
 
     async def _state_of(self, preset_yaml_path: Path) -> FormState | None:
-        """The state for a preset's file, once what the form holds is safe; says why where there is none."""
+        """Return the state for a preset's file; None if the user keeps the form or the file cannot be read."""
         if not await self.form_is_safe():
             return None
         try:
@@ -208,7 +210,7 @@ class GputuiApp(BaseApp):
             return None
 
     def show_in_form(self, state: FormState) -> None:
-        """Fill the form with a state, whatever it holds; undo leads back."""
+        """Replace the state of the form; undo brings the former state back."""
         self.form.load(state)
 
     @property
@@ -220,7 +222,7 @@ class GputuiApp(BaseApp):
         return self.form.state.preset.options.run.python
 
     async def form_is_safe(self) -> bool:
-        """Whether the form may be filled anew or left: asks where something would be lost."""
+        """Return whether the form may be filled again or left; asks the user if changes would be lost."""
         from .screens.presets.saving import save_first
 
         return not self.form.state.at_risk or await save_first(self, self.form.state)
@@ -228,7 +230,7 @@ class GputuiApp(BaseApp):
     # ---- one screen over another ----------------------------------------------------------------
 
     def _open(self, name: str, *opened_with: Any) -> None:
-        """Over what is seen, or in the place of one of its kind."""
+        """Open a screen over the present one, or instead of it if that is of the same kind."""
         screen_class = catalogue.entry(name).screen_class
         screen = screen_class(*opened_with)
         if isinstance(self.screen, screen_class):
@@ -237,7 +239,7 @@ class GputuiApp(BaseApp):
             self.push_screen(screen)
 
     def action_show(self, name: str) -> None:
-        """Uncover a screen that is open; else open it, the live view with the run that goes on or the latest."""
+        """Uncover a screen if it is open, else open it; the live view shows the running run, or the latest."""
         entry = catalogue.entry(name)
         if self._uncover(entry.screen_class):
             return
@@ -247,7 +249,7 @@ class GputuiApp(BaseApp):
             self.push_screen(entry.screen_class())
 
     async def hand_over(self, event: events.Event) -> None:
-        """The key of a place leaves a dialog as Escape does, and goes there: the header is seen behind it."""
+        """The key of a screen in the header closes a dialog as Escape does, and opens that screen."""
         covered = self.screen_stack and isinstance(self.screen, ModalScreen) and isinstance(event, events.Key)
         name = catalogue.place_of_key(self, event.key) if covered and isinstance(event, events.Key) else ""
         if not name:
@@ -258,7 +260,7 @@ class GputuiApp(BaseApp):
         self.action_show(name)
 
     def _uncover(self, screen_class: type[Screen[Any]]) -> bool:
-        """Take away the screens over the one of a kind; whether there is such a one."""
+        """Close the screens over an open screen of this kind; returns whether there is one."""
         stack = list(self.screen_stack)
         at = next((i for i, screen in enumerate(stack) if isinstance(screen, screen_class)), None)
         if at is None:
@@ -280,7 +282,7 @@ class GputuiApp(BaseApp):
 
     @work(thread=True, group="offer")
     def _offer_running(self) -> None:
-        """Say that a run goes on; to who has no runs yet, what all this is for."""
+        """Name a run that is running; if there are no runs yet, show the purpose of gputui."""
         from ..engine import runs
 
         known = runs.all_runs()[:LOOKED_AT]
@@ -293,7 +295,7 @@ class GputuiApp(BaseApp):
 
     @work(thread=True, group="sweeping")
     def _sweep(self) -> None:
-        """Remove what was deleted in a screen that was killed."""
+        """Remove deleted runs and proofs that a killed gputui has left in the trash."""
         from ..engine.runs import home, runs_folder, trash
 
         for parent in (runs_folder(), home() / "proofs"):
@@ -312,7 +314,7 @@ class GputuiApp(BaseApp):
             self.exit()
 
     async def _may_leave_waiting(self) -> bool:
-        """Asks where a start waits: without this application nobody makes it."""
+        """Return whether gputui may be left; asks if a start waits for devices, as it would be lost."""
         from .screens.dialogs import Ask
 
         if not self.waiting_title:
@@ -333,13 +335,13 @@ class GputuiApp(BaseApp):
         warm_engine.start(self, lambda: bool(self.going_on() or self.measuring()))
 
     def going_on(self) -> list[Run]:
-        """The runs that go on on this machine without this application."""
+        """Return the runs that continue on this machine after the application has ended."""
         from ..engine import runs
 
         return [run for run in runs.all_runs()[:LOOKED_AT] if (now := run.liveness).engine and not now.host]
 
     def measuring(self) -> list[Proof]:
-        """The proofs that are being made, whose figures nothing else on the machine should disturb."""
+        """Return the proofs that are running: nothing else on the machine should disturb their figures."""
         from ..engine.proof import folder
 
         return [proof for proof in folder.proofs()[:LOOKED_AT] if proof.state == "running"]
@@ -347,7 +349,7 @@ class GputuiApp(BaseApp):
     # ---- commands -----------------------------------------------------------------------------
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Everything that can be done here; of Textual's own commands those that make sense in this application."""
+        """Yield the commands of the screen, the screens, the themes, and the useful ones of Textual's own commands."""
         from .screens import palette
 
         yield from palette.of_screen(screen)
@@ -362,7 +364,7 @@ class GputuiApp(BaseApp):
         yield SystemCommand("Screenshot", "save a picture of the screen in the current folder", self.picture)
 
     def picture(self) -> None:
-        """Save what is seen, without the palette, as SVG."""
+        """Save a picture of the screen, without the palette, as SVG."""
         self.set_timer(PALETTE_SECONDS, self._picture)
 
     def _picture(self) -> None:
@@ -376,7 +378,7 @@ class GputuiApp(BaseApp):
 
 
 def _last_opened() -> FormState | None:
-    """The preset that was opened or saved last, if it is there and valid, and its disk answers at once."""
+    """Return the preset that was opened or saved last; None if it is missing or invalid or does not answer."""
     for path in recent_files.recent()[:1]:
         if recent_files.is_there(path):
             return recent_files.answer(partial(FormState.open, path), recent_files.OPENING_SECONDS)

@@ -1,6 +1,6 @@
-"""Shows the screens, and tells after them which runs and measurements go on.
+"""Shows the screens; after them, names the runs and measurements that continue.
 
-Deferred imports: what is refused without a terminal needs no screen.
+Deferred imports: without a terminal no screen is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DUMB = ("dumb", "unknown")  # rich assumes 80 x 25 for these, and a screen of an
 
 
 def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
-    """Refuse without one, and say which command needs none."""
+    """Raise Refused without a usable terminal; the message names a command that needs none."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise Refused(f"the screen needs a terminal (ssh -t gives one); {clean(instead)} without one")
     if (name := os.environ.get("TERM", "")).lower() in DUMB:
@@ -30,13 +30,13 @@ def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
 
 
 def show(preset: FormState | None = None, watch: Run | None = None, replay_speed: float | None = None) -> int:
-    """The TUI, and what to know after it; its exit code."""
+    """Run the TUI, and print which runs and measurements continue; returns the exit code."""
     need_a_terminal(*([f"gputui logs {watch.id} prints the log"] if watch else []))
     gc.disable()  # until the application has been painted
     from .app import GputuiApp
 
     app = GputuiApp(preset, watch=watch, replay_speed=replay_speed)
-    gc.freeze()  # what was imported stays to the end: no later collection looks at it
+    gc.freeze()  # imported objects stay to the end: later collections skip them
     app.run()
     from ..engine.runs import title
 

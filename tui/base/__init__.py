@@ -1,1 +1,1 @@
-"""What every screen uses: terminal input, error messages, themes, and services of the application."""
+"""Used by every screen: the application's interface, keys, themes, settings, error messages and exit codes."""

@@ -1,4 +1,4 @@
-"""What screens may ask of the application that they run in.
+"""The interface of the application for its screens, and their common services.
 
 Screens depend on this interface and not on app.py, which knows all of them.
 """
@@ -58,26 +58,26 @@ class PlainBar(ScrollBarRender):
 
 
 class BaseApp(UpstreamApp):
-    """The application as its screens see it."""
+    """The application as its screens see it; app.py implements the methods that raise NotImplementedError."""
 
-    # What is told lies over the keys in the last line, where it hides nothing that is worked with.
+    # Notifications cover the footer.
     CSS = """
     ToastRack { margin-bottom: 0; overflow: hidden; }
     Toast { width: 100%; max-width: 100%; margin-top: 0; padding: 0 1; }
     """
 
-    # The right one from the start, so that the styles need not be made twice.
+    # Right from the start, so that the styles are made only once.
     theme: Reactive[str] = Reactive(Initialize(_first_theme))
-    engines: list[Any]  # started here; kept so that their exit status is collected
-    not_deleted = ""  # what of the deleted runs could not be removed at the end
-    warm: Warm | None = None  # an engine that waits for the form's run
-    running_count: var[int] = var(0)  # how many runs go on
-    waiting_title: var[str] = var("")  # what waits until the devices are free
+    engines: list[Any]  # processes started here, kept so that their exit status is collected
+    not_deleted = ""  # why deleted runs could not be removed at the end
+    warm: Warm | None = None  # the engine that waits for the form's run: warm_engine.py
+    running_count: var[int] = var(0)  # number of running runs
+    waiting_title: var[str] = var("")  # the start that waits until the devices are free
 
     def __init__(self) -> None:
         import_one_at_a_time()
         self.faults = Faults(self)
-        self.settings = Settings()  # they name the theme, which Textual asks for
+        self.settings = Settings()  # Textual asks for the theme, which they name
         self.deleted_presets: list[Deleted] = []  # the latest last
         super().__init__()
         self.typeahead = Typeahead(self, self.hand_over, partial(keys.opens_place, self), self._name_unused)
@@ -95,7 +95,7 @@ class BaseApp(UpstreamApp):
         self.refresh_bindings()
 
     def give_up_waiting(self) -> None:
-        """Drop the start that was asked for last."""
+        """Drop the start that was requested last."""
         if title := self.waiting.give_up():
             self.notify(f"{clean(title)} is not started", markup=False)
 
@@ -115,12 +115,12 @@ class BaseApp(UpstreamApp):
         return Trash(reserved)
 
     def theme_at_start(self) -> str:
-        """The theme of the first paint; asked for before there is a console."""
+        """The theme of the first paint; called before there is a console."""
         return CALM.name
 
     @property
     def available_themes(self) -> dict[str, Theme]:
-        """Textual's and those of gputui, which Textual looks up before any could be registered."""
+        """Themes of Textual and gputui: Textual looks a theme up before any could be registered."""
         return super().available_themes | OWN_THEMES
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -134,7 +134,7 @@ class BaseApp(UpstreamApp):
             self.not_deleted = getattr(self, name).empty() or self.not_deleted
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys wait for what is being opened; everything else goes to Textual."""
+        """Keys wait until a screen that is being opened is ready; all other events go to Textual."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.typeahead.take(event)
         elif isinstance(event, events.MouseUp) and not event.is_forwarded:
@@ -149,7 +149,7 @@ class BaseApp(UpstreamApp):
     def _name_unused(self, unused: list[events.Key]) -> None:
         self.notify(keys.unused(unused), markup=False)
 
-    # ---- exceptions that nobody expected ----------------------------------------------------------
+    # ---- unexpected exceptions -------------------------------------------------------------------
 
     def continues_after(self, error: Exception, node: MessagePump | None = None) -> bool:
         return self.faults.goes_on(error, node)
@@ -162,14 +162,14 @@ class BaseApp(UpstreamApp):
         return keys.key_of(self, verb)
 
     def get_key_display(self, binding: Binding) -> str:
-        """The key in the footer, with a sign for Enter where the terminal has one."""
+        """The key in the footer; Enter has a sign of its own if the terminal can show it."""
         return "⏎" if binding.key == "enter" and glyphs_of(self).braille else keys.shown(binding.key)
 
     def get_driver_class(self) -> type[Driver]:
         driver = super().get_driver_class()
         if driver.__name__ != "LinuxDriver":
             return driver
-        from ..upstream.terminal_input import TerminalDriver  # only where a terminal is driven, not in tests
+        from ..upstream.terminal_input import TerminalDriver  # tests drive no terminal
 
         return TerminalDriver
 
@@ -223,13 +223,13 @@ class BaseApp(UpstreamApp):
         raise NotImplementedError
 
     def copy(self, text: str, what: str) -> None:
-        """Put text on the clipboard of the terminal, and say what was copied and how to get it otherwise."""
+        """Put text on the clipboard of the terminal; the message names it, and another way to get it."""
         self.copy_to_clipboard(text)
         self.run_worker(partial(self._keep_copied, text, what), thread=True, group="copying")
 
     def _keep_copied(self, text: str, what: str) -> None:
         """In a thread."""
-        from . import clipboard  # only where something is copied
+        from . import clipboard  # needed only after a copy
 
         said = clean(f"{what}; {clipboard.keep(text)}")
         self.call_from_thread(self.notify, said, title="Copied", markup=False)
@@ -238,8 +238,10 @@ class BaseApp(UpstreamApp):
         self, message: str, *, title: str = "", severity: SeverityLevel = "information",
         timeout: float | None = None, markup: bool = True,
     ) -> None:  # fmt: skip
-        """Tell it in one line where it fits, for as long as it takes to read; a newer information replaces the one
-        before, and `withdraw` takes it back."""
+        """Show a message in the last line for a few seconds.
+
+        A new information replaces the previous one; `withdraw` removes it.
+        """
         if severity == "information":
             self.withdraw()
         said = f"{title}: {message}" if title else message

@@ -1,4 +1,4 @@
-"""Ways to a copied text where the terminal does not take it: no terminal confirms what it was sent by OSC 52."""
+"""Other ways to a copied text, as no terminal confirms a text that it gets by OSC 52: a file, and tmux' buffer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TMUX_SECONDS = 2.0
 
 
 def file() -> Path:
-    """Where the text that was copied last lies."""
+    """The path of the file with the text that was copied last."""
     return places.home() / "copied.txt"
 
 
 def keep(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Keep the text where it can be had in any case, and say where; in a thread, as it waits for the disk.
+    """Keep the text in tmux or in a file; returns a sentence that names the place. Waits for the disk.
 
-    tmux does not pass OSC 52 on unless its `set-clipboard` is on, but takes the text for its own buffer.
+    tmux passes OSC 52 on only if its `set-clipboard` is on, but takes the text for its own buffer.
     """
     if environment.get("TMUX") and _to_tmux(text):
         return "tmux has it as well: its prefix, then ] pastes it"

@@ -27,7 +27,7 @@ class Refused(Exception):
 class OutputFault(Exception):
     """Standard output cannot be written; the text says why.
 
-    It is no OSError, which click, rich and the commands would take for another one.
+    Not an OSError, which click, rich and the commands would handle as a fault of another file.
     """
 
     def __init__(self, fault: OSError) -> None:
@@ -46,18 +46,18 @@ class _Output(io.FileIO):
 
 
 def clean(text: object) -> str:
-    """Text from logs, presets or paths without characters that would control the terminal."""
+    """Return text of logs, presets or paths without characters that would control the terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in str(text))
 
 
 def complain(text: object, limit: int = LONGEST_LINE) -> None:
     """Write lines to stderr without control characters; the middle of a line longer than `limit` is left out."""
-    with contextlib.suppress(OSError, ValueError):  # nobody may be reading it
+    with contextlib.suppress(OSError, ValueError):  # stderr may be closed
         print("\n".join(brief(line, limit) for line in clean(text).split("\n")), file=sys.stderr, flush=True)
 
 
 def report(fault: Exception) -> int:
-    """Write what a command raised as one or two lines; returns its exit code."""
+    """Write the exception of a command as one or two lines; returns the exit code."""
     from ...engine.files import disk
     from ...engine.files.writing import ExistsError
     from ...engine.job.cluster import ClusterError
@@ -92,9 +92,9 @@ def interruptible() -> None:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """The exit code of a command; what it raises becomes one or two lines."""
+    """Run a command; returns its exit code. An exception becomes one or two lines."""
     open_closed_streams()
-    if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):  # not what a test has put there
+    if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):  # not replaced by a test
         sys.stdout = _output(sys.stdout)
     code = DONE
     try:
@@ -103,14 +103,14 @@ def guarded(command: Callable[[], int]) -> int:
         return code
     except OutputFault as fault:  # never hides that the command has failed
         discard_output()
-        if fault.is_unread:  # as by `head`, which has what it wants
+        if fault.is_unread:  # `head` ends after its lines
             return code
         complain(f"standard output cannot be written ({fault})")
         return code or NOT_WRITTEN
 
 
 def _output(given: io.TextIOWrapper) -> io.TextIOWrapper:
-    """The same standard output, that raises OutputFault."""
+    """Return the same standard output, which raises OutputFault."""
     raw = _Output(given.fileno(), "w", closefd=False)
     lines, at_once = given.line_buffering, given.write_through
     return io.TextIOWrapper(
@@ -130,13 +130,13 @@ def _code(command: Callable[[], int]) -> int:
 
 
 def discard_output() -> None:
-    """Send standard output nowhere from now on, so that a full buffer cannot fail again when Python ends."""
+    """Discard standard output from now on, so that a full buffer cannot fail again when Python ends."""
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)
 
 
 def open_closed_streams() -> None:
-    """Open the standard streams that were closed at the start, so that no file takes their place."""
+    """Open the standard streams that were closed at the start, so that no other file gets their descriptors."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)

@@ -1,13 +1,12 @@
-"""What happens when code of a screen, a widget or a thread raises an exception that nobody expected.
+"""Decides what follows an unexpected exception in a screen, a widget or a thread.
 
-Textual ends the application with any such exception. Here a run may be watched meanwhile, so that only what has failed
-ends: the traceback goes to tui.log, one line on the screen says what failed, and everything else goes on.
+Textual ends the application with any such exception. But a run may be watched at the time, so that only the failed part
+ends: the traceback goes to tui.log, one line on the screen names the fault, and everything else continues.
 
 An exception of a screen that is being removed, or of an application that is being left, is only logged: a thread, a
-timer or a message may come too late, and there is nobody left whom its work would concern. That it does not find a
-widget there is no fault.
+timer or a message came too late. If it only misses a widget, that is no fault.
 
-A screen that cannot be built, or that fails again and again, is closed. If that is the one at the bottom, the
+A screen that cannot be built, or that fails again and again, is closed. If it is the screen at the bottom, the
 application ends, with one line on the terminal and exit code 1.
 """
 
@@ -32,29 +31,29 @@ from ...engine.files import places
 from ..upstream.app import failed_node, is_built, is_gone
 from .errors import clean
 
-TOO_MANY, WITHIN_SECONDS = 5, 10.0  # so many faults of one screen in this time close it
-LOG_BYTES = 1_000_000  # a longer log begins anew
+TOO_MANY, WITHIN_SECONDS = 5, 10.0  # this many faults of a screen within this time close it
+LOG_BYTES = 1_000_000  # a longer log is begun again
 
 
 class Faults:
-    """What has failed in an application."""
+    """The faults of an application so far."""
 
-    tolerated = True  # tests end with a fault
+    tolerated = True  # tests set it to False
 
     def __init__(self, app: App[Any]) -> None:
         self._app = app
         self._recent: WeakKeyDictionary[MessagePump, deque[float]] = WeakKeyDictionary()
         self._ended_by: Exception | None = None
-        self.lines: list[str] = []  # what was said
+        self.lines: list[str] = []  # shown so far
 
     def goes_on(self, error: Exception, node: MessagePump | None = None) -> bool:
-        """Whether the application goes on without what has failed."""
+        """Return whether the application continues without the failed part."""
         if error is self._ended_by:
             return False
         cause = error.error if isinstance(error, WorkerFailed) else error
         node = node or failed_node(self._app, error)
         if is_gone(self._app, node):
-            if not isinstance(cause, NoMatches):  # its widgets are gone, too
+            if not isinstance(cause, NoMatches):  # its widgets are gone too
                 self.log(cause)
         elif not self.tolerated or not self._can_go_on(node):
             self._ended_by = error
@@ -65,7 +64,7 @@ class Faults:
         return True
 
     def _can_go_on(self, node: MessagePump) -> bool:
-        """Whether there is something to go on with; a screen that is of no use any more is closed."""
+        """Return whether a usable screen is left; a screen that fails again and again is closed."""
         screen = _screen_of(node)
         being_built = node in (screen, self._app) and not is_built(node)
         if not self._is_too_much(screen or node, being_built):
@@ -86,13 +85,13 @@ class Faults:
         return path
 
     def _is_too_much(self, node: MessagePump, at_once: bool) -> bool:
-        """Whether what has failed cannot be used any more."""
+        """Return whether the node has failed too often, or `at_once` could not be built."""
         times = self._recent.setdefault(node, deque(maxlen=TOO_MANY))
         times.append(now := time.monotonic())
         return at_once or (len(times) == TOO_MANY and now - times[0] < WITHIN_SECONDS)
 
     def _say(self, error: BaseException) -> None:
-        """One line, once for each place in the code."""
+        """Show one line, once for each place in the code."""
         frames = traceback.extract_tb(error.__traceback__)
         where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
         line = clean(f"a part of gputui failed ({type(error).__name__}{where}); the rest goes on; please report ")
@@ -101,7 +100,7 @@ class Faults:
             self._app.notify(f"{line}{places.home() / 'tui.log'}", severity="error", markup=False)
 
     def _close(self, screen: Screen[Any]) -> None:
-        """Leave the screen, with all that lies over it."""
+        """Close the screen and all screens over it."""
         while screen in self._app.screen_stack:
             above = self._app.screen
             if isinstance(above, ModalScreen):

@@ -1,6 +1,6 @@
 """The characters that pictures are made of: braille and blocks, or plain ASCII for consoles without them.
 
-Everything that a colour says is said by a character, too.
+No information is carried by a colour alone: a character carries it too.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _POOR_TERMINALS = ("linux", "dumb", "vt100", "vt220", "ansi", "unknown")
 @dataclass(frozen=True)
 class Glyphs:
     """`used`, `own`, `free` and `peak` make a gauge; `legend` has one mark for each curve; `grid_*` and `fill`, the
-    area below a curve, are faint; `here` stands left and right of the present place; `corners` are those of an edge,
-    from the upper left on.
+    area below a curve, are faint; `here` are the marks at both sides of the present screen in the header; `corners`
+    are those of an edge, clockwise from the upper left.
     """
 
     braille: bool
@@ -127,18 +127,18 @@ PLAIN = Glyphs(
 
 
 def glyphs_of(app: object) -> Glyphs:
-    """The glyphs of an application that has set `glyphs`; else those that suit the environment."""
+    """Return the glyphs of an application that has set `glyphs`; else glyphs that suit the environment."""
     found = getattr(app, "glyphs", None)
     return found if isinstance(found, Glyphs) else suited()
 
 
 def is_poor(environment: Mapping[str, str]) -> bool:
-    """Whether this is a terminal without most characters and control sequences."""
+    """Return whether the terminal lacks most characters and control sequences."""
     return environment.get("TERM", "").partition("-")[0] in _POOR_TERMINALS
 
 
 def suited(environment: Mapping[str, str] = os.environ) -> Glyphs:
-    """The glyphs that this terminal can show, by its name and the locale; GPUTUI_ASCII=1 requests plain characters."""
+    """Return the glyphs that this terminal can show, by its name and locale; GPUTUI_ASCII=1 requests ASCII."""
     if environment.get("GPUTUI_ASCII", "") not in ("", "0"):
         return PLAIN
     if is_poor(environment):

@@ -1,8 +1,8 @@
-"""The grammar of the keys, declared once: each verb with its keys, its label, and what it does.
+"""All keys of the screens, declared once: each verb with its keys, its label and its meaning.
 
-A key means the same verb on every screen where the verb makes sense. Verbs of a `place` (a field, a chart that fills
-the screen) may have keys that mean something else outside of it. A screen makes its bindings with `bind`, whose ids
-are the verbs, so that the settings can give a verb other keys.
+A key means the same verb on every screen that has the verb. Verbs of a `place` (a field, a chart that fills the screen)
+may have keys that mean something else elsewhere. A screen makes its bindings with `bind`; their ids are the verbs, so
+that the settings can give a verb other keys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Verb(NamedTuple):
     label: str
     meaning: str
     group: str = "Actions"
-    place: str = ""  # where these keys mean this verb; empty: everywhere
+    place: str = ""  # the only part of the screens with this verb; empty: everywhere
 
 
 MOVING, PLACES, ALWAYS, CHART, FIELD, FORM = "Moving", "Places", "Everywhere", "A chart alone", "A field", "The form"
@@ -117,7 +117,7 @@ NAMES = frozenset(key.value for key in Keys)
 
 
 def bind(verb: str, action: str = "", label: str = "", *, show: bool = True, meaning: str = "") -> Binding:
-    """The binding of a verb; `action` is called like the verb unless it is given, and so is the label."""
+    """The binding of a verb; without `action` the action has the name of the verb, without `label` its label."""
     known = VERBS[verb]
     said = meaning or known.meaning
     return Binding(
@@ -126,7 +126,7 @@ def bind(verb: str, action: str = "", label: str = "", *, show: bool = True, mea
 
 
 def numbered(verb: str, action: str = "") -> list[BindingType]:
-    """A binding for each key of a verb whose keys are numbers; the action is told which. The footer shows the first."""
+    """A binding for each key of a verb whose keys are numbers; the action gets the number. The footer shows one."""
     known = VERBS[verb]
     return [
         Binding(key, f"{action or verb}({key})", known.label, show=key == "1", id=verb, tooltip=known.meaning)
@@ -135,12 +135,12 @@ def numbered(verb: str, action: str = "") -> list[BindingType]:
 
 
 def opens_place(app: App[Any], key: str) -> bool:
-    """Whether the key leads to one of the places, wherever it is pressed; a number may mean something else."""
+    """Return whether the key opens a screen of the header everywhere; a number may mean something else."""
     return not key.isdigit() and any(key in keys_of(app, verb.id) for verb in GRAMMAR if verb.group == PLACES)
 
 
 def back(action: str = "back") -> list[BindingType]:
-    """The way back of a screen: both keys, of which the footer shows one."""
+    """The two keys that lead back from a screen; the footer shows the first."""
     return [bind("back", action), bind("leave", action, show=False)]
 
 
@@ -154,7 +154,7 @@ def moves(
 
 
 def scrolls() -> list[BindingType]:
-    """The keys of a page that is scrolled."""
+    """The keys of a page that scrolls."""
     return moves("scroll_down", "scroll_up", "scroll_home", "scroll_end")
 
 
@@ -180,7 +180,7 @@ def remapped(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 
 def shown(key: str) -> str:
-    """A key as a person knows it."""
+    """Return the usual name of a key, such as ctrl+r, F3 or esc."""
     *modifiers, name = key.split("+")
     letter = key_to_character(REPLACED_KEYS.get(name, name)) if len(name) > 1 else name
     word = letter if letter and letter.isprintable() and letter != " " else SHORT.get(name, name)
@@ -197,17 +197,17 @@ def unused(events: Sequence[Key]) -> str:
 
 
 def key_of(app: App[Any], verb: str) -> str:
-    """The key of a verb, as the settings have it, for a line of text."""
+    """Return the first key of a verb, with the settings applied, for a line of text."""
     return shown(keys_of(app, verb)[0])
 
 
 def keys_of(app: App[Any], verb: str) -> list[str]:
-    """The keys of a verb as Textual names them, as the settings have them."""
+    """Return the keys of a verb, named as in Textual, with the settings applied."""
     return keymap_of(app).get(verb, VERBS[verb].keys).split(",")
 
 
 def _named(key: str) -> str:
-    """A key as Textual names it."""
+    """Return the name that Textual gives to a key."""
     key = key.strip()
     if len(key) == 1:
         return name_of(key)
@@ -216,7 +216,7 @@ def _named(key: str) -> str:
 
 
 def _wrong(verb: str, given: str, keys: tuple[str, ...]) -> str:
-    """Why a verb cannot get these keys, or nothing."""
+    """Return the reason why a verb cannot get these keys; empty if it can."""
     if verb not in VERBS:
         return "there is no such verb; docs/usage.md lists them"
     if VERBS[verb].place == FIELD or verb == "remedy":
@@ -236,7 +236,7 @@ def _is_key(key: str) -> bool:
 
 
 def _clashes(wanted: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str, str]]:
-    """A verb, its new key, and the other verb that has this key as well."""
+    """Yield each verb with a new key that another verb has too, the key, and the other verb."""
     for verb, keys in wanted.items():
         for other in GRAMMAR:
             theirs = wanted.get(other.id, tuple(_named(key) for key in other.keys.split(",")))

@@ -1,9 +1,9 @@
-"""The settings of the screens: what a person chose once and finds again, in ~/.config/gputui/settings.yaml.
+"""The settings of the screens, which are kept in ~/.config/gputui/settings.yaml.
 
 Each setting is declared here once. The file is read once, when the application starts; a change in the interface is
-written at once by a thread, so that nothing that is seen waits for the disk.
+written at once by a thread, so that no screen waits for the disk.
 
-Deferred imports: where there is no file, the start reads no YAML.
+Deferred imports: without a file, the start reads no YAML.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ X_AXES = ("auto", "step", "epoch", "time", "samples")
 
 
 def setting(default: Any, meaning: str, *, choices: tuple[str, ...] = (), limits: tuple[float, float] = (0, 0)) -> Any:
-    """A setting of one section; what it takes follows from its default, its choices and its limits."""
+    """Declare a setting of a section; its default, choices and limits say which values it takes."""
     about = {"default": default, "meaning": meaning, "choices": choices, "limits": limits}
     return field(default_factory=lambda: default, metadata=about)
 
@@ -60,7 +60,7 @@ class Log:
 
 @dataclass(frozen=True)
 class AtEnd:
-    """What the terminal does when a run ends, and while one goes on."""
+    """The terminal at the end of a run, and while a run is running."""
 
     bell: bool = setting(True, "whether the terminal rings its bell when a run ends")
     desktop: bool = setting(True, "whether the terminal is asked for a notification (OSC 9) when a run ends")
@@ -92,12 +92,12 @@ def declared() -> Iterator[tuple[str, Field[Any]]]:
 
 
 class Settings:
-    """The settings in use; `problems` says in one line each what of the file could not be used."""
+    """The settings in use; `problems` has one line for each part of the file that could not be used."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or places.settings_file()
         self.problems: list[str] = []
-        self.complain: Callable[[str], None] = self.problems.append  # hears why a change was not written
+        self.complain: Callable[[str], None] = self.problems.append  # gets the reason if a change was not written
         self._values = self._read()
         self._unwritten: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -155,7 +155,7 @@ class Settings:
     # ---- the file -------------------------------------------------------------------------------
 
     def _read(self) -> Values:
-        """The values of the file; for those that cannot be used, the defaults."""
+        """Return the values of the file; an invalid value is replaced by its default."""
         found = Values()
         if not self.path.exists():
             return found
@@ -183,7 +183,7 @@ class Settings:
         self.problems.append(brief(f"{self.path}:{line}: {text}" if line else f"{self.path}: {text}"))
 
     def _write(self) -> None:
-        """In a thread: until nothing is left to write."""
+        """In a thread: write until no change is left."""
         from . import settings_file
 
         while True:
@@ -203,7 +203,7 @@ class Settings:
 
 
 def takes(one: Field[Any]) -> str:
-    """What a value of this setting must be, in words."""
+    """Return in words which values the setting takes."""
     default, choices, (low, high) = (one.metadata[name] for name in ("default", "choices", "limits"))
     if choices:
         return "one of " + ", ".join(choices)
@@ -213,7 +213,7 @@ def takes(one: Field[Any]) -> str:
 
 
 def wrong(one: Field[Any], value: Any) -> str:
-    """Why a value does not fit this setting, else nothing."""
+    """Return the reason why a value does not fit the setting; empty if it fits."""
     default, choices, (low, high) = (one.metadata[name] for name in ("default", "choices", "limits"))
     if isinstance(default, tuple):
         fits = isinstance(value, tuple) and all(isinstance(item, str) for item in value)
@@ -226,7 +226,7 @@ def wrong(one: Field[Any], value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in the file, for a line of text."""
+    """Return a value as the file has it, for a line of text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -235,7 +235,7 @@ def shown(value: Any) -> str:
 
 
 def _as_declared(one: Field[Any], value: Any) -> Any:
-    """A value as YAML gives it -> as it is declared: lists are tuples, a key or word may look like a number."""
+    """Convert a value of YAML to its declared type: list to tuple, numbers in a mapping to text, integer to float."""
     default = one.metadata["default"]
     if value is None:
         return default

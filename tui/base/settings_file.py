@@ -1,6 +1,6 @@
-"""Reads and writes the file of the settings: only what was changed is written, and comments stay.
+"""Reads and writes the file of the settings: only changed values are written, and comments stay.
 
-Deferred imports: ruamel.yaml, which keeps the layout, is needed only where something is written.
+Deferred imports: ruamel.yaml, which keeps the layout, is needed only for writing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ...engine.files.located_yaml import Located, YamlFault
 from ...engine.files.writing import write_atomically
 
 NEW = "# Settings of gputui's screens; `gputui` writes here what is changed in them. See docs/usage.md.\n"
-WHOLE = ("theme", "keys")  # the settings that stand in no section
+WHOLE = ("theme", "keys")  # the settings without a section
 
 
 class SettingsFault(Exception):
-    """The file cannot be used; `line` is 0 where no line is to blame."""
+    """The file cannot be used; `line` is 0 if the fault is in no particular line."""
 
     def __init__(self, message: str, line: int = 0) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class SettingsFault(Exception):
 
 
 def read(path: Path) -> list[tuple[str, int, Any]]:
-    """Dotted key, line and value of everything in the file; nothing where there is no file."""
+    """Return dotted key, line and value of everything in the file; an empty list without a file."""
     found: list[tuple[str, int, Any]] = []
     for name, value in _parsed(_text(path)).items():
         if isinstance(value.value, dict) and name not in WHOLE:
@@ -37,7 +37,7 @@ def read(path: Path) -> list[tuple[str, int, Any]]:
 
 
 def write(path: Path, changes: Mapping[str, Any]) -> None:
-    """Write values under their dotted keys into the file as it is now."""
+    """Write values under their dotted keys into the present file."""
     from ...engine.files import yaml_writing
 
     path = path.resolve()  # a link to a file elsewhere stays one
@@ -88,19 +88,19 @@ def _parsed(text: str) -> dict[str, Located]:
 
 
 def _says_something(text: str) -> bool:
-    """Whether there is more than comments."""
+    """Return whether the text has more than comments."""
     lines = (line.strip() for line in text.splitlines())
     return any(line and not line.startswith("#") and line not in ("---", "{}") for line in lines)
 
 
 def _plain(value: Located) -> Any:
-    """A value without its place."""
+    """Return a value without its lines."""
     if isinstance(value.value, dict):
         return {name: _plain(one) if isinstance(one, Located) else one for name, one in value.value.items()}
     return value.value
 
 
 def _fault(fault: YamlFault) -> SettingsFault:
-    """The reader speaks of presets, which it was made for."""
+    """Convert a fault of the reader, whose message is about presets."""
     said = fault.message.replace("so it is no preset", "so it holds no settings").replace("in presets", "here")
     return SettingsFault(f"{fault.key}: {said}" if fault.key else said, fault.line)

@@ -19,19 +19,19 @@ TMUX_SECONDS = 1.0
 
 
 class TerminalTitle:
-    """The title of the terminal, which gets its own one back; `write` sends text to the terminal."""
+    """The title of the terminal, restored at the end; `write` sends text to the terminal."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._now = ""
 
     def show(self, text: str) -> None:
-        """Set the title, or bring the former one back where the text is empty."""
+        """Set the title; an empty text restores the former title."""
         if text == self._now:
             return
         if text:
             self._write(("" if self._now else KEEP) + titled(text))
-        else:  # a terminal that keeps no titles has none after it, until the shell sets its own
+        else:  # a terminal that keeps no titles then has none until the shell sets one
             self._write(titled("") + BRING_BACK)
         self._now = text
 
@@ -41,7 +41,7 @@ def titled(text: str) -> str:
 
 
 def notification(text: str, environment: Mapping[str, str]) -> str:
-    """What makes the desktop show a text, or nothing where the terminal would not, or might not, understand it."""
+    """Return the sequence that shows a text on the desktop; empty if the terminal may not understand it."""
     said = f"\x1b]9;{_harmless(text)}\x07"
     if "TMUX" in environment:
         return f"\x1bPtmux;{said.replace(chr(27), chr(27) * 2)}\x1b\\" if tmux_passes_on(environment) else ""
@@ -51,7 +51,7 @@ def notification(text: str, environment: Mapping[str, str]) -> str:
 
 
 def tmux_passes_on(environment: Mapping[str, str]) -> bool:
-    """Whether this tmux hands sequences on to its terminal, which is off unless its user has allowed it."""
+    """Return whether this tmux passes sequences on to its terminal, which its user has to allow."""
     try:
         asked = subprocess.run(
             ["tmux", "show-options", "-Apqv", "-t", environment.get("TMUX_PANE", ""), "allow-passthrough"],
@@ -63,7 +63,7 @@ def tmux_passes_on(environment: Mapping[str, str]) -> bool:
 
 
 def understands(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal is one that understands titles and notifications, or ignores them."""
+    """Return whether the terminal understands titles and notifications, or ignores them."""
     return not is_poor(environment)
 
 

@@ -72,7 +72,7 @@ HIGH_CONTRAST = Theme(
     variables={
         "moderate": "#ffff00",
         "heavy": "#ff55ff",
-        "grid": "#808080",  # any fainter, and it is black where there are sixteen colours
+        "grid": "#808080",  # a fainter grey would be black in sixteen colours
         "text-muted": "#ffffff",
         "text-disabled": "#ffffff",
         "foreground-muted": "#ffffff",
@@ -88,7 +88,7 @@ HIGH_CONTRAST = Theme(
     },
 )
 
-# What is shown without colours (NO_COLOR): nothing that matters is dimmer than plain text, only labels are.
+# For terminals without colours (NO_COLOR): only labels are dimmer than plain text.
 MONOCHROME = Theme(
     name="monochrome",
     primary="#ffffff",
@@ -120,7 +120,7 @@ THEMES = (CALM, LIGHT, HIGH_CONTRAST, MONOCHROME)
 
 
 def own_colours(theme: Theme) -> dict[str, str]:
-    """Moderate and heavy load and the grid, for a theme that does not name their colours, as those of Textual."""
+    """Return the colours of moderate and heavy load and of the grid, for themes without them, such as Textual's."""
     moderate = Color.parse(theme.warning or theme.primary)
     heavy = moderate.blend(Color.parse(theme.error or theme.primary), 0.5)
     grid = Color.parse(theme.foreground or ("#e0e0e0" if theme.dark else "#202020")).with_alpha(0.14)
@@ -128,11 +128,11 @@ def own_colours(theme: Theme) -> dict[str, str]:
 
 
 def colour(app: App[Any], name: str) -> str:
-    """A colour of the theme (success, warning, error, primary) for text that is styled by hand."""
+    """Return a colour of the theme (success, warning, error, primary) for text that is styled by hand."""
     return str(getattr(app.current_theme, name, None) or "")
 
 
 def painted_colour(app: App[Any], style: str) -> str:
-    """The colour that goes with the name of a painted style; what has none is plain or dim."""
+    """Return the colour of a painted style; a style without a colour is plain or dim."""
     colours = {"good": "success", "warn": "warning", "bad": "error", "curve1": "primary", "curve2": "warning"}
     return colour(app, colours[style]) if style in colours else "dim" if style == "label" else ""

@@ -1,4 +1,4 @@
-"""Starts that wait until the devices are free, in their order; each begins by itself, and is gone when gputui quits."""
+"""Starts that wait, in their order, until the devices are free; they are lost when gputui quits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from textual.timer import Timer
 from .errors import clean
 
 LOOK_SECONDS = 2.0
-GROUP = "waiting"  # of its workers, for which no key waits
+GROUP = "waiting"  # of its workers; no key waits for them
 
 
 @dataclass(frozen=True)
 class Start:
     """A run or a proof that is to be started or resumed; both functions are called in a thread.
 
-    `in_the_way` says what trains on the same devices, `launch` returns the run or the proof, and its process.
-    `measures`: its figures are worth less beside another training.
+    `in_the_way` returns a text that names another training on the same devices, or an empty text. `launch` returns the
+    run or the proof, and its process. `measures`: another training at the same time would disturb its figures.
     """
 
     title: str
@@ -30,7 +30,7 @@ class Start:
 
 
 class WaitingStarts:
-    """`changed` hears the titles of the starts that wait, whenever there is one more or less."""
+    """`changed` is called with the titles of the waiting starts whenever a start is added or removed."""
 
     def __init__(self, app: App[Any], began: Callable[[Any, Any], None], changed: Callable[[str], None]) -> None:
         self._app, self._began, self._changed = app, began, changed
@@ -39,7 +39,7 @@ class WaitingStarts:
 
     @property
     def words(self) -> str:
-        """What waits, in a few words; nothing where none does."""
+        """The waiting starts in a few words; empty if there are none."""
         more = f" and {len(self.starts) - 1} more" if len(self.starts) > 1 else ""
         return f"{self.starts[0].title}{more}" if self.starts else ""
 
@@ -60,14 +60,14 @@ class WaitingStarts:
             self._app.run_worker(self._begin_what_is_free, thread=True, group=GROUP, exit_on_error=False)
 
     def _begin_what_is_free(self) -> None:
-        """In a thread: the first start that nothing is in the way of."""
+        """In a thread: begin the first start whose devices are free."""
         for start in tuple(self.starts):
             if not start.in_the_way():
                 self._app.call_from_thread(self._begin, start)
                 return
 
     def _begin(self, start: Start) -> None:
-        """One that was given up meanwhile does not begin."""
+        """Launch a start, unless it was dropped meanwhile."""
         if start in self.starts:
             self.starts.remove(start)
             self._changed(self.words)
@@ -76,7 +76,7 @@ class WaitingStarts:
     def _launch(self, start: Start) -> None:
         try:
             run, engine = start.launch()
-        except Exception as reason:  # noqa: BLE001 - whatever keeps it from starting is told, and nothing else is lost
+        except Exception as reason:  # noqa: BLE001 - shown to the user, whatever it is
             self._app.call_from_thread(self._say, f"{start.title} was not started: {reason}", "error")
         else:
             self._app.call_from_thread(self._began, run, engine)

@@ -1,1 +1,1 @@
-"""What the form holds, without a screen."""
+"""The content of the form, without a screen: values, errors, undo, and the search for options."""

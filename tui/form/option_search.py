@@ -1,7 +1,7 @@
-"""Finding options by words: what fits best comes first, and each hit says where its words were found.
+"""Searches options by words: the best match comes first, and each hit knows where its words were found.
 
-A word is looked for in the name, then in other names, in the values an option takes, in its help, and in the TensorFlow
-call that obeys it. It fits where a word of the text begins with it; only if no option fits, anywhere in a text.
+A word is searched in the name, then in other names, in the values of the option, in its help, and in its TensorFlow
+call. It matches the beginning of a word of the text; only if no option matches, any part of the text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WHOLE, _BEGINS, _INSIDE, _IN_KEY, _OTHER, _VALUE, _HELP, _CALL = range(8)
 
 @dataclass(frozen=True)
 class Match:
-    """Where one word of a search was found: the best place, and the text there."""
+    """The best place of one word of a search, and the text of that place."""
 
     rank: int
     place: str
@@ -30,7 +30,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Hit:
-    """An option that fits all words of a search."""
+    """An option that matches all words of a search."""
 
     info: OptionInfo
     words: tuple[str, ...]
@@ -38,33 +38,33 @@ class Hit:
 
     @property
     def rank(self) -> int:
-        """The rank of the word that fits worst."""
+        """The rank of the worst-matching word."""
         return max((match.rank for match in self.matches), default=_WHOLE)
 
     @cached_property
     def elsewhere(self) -> Match | None:
-        """The place to show beside the name, for the word that is least to be seen in it."""
+        """The place to show next to the name, for the worst-matching word; None if all words are in the name."""
         worst = max(self.matches, key=lambda match: match.rank, default=None)
         return worst if worst is not None and worst.place != NAME else None
 
 
 def search(words: str) -> list[Hit]:
-    """The options that fit every word, the best first; of equally good ones, those whose own names have the words."""
+    """Return the options that match every word, the best first; if equal, first those with the words in their names."""
     asked = tuple(words.lower().split())
     hits = _hits(asked, _begins) or _hits(asked, _contains)
-    meant = keys_of(words)  # of an other name of several options the one that is mostly meant comes first
+    meant = keys_of(words)  # of several options with this other name, the most usual comes first
     order = {key: number for number, key in enumerate(meant)}
     return sorted(hits, key=lambda hit: (hit.rank, hit.elsewhere is not None, order.get(hit.info.key, len(order))))
 
 
 def suggestion(words: str) -> str:
-    """The name, or other name, of an option that is most similar to what was not found."""
+    """Return the name, or other name, of an option that is most similar to words without a hit."""
     names = [name for info in OPTIONS for name in (info.name, info.key)]
     return nearest(words.strip().lower().replace(" ", "_"), [*names, *SYNONYMS]) or ""
 
 
 def marked(text: str, words: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Where the words stand in a text: begin and end of each."""
+    """Yield begin and end of each of the words in a text."""
     lower = text.lower()
     for word in words:
         places = [match.span() for match in re.finditer(_BEGIN + re.escape(word), lower)]
@@ -72,7 +72,7 @@ def marked(text: str, words: tuple[str, ...]) -> Iterator[tuple[int, int]]:
 
 
 def around(text: str, words: tuple[str, ...], width: int, more: str = "…") -> str:
-    """A part of the text, at most so wide, in which the first of the words can be seen."""
+    """Return a part of the text, at most `width` characters, that shows the first of the words."""
     if len(text) <= width:
         return text
     at, end = next(marked(text, words), (0, 0))
@@ -90,7 +90,7 @@ Fits = Callable[[str, str], bool]
 
 
 def _begins(word: str, text: str) -> bool:
-    """Whether a word of the text begins with the word; `MirroredStrategy` has two."""
+    """Return whether a word of the text begins with the word; `MirroredStrategy` has two words."""
     return re.search(_BEGIN + re.escape(word), re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()) is not None
 
 
@@ -108,7 +108,7 @@ def _hit(info: OptionInfo, words: tuple[str, ...], fits: Fits) -> Hit | None:
 
 
 def _matches(info: OptionInfo, word: str, fits: Fits) -> Iterator[Match]:
-    """All places of a word, the best first."""
+    """Yield all places of a word, the best first."""
     others, about = synonyms_of(info.key), info.about
     plain = word.strip("-").replace("-", "_")
     if word in (info.name, info.key, info.group):

@@ -1,4 +1,4 @@
-"""The limits of a search for the fastest settings as texts and choices, while a dialog has them."""
+"""The limits of a search for the fastest settings as texts and choices, as a dialog edits them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WrongLimit(ValueError):
 
 @dataclass
 class LimitTexts:
-    """What the fields hold; an empty text sets no limit. The devices are made for the `suitable` precisions."""
+    """The texts of the fields; an empty text sets no limit. `suitable`: precisions that are fast on these devices."""
 
     minutes: str = "10"
     only: set[str] = field(default_factory=lambda: set(STAGES))
@@ -37,7 +37,7 @@ class LimitTexts:
     allow_worse_loss: bool = False
 
     def suit(self, fast: Collection[str]) -> None:
-        """Allow what these devices are made for, unless other precisions have been chosen."""
+        """Allow the precisions that are fast on these devices, unless the user has chosen others."""
         untouched, self.suitable = self.precisions == self.suitable, {POLICIES[0], *fast}
         if untouched:
             self.precisions = set(self.suitable)
@@ -64,7 +64,7 @@ class LimitTexts:
         return [stage for stage in STAGES if stage in self.only]
 
     def _precisions(self) -> list[str] | None:
-        """Those that are tried in any case; None for those that the devices are made for, if they are allowed."""
+        """Return the precisions to try; None for those that are fast on these devices, if they are all allowed."""
         if not self.precisions and "precision" in self.only:
             raise WrongLimit("precisions", "choose a precision, or take precision out of what is searched")
         if self.precisions == self.suitable:
@@ -73,7 +73,7 @@ class LimitTexts:
         return allowed if len(allowed) == 1 or not self.precisions <= self.suitable else None
 
     def _avoided(self) -> list[str]:
-        """Those that the devices are made for and that are not allowed."""
+        """Return the precisions that are fast on these devices, but not allowed."""
         some = len(self.precisions) > 1 and self.precisions < self.suitable
         return [policy for policy in POLICIES if policy in self.suitable - self.precisions] if some else []
 

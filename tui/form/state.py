@@ -1,4 +1,4 @@
-"""The state of the form: the text of every option, its value, what is wrong with it, and what is not saved yet.
+"""The state of the form: the text, the value and the error of every option, and the changes that are not saved.
 
 Everything that the form shows of an option is available here, without Textual. Values are read from text exactly as
 `--set` reads them.
@@ -52,7 +52,7 @@ def to_text(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether Python writes the value as YAML does: numbers without an exponent, and short lists of them."""
+    """Return whether Python and YAML write the value alike: numbers without an exponent, and lists of them."""
     if isinstance(value, list):
         return all(_is_plain(item) and not isinstance(item, bool) for item in value)
     return isinstance(value, int) or value == {} or (isinstance(value, float) and "e" not in repr(value))
@@ -111,12 +111,12 @@ class FormState:
 
     @property
     def record(self) -> str:
-        """Which run or proof has this file as the record of its options, in words; such a file must not be changed."""
+        """The kind of the record that this file is, in words; empty for other files. A record must not be changed."""
         return _record_of(self.path)[1] if self.path is not None else ""
 
     @property
     def of_a_run(self) -> bool:
-        """Whether the file is the record of a run, or of a proof."""
+        """Whether the file is the record of a run or a proof."""
         return bool(self.record)
 
     def set(self, key: str, text: str) -> None:
@@ -131,18 +131,18 @@ class FormState:
         self._validate()
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Put values into their fields; an option that is not known is left out."""
+        """Put values into their fields; unknown options are left out."""
         self.put({key: to_text(value) for key, value in values.items() if key in INFO})
 
     def become(self, options: Options) -> None:
         """Put the values of these options into the fields."""
-        if wanted := self.differing(options):
-            self.put({key: shown(options, INFO[key]) for key in wanted})
+        if keys := self.differing(options):
+            self.put({key: shown(options, INFO[key]) for key in keys})
 
     def differing(self, options: Options) -> dict[str, Any]:
         """The values of these options that the form does not have."""
-        found = {key: value_of(options, info) for key, info in INFO.items()}
-        return {key: value for key, value in found.items() if value != value_of(self.preset.options, INFO[key])}
+        values = {key: value_of(options, info) for key, info in INFO.items()}
+        return {key: value for key, value in values.items() if value != value_of(self.preset.options, INFO[key])}
 
     def reset(self, key: str) -> None:
         """Reset the option to its default."""
@@ -165,11 +165,11 @@ class FormState:
         return key in self.errors or value_of(self.preset.options, info) != value_of(self.opened.options, info)
 
     def own(self, key: str) -> str:
-        """To which parts of a user's own code the option applies, in words; empty where gputui's model is trained."""
+        """Return in words to which parts of the user's own code the option applies; empty without own code."""
         return "" if self.preset.options.workload.entry is None else OWN_CODE_LABELS[INFO[key].about.own]
 
     def decides(self, key: str) -> str:
-        """What decides instead of the option, in a few words: the user's code, always or in some cases."""
+        """Return a few words if the user's code decides instead of the option, always or in some cases; else empty."""
         if not self.own(key) or self.own(key).startswith("always"):
             return ""
         return "your code" if INFO[key].about.own in ("replaced", "unread") else "or your code"
@@ -179,7 +179,7 @@ class FormState:
         return [key for key in INFO if self.is_unsaved(key)]
 
     def changed(self) -> list[str]:
-        """The keys that differ from the file or from the default: first those that differ from the file."""
+        """Return the keys that differ from the file, then those that differ only from the default."""
         unsaved = self.unsaved()
         return [*unsaved, *(key for key in INFO if key not in unsaved and not self.is_default(key))]
 
@@ -193,11 +193,11 @@ class FormState:
         return self.modified and (dict(self.texts), self.description) != self._kept
 
     def keep(self) -> None:
-        """Note that the present values are now kept elsewhere: in a file, or in a run that was started with them."""
+        """Note that the present values are kept elsewhere: in a file, or in a run that was started with them."""
         self._kept = (dict(self.texts), self.description)
 
     def saved_as(self, path: Path) -> None:
-        """The form was written to `path`: changes are counted from there from now on."""
+        """Note that the form was written to `path`: changes are counted from this file on."""
         fresh = FormState.open(path)
         self.path, self.opened, self.opened_text = path, fresh.opened, fresh.opened_text
         self._validate()
@@ -213,7 +213,7 @@ class FormState:
         return " \\\n  ".join([f"gputui --preset {base}", *(f"--set {shlex.quote(text)}" for text in settings)])
 
     def _reference(self) -> str:
-        """The preset's name where it refers to this very file, else its path."""
+        """Return the preset's name if it refers to this very file, else the path."""
         if self.path is None:
             return self.name
         run, _ = _record_of(self.path)
@@ -223,7 +223,7 @@ class FormState:
         return self.path.stem if named and named.resolve() == self.path.resolve() else str(self.path)
 
     def _validate(self) -> None:
-        """Find the errors by key; `preset` has the form's values, with invalid fields as they were opened."""
+        """Update the errors by key, and `preset`: the form's values, with invalid fields as they were opened."""
         values = {key: to_value(INFO[key], text) for key, text in self.texts.items()}
         self.errors = {}
         try:
@@ -243,7 +243,7 @@ def value_of(options: Options, info: OptionInfo) -> Any:
 
 
 def shown(options: Options, info: OptionInfo) -> str:
-    """The value as text for its field: a path in the current folder is relative, as it would be typed there."""
+    """Return the value as text for its field; a path in the current folder is relative to it."""
     return to_text(paths.relative(info.key, options))
 
 
@@ -253,7 +253,7 @@ def _text_of(path: Path) -> str:
 
 
 def _record_of(path: Path) -> tuple[str, str]:
-    """The id of the run or proof that has this file as the record of its options, and that in words; else nothing."""
+    """Return the id of the run or proof whose record this file is, and the kind in words; else empty texts."""
     folder = path.resolve().parent
     if path.name == "preset.yaml" and folder.parent == places.runs_folder().resolve():
         return folder.name, "from a run"
@@ -266,9 +266,12 @@ SETTING = re.compile(r"\b(?P<key>[a-z]+\.[a-z0-9_]+)=(?P<text>[^\s,;()]+)")
 
 
 def proposed(hint: str) -> Mapping[str, Any]:
-    """The first choice of a hint: one setting, or several that are joined by `and`; a comma or `or` begins another."""
+    """Return the first proposal of a hint such as `try input.batch_size=16`, by option.
+
+    Several settings that are joined by `and` are one proposal; a comma or `or` begins another.
+    """
     for part in re.split(r"\bor\b|[,;]\s", hint):
-        named = [(info, found["text"]) for found in SETTING.finditer(part) if (info := INFO.get(found["key"]))]
+        named = [(info, match["text"]) for match in SETTING.finditer(part) if (info := INFO.get(match["key"]))]
         if named:
             return {info.key: to_value(info, text.rstrip(".")) for info, text in named}
     return {}

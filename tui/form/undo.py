@@ -1,6 +1,6 @@
-"""Undo and redo over the whole form: single options, remedies with several of them, and other presets that were opened.
+"""Undo and redo of changes to the form: of single options, of several at once, and of opening another preset.
 
-What the form held before each act is kept, with the act in words.
+The content of the form before each change is kept, with the change in words.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from .state import FormState
 
-LONGEST = 200  # acts that can be undone
+LONGEST = 200  # changes that can be undone
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What the form held: the preset that was open, and what stood in its fields."""
+    """The content of the form at a time: the preset, the texts of its fields, and the description."""
 
     state: FormState
     texts: Mapping[str, str]
@@ -29,13 +29,13 @@ class Moment:
         return state is not self.state or state.texts != self.texts or state.description != self.description
 
     def keys(self, state: FormState) -> list[str]:
-        """The options whose texts differ from those of `state`."""
+        """Return the options whose texts differ from those of `state`."""
         return [key for key, text in self.texts.items() if state.texts[key] != text]
 
 
 @dataclass(frozen=True)
 class Act:
-    """Something that was done to the form, which held `before`; what is typed into one field is one `edit`."""
+    """A change of the form, which had the content `before`; all that is typed into one field is one `edit`."""
 
     before: Moment
     what: str
@@ -44,13 +44,13 @@ class Act:
 
 @dataclass
 class History:
-    """The acts that can be undone, and those that can be done again."""
+    """The changes that can be undone, and those that can be redone."""
 
     done: list[Act] = field(default_factory=list)
     undone: list[Act] = field(default_factory=list)
 
     def record(self, before: Moment, state: FormState, what: str, edit: object = None) -> None:
-        """An act, in words, has made `state` of what was `before`; one that has changed nothing is not kept."""
+        """Keep a change, in words, that has turned `before` into `state`, unless both are equal."""
         if edit is not None and self.done and self.done[-1].edit == edit:
             before = self.done.pop().before
         if before.differs(state):
@@ -58,11 +58,11 @@ class History:
             self.undone = []
 
     def undo(self, state: FormState) -> Act | None:
-        """The act to take back, whose `before` the form shall hold; None where nothing was done."""
+        """Return the change to undo, whose `before` the form shall get; None if there is none."""
         return _moved(self.done, self.undone, state)
 
     def redo(self, state: FormState) -> Act | None:
-        """The act to do again, whose `before` the form shall hold."""
+        """Return the change to redo, whose `before` the form shall get; None if there is none."""
         return _moved(self.undone, self.done, state)
 
 

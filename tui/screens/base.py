@@ -1,7 +1,7 @@
-"""What screens have in common: the application they run in, the way back, and following what changes.
+"""The bases of all screens: the application they run in, the way back, and following what changes.
 
 A screen that follows files or the machine makes its readings in a thread. Each reading comes as one message, becomes
-the reactive `latest`, and is shown; nothing that is seen ever waits for a disk or a driver.
+the reactive `latest`, and is shown; no screen ever waits for a disk or a driver.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AppScreen(StyledOnce):
 
     @property
     def in_front(self) -> bool:
-        """Whether nothing lies over it but a question or the help."""
+        """Whether the screen is in front, or only a dialog or the help lies over it."""
         whole = (screen for screen in reversed(self.app.screen_stack) if not isinstance(screen, ModalScreen))
         return next(whole, None) is self
 
@@ -53,7 +53,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
     latest: var[Reading | None] = var(None, init=False, always_update=True)
 
     class Read(Message):
-        """A reading was made; of several that wait, only the newest counts."""
+        """A reading was made; of several waiting messages, only the newest counts."""
 
         bubble = False
 
@@ -71,25 +71,25 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         self._one_at_a_time = threading.Lock()
 
     def readings(self, leaving: threading.Event) -> Iterator[Reading]:
-        """Runs in a thread: reading after reading, until there is none to follow or `leaving` is set."""
+        """In a thread: yield reading after reading, until nothing more can change or `leaving` is set."""
         raise NotImplementedError
 
     def show_latest(self) -> None:
-        """Paint what was read last."""
+        """Paint the latest reading."""
         raise NotImplementedError
 
     def show_again(self) -> None:
-        """Paint all of it when the screen comes back to the front, where much may have changed."""
+        """Paint everything when the screen comes back to the front, as much may have changed."""
         self.show_latest()
 
     @property
     def is_followed(self) -> bool:
-        """Whether its readings are seen, here or on a screen over it that shows a part of them."""
+        """Whether the readings are shown, here or on a screen over it that shows a part of them."""
         over = any(getattr(screen, "source", None) is self for screen in self.app.screen_stack)
         return self.FOLLOWS_COVERED or self.in_front or over
 
     def read_again(self) -> None:
-        """Begin the readings anew, without waiting until the next one is due."""
+        """Begin the readings again, without waiting until the next one is due."""
         self._leaving.set()
         if self.is_followed:
             self._leaving = threading.Event()
@@ -97,7 +97,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     @work(thread=True, group="reading", name="reading")
     def _follow(self, leaving: threading.Event) -> None:
-        """Begins when the readings before have ended: those of a driver may take their time."""
+        """Begins when the former readings have ended: a driver may take its time."""
         with self._one_at_a_time:
             for reading in self.readings(leaving):
                 self.post_message(self.Read(reading))
@@ -112,7 +112,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
     def on_screen_resume(self) -> None:
         if self.latest is not None:
             self.show_again()
-        if self._leaving.is_set():  # and it did not just return from a dialog or the help
+        if self._leaving.is_set():  # else it only returned from a dialog or the help
             self.read_again()
 
     def on_screen_suspend(self) -> None:

@@ -1,7 +1,7 @@
-"""All screens in one table: how each is called, which key opens it, what it shows, and what it is opened with.
+"""The table of all screens: name, key, description, class, and what the screen is opened with.
 
-The application makes its keys, its commands and the opening of screens from it. Classes are named, not imported:
-whoever starts the form does not pay for the other screens.
+The application makes its keys and commands from it, and opens screens by it. Classes are named, not imported, so that
+the start of the form does not import the other screens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..base import keys
 
 @dataclass(frozen=True)
 class ScreenEntry:
-    """One screen; `opened_with` is empty where it needs nothing and opens from everywhere."""
+    """A screen; `opened_with` is empty if it needs nothing and opens from everywhere."""
 
     name: str
     title: str
@@ -27,9 +27,9 @@ class ScreenEntry:
     class_name: str
     module: str  # of `class_name`, relative to this folder
     opened_with: str = ""
-    verb: str = ""  # whose keys open the screen from anywhere
+    verb: str = ""  # its keys open the screen from everywhere
     in_footer: bool = False
-    place: str = ""  # the place in the header that it belongs to, if it is none itself
+    place: str = ""  # the screen in the header that it belongs to, if it is not in the header itself
 
     @property
     def keys(self) -> str:
@@ -37,8 +37,8 @@ class ScreenEntry:
 
     @property
     def screen_class(self) -> type[Screen[Any]]:
-        found: type[Screen[Any]] = getattr(import_module(f".{self.module}", __package__), self.class_name)
-        return found
+        screen_class: type[Screen[Any]] = getattr(import_module(f".{self.module}", __package__), self.class_name)
+        return screen_class
 
 
 SCREENS = (
@@ -173,29 +173,29 @@ def entry(name: str) -> ScreenEntry:
 
 
 def places() -> list[ScreenEntry]:
-    """The screens that open from everywhere by a key of their own, in the order of these keys."""
-    return sorted((one for one in SCREENS if one.keys), key=lambda one: one.keys)
+    """The screens in the header, which open from everywhere by a key of their own, in the order of these keys."""
+    return sorted((entry for entry in SCREENS if entry.keys), key=lambda entry: entry.keys)
 
 
 def place_of(screen: Screen[Any]) -> str:
-    """The name of the place that a screen is, or belongs to; a chart belongs to that of the screen that has it."""
+    """The name of the header's screen that a screen is or belongs to; a chart belongs to the screen that has it."""
     if isinstance(source := getattr(screen, "source", None), Screen):
         return place_of(source)
     names = {kind.__name__ for kind in type(screen).__mro__}
-    found = next((one for one in SCREENS if one.class_name in names), None)
-    return (found.place or found.name) if found else ""
+    listed = next((entry for entry in SCREENS if entry.class_name in names), None)
+    return (listed.place or listed.name) if listed else ""
 
 
 def place_of_key(app: App[Any], key: str) -> str:
-    """The name of the screen that a function key opens from anywhere, as the settings have it; else nothing."""
-    return next((one.name for one in places() if key in keys.keys_of(app, one.verb) and len(key) > 1), "")
+    """The name of the screen that a function key opens from everywhere, by the settings; else empty."""
+    return next((entry.name for entry in places() if key in keys.keys_of(app, entry.verb) and len(key) > 1), "")
 
 
 def key_bindings() -> list[Binding]:
     """The keys of the application that open screens, in the order of its footer."""
-    return [keys.bind(one.verb, f"show('{one.name}')", show=one.in_footer) for one in places()]
+    return [keys.bind(entry.verb, f"show('{entry.name}')", show=entry.in_footer) for entry in places()]
 
 
 def left_out(name: str) -> Binding:
-    """For a screen whose footer has no room, or no use, for the key of another one; the key works all the same."""
+    """The key of another screen, which works but is not shown in the footer."""
     return keys.bind(entry(name).verb, f"app.show('{name}')", show=False)

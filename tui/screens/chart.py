@@ -1,6 +1,6 @@
-"""One chart alone: another axis, logarithmic, smoothed, a cursor that tells all values, and any part of the axis.
+"""One chart alone: another axis, logarithmic, smoothed, a cursor that shows all values, and any part of the axis.
 
-The screen that it lies over reads on and gives the charts anew with each reading.
+The screen below it continues to read, and returns new charts with each reading.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .header import Header
 from .help import LOSS
 from .runs.actions import RunActions
 
-SMOOTHING = (0.0, 0.6, 0.9, 0.97)  # the steps of the key
+SMOOTHING = (0.0, 0.6, 0.9, 0.97)  # the choices of the key, in their order
 MOST_ROWS = 5  # of the values at the cursor
 HINT = "left and right move the cursor, which tells the values; + and - choose a part of the axis"
 
@@ -44,25 +44,25 @@ class ChartSource(Protocol):
 
     @property
     def about(self) -> str:
-        """What the charts are of."""
+        """The subject of the charts, such as the title of the run."""
 
     def charts(self, drawn: Charts) -> Sequence[Plot]:
-        """The charts now, drawn as the settings say."""
+        """Return the present charts, drawn as the settings say."""
 
     def axes(self) -> Sequence[str]:
-        """The axes on which they can be drawn."""
+        """Return the axes on which the charts can be drawn."""
 
     def foot(self, width: int) -> Row:
-        """What there is to say below a chart, such as how long the start took."""
+        """Return the line below a chart, such as the time of the start."""
 
 
 class Pager(Panel):
-    """The title, at whose right end stand the keys of the other charts; a click on one of them does the same."""
+    """The title, with the keys of the other charts at the right; a click on a key works like the key."""
 
     app: BaseApp
 
     def keys(self) -> Row:
-        """Both keys with their labels, in two pieces each."""
+        """Return both keys with their labels, in two pieces each."""
         back, on = self.app.key("page_back"), self.app.key("page_on")
         return [(f"  {back}", "title"), (" before", "label"), (f"  {on}", "title"), (" next", "label")]
 
@@ -127,7 +127,7 @@ class ChartScreen(AppScreen):
         return list(self.source.charts(self.drawn))
 
     def _show_new(self) -> None:
-        """The chart with the newest points; where it is no longer there, the first."""
+        """Show the chart with the newest points; if it no longer exists, the first chart."""
         charts = self._all
         if not charts:
             return
@@ -135,14 +135,14 @@ class ChartScreen(AppScreen):
         self.key = plot.key
         closer = self.chart.closer if self.chart.window is not None else 1.0
         self.chart.show(replace(plot, how=(*plot.how, *([f"zoomed {times(closer)}"] if closer > 1 else []))))
-        self._show_beside()
+        self._show_panels()
 
     @on(BigChart.Moved)
     def _show_values(self) -> None:
         self._show_new()
 
-    def _show_beside(self) -> None:
-        """The title, the values at the cursor in as many rows as they need, and the line at the foot."""
+    def _show_panels(self) -> None:
+        """Show the title, the values at the cursor in as many rows as they need, and the line below the chart."""
         values = self.query_one("#values", Panel)
         height = max(1, min(MOST_ROWS, len(self._values(self.size.width - 2, MOST_ROWS))))
         if height != self._values_height:
@@ -165,7 +165,7 @@ class ChartScreen(AppScreen):
         return readout.rows(chart.plot, chart.cursor, chart.cell, width, self.glyphs)
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """The run is stopped by the screen below, where that shows one which goes on."""
+        """A run is stopped by the screen below, if that shows a running run."""
         return action != "stop" or (isinstance(self.source, RunActions) and bool(self.source.check_action("stop", ())))
 
     # ---- keys -------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class ChartScreen(AppScreen):
         self.chart.all()
 
     def action_axis(self) -> None:
-        """The next axis that the run knows."""
+        """Draw the chart on the next axis that the run has."""
         axes, now = list(self.source.axes()), self.chart.plot.x_unit
         following = axes[(axes.index(now) + 1) % len(axes)] if now in axes else now
         self._set("x_axis", following)
@@ -211,5 +211,5 @@ class ChartScreen(AppScreen):
             self.source.action_stop()
 
     def action_copy(self) -> None:
-        """All values of the chart, for a spreadsheet."""
+        """Copy all values of the chart, for a spreadsheet."""
         self.app.copy(readout.table(self.chart.plot), f"the values of {self.key}, separated by tabs")

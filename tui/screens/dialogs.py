@@ -19,7 +19,7 @@ from ..base import keys
 from ..base.errors import clean
 
 SEEN_AFTER_SECONDS = 0.3
-MOOT_SECONDS = 1.0  # between two looks at whether a question has become moot
+MOOT_SECONDS = 1.0  # between two checks whether a question is still needed
 KEYS = "enter accepts, esc leaves"
 BOX = """
 {name} {{
@@ -39,10 +39,11 @@ BOX = """
 class Ask(ModalScreen[str | None]):
     """Returns the chosen answer, or None. The first letter of an answer, which is underlined, chooses it.
 
-    The last answer changes nothing, and Enter chooses it unless another one is focused. Keys that arrive right after
-    the question has appeared do not answer it, as nobody can have read it yet.
+    The last answer changes nothing, and Enter chooses it unless another answer is focused. Keys that arrive right after
+    the question has appeared do not answer it: the user cannot have read it yet.
 
-    `moot` tells, in a thread, why no answer is needed any more, or nothing: then the dialog says so and closes.
+    `moot`, called in a thread, returns the reason why no answer is needed any more, or an empty text. The dialog then
+    shows the reason and closes.
     """
 
     DEFAULT_CSS = BOX.format(name="Ask")
@@ -90,13 +91,13 @@ class Ask(ModalScreen[str | None]):
 
     def on_key(self, event: events.Key) -> None:
         if event.character and event.character.isalpha():
-            # The key must not reach the screen below, where the same letter may ask again.
+            # The key must not reach the screen below, which may ask again for the same letter.
             event.stop()
             self.key_letter(event.character.lower())
 
 
 class AskText(ModalScreen[str | None]):
-    """Returns the line of text, or None. `check` may refuse a text with a reason."""
+    """Returns the line of text, or None. `refuse` may refuse a text with a reason."""
 
     DEFAULT_CSS = BOX.format(name="AskText") + "\nAskText #box { width: 96; max-width: 98%; padding: 1 1; }"
     BINDINGS = [keys.bind("cancel", "dismiss(None)")]
@@ -114,11 +115,11 @@ class AskText(ModalScreen[str | None]):
             yield Label(KEYS, id="keys")
 
     def below(self) -> ComposeResult:
-        """What stands below the field."""
+        """Yield the widgets below the field."""
         yield from ()
 
     def refuse(self, _text: str) -> str:
-        """Why the text is refused, or nothing."""
+        """Return the reason why the text is refused; empty if it is accepted."""
         return ""
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -134,7 +135,7 @@ DIGITS = "1234567890"  # of the first choices
 
 
 class Copyable(NamedTuple):
-    """What can be copied; `text` is made only when it is chosen."""
+    """A text that can be copied; it is made only when it is chosen."""
 
     name: str
     preview: str
@@ -146,7 +147,7 @@ class Choices(OptionList):
 
 
 class CopyScreen(ModalScreen[Copyable | None]):
-    """Returns what was chosen; a digit chooses at once, and the key that opened the choice takes the first."""
+    """Returns the chosen text, or None; a digit chooses at once, and the key that opened the list takes the first."""
 
     DEFAULT_CSS = """
     CopyScreen {

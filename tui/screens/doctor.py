@@ -1,6 +1,6 @@
-"""What this machine can do and what is wrong with it, as a table.
+"""The doctor: findings about this machine in a table.
 
-The machine is looked at in a thread that ends with the process: a driver that hangs keeps nobody from leaving.
+The machine is examined in a thread that ends with the process: gputui can be left even if a driver hangs.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ LEAST_WIDTH = 20  # of the findings, however narrow the terminal
 
 
 class _Findings(Table):
-    """There is nothing to open."""
+    """A table of findings, which are wrapped; no row opens anything."""
 
     ROW_HEIGHT = None
 
 
 class DoctorScreen(FollowingScreen[list[Finding]]):
-    """The findings; `D` looks again and imports TensorFlow for it."""
+    """The findings; `D` checks again and imports TensorFlow for it."""
 
     CSS_PATH = "doctor.tcss"
     FOLLOWS_COVERED = True  # a deep check takes its time
@@ -81,7 +81,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
             self.read_again()
 
     def readings(self, leaving: threading.Event) -> Iterator[list[Finding]]:
-        """One: what a thread finds that ends with the process, so that this one can always be left."""
+        """Yield the findings once; a thread makes them that ends with the process, so that this one can always end."""
         if leaving.is_set():
             return
         self._examination = Examination(self.deep, self.app.training_python)
@@ -107,7 +107,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         self._say()
 
     def _columns(self) -> list[Column]:
-        """The last one is as wide as the rest of the screen, so that long findings are wrapped and not cut."""
+        """Return the columns; the last takes the rest of the screen, so that long findings are wrapped and not cut."""
         beside = [max((len(cell) for cell in cells), default=0) for cells in self._beside()]
         rest = self.size.width - sum(beside) - 2 * (len(beside) + 1) - 1  # a scrollbar may come
         widths = (*beside, max(LEAST_WIDTH, rest))
@@ -128,7 +128,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         return [level, Text(finding.about), what]
 
     def _say(self) -> None:
-        """The conclusion, in as many lines as it takes."""
+        """Show the conclusion, in as many lines as it needs."""
         said = self.query_one("#said", Panel)
         said.styles.height = len(self._status_lines(self.size.width - 2, 0))
         said.repaint()
@@ -136,7 +136,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
     def _status_lines(self, width: int, _height: int) -> list[Row]:
         said, style = self.looking, "label"
         if not said:
-            broken = blocks(self.found)  # no GPU alone is none
+            broken = blocks(self.found)  # a missing GPU is no error
             said, style = conclusion(self.found), "bad" if broken else "value"
             said = f"{sign('error')} {said}" if broken else said
         return [[(line, style)] for line in textwrap.wrap(said, max(LEAST_WIDTH, width))]

@@ -1,4 +1,4 @@
-"""The first line of every screen: the places that can be gone to, and beside them what this screen shows."""
+"""The header: the first line of every screen, with the screens that open from everywhere and the title."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import catalogue
 
 
 class Waits(Static):
-    """The start that waits until the devices are free; a click gives it up."""
+    """The start that waits until the devices are free; a click drops it."""
 
     app: BaseApp
     DEFAULT_CSS = """
@@ -30,7 +30,7 @@ class Waits(Static):
 
 
 class Header(Horizontal):
-    """The places of the catalogue; `title` takes the rest of the line."""
+    """The screens that open from everywhere; `title` takes the rest of the line."""
 
     DEFAULT_CSS = """
     Header {
@@ -40,7 +40,7 @@ class Header(Horizontal):
     """
 
     def __init__(self, title: Widget | None = None, keys_from: int = KEYS_BESIDE_FROM) -> None:
-        """`keys_from`: columns from which on the keys of the places are named beside the title."""
+        """`keys_from`: columns from which on the header names keys if there is a title too."""
         super().__init__()
         self._title = title
         self._keys_from = keys_from if title is not None else KEYS_FROM
@@ -58,9 +58,9 @@ class Header(Horizontal):
         self.watch(self.app, "running_count", self._count)
 
     def _waits(self, title: str) -> None:
-        said = self.query_one(Waits)
-        said.display = bool(title)
-        said.update(f" waiting: {clean(title)} ")
+        waits = self.query_one(Waits)
+        waits.display = bool(title)
+        waits.update(f" waiting: {clean(title)} ")
 
     def _count(self, count: int) -> None:
         self.query_one(ScreenTabs).show(count)

@@ -1,4 +1,4 @@
-"""The help: the keys that work now on the screen below, and what its marks mean."""
+"""The help: the keys that work now on the screen below, and the meaning of its marks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from textual.widgets import Static
 from ..base import keys
 from ..base.errors import clean
 
-# A section of the help that several screens have.
+# A section of the help of several screens.
 LOSS = (
     "Loss and metrics",
     (
@@ -32,7 +32,7 @@ OF_TEXTUAL = {
     "app.focus_previous": "the part of the screen before",
     "screen.copy_text": "copy the text that is selected with the mouse",
 }
-WIDTH, BESIDE = 80, 7  # of the page, and of its edges with the scrollbar
+WIDTH, BESIDE = 80, 7  # columns of the page, and of its edges with the scrollbar
 KEYS_WIDTH, LEAST_WIDTH, INDENT = 15, 16, 4
 
 
@@ -78,7 +78,7 @@ class HelpScreen(ModalScreen[None]):
         page.scroll_relative(y=by * max(1, page.size.height - 2), animate=False)
 
     def _text(self, width: int) -> Content:
-        """The keys of this screen, what its marks mean, and then the keys that all screens have."""
+        """Return the keys of this screen, the meaning of its marks, then the keys that all screens have."""
         found = working(self.below)
         here = [(ACTING, found.pop(ACTING))] if ACTING in found else []
         sections = (*here, *getattr(self.below, "HELP_SECTIONS", ()), *found.items())
@@ -98,7 +98,7 @@ class ListScreen(HelpScreen):
 
 
 def working(screen: Screen[Any]) -> dict[str, list[tuple[str, str]]]:
-    """The keys that do something on the screen now, one line for each action, in their groups."""
+    """Return the keys that do something on the screen now, one line for each action, in their groups."""
     found: dict[str, dict[str, tuple[list[str], str]]] = {}
     for key, active in screen.active_bindings.items():
         binding = active.binding
@@ -125,7 +125,7 @@ def _section(title: str, lines: Iterable[tuple[str, str]], width: int) -> Conten
 
 
 def _line(names: str, text: str, width: int) -> Content:
-    """What a key does, continued below itself where it is long; below the key where there is no room beside it."""
+    """Return the meaning of a key, wrapped into the room at its right, or below the key if that is too narrow."""
     begin = max(min(KEYS_WIDTH, width // 3), len(names) + 1)
     beside = width - begin >= LEAST_WIDTH
     begin = begin if beside else INDENT

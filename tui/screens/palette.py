@@ -1,4 +1,4 @@
-"""The commands of the palette: every verb of the screen in front, the places, the themes, and what has no key."""
+"""The commands of the palette: the verbs of the screen in front, its commands without keys, and the themes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..base import keys
 from ..base.themes import THEMES
 from .catalogue import ScreenEntry
 
-# Of verbs that are looked for by other words than the footer's; the palette searches names alone.
+# Verbs that users search by other words than the label of the footer; the palette searches only names.
 NAMES = {"tune": "Tune: find the fastest settings"}
 
 
 def of_screen(screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """What the keys of the screen do now, with the key beside the name; and its commands without a key."""
+    """Yield the actions of the screen's keys, named with the key, and its commands without a key."""
     seen = set()
     for active in screen.active_bindings.values():
         binding = active.binding
@@ -44,14 +44,14 @@ def offers_all(_action: str) -> bool:
 
 
 def is_listed(screen: Screen[Any], place: ScreenEntry) -> bool:
-    """Whether a key of the screen opens this one, and stands in the list already."""
+    """Return whether a key of the screen opens this place, so that the list has it already."""
     shown = (active.binding for active in screen.active_bindings.values() if active.enabled)
-    return not place.verb and any(one.description == place.title for one in shown)
+    return not place.verb and any(binding.description == place.title for binding in shown)
 
 
 def of_themes(app: App[Any]) -> Iterator[SystemCommand]:
-    """A command for each theme, which the settings keep; those of Textual are found by their names."""
+    """Yield a command for each theme, which the settings then keep; Textual's own themes appear only in a search."""
     own = {theme.name for theme in THEMES}
     for name in sorted(app.available_themes, key=lambda name: name not in own):
-        said = "the theme in use" if name == app.theme else "use this theme; it is kept in the settings"
-        yield SystemCommand(f"Theme {name}", said, partial(setattr, app, "theme", name), name in own)
+        help_text = "the theme in use" if name == app.theme else "use this theme; it is kept in the settings"
+        yield SystemCommand(f"Theme {name}", help_text, partial(setattr, app, "theme", name), name in own)

@@ -48,7 +48,7 @@ class ConflictError(Exception):
 
 
 def new_run(app: BaseApp, preset: Preset) -> Start:
-    """The start of a new run, with the engine that waits for it where there is one then."""
+    """Return the start of a new run; it uses the warm engine if there is one."""
 
     def launch_it() -> tuple[Run, Any]:
         warm = warm_engine.take(app)
@@ -62,15 +62,15 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
 
 
 def code_changed(run: Run) -> str:
-    """What of the code has changed since the checkpoint of a run was written; empty where nothing has."""
+    """Return the changes of the code since the checkpoint of a run was written, in words; empty if there are none."""
     return code_files.describe(run) if steps_in(run.file("checkpoints")) else ""
 
 
 def resumed_run(run: Run, new_code: bool = False) -> Start:
-    """The start of a run that goes on from its last checkpoint; with code that has changed since, if it may."""
+    """Return the start that resumes a run from its last checkpoint; `new_code`: even if its code has changed."""
 
     def in_the_way() -> str:
-        if not steps_in(run.file("checkpoints")):  # said before anything is asked
+        if not steps_in(run.file("checkpoints")):  # raised before any question
             raise RunError(run_resuming.without_checkpoint(run))
         preset = presets.resolve(str(run.file("preset.yaml")))
         return starting.in_the_way(preset.options, this_machine.read(), run.path)
@@ -87,7 +87,7 @@ def resumed_run(run: Run, new_code: bool = False) -> Start:
 
 
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
-    """The run and its engine's process; raises ConflictError, or OSError and RunError where it cannot be launched."""
+    """Check and launch a run; returns it with its engine's process. Raises ConflictError, OSError and RunError."""
     here = this_machine.read()
     found = tuple(checks.on_screen(preset, here))
     if any(finding.level == "error" for finding in found):
@@ -99,7 +99,7 @@ WAIT, START, MEASURE, CANCEL = "Wait for it", "Start anyway", "Measure anyway", 
 
 
 async def may_start(app: BaseApp, start: Start) -> bool:
-    """Whether to start now: nothing is in the way, or the user begins all the same. Where it waits, it is queued."""
+    """Return whether to start now: the devices are free, or the user starts anyway. Queues a start that shall wait."""
     busy = await asyncio.to_thread(start.in_the_way)
     if not busy:
         return True
@@ -112,12 +112,15 @@ async def may_start(app: BaseApp, start: Start) -> bool:
 
 
 async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
-    """The run or the proof, and its process; None where it waits or was left. Raises what its launch raises."""
+    """Launch a run or proof; returns it with its process, or None if it waits or was cancelled.
+
+    Raises the exceptions of its launch.
+    """
     return await asyncio.to_thread(start.launch) if await may_start(app, start) else None
 
 
 async def launch_and_open(app: BaseApp, start: Start) -> bool:
-    """Start what measures, and open it; whether it was started. Raises what its launch raises."""
+    """Launch a measurement and open it; returns whether it was launched. Raises the exceptions of its launch."""
     made = await ask_and_launch(app, start)
     if made is not None:
         open_measurement(app, *made)
@@ -125,13 +128,13 @@ async def launch_and_open(app: BaseApp, start: Start) -> bool:
 
 
 def open_measurement(app: BaseApp, proof: Proof, process: subprocess.Popen[bytes]) -> None:
-    """Open what was started."""
+    """Open a measurement that was launched."""
     app.engines.append(process)
     app.open_proof(proof)
 
 
 def new_measurement(app: BaseApp, title: str, wanted: Request) -> Start:
-    """The start of a new proof, search or measurement of scaling."""
+    """Return the start of a new proof, search or measurement of scaling."""
 
     def launch() -> tuple[Proof, subprocess.Popen[bytes]]:
         from ...engine.proof import folder
@@ -143,7 +146,7 @@ def new_measurement(app: BaseApp, title: str, wanted: Request) -> Start:
 
 
 def resumed_measurement(app: BaseApp, title: str, proof: Proof, resume: Callable[[], subprocess.Popen[bytes]]) -> Start:
-    """The start of what has ended before its time."""
+    """Return the start that resumes a measurement that ended early."""
     return _measurement(app, title, lambda: proof.request, lambda: (proof, resume()), proof.path)
 
 
@@ -154,7 +157,7 @@ def _measurement(
     launch: Callable[[], tuple[Proof, subprocess.Popen[bytes]]],
     but: Path | None = None,
 ) -> Start:
-    """Of what is measured: no engine imports TensorFlow beside its trials. `but` is its own folder, if it has one."""
+    """Return the start of a measurement, which closes the warm engine first. `but` is its own folder, if it has one."""
 
     def in_the_way() -> str:
         from ...engine.job import this_machine

@@ -1,4 +1,4 @@
-"""What an application cannot do with the public parts of Textual (8.2).
+"""The application, with functions that the public parts of Textual (8.2) do not offer.
 
 - Exceptions: Textual ends the application with any exception of a screen, a widget, a timer or a worker. Waits for a
   method of `App` that gets the exception and the node that failed, and decides whether the application continues.
@@ -37,7 +37,7 @@ class UpstreamApp(App[None]):
     """Subclasses decide which exceptions end the application, and which line it then leaves on the terminal."""
 
     def continues_after(self, _error: Exception, _node: MessagePump | None = None) -> bool:
-        """Whether the application continues after an exception of a node; without a node: of whatever runs now."""
+        """Return whether the application continues after an exception of a node, or of the code that runs now."""
         return False
 
     def last_line(self, error: BaseException) -> str:
@@ -107,12 +107,12 @@ def failed_node(app: App[Any], error: Exception) -> MessagePump:
 
 
 def is_built(node: MessagePump) -> bool:
-    """Whether the node was mounted completely."""
+    """Return whether the node was mounted completely."""
     return node._is_mounted
 
 
 def is_gone(app: App[Any], node: MessagePump) -> bool:
-    """Whether the node, or all of the application, is being removed."""
+    """Return whether the node, or the whole application, is being removed."""
     if app._exit or app._closing:
         return True
     if isinstance(node, App) or not isinstance(node, DOMNode):

@@ -1,6 +1,6 @@
-"""Reads in daemon threads, for what may never come back: a network folder that does not answer keeps nobody waiting.
+"""Reads in daemon threads, as a read may never return: a network folder may not answer.
 
-Textual's own workers would be waited for when the application is left.
+Textual (8.2) waits for its own threads when the application is left. Waits for workers in daemon threads.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ Result = TypeVar("Result")
 
 
 def in_background(owner: Widget, reading: Callable[[], Result], take: Callable[[Result], None]) -> None:
-    """Call `reading` in a thread of its own, and `take` with the result here, if `owner` is then still shown."""
+    """Call `reading` in a thread of its own, then `take` with the result in this thread, if `owner` still exists."""
     loop, context = asyncio.get_running_loop(), copy_context()
 
     def done(act: Callable[[], None]) -> None:
         if owner.is_attached:
             try:
                 act()
-            except Exception as error:  # noqa: BLE001 - shown as of any message that is handled
+            except Exception as error:  # noqa: BLE001 - shown like a fault in the handling of a message
                 owner.app._handle_exception(error)
 
     def run() -> None:
         try:
             act = partial(take, reading())
-        except Exception as error:  # noqa: BLE001 - raised again where it is shown
+        except Exception as error:  # noqa: BLE001 - raised again in the thread of the screens
             act = partial(_raise, error)
         with contextlib.suppress(RuntimeError):  # the application has been left
             loop.call_soon_threadsafe(partial(done, act), context=context)

@@ -1,8 +1,8 @@
-"""Writes partial updates of the screen in few bytes, for a view that changes constantly over a slow line.
+"""Writes partial updates of the screen in few bytes, for views that change constantly over a slow line.
 
 Textual (8.2) sends every changed line from the left edge of its widget on, and repeats the colours with each piece.
 This sends only the changed cells, each colour once per update, and moves the cursor in the shortest way: less than a
-tenth of the bytes. Only the widgets that are seen in these cells are asked for their lines.
+tenth of the bytes. Only the widgets in these cells render their lines. Waits for a compositor that does so.
 
 It relies on private parts of Textual, all in textual/_compositor.py and textual/strip.py:
 
@@ -11,12 +11,12 @@ It relies on private parts of Textual, all in textual/_compositor.py and textual
   application writes what the `render_segments(console)` of the update returns;
 - `Compositor._dirty_regions` are the regions that have changed, and `_regions_to_spans` makes spans of them, in order
   (line, first column, column after the last);
-- `Compositor.visible_widgets` has each widget with its region and what of it is not cut off, the one in front first;
+- `Compositor.visible_widgets` has each widget with its region and the visible part of it, the widget in front first;
 - `Strip.render_ansi(style, color_system)` gives attributes, foreground and background, in this order.
 
-Where Textual changes one of the first two, updates are larger and still right. Where it changes the others, the live
+If Textual changes one of the first two, updates are larger and still right. If it changes the others, the live
 view and the screen of GPUs show a wrong picture until the next full update, or end with an error.
-`tests/tui/test_partial_updates.py` compares with what Textual writes itself.
+`tests/tui/test_partial_updates.py` compares with the output of Textual itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Span = tuple[int, int, int]  # a line, a column, and the column after the last
 
 
 class Look(NamedTuple):
-    """How cells look, as codes of SGR; each may be empty."""
+    """The look of cells, as codes of SGR; each may be empty."""
 
     attributes: str
     foreground: str
@@ -53,7 +53,7 @@ class Look(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Changed cells beside each other; the look of a blank is its background alone."""
+    """Changed cells next to each other; the look of a blank is only its background."""
 
     x: int
     y: int
@@ -67,7 +67,7 @@ class Piece(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Changed cells of a line, and the strip in front of which they are a part; `start` is where the strip begins."""
+    """Changed cells of a line, and the visible strip that has them; `start` is the first column of the strip."""
 
     y: int
     x: int
@@ -90,7 +90,7 @@ class ChangedCellsCompositor(Compositor):
         return ChangedCellsUpdate(spans, sorted(self._in_front(spans)), self.size.width) if spans else None
 
     def _in_front(self, spans: Iterable[Span]) -> Iterator[Shown]:
-        """What is seen in the spans, from the widget in front to those behind it, as far as they are needed."""
+        """Yield the visible cells of the spans, from the widget in front to those behind it, until all are covered."""
         left: dict[int, list[Span]] = {}
         for span in spans:
             left.setdefault(span[0], []).append(span)
@@ -112,7 +112,7 @@ class ChangedCellsCompositor(Compositor):
 
 
 def _beside(spans: Iterable[Span], begin: int, end: int) -> Iterator[Span]:
-    """What of the spans lies left and right of these columns."""
+    """Yield the parts of the spans left and right of these columns."""
     for y, x, after in spans:
         if x < min(after, begin):
             yield y, x, min(after, begin)
@@ -156,7 +156,7 @@ class ChangedCellsUpdate(ChopsUpdate):
         yield "\x1b[0m"
 
     def _changed(self, system: ColorSystem | None) -> Iterator[Piece]:
-        """All that is shown, line by line."""
+        """Yield the changed cells, line by line."""
         for y, x, end, strip, start in self._shown:
             for segment, width in _within(strip, x - start, end - start):
                 yield Piece(x, y, segment.text, x + width, _look(segment.style or _PLAIN, system))
@@ -181,7 +181,7 @@ def _within(strip: Strip, begin: int, end: int) -> Iterator[tuple[Segment, int]]
 
 
 def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Neighbours that can be written in one look are one piece; a blank takes the foreground of its neighbour."""
+    """Join neighbours that can be written in one look; a blank takes the foreground of its neighbour."""
     last: Piece | None = None
     for piece in pieces:
         if last is not None and last.y == piece.y and last.end == piece.x and (look := _common(last, piece)):
@@ -195,7 +195,7 @@ def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _common(left: Piece, right: Piece) -> Look | None:
-    """The look in which both can be written, or None."""
+    """Return the look in which both can be written, or None."""
     if left.look == right.look:
         return left.look
     if left.look.background != right.look.background:
@@ -219,7 +219,7 @@ def _look(style: Style, system: ColorSystem | None) -> Look:
 
 
 def _colours(before: Look | None, now: Look) -> str:
-    """The change from one look to another; only what differs, where the attributes are the same."""
+    """Return the sequence from one look to another; with equal attributes only the colours that differ."""
     if before is None or before.attributes != now.attributes:
         codes = ["0", now.attributes, now.foreground, now.background]
     else:
@@ -231,7 +231,7 @@ def _colours(before: Look | None, now: Look) -> str:
 
 
 def _move(at: tuple[int, int] | None, x: int, y: int) -> str:
-    """The shortest sequence that moves the cursor to a cell; `at`: where it stands, if that is known."""
+    """Return the shortest sequence that moves the cursor to a cell; `at`: its present cell, if known."""
     absolute = f"\x1b[{y + 1};{x + 1}H"
     if at is None:
         return absolute

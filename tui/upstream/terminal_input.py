@@ -3,7 +3,7 @@
 A slow line splits the sequence of an arrow key or of the mouse anywhere. Textual (8.2) waits a tenth of a second for
 the rest and then takes the pieces for letters and digits, which are commands here. This parser passes only complete
 sequences on to Textual's. It waits for pieces, and drops sequences that are never completed or that belong to no key. A
-paste is text up to its end.
+paste is text up to its end. Waits for a parser of Textual that keeps incomplete sequences.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TerminalInput(XTermParser):
             yield from found
 
     def tick(self) -> Iterator[Message]:
-        """Called about every tenth of a second: gives up what has been waited for long enough."""
+        """Called about every tenth of a second: gives up pieces that have waited long enough."""
         now = self._clock()
         waited = now - self._since
         if self._pasted is not None:

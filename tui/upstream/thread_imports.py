@@ -1,11 +1,12 @@
-"""Lets one thread at a time import what no thread has imported yet.
+"""Lets only one thread at a time import new modules.
 
 Python takes the lock of a module before it imports the package of the module. Two threads that import the same package
 for the first time, one of them by a module of it, then each wait for a lock that the other holds. Python (3.11 to 3.13)
 lets one of the two fail: with `_DeadlockError`, with `KeyError` in importlib, or with a name that is missing. That
 happens to packages of gputui and to those of others, wherever imports are deferred.
 
-With a single lock that is taken before all others, the thread that imports is the only one that holds any.
+With a single lock that is taken before all others, only the importing thread holds any. Waits for a Python in which
+such imports do not fail.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _one_at_a_time = threading.RLock()
 
 
 def import_one_at_a_time() -> None:
-    """To be called before the first thread starts; does nothing when it is called again.
+    """To be called before the first thread starts; a second call does nothing.
 
-    `_find_and_load` is where the import statement (in C), `import_module` and submodules of a package all come, and
-    only for modules that are not there yet: what has been imported takes no lock, and costs what it did before.
+    The import statement (in C), `import_module` and imports of submodules all call `_find_and_load`, and only for
+    modules that are not imported yet: modules that are imported take no lock and cost no more than before.
     """
     find_and_load = _importlib._find_and_load
     if getattr(find_and_load, "one_at_a_time", False):

@@ -1,11 +1,13 @@
-"""Handles keys one at a time: the next key waits until everything that the last one opened is there.
+"""Handles keys one at a time: the next key waits until the screen or field that the last key opens is ready.
 
 Keys may arrive in bunches (a paste, a slow line, a busy machine), while the field, dialog or screen that a key opens
 takes a moment to appear. Textual dispatches keys as they arrive, so that the rest of a bunch would act on the screen
 beneath. Here they are held until the new place is there. Text goes into its field. A letter that was typed before its
-place was visible has no effect, nor have keys that follow it without a pause, but for a single letter right behind
-the key of a place: it means that place. Escape always works, since it only leaves. The last line of the screen says
-which keys had no effect.
+place was visible has no effect, nor have keys that follow it without a pause. A single letter right after the key that
+opens a screen of the header is the exception: it is meant for that screen. Escape always works, since it only leaves.
+The last line of the screen names the keys without effect.
+
+Waits for an event queue of Textual that holds keys until the screens and fields opened by earlier keys are mounted.
 """
 
 from __future__ import annotations
@@ -94,13 +96,13 @@ class Typeahead:
 
     @property
     def busy(self) -> bool:
-        """Whether a key that arrives now waits or has no effect, or there are some to be named."""
+        """Whether a key that arrives now waits or has no effect, or keys without effect are still to be named."""
         return self._settling is not None or bool(self._unused) or time.monotonic() - self._refused < PAUSE_SECONDS
 
     # ---- events from the terminal ---------------------------------------------------------------
 
     async def take(self, event: Typed) -> None:
-        """Handle a key or a paste: at once where nothing is being opened, else in its turn."""
+        """Handle a key or a paste: at once if nothing is being opened, else in its turn."""
         if isinstance(event, events.Key) and event.key == AT_ONCE:
             self._held.clear()
             await self._watched(event)
@@ -135,7 +137,7 @@ class Typeahead:
     # ---- which events take effect ---------------------------------------------------------------
 
     def _meant(self, event: Typed, ahead: bool) -> bool:
-        """Whether the event may take effect here; `ahead`: it was typed before this place was visible."""
+        """Return whether the event may take effect here; `ahead`: it was typed before this place was visible."""
         if isinstance(event, events.Paste):
             return True
         if event.key == "escape":
@@ -149,7 +151,7 @@ class Typeahead:
         return True
 
     def refuse(self, event: events.Key, until: float = 0.0) -> None:
-        """Say that the key had no effect; those that follow it without a pause, or come before `until`, have none."""
+        """Name the key as one without effect; nor have keys that follow without a pause or before `until` any."""
         at_once = event.time - self._refused < PAUSE_SECONDS
         if not (at_once and event.key == self._refused_key and not event.is_printable):
             self._refused = max(event.time, until)  # not for a key that is held down: it would never act
@@ -161,25 +163,25 @@ class Typeahead:
         self._naming = asyncio.get_running_loop().call_later(waits, self._name_unused)
 
     def _name_unused(self) -> None:
-        """In the last line; a place that text is typed into next would hide what was lost of it."""
+        """Name lost keys: a field that gets the rest of the text would hide which part of it was lost."""
         unused, self._unused = self._unused, []
         if self._app.is_running and unused:
             self._name(unused)
 
     def _unseen(self, event: events.Key) -> bool:
-        """Whether it came before anybody can have read the question that it would answer."""
+        """Return whether the key came before the question that it would answer could be read."""
         screen = self._app.screen
         seconds = getattr(screen, "seen_after_seconds", 0.0)
         return seconds > 0 and event.time - self._seen_since.get(screen, event.time) < seconds
 
     def _for_this_place(self, held: Held) -> bool:
-        """Whether it is a single key that was typed together with the one that has opened this place."""
+        """Return whether it is a single key that was typed together with the key that has opened this place."""
         screen = self._app.screen
         alone = held.behind_place and not self._held and not isinstance(screen, ModalScreen)
         return alone and isinstance(held.event, events.Key) and held.event.key in screen.active_bindings
 
     def comes_to_the_front(self, screen: Screen[Any]) -> None:
-        """What was typed until now was typed for another screen, even if the application reads it only later."""
+        """Note that keys typed until now were typed for another screen, even if the application reads them later."""
         self._in_front_since = time.monotonic()
         screen.call_after_refresh(self._painted, screen)
 
@@ -209,16 +211,16 @@ class Typeahead:
         arriving = asyncio.create_task(self._arrive_early())
         try:
             await self._come_to_rest(before, until, target)
-        except Exception as fault:  # noqa: BLE001 - raised again where the application logs faults and goes on
+        except Exception as fault:  # noqa: BLE001 - raised again in the application, which logs it and continues
             self._app.call_later(_raise, fault)
         finally:
             arriving.cancel()
             if arriving.done() and not arriving.cancelled() and (failed := arriving.exception()) is not None:
                 self._app.call_later(_raise, failed)
-            self._app.call_later(self._settled, leaving)  # else all later keys would be held for ever
+            self._app.call_later(self._settled, leaving)  # else all later keys would be held forever
 
     async def _come_to_rest(self, before: Moment, until: float, target: Widget | None) -> None:
-        """Until nothing more happens; keys that were held longer than the limit are dropped."""
+        """Wait until nothing more happens; keys that were held longer than the limit are dropped."""
         seen: tuple[object, ...] = ()
         while time.monotonic() < until:
             handled = [await _flush(node) for node in [*_upwards(target), *self._path()]]
@@ -232,13 +234,13 @@ class Typeahead:
             self._drop()
 
     def _drop(self) -> None:
-        """Give up the keys that wait. Whoever typed them may be typing on, and sees only now what became of them."""
+        """Refuse the waiting keys, and those that follow now: the user may still be typing and learns it only now."""
         while self._held:
             if isinstance(key := self._held.popleft().event, events.Key):
                 self.refuse(key, until=time.monotonic())
 
     async def _arrive_early(self) -> None:
-        """A place can be seen, and keys are typed for it, while its work or the removal of the last place goes on."""
+        """Accept keys for a place as soon as it is visible, even while it still loads or the last place is removed."""
         while True:
             await asyncio.sleep(SEEN_SECONDS)
             if self._ready():
@@ -254,13 +256,13 @@ class Typeahead:
         await self._next()
 
     def _ready(self) -> bool:
-        """Whether the screen, and the field in it, are mounted."""
+        """Return whether the screen and its focused widget are mounted."""
         if not self._app.screen_stack or not self._app.screen.is_mounted:
             return False
         return self._app.focused is None or self._app.focused.is_mounted
 
     def _waits_for(self, now: Moment, before: Moment) -> bool:
-        """Whether work that the event has caused may still open a screen."""
+        """Return whether a worker that the event has started may still open a screen."""
         if now.screen is not before.screen or _is_field(now.focused):
             return False
         new = now.workers - before.workers
@@ -283,7 +285,7 @@ def _upwards(node: DOMNode | None) -> Iterator[MessagePump]:
 
 
 async def _flush(node: MessagePump) -> bool:
-    """Wait until the node has handled all messages so far; whether it has."""
+    """Wait until the node has handled all messages so far; returns False after FLUSH_SECONDS."""
     handled = asyncio.Event()
     if not node.is_running or not node.call_later(handled.set):
         return True
@@ -296,7 +298,7 @@ async def _flush(node: MessagePump) -> bool:
 
 
 def _is_field(widget: Widget | None) -> bool:
-    """Whether typed text is written there."""
+    """Return whether the widget takes typed text."""
     if isinstance(widget, Input) or widget is None:
         return widget is not None
     from textual.widgets import TextArea  # not needed for the first paint
@@ -305,6 +307,6 @@ def _is_field(widget: Widget | None) -> bool:
 
 
 def _written(widget: Widget | None, event: events.Key) -> bool:
-    """Whether the key is text for this place, and not a command."""
+    """Return whether the key is text for this widget, and not a command."""
     begins = getattr(widget, "begins_with", None)  # a widget that becomes a field with the first character
     return _is_field(widget) or (begins is not None and begins(event.character or ""))

@@ -1,11 +1,11 @@
-"""What screens and widgets cannot do with the public parts of Textual (8.2).
+"""Screens and widgets, with functions that the public parts of Textual (8.2) do not offer.
 
 - `StyledOnce`: Textual styles all widgets of a screen again whenever the screen comes to the front, and just after they
   were made. Waits for: a screen is styled again only if the theme or the classes of the application have changed.
 - `ChosenKeys`: Textual's footer shows all keys, and makes them again at each move of the focus, which lays out the
   whole screen. Waits for a method of `Footer` that chooses the keys, and for a comparison with the keys that it shows.
-- `ScrollRequests`: waits for a message or a method that tells requested scrolls from those that a resize makes.
-- `LightStrip`: `Strip.__init__` makes seven caches, which takes longer than all else of painting a line. Waits for
+- `ScrollRequests`: waits for a message or a method for requested scrolls, which does not come after a resize.
+- `LightStrip`: `Strip.__init__` makes seven caches, which takes longer than the rest of painting a line. Waits for
   caches that are made when they are first used.
 - `use_layout`: waits for a way to give a widget a layout of one's own besides overriding a private property.
 - `lay_out_again`: Textual keeps the width of a widget if a layout was requested before. Waits for `refresh` with
@@ -31,7 +31,7 @@ from textual.widgets._footer import FooterKey
 
 
 class StyledOnce(Screen[None]):
-    """A screen that is styled again only if the application looks different since."""
+    """A screen that is styled again only if the look of the application has changed."""
 
     _styled: tuple[object, ...] | None = None  # theme and classes of the application when this screen was styled
 
@@ -90,7 +90,7 @@ class ChosenKeys(Footer):
 
 
 class ScrollRequests(ScrollView):
-    """A view that hears of each requested scroll, but not of those that a resize makes."""
+    """A view whose `scroll_requested` is called for each requested scroll, but not for those after a resize."""
 
     def scroll_requested(self, y: float) -> None:
         """The view is going to be scrolled to this line."""

@@ -47,12 +47,12 @@ class Chart(Painted):
         self.plot = EMPTY
         self._scale: Scale | None = None
         self._below: list[Row] = []  # all but the first row, as they were drawn
-        self._behind = False  # what was drawn is older than the figures
+        self._behind = False  # the drawn curves are older than the figures
 
     def show(self, plot: Plot, *, curves: bool = True) -> None:
         """Set the plot. Lines are compared by identity: a line that has not grown is the same object.
 
-        Without `curves` the first row with its figures is made anew, and the rest the next time.
+        Without `curves` only the first row with the figures is made now, and the rest the next time.
         """
         if plot == self.plot and not (curves and self._behind):
             return
@@ -107,7 +107,7 @@ class ChartGrid(Vertical):
         yield Panel(lambda width, _height: [stage.phase_line(self._now, width)], id="phases")
 
     def lay_out(self, layout: Layout) -> None:
-        """The charts in these columns and rows; the phases get a line where the charts do not need it."""
+        """Arrange the charts in columns and rows; the phases get a line if the charts do not need it."""
         self._room, self._edges = layout.chart_columns * layout.chart_rows, layout.edges
         grid = self.query_one("#grid")
         grid.styles.grid_size_columns = layout.chart_columns
@@ -116,9 +116,9 @@ class ChartGrid(Vertical):
         self.query_one("#phases").display = layout.charts >= least + 2
 
     def show(self, now: Snapshot, plots: Sequence[Plot], page: int, turn: int | None = None) -> None:
-        """The charts of a page, and its number where there are several.
+        """Show the charts of a page, and its number if there are several.
 
-        With a `turn` every other chart draws its curves, those between them with the next turn; figures follow at once.
+        With a `turn` every other chart draws its curves, the others with the next turn; figures are always new.
         """
         self._now = now
         before_first = stage.is_due(now)
@@ -158,7 +158,7 @@ class BigChart(Painted):
     DEFAULT_CSS = "BigChart { height: 1fr; width: 1fr; margin: 0 1; }"
 
     class Moved(Message):
-        """The cursor is elsewhere, or another part of the axis is seen."""
+        """The cursor was moved, or another part of the axis is visible."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -170,11 +170,11 @@ class BigChart(Painted):
 
     @property
     def plot(self) -> Plot:
-        """The plot as it is seen."""
+        """The plot with its visible part."""
         return replace(self._plot, window=self.window)
 
     def show(self, plot: Plot) -> None:
-        """Set the plot, or the same with more points; another one, or another axis, is seen whole."""
+        """Set the plot, or the same with more points; a new plot or axis is shown whole."""
         if (plot.key, plot.x_unit) != (self._plot.key, self._plot.x_unit):
             self.window = self.cursor = self._scale = None
         end = x_scale(plot, self._inner).high
@@ -199,7 +199,7 @@ class BigChart(Painted):
 
     @property
     def cell(self) -> float:
-        """How much of the axis one column is."""
+        """The length of one column on the axis."""
         return place_of(1, self._across, self._inner) - place_of(0, self._across, self._inner)
 
     @property
@@ -209,14 +209,14 @@ class BigChart(Painted):
 
     @property
     def closer(self) -> float:
-        """How many times longer the whole axis is than what is seen of it."""
+        """The length of the whole axis, as a multiple of its visible part."""
         low, high = self.window or self._whole
         return (self._whole[1] - self._whole[0]) / (high - low)
 
-    # ---- what can be done -------------------------------------------------------------------------
+    # ---- moving and zooming -------------------------------------------------------------------------
 
     def move(self, columns: int) -> None:
-        """The cursor to the right or left; it begins at the newest point, or in the middle of what is seen."""
+        """Move the cursor; it begins at the newest point, or in the middle of the visible part."""
         if self.cursor is None:
             low, high = self.window or self._whole
             self.place(self.last if low <= self.last <= high else (low + high) / 2)
@@ -225,7 +225,7 @@ class BigChart(Painted):
         self.place(place_of(column_of(self.cursor, across, inner) + columns, across, inner))
 
     def place(self, x: float) -> None:
-        """The cursor to this place, which comes into view."""
+        """Set the cursor to this place, and scroll it into view."""
         whole = self._whole
         self.cursor = min(max(x, whole[0]), whole[1])
         self.window = holding(self.window, whole, self.cursor)
@@ -235,14 +235,14 @@ class BigChart(Painted):
         self.place(self.last if last else self._whole[0])
 
     def zoom(self, factor: float, centre: float | None = None) -> None:
-        """Closer or further, around the cursor or the newest point."""
+        """Zoom in or out, around the cursor or the newest point."""
         around = centre if centre is not None else self.cursor if self.cursor is not None else self.last
         least = least_length(curve.line for curve in self._plot.curves)
         self.window = zoomed(self.window, self._whole, around, factor, least)
         self._changed()
 
     def all(self) -> None:
-        """The whole axis, without a cursor."""
+        """Show the whole axis, without a cursor."""
         self.window = self.cursor = None
         self._changed()
 

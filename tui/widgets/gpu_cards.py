@@ -1,4 +1,4 @@
-"""The cards of all GPUs in a grid, each with the readings of one GPU: busy with its history, memory, temperature, ...
+"""The cards of all GPUs in a grid, each with the readings of a GPU: busy with its history, memory, temperature ...
 
 Depending on its space, a card is one line, a few lines, a chart of the history, or all figures. If the cards have no
 room for all figures, those of the selected GPU are shown below the grid.
@@ -37,7 +37,7 @@ HISTORY_ROWS = 2  # of the history on a card that also shows other figures
 
 
 class GpuCard(Painted):
-    """Shows the last reading of a GPU; `all_of_it` shows every figure, or why there is none."""
+    """Shows the last reading of a GPU; with `all_of_it` every figure, or the reason why it is missing."""
 
     DEFAULT_CSS = """
     GpuCard { width: 1fr; height: 1fr; }
@@ -45,7 +45,7 @@ class GpuCard(Painted):
     """
 
     class Clicked(Message):
-        """A request to look at this GPU."""
+        """A request to select this GPU."""
 
         def __init__(self, index: int) -> None:
             super().__init__()
@@ -54,9 +54,9 @@ class GpuCard(Painted):
     def __init__(self, gpu: Gpu, x_end: float, *, all_of_it: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
         self.gpu, self.x_end, self.all_of_it = gpu, x_end, all_of_it
-        self._curve: list[Row] = []  # of the history, as it was drawn
+        self._curve: list[Row] = []  # the drawn curve of the history
         self._curve_size = (0, 0)
-        self._behind = False  # it is older than the figures
+        self._behind = False  # the drawn curve is older than the figures
 
     def show(self, gpu: Gpu, x_end: float, all_of_it: bool = False, *, curve: bool = True) -> None:
         """Show a reading; without `curve` its figures, and the curve of the history the next time."""
@@ -79,7 +79,7 @@ class GpuCard(Painted):
 
 
 def kinds(gpus: Sequence[Gpu]) -> Content:
-    """How many GPUs of which kind."""
+    """Return the number of GPUs of each kind, as a title."""
     names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in gpus)
     return Content("GPUs  " + ", ".join(f"{count} x {name}" for name, count in names.items()))
 
@@ -113,13 +113,13 @@ class GpuCards(Vertical):
     def show(
         self, gpus: Sequence[Gpu], x_end: float, cards: Cards, edge: bool = False, turn: int | None = None
     ) -> None:
-        """Show the newest readings in this arrangement; a GPU that was seen once always stays.
+        """Show the newest readings in this arrangement; a GPU that was listed once always stays.
 
-        With a `turn` every other card draws its history, those between them with the next turn; figures follow at once.
+        With a `turn` every other card draws its history, the others with the next turn; figures are always new.
         """
         self.set_class(edge, "-edge")
         self.set_class(edge and not glyphs_of(self.app).braille, "-plain")
-        if (kinds_now := kinds(gpus)) != self._kinds:  # a title that is set is painted with all that it stands over
+        if (kinds_now := kinds(gpus)) != self._kinds:  # setting a title repaints the whole widget
             self._kinds, self.border_title = kinds_now, kinds_now
         self._gpus, self._x_end = tuple(gpus), x_end
         if cards != self._cards:
@@ -192,7 +192,7 @@ def card(
 
 
 def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The reason why there are no readings, in as many lines as it needs."""
+    """Return the reason for missing readings, in as many lines as it needs."""
     reason = f"{glyphs.failed} no readings: {clean(gpu.missing)}"
     lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [_in_a_line(reason, width - 7, glyphs)]
     lines += [""] * (height - len(lines))
@@ -203,7 +203,7 @@ def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _in_a_line(reason: str, width: int, glyphs: Glyphs) -> str:
-    """Without what stands in parentheses where that does not fit."""
+    """Return the reason in one line, without the part in parentheses if that does not fit."""
     return whole_words(reason if len(reason) <= width else reason.partition(" (")[0], width, glyphs)
 
 
@@ -267,7 +267,7 @@ def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """The most important figures, with their names where there is room."""
+    """Return the most important figures, with their names if there is room."""
     taken = load.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right = [(f" {_gib(gpu.memory_used_bytes)}", taken), (" GiB" if width >= 50 else " G", "label")]
     right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=load.temperature(gpu.temperature_c))]
@@ -285,7 +285,7 @@ def _bars(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """A gauge of this many cells with its value, or why there is none."""
+    """Return a gauge of this many cells with its value, or the reason for a missing value."""
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
         return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
@@ -294,7 +294,7 @@ def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _why(gpu: Gpu, figure: str) -> str:
-    """The reason for a missing figure, where one is known."""
+    """Return the reason for a missing figure, if it is known."""
     return clean(gpu.why(figure)) if figure in gpu.reasons else ""
 
 
@@ -319,7 +319,7 @@ def _history(
 
 
 def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """A gauge of used and total memory, with TensorFlow's own figures where there is room."""
+    """Return a gauge of used and total memory, with TensorFlow's own figures if there is room."""
     taken = load.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right: Row = [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", taken), (" GiB", "label")]
     if width >= 56 and gpu.tf_peak_bytes is not None:

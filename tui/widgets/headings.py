@@ -1,6 +1,6 @@
 """The headings of the form: of a group of options, and of a part of a group that can be folded.
 
-Both say how many of their options differ from the default.
+Both show how many of their options differ from the default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INDENT = 3  # of the name of a part: the mark of the focus, and whether it is fo
 
 
 class GroupHeading(Widget):
-    """The name of a group, the count of changes, and what the group is about."""
+    """The name of a group, the count of changes, and the description of the group."""
 
     DEFAULT_CSS = "GroupHeading { height: 1; margin-top: 1; padding: 0 0 0 1; }"
 
@@ -29,7 +29,7 @@ class GroupHeading(Widget):
         self._counted = ""
 
     def show(self) -> None:
-        """Draw the line anew where the count has changed: what is drawn is also sent."""
+        """Draw the line again only if the count has changed: every drawn line is sent."""
         if _counted(self.keys, self.state) != self._counted:
             self.refresh()
 
@@ -71,14 +71,14 @@ class PartHeading(Widget, can_focus=True):
         self._drawn: tuple[str, bool] = "", self.folded
 
     def unfold_if_newly_used(self) -> bool:
-        """Unfold where a first option was changed; who folds the part after that means it."""
+        """Unfold when its first option is changed; folded after that, the part stays folded."""
         newly = self.used and not self.was_used
         self.was_used = self.used
         self.folded = self.folded and not newly
         return newly
 
     def show(self) -> None:
-        """Draw the line anew where it has changed."""
+        """Draw the line again if it has changed."""
         if (_counted(self.keys, self.state), self.folded) != self._drawn:
             self.refresh()
 
@@ -107,10 +107,9 @@ class PartHeading(Widget, can_focus=True):
         return line.truncate(self.size.width, ellipsis=True)
 
     def action_fold(self, folded: bool | None = None) -> None:
-        """Fold or unfold, or whichever of both is not the case."""
-        wanted = not self.folded if folded is None else folded
-        if wanted != self.folded:
-            self.folded = wanted
+        """Fold or unfold; None switches between the two."""
+        if folded != self.folded:
+            self.folded = not self.folded
             self.refresh()
             self.post_message(self.Folded(self))
 

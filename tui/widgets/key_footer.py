@@ -1,4 +1,4 @@
-"""The keys of a screen in its last line: as many as there is room for, and made anew only where they have changed."""
+"""The keys of a screen in its last line: as many as there is room for, made again only if they have changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..base import keys
 from ..upstream.widgets import ChosenKeys, ShownKey
 from .screen_tabs import ScreenTabs
 
-ALWAYS = ("help", "back", "leave")  # how to learn the other keys, and the way out
+ALWAYS = ("help", "back", "leave")  # the way to the other keys, and the way out
 
 
 class KeyFooter(ChosenKeys):
@@ -25,11 +25,11 @@ class KeyFooter(ChosenKeys):
             self.watch(self.app, "running_count", self.choose_again, init=False)
 
     def chosen_keys(self) -> list[ShownKey]:
-        """The keys for which there is room, in the order of their importance; the last ones stay in any case."""
+        """Return the keys for which there is room, the most important first; the last keys always stay."""
         known = [one for one in self._known() if self._is_offered(one)]
         named = self._has_keys_above()
         wanted = [one for one in known if one.binding.show and not (named and _goes_to_a_place(one))]
-        shown = {one.binding.id for one in wanted}  # of the keys that are numbers the first stands for all
+        shown = {one.binding.id for one in wanted}  # of numbered keys only the first is shown
         more = [one for one in known if one.binding.id not in shown and one.enabled and _acts(one)]
         last = [one for one in wanted if one.binding.id in ALWAYS]
         last.sort(key=lambda one: one.binding.id == "help")
@@ -45,7 +45,7 @@ class KeyFooter(ChosenKeys):
         return [ShownKey(one.binding, one.enabled, one.tooltip) for one in found + last]
 
     def _known(self) -> list[ActiveBinding]:
-        """The first key of each action; Enter in a field is told, too, which Textual does not show."""
+        """Return the first key of each action, with Enter in a field, which Textual does not show."""
         found = _by_action(one for one in self.screen.active_bindings.values() if not self._is_written(one))
         found = [self._with_runs(one) for one in found]
         if not isinstance(self.screen.focused, Input):
@@ -59,23 +59,23 @@ class KeyFooter(ChosenKeys):
         ]
 
     def _with_runs(self, one: ActiveBinding) -> ActiveBinding:
-        """Beside the key that quits stands what becomes of the runs that go on."""
+        """Add to the key that quits that running runs continue."""
         if one.binding.action != "app.quit" or one.binding.id != "leave" or not getattr(self.app, "running_count", 0):
             return one
         return one._replace(binding=replace(one.binding, description=f"{one.binding.description}, runs go on"))
 
     def _is_offered(self, one: ActiveBinding) -> bool:
-        """Whether the action could do anything now, where the screen tells that (`keys_without_use`)."""
+        """Return whether the action could do anything now, according to `keys_without_use` of the screen."""
         without: Container[str] = getattr(self.screen, "keys_without_use", ())
         return (one.binding.id or "") not in without
 
     def _is_written(self, one: ActiveBinding) -> bool:
-        """Whether the field that has the focus takes the key as text; Textual (8.2) does not see that of all signs."""
+        """Return whether the focused field takes the key as text; Textual (8.2) does not know that of all signs."""
         sign, focused = keys.shown(one.binding.key), self.screen.focused
         return len(sign) == 1 and focused is not None and focused.check_consume_key(one.binding.key, sign)
 
     def _has_keys_above(self) -> bool:
-        """Whether the header names the keys of the places."""
+        """Return whether the header names the keys of its screens."""
         try:
             return self.screen.query_one(ScreenTabs).with_keys
         except NoMatches:
@@ -87,7 +87,7 @@ class KeyFooter(ChosenKeys):
 
 
 def _by_action(bindings: Iterable[ActiveBinding]) -> list[ActiveBinding]:
-    """The first key of each action."""
+    """Return the first key of each action."""
     found: dict[str, ActiveBinding] = {}
     for one in bindings:
         found.setdefault(one.binding.action, one)
@@ -99,6 +99,6 @@ def _goes_to_a_place(one: ActiveBinding) -> bool:
 
 
 def _acts(one: ActiveBinding) -> bool:
-    """Whether it is one of the keys that are worth showing where there is room."""
+    """Return whether the key is worth showing if there is room."""
     verb = keys.VERBS.get(one.binding.id or "")
     return verb is not None and (verb.group == "Actions" or verb.id == "palette")

@@ -40,7 +40,7 @@ class LimitInput(Input):
 
 
 class Words(Static, can_focus=True):
-    """Words of which one, or each by itself, is switched on; the cursor stands on one of them."""
+    """Words that are switched on one by one, or of which exactly one is on; the cursor marks one of them."""
 
     app: BaseApp
 
@@ -53,7 +53,7 @@ class Words(Static, can_focus=True):
     ]
 
     def __init__(self, name: str, words: Sequence[tuple[str, str]], chosen: set[str], *, one: bool = False) -> None:
-        """`words` are their ids with what is shown; `one`: exactly one is on."""
+        """`words`: pairs of an id and the shown text; `one`: exactly one is on."""
         super().__init__(id=name, markup=False)
         self._words, self.chosen, self._one = words, set(chosen), one
         self._at = next((at for at, (word, _) in enumerate(words) if one and word in chosen), 0)

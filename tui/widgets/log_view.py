@@ -1,4 +1,4 @@
-"""The end of a log, with a filter: the newest line stays in view until the user scrolls up."""
+"""The log of a run, with a filter: the newest line stays in view until the user scrolls up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STYLES = ("muted", "fold", "epoch", "warn", "bad")
 class LogLines(ScrollRequests, can_focus=True):
     """Rows of text on Textual's Line API; only visible ones are rendered.
 
-    While a text is sought, only the rows that contain it are shown, or with `in_context` all of them.
+    With a text to search, only the rows that contain it are shown, or with `in_context` all rows.
     """
 
     DEFAULT_CSS = """
@@ -79,7 +79,7 @@ class LogLines(ScrollRequests, can_focus=True):
         self.fill()
 
     def fill(self) -> None:
-        """Make the rows anew, and keep the end in view where it was."""
+        """Make the rows again; if the end was in view, it stays there."""
         kept, filtered = self.app.settings.log, bool(self.sought) and not self.in_context
         key = keys.key_of(self.app, "mark")
         fold = kept.fold and not self.sought
@@ -110,11 +110,11 @@ class LogLines(ScrollRequests, can_focus=True):
 
     @property
     def count(self) -> int:
-        """The lines that are kept, with those of the epochs."""
+        """The number of kept lines, with those of the epochs."""
         return len(self.lines) + len(self._epochs)
 
     def text(self) -> str:
-        """All lines in their order, none of them folded or cut."""
+        """Return all lines in their order, none of them folded or cut."""
         return "\n".join(row.text for row in self._rows(fold=False))
 
     def on_resize(self) -> None:
@@ -146,7 +146,7 @@ class LogLines(ScrollRequests, can_focus=True):
         return action != "context" or bool(self.sought)
 
     def action_context(self) -> None:
-        """What was found among the other rows, or alone again."""
+        """Show the matches among the other rows, or only the matches again."""
         at, self.follows = self.at, False
         self.in_context = not self.in_context
         self.fill()
@@ -179,7 +179,7 @@ class LogLines(ScrollRequests, can_focus=True):
         return strip.crop_extend(left, left + self.size.width, base).apply_offsets(left, number)
 
     def _selected(self, strip: Strip, number: int) -> Strip:
-        """A line with what is selected of it by the mouse."""
+        """Return a line with its part that is selected with the mouse."""
         span = self.text_selection.get_span(number) if self.text_selection is not None else None
         if span is None:
             return strip
@@ -230,7 +230,7 @@ class LogPanel(Vertical):
     LogPanel.-edge LogTitle { display: none; }
     """
 
-    _count = 0  # of all lines, also of those that are no longer kept
+    _count = 0  # of all lines, with those that are no longer kept
 
     def compose(self) -> ComposeResult:
         yield LogTitle()
@@ -260,7 +260,7 @@ class LogPanel(Vertical):
         ways = f"{keys.key_of(self.app, 'search')} filters  {keys.key_of(self.app, 'wrap')} wraps  "
         many = counted(self._count, "lines")
         said = f"{sought or (ways if self.size.width >= KEYS_FROM else '')}{many}"
-        if said == title.right:  # a title that is set is painted with all that it stands over
+        if said == title.right:  # setting a title repaints the whole widget
             return
         title.right = said
         title.repaint()
@@ -272,7 +272,7 @@ class LogPanel(Vertical):
         self.query_one(Input).focus()
 
     def close_search(self) -> bool:
-        """Whether there was a search to close."""
+        """Close the search; returns whether there was one."""
         if not self.has_class("-seeking") and not self.lines.sought:
             return False
         self.remove_class("-seeking")

@@ -1,6 +1,6 @@
-"""The help text of an option: what it does, the TensorFlow call, when it helps or hurts, its range and default.
+"""The help text of an option: its effect, its TensorFlow call, when it helps or hurts, its range and default.
 
-Only the text is made here; the form shows it beside or below the options.
+Only the text is made here; the form shows it at the side of the options or below them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
 
 
 def part_text(part: str, keys: Sequence[str], width: int) -> Content:
-    """What is in a part of a group that can be folded."""
+    """Return the text about the options of a part of a group that can be folded."""
     head = Content.assemble((part, "bold $text-primary"), ("  enter folds or unfolds", "$foreground-muted"))
     names = max(len(INFO[key].name) for key in keys) + 2
     lines = [head]
@@ -63,7 +63,7 @@ def part_text(part: str, keys: Sequence[str], width: int) -> Content:
 
 
 def _head(key: str, call: str) -> Content:
-    """The key, and beside it the TensorFlow call."""
+    """Return the key and the TensorFlow call in one line."""
     head = Content.assemble((key, "bold $text-primary"))
     return Content.assemble(head, ("  calls ", "$foreground-muted"), call) if call else head
 

@@ -1,4 +1,4 @@
-"""A row of the form with one option: marks, name, value and unit, and in a second line what is wrong with the value.
+"""A row of the form with one option: marks, name, value and unit, and in a second line the error of the value.
 
 A row draws itself, and holds an input only while its value is edited. So a form of sixty options is sixty widgets, and
 single letters remain free for commands.
@@ -22,7 +22,7 @@ from ..form.option_search import Hit, around, marked
 from ..form.state import INFO, FormState, kind, to_text
 
 LABEL_WIDTH, NARROW_LABEL_WIDTH = 22, 20
-FULL_WIDTH = 56  # a row that is narrower says less
+FULL_WIDTH = 56  # a narrower row shows less
 KEY_WIDTH = 28
 ROOM_FOR_TEXT = 48  # cells for a text such as flags or a path, which else is written below in the whole width
 MARK_WIDTH = 3
@@ -73,7 +73,7 @@ class OptionRow(Widget, can_focus=True):
             self.key, self.text, self.edit = key, text, edit
 
     class Choose(Message):
-        """A request to list the choices beside the row."""
+        """A request to list the choices next to the row."""
 
         def __init__(self, row: OptionRow) -> None:
             super().__init__()
@@ -108,7 +108,7 @@ class OptionRow(Widget, can_focus=True):
 
     @property
     def _aside_column(self) -> int:
-        """Where the text at the right begins, if there is room; of a narrow row it ends at the edge."""
+        """The first column of the text at the right, if there is room; in a narrow row the text ends at the edge."""
         if self.hit is not None:
             return FOUND_COLUMN
         return self.size.width if self.is_narrow else min(ASIDE_COLUMN, self.size.width - ASIDE_WIDTH)
@@ -140,11 +140,11 @@ class OptionRow(Widget, can_focus=True):
         error = self.state.errors.get(self.key)
         if error is None:
             return line.truncate(width, ellipsis=True)
-        told = Content.assemble((" " * MARK_WIDTH + clean(error), "bold $text-error"))
-        return Content("\n").join((line.truncate(width, ellipsis=True), told.truncate(width, ellipsis=True)))
+        error_line = Content.assemble((" " * MARK_WIDTH + clean(error), "bold $text-error"))
+        return Content("\n").join((line.truncate(width, ellipsis=True), error_line.truncate(width, ellipsis=True)))
 
     def _shortened(self, room: int) -> Content:
-        """Without the unit; of a narrow row also with fewer blanks behind the name, if that is not enough."""
+        """Return the line without the unit, and in a narrow row with fewer blanks after the name if necessary."""
         line = Content.assemble(*self._parts(unit=False))
         if line.cell_length <= room or not self.is_narrow:
             return line
@@ -160,12 +160,12 @@ class OptionRow(Widget, can_focus=True):
         ]
 
     def _label(self, less: int) -> str:
-        """The name; among the hits of a search, which stand without their headings, with its group."""
+        """Return the name; with its group among the hits of a search, which have no headings."""
         name = self.info.name if self.hit is None else self.key
         return f"{name} ".ljust(self._label_width - less)
 
     def _where(self, width: int) -> str:
-        """Where a search has found the option, if that is not its name; else what stands there otherwise."""
+        """Return the place where a search has found the option, or the usual text at the right if that is its name."""
         found = self.hit.elsewhere if self.hit is not None else None
         if found is None or self.hit is None:
             return self._aside()
@@ -181,7 +181,7 @@ class OptionRow(Widget, can_focus=True):
 
     def _value(self, style: str, changed: bool, with_unit: bool) -> list[Content | tuple[str, str]]:
         if self.children:
-            return []  # it stands in the input
+            return []  # the input shows it
         text = clean(self.state.texts[self.key])
         strong = ("bold " if changed else "") + (style or ("$text-accent" if changed else "$foreground"))
         if self.kind == "bool":
@@ -195,15 +195,15 @@ class OptionRow(Widget, can_focus=True):
         return [(shown, strong), (f" {unit}" if unit else "", "$foreground-muted")]
 
     def _aside(self) -> str:
-        """The text at the right end: why the option has no effect, who else decides, or the default."""
+        """Return the text at the right: the reason why the option has no effect, your code, or the default."""
         if self.locked:
             return "no GPU"
         who = self.state.decides(self.key)
-        only_who = who == YOURS or (self.is_narrow and self.hit is None)  # the help tells the default
+        only_who = who == YOURS or (self.is_narrow and self.hit is None)  # the help names the default
         return who if only_who else "  ".join(filter(None, (who, self._default())))
 
     def _default(self) -> str:
-        """The default, where the option differs from it."""
+        """Return the default if the option differs from it."""
         if self.key in self.state.errors or self.state.is_default(self.key):
             return ""
         if self.kind == "bool":
@@ -227,7 +227,7 @@ class OptionRow(Widget, can_focus=True):
         self.refresh()
 
     def grey(self, reason: str) -> None:
-        """Grey the row out where the option has no effect for this reason; an empty reason restores it."""
+        """Grey the row out if there is a reason why the option has no effect; an empty reason restores the row."""
         if reason != self.locked:
             self.locked = reason
             self.refresh()
@@ -275,7 +275,7 @@ class OptionRow(Widget, can_focus=True):
 
     @property
     def _needs_room(self) -> bool:
-        """Whether free text, which may be long, would be written into few cells."""
+        """Whether the place of the value is too narrow for free text, which may be long."""
         free = not (self.info.choices or self.info.is_number)
         return free and self.size.width - self.value_column < ROOM_FOR_TEXT
 
@@ -286,7 +286,7 @@ class OptionRow(Widget, can_focus=True):
         field.styles.width = whole.width
 
     def finish(self, take: bool) -> None:
-        """Close the input; the value it held stays only if it is to be taken."""
+        """Close the input; its value stays only with `take`."""
         if self.children:
             self.remove_children()
             self.remove_class("-open")
@@ -298,7 +298,7 @@ class OptionRow(Widget, can_focus=True):
         self.post_message(self.Changed(self.key, text, self._edit))
 
     def begins_with(self, character: str) -> bool:
-        """Whether a value, and no command, begins with the character."""
+        """Return whether the character begins a value and is no command."""
         return character.isdigit() or (character in (".", "-"))
 
     def on_key(self, event: events.Key) -> None:
@@ -328,7 +328,7 @@ class OptionRow(Widget, can_focus=True):
 
 
 def _highlighted(line: Content, words: tuple[str, ...]) -> Content:
-    """With the words of the search marked."""
+    """Return the line with the words of the search marked."""
     for begin, end in marked(line.plain, words):
         line = line.stylize("bold underline $text-warning", begin, end)
     return line

@@ -1,6 +1,6 @@
-"""All options as rows in their groups, with moving between rows, folding, and finding them by words.
+"""All options as rows in their groups: moving between rows, folding, and searching by words.
 
-A single row is in option_row.py, a heading in headings.py, what the form does with them in screens/form/screen.py.
+A single row is in option_row.py, a heading in headings.py, the actions of the form in screens/form/screen.py.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from .headings import GroupHeading, PartHeading
 from .option_row import OptionRow
 
 COLUMN_WIDTH = 56  # two columns from twice this width on
-NARROW_COLUMN_WIDTH = 38  # of the groups whose values are short, where the others take the whole width
+NARROW_COLUMN_WIDTH = 38  # of groups with short values, if the other groups take the whole width
 SHORT_GROUPS = ("precision", "compile", "input", "strategy", "device")  # of the GPU and the speed
-Stop = OptionRow | PartHeading  # where the focus can be
+Stop = OptionRow | PartHeading  # the widgets that can have the focus
 
 
 class OptionsView(Widget):
-    """The rows below their headings, in two columns where there is room; of a search the hits, the best first."""
+    """The rows below their headings, in two columns if there is room; during a search the hits, the best first."""
 
     BINDINGS = keys.moves("step(1)", "step(-1)", "edge(0)", "edge(-1)", "section(1)", "section(-1)")
 
     class Moved(Message):
-        """Something else, `last`, has the focus."""
+        """The focus has moved to another row or heading: `last`."""
 
     def __init__(self, state: FormState) -> None:
         super().__init__(id="options")
@@ -80,7 +80,7 @@ class OptionsView(Widget):
         self._arrange()
 
     def bands_of(self, children: list[Widget], width: int) -> list[list[list[Widget]]]:
-        """For the layout: the hits of a search, or all groups; on small terminals the short ones beside each other."""
+        """Arrange the hits of a search, or all groups; on small terminals only the short groups share the width."""
         if self._hits is not None:
             ranks = {key: rank for rank, key in enumerate(self._hits)}
             return [[sorted(children, key=lambda child: ranks.get(getattr(child, "key", ""), -1))]]
@@ -98,12 +98,12 @@ class OptionsView(Widget):
 
     @property
     def current(self) -> Stop:
-        """What has, or last had, the focus; while that is not shown, the first that is."""
+        """The row or heading that has, or last had, the focus; if it is hidden, the first that is shown."""
         return self.last if self.last.display or not self.shown else self.shown[0]
 
     @property
     def shown(self) -> list[Stop]:
-        """What can have the focus, in the order in which it is seen."""
+        """The visible rows and headings that can have the focus, in their order on the screen."""
         if self._hits is not None:
             return [self.rows[key] for key in self._hits]
         return [line for line in self._in_order if isinstance(line, Stop) and line.display]
@@ -125,7 +125,7 @@ class OptionsView(Widget):
         self.show_counts()
 
     def show_counts(self) -> None:
-        """Draw the headings anew, and unfold what now has a change in it."""
+        """Draw the headings again, and unfold parts that now have a change."""
         for part in self.parts:
             if part.unfold_if_newly_used():
                 self._arrange()
@@ -141,7 +141,7 @@ class OptionsView(Widget):
     # ---- searching and folding ----------------------------------------------------------------------
 
     def narrow(self, words: str) -> None:
-        """Show only the options that fit the words, the best first; all of them for no words."""
+        """Show only the options that match the words, the best first; without words all options."""
         hits = {hit.info.key: hit for hit in search(words)} if words.strip() else None
         self._hits = list(hits) if hits is not None else None
         for key, row in self.rows.items():
@@ -165,7 +165,7 @@ class OptionsView(Widget):
         self.call_after_refresh(self._show_last)
 
     def _arrange(self) -> None:
-        """Decide what is displayed."""
+        """Display the rows and headings that are neither folded nor hidden by a search."""
         folded = {key for part in self.parts if part.folded for key in part.keys}
         for key, row in self.rows.items():
             row.display = key in self._hits if self._hits is not None else key not in folded
@@ -190,11 +190,11 @@ class OptionsView(Widget):
         self.call_after_refresh(self._show_last)
 
     def on_resize(self) -> None:
-        """Errors and warnings that appear below take rows away, perhaps that of the option one is on."""
+        """Errors and warnings that appear below take rows away, perhaps that of the focused option."""
         self.call_after_refresh(self._show_last)
 
     def _show_last(self) -> None:
-        """Scroll to what has the focus."""
+        """Scroll to the row or heading that has the focus."""
         if self.last.display and self.last.has_focus_within:
             self._bring_to_view(self.last)
 
@@ -207,8 +207,8 @@ class OptionsView(Widget):
     def _bring_to_view(self, stop: Stop) -> None:
         """Scroll to an option and to the headings right above it.
 
-        Both at once: Textual computes a deferred scroll from where the view stood when it was asked for, so that two
-        of them leave the view elsewhere.
+        Both at once: Textual computes a deferred scroll from the position of the view when it was requested, so that
+        two of them end at a wrong position.
         """
         if self._hits is None:
             above = self._in_order[: self._in_order.index(stop)]
@@ -219,7 +219,7 @@ class OptionsView(Widget):
     # ---- moving -------------------------------------------------------------------------------
 
     def focus_last(self) -> None:
-        """Focus what last had the focus, or the first that is shown."""
+        """Focus the row or heading that last had the focus, or the first that is shown."""
         if self.last.display:
             self.last.focus()
         else:
@@ -249,7 +249,7 @@ class OptionsView(Widget):
 
 
 def _second_column(lines: list[Widget]) -> set[Widget]:
-    """The lines of the groups that stand in the second of two columns of about the same height."""
+    """Return the lines of the groups in the second of two columns of about the same height."""
     starts = [at for at, line in enumerate(lines) if isinstance(line, GroupHeading)]
     heights = [2 if isinstance(line, GroupHeading) else 1 for line in lines]
     split = min(starts, key=lambda at: abs(sum(heights[:at]) - sum(heights[at:])))
@@ -261,7 +261,7 @@ def _split(lines: list[Widget], right: set[Widget]) -> list[list[Widget]]:
 
 
 def _nothing(words: str) -> Content:
-    """That nothing was found, and what to do."""
+    """Return the text for a search without hits, with a suggestion."""
     near = suggestion(words)
     return Content.assemble(
         ("no option matches ", "bold $text-warning"),
@@ -278,7 +278,7 @@ def _within(at: int, stops: list[Stop]) -> int:
 
 @runtime_checkable
 class InColumns(Protocol):
-    """A widget that says what stands in which column, and in what order."""
+    """A widget that arranges its children in columns."""
 
     def bands_of(self, children: list[Widget], width: int) -> list[list[list[Widget]]]:
         """The displayed children in bands, one below the other, each in columns from left to right."""
@@ -286,7 +286,7 @@ class InColumns(Protocol):
 
 
 class ColumnLayout(Layout):
-    """Columns of the same width, side by side; a band begins below the longest column of the one above it.
+    """Columns of the same width, side by side; a band begins below the longest column of the band above.
 
     The order of the children does not matter.
     """

@@ -71,7 +71,7 @@ class Painted(Widget):
         self._width = 0  # of the rows
         self._strips: dict[int, Strip] = {}
         self._styles: dict[str, Style] = {}
-        self.has_edge = False  # the first of its rows is then a headline, and stands in the upper edge
+        self.has_edge = False  # the first of its rows is then a headline in the upper edge
 
     @property
     def glyphs(self) -> Glyphs:
@@ -83,7 +83,7 @@ class Painted(Widget):
         raise NotImplementedError
 
     def repaint(self) -> None:
-        """Make the rows again and send what differs."""
+        """Make the rows again, and send the cells that differ."""
         width, height = self.size
         if not width or not height:
             return
@@ -103,7 +103,7 @@ class Painted(Widget):
 
     @property
     def is_edged(self) -> bool:
-        """Whether it has an edge now, for which it must be high enough."""
+        """Whether the widget has an edge now; a low widget has none."""
         return self.has_edge and self.size.height >= EDGED_FROM
 
     def _all_rows(self, width: int, height: int) -> list[Row]:
@@ -121,8 +121,8 @@ class Painted(Widget):
         self._strips.clear()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The strips as they are; Textual makes and keeps several more of each line, even where there is no edge."""
-        if self._width != self.size.width:  # Textual (8.2) sends no Resize for what a scrolling has laid out by the way
+        """Return the kept strips; Textual would make several more of each line, even without an edge."""
+        if self._width != self.size.width:  # Textual (8.2) sends no Resize to widgets laid out during a scroll
             self.call_next(self.repaint)
         if self.styles.gutter:
             return super().render_lines(crop)
@@ -153,7 +153,7 @@ class Painted(Widget):
         return style
 
     def _filtered(self, style: Style) -> Style:
-        """As the application's filters want it, for a terminal without colours or with its own."""
+        """Return the style after the application's filters, for a terminal without colours or with its own."""
         segments = [Segment(" ", style)]
         for line_filter in self.get_line_filters():
             segments = line_filter.apply(segments, self.background_colors[1])
@@ -161,7 +161,7 @@ class Painted(Widget):
 
 
 class Panel(Painted):
-    """Shows what `make(width, height)` returns, whenever it is repainted."""
+    """Shows the rows that `make(width, height)` returns; call `repaint` when their content has changed."""
 
     DEFAULT_CSS = "Panel { height: 1; }"
 

@@ -1,4 +1,4 @@
-"""The places of the application in one row: the present one marked, the running runs counted, each to be clicked."""
+"""The row of screens in the header: the present screen is marked, running runs are counted, a click opens a screen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..drawing.rows import Row, length
 from ..upstream.widgets import lay_out_again
 from .painted import Painted
 
-KEYS_FROM, KEYS_BESIDE_FROM = 60, 100  # columns from which on the keys are named, too: alone, and beside a title
+KEYS_FROM, KEYS_BESIDE_FROM = 60, 100  # columns from which on keys are named: alone, and with a title
 
 
 class ScreenTab(NamedTuple):
@@ -25,7 +25,7 @@ class ScreenTab(NamedTuple):
 
 
 class ScreenTabs(Painted):
-    """As wide as its text; `here` is the name of the present place, `counted` that of the place with the badge.
+    """As wide as its text; `here` is the name of the present screen, `counted` the name of the screen with the badge.
 
     The keys are named from so many columns on: `keys_from`.
     """
@@ -39,7 +39,7 @@ class ScreenTabs(Painted):
         self._count = 0
 
     def show(self, count: int) -> None:
-        """Set the badge: how many runs go on."""
+        """Set the badge: the number of running runs."""
         if count != self._count:
             self._count = count
             lay_out_again(self)
@@ -52,13 +52,13 @@ class ScreenTabs(Painted):
         return [[piece for item in self._fitting(width) for piece in item]]
 
     def _fitting(self, width: int) -> list[Row]:
-        """Without the keys where they would cut the last place, as before the layout that follows a new badge."""
+        """Return the items, without keys if they would cut the last item, as before the layout after a new badge."""
         items = self._items(self.with_keys)
         return items if sum(map(length, items)) <= width else self._items(False)
 
     @property
     def with_keys(self) -> bool:
-        """Whether there is room for the keys."""
+        """Whether the screen has room for the keys."""
         return self.app.size.width >= self._keys_from
 
     def _items(self, with_keys: bool) -> list[Row]:
@@ -77,7 +77,7 @@ class ScreenTabs(Painted):
 
 
 def item(place: ScreenTab, here: bool, count: int, glyphs: Glyphs, with_key: bool) -> Row:
-    """One place: its key where there is room, its label, and how many runs go on there."""
+    """Return the row of a screen: its key if there is room, its label, and the number of running runs."""
     style = "here" if here else "value"
     before, after = (glyphs.here[0], glyphs.here[1]) if here else (" ", " ")
     key: Row = [(f"{place.key} ", style if here else "label")] if with_key else []

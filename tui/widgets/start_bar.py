@@ -1,4 +1,4 @@
-"""The line with the Start button: what would be started on which devices, or why nothing can be started.
+"""The line with the Start button: batch and devices of the run, or the reason why it cannot be started.
 
 Deferred imports: checks are not needed for the first paint.
 """
@@ -28,7 +28,7 @@ REFUSED = "cannot start  "
 
 
 class StartButton(Button, inherit_css=False):
-    """Looks as screens/form/form.tcss says; reading Textual's fifty rules for all kinds of buttons takes time."""
+    """Styled by screens/form/form.tcss: reading Textual's fifty rules for all kinds of buttons takes time."""
 
 
 class StartBar(Horizontal):
@@ -45,7 +45,7 @@ class StartBar(Horizontal):
     def __init__(self) -> None:
         super().__init__()
         self._offered = ""
-        self._refusals: list[str] = []  # from all that there is to say to the briefest
+        self._refusals: list[str] = []  # from the longest to the briefest
         self._outlooks: list[str] = []  # the same
 
     def compose(self) -> ComposeResult:
@@ -56,7 +56,7 @@ class StartBar(Horizontal):
         self.query_one("#start", Button).can_focus = False
 
     def take_focus(self, what: str) -> None:
-        """Let Enter press Start, until the focus moves on; `what` is told beside it."""
+        """Let Enter press Start until the focus moves on; `what` is shown next to the button."""
         self._offered = f"enter starts it with {what}" if what else ""
         self._show_outlook()
         button = self.query_one("#start", Button)
@@ -71,7 +71,7 @@ class StartBar(Horizontal):
     def show(
         self, refusals: Sequence[str], options: Options, machine: Machine | None, own_batch: int | None = None
     ) -> None:
-        """Show what Start would do, or the reason beside a disabled button, from the whole to the briefest."""
+        """Show the outlook of a start, or disable the button and show why; texts from the longest to the briefest."""
         self.query_one("#start", Button).disabled = bool(refusals)
         self._refusals = [clean(refusal) for refusal in refusals]
         self._outlooks = [clean(outlook(options, machine, brief, own_batch)) for brief in range(BRIEFEST + 1)]
@@ -95,7 +95,7 @@ class StartBar(Horizontal):
 
 
 def outlook(options: Options, machine: Machine | None, brief: int = 0, own_batch: int | None = None) -> str:
-    """Batch size and devices in one line; the more `brief`, the less of the reason why there is no GPU.
+    """Return batch size and devices in one line; the more `brief`, the shorter the reason why there is no GPU.
 
     `own_batch`: the global batch of the user's code in its last run, if the code did not follow input.batch_size.
     """

@@ -50,7 +50,7 @@ class Table(DataTable[Text]):
         return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else None
 
     def fill(self, columns: Sequence[Column], rows: Mapping[str, Sequence[Text]]) -> None:
-        """Only the cells that differ are written, unless rows or columns are added, removed or reordered."""
+        """Show the rows; writes only cells that differ, unless rows or columns are added, removed or reordered."""
         if _form(columns) != _form(self._columns_shown) or list(rows) != list(self._rows_shown):
             self._fill_anew(columns, rows)
         else:
@@ -76,7 +76,7 @@ class Table(DataTable[Text]):
 
 
 class OpeningTable(Table):
-    """A table whose footer says what Enter does."""
+    """A table whose footer names the action of Enter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("open", "select_cursor", meaning="open the row or column under the cursor")
@@ -88,5 +88,5 @@ def _form(columns: Sequence[Column]) -> list[tuple[object, ...]]:
 
 
 def _look(text: Text) -> tuple[object, ...]:
-    """All that is seen of a text; its own `==` leaves out its style."""
+    """Return all visible properties of a text; its own `==` ignores the style."""
     return text.plain, text.style, text.spans, text.justify

@@ -1,4 +1,4 @@
-"""The curves of compared runs: which chart is seen, how the runs are named in it, and their reading as they go on."""
+"""The curves of compared runs: the shown chart, the names of the runs in it, and reading them while runs continue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ...widgets.charts import Chart
 from ..base import FollowingScreen
 
 SHORT_NAME = 16
-READ_SECONDS = 1.0  # while a run goes on
+READ_SECONDS = 1.0  # while a run is running
 LEAST_HEIGHT, LEAST_CHART = 20, 5  # of the screen from which on there are curves, and of their chart
 HIGH = 30  # from here on the chart has a third of the rows
 
@@ -36,10 +36,10 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
         self.runs = list(runs)
         self.found: Comparison | None = None
         self._curves: Mapping[str, Snapshot] = {}  # by the run's id, once they have been read
-        self._chosen = ""  # the chart that is seen
+        self._chosen = ""  # the key of the shown chart
 
     def read_curves(self, runs: Sequence[Run], leaving: threading.Event) -> Iterator[None]:
-        """In a thread: whenever there is more of them, until all runs have ended."""
+        """In a thread: yield whenever there is more of the curves, until all runs have ended."""
         readers = [RunReader(run) for run in runs[: compared_charts.MOST]]
         while not leaving.is_set():
             behind = [reader.poll() for reader in readers]
@@ -51,7 +51,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
                 leaving.wait(READ_SECONDS)
 
     def _named(self) -> list[compared_charts.Named]:
-        """The runs whose curves have been read, by what differs between them."""
+        """Return the runs whose curves have been read, named by their differences."""
         if (found := self.found) is None:
             return []
         moments = moments_of(found.runs)
@@ -85,23 +85,23 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     @property
     def catching_up(self) -> bool:
-        """Whether curves are still being read."""
+        """Whether the curves are still being read."""
         return not self._curves
 
     @property
     def hardly_seen(self) -> str:
-        """What is to be said of the axis of the chosen chart."""
+        """The remark on the axis of the chosen chart, if its curves hardly differ on it."""
         plots = self.charts(self.app.settings.charts)
         plot = next((one for one in plots if one.key == self._chosen), None)
         return compared_charts.hardly_seen(plot) if plot is not None else ""
 
     @property
     def rows_needed(self) -> int:
-        """How many rows of the screen are needed for all but the chart."""
+        """The rows of the screen that all but the chart need."""
         return self.size.height
 
     def show_curves(self) -> None:
-        """The chosen chart; on small screens the table needs all the room."""
+        """Show the chosen chart; on small screens the table needs all the room."""
         chart = self.query_one(Chart)
         found = self.charts(self.app.settings.charts)
         chart.display = bool(found) and self.size.height >= LEAST_HEIGHT
@@ -133,5 +133,5 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
 
 def moment_of(run: Run) -> str:
-    """The time in the id, beside the name."""
+    """Return the time in the id of a run."""
     return clean(run.id[:15] if re.match(r"\d{8}-\d{6}-", run.id) else run.id)

@@ -1,6 +1,6 @@
 """Runs side by side: the options that differ, then the figures with their difference from the baseline.
 
-The first column is the baseline: the pinned run, or the first of those that were marked.
+The first column is the baseline: the pinned run, or the first marked run.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from ..header import Header
 from .curves import HIGH, LEAST_HEIGHT, ComparedCurves, moment_of
 
 NOISE, NARROW_NOISE = "spread of repeats", "spread"
-HEAD_WIDTH = 28  # at least, where the names of runs are whole titles
+HEAD_WIDTH = 28  # at least, if the names of runs are whole titles
 LEAST_HEAD = 12
-LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of what stands beside a title
+LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of the other text next to a title
 
 
 class CompareScreen(ComparedCurves):
@@ -73,8 +73,8 @@ class CompareScreen(ComparedCurves):
         send_changed_cells(self)
         self._shown: tuple[list[Run], Comparison] | None = None
         self._pinning = threading.Lock()
-        self._change_width = 0  # of the widest difference, so that values stand below each other
-        self._is_narrow = False  # in shorter words, as else not all columns would be seen
+        self._change_width = 0  # of the widest difference, so that values are aligned
+        self._is_narrow = False  # in shorter words, as otherwise not all columns would fit
 
     def compose(self) -> ComposeResult:
         yield Header()
@@ -84,7 +84,7 @@ class CompareScreen(ComparedCurves):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
-        """The runs as they are now, then the same with their curves, which grow as long as a run goes on."""
+        """Yield the runs as they are now, then the same with their curves, which grow while a run is running."""
         line_up = baseline.line_up(self.runs)
         reading = list(line_up.runs), compare(line_up)
         yield reading
@@ -92,7 +92,7 @@ class CompareScreen(ComparedCurves):
             yield reading
 
     def show_latest(self) -> None:
-        if self.latest is not None and self.latest is not self._shown:  # else the cursor stays where it is
+        if self.latest is not None and self.latest is not self._shown:  # else the cursor keeps its place
             self._shown = self.latest
             self.show(*self.latest)
         self.show_curves()
@@ -100,7 +100,7 @@ class CompareScreen(ComparedCurves):
     # ---- the table --------------------------------------------------------------------------------
 
     def show(self, runs: list[Run], found: Comparison) -> None:
-        """Fill the table, with the cursor on the baseline, which is also where a newly pinned run goes."""
+        """Fill the table, with the cursor on the baseline: a newly pinned run becomes the first column too."""
         if not self.is_attached:
             return
         self.runs, self.found = runs, found
@@ -118,7 +118,7 @@ class CompareScreen(ComparedCurves):
         return NARROW_NOISE if self._is_narrow else NOISE
 
     def _body(self, found: Comparison) -> list[list[Text]]:
-        """Its rows, each with its name and a cell for each run."""
+        """Return the rows, each with its name and a cell for each run."""
         runs, short = self.runs, self._is_narrow
         changes = [change_text(row, at, short=short) for row in found.figures for at in range(len(runs))]
         self._change_width = max(map(len, changes), default=0)
@@ -135,17 +135,17 @@ class CompareScreen(ComparedCurves):
         return body
 
     def _option_room(self, found: Comparison) -> int:
-        """The longest text of an option with which all columns can be seen, as far as any can."""
+        """Return the longest text of an option with which all columns fit, but at least LEAST_HEAD characters."""
         names = [row.key for row in found.options] + [row.label for row in found.figures]
         labels = max(map(len, names), default=0)
         beside = len(NARROW_NOISE) + 2 if has_noise(found) else 0
         return max(LEAST_HEAD, (self.size.width - labels - beside - 3) // max(1, len(self.runs)) - 2)
 
     def _heads(self, found: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
-        """The headings, as long as the columns beside them leave room, and whether all columns are seen with them.
+        """Return the headings, as long as there is room, and whether all columns fit with them.
 
-        The pinned baseline is marked. Where titles would push a column beyond the edge, a run is named by its changes
-        alone.
+        The pinned baseline is marked. If titles would push a column beyond the edge, runs are named only by their
+        changes.
         """
         titles, pinned = distinct(found.titles), found.baseline if found.choice == "pinned" else ""
         marks = [" (baseline)" if run == pinned else "" for run in found.runs]
@@ -173,7 +173,7 @@ class CompareScreen(ComparedCurves):
         return whole, False
 
     def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
-        """Each column as wide as its widest cell; the cursor stays in its row."""
+        """Fill the table, each column as wide as its widest cell; the cursor stays in its row."""
         table = self.query_one(Table)
         body = [(cells + [Text("")] * (len(head) - len(cells)))[: len(head)] for cells in body]
         widths = [max(cells[position].cell_len for cells in (head, *body)) for position in range(len(head))]
@@ -185,7 +185,7 @@ class CompareScreen(ComparedCurves):
         table.move_cursor(row=table.cursor_row, column=1)
 
     def _figure(self, row: FigureRow, position: int) -> Text:
-        """The value and its difference; the colour only says whether that is an improvement."""
+        """Return the value and its difference; the colour only marks improvements."""
         change, by = change_text(row, position, short=self._is_narrow), row.changes[position]
         text = Text(value_text(row, row.values[position]))
         if not change:
@@ -197,7 +197,7 @@ class CompareScreen(ComparedCurves):
 
     @property
     def rows_needed(self) -> int:
-        """Of header, footer, the whole table and what is said below it."""
+        """The rows of header, footer, the whole table and the remarks below it."""
         table = self.query_one(Table)
         if not table.row_count:
             return self.size.height
@@ -278,12 +278,12 @@ def _toggle(run: Run) -> str:
 
 
 def _label(text: str, with_cells: bool) -> Text:
-    """Headings, which have no cells beside them, are bold."""
+    """Return the label of a row; headings, which have no cells, are bold."""
     return Text(clean(text), style="" if with_cells else "bold")
 
 
 def _options(row: OptionRow, room: int = 0) -> list[str]:
-    """The values; where there is not enough room for them, without the folders that all have in common."""
+    """Return the values; if they need more than `room`, without the folders that all have in common."""
     texts = [NOT_GIVEN if value is None else option_text(row, at) for at, value in enumerate(row.values)]
     if not room or max(map(len, texts)) <= room:
         return texts

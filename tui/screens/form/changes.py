@@ -1,4 +1,4 @@
-"""The list of all changes: what the form has, what the file has, and what the default is; each can be taken back."""
+"""The list of all changes: the values of the form, of the file and of the default; each change can be undone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOTHING = "nothing differs from the file, and nothing from the defaults"
 
 
 def shared(room: int, wanted: list[int]) -> list[int]:
-    """The room of three columns: a column gets what it wants, or an equal part of what the smaller ones leave."""
+    """Return the widths of columns: each gets the width it needs, or an equal part of what narrower columns leave."""
     widths = dict.fromkeys(range(len(wanted)), LEAST)
     for left, at in zip(range(len(wanted), 0, -1), sorted(widths, key=lambda at: wanted[at]), strict=True):
         widths[at] = max(LEAST, min(wanted[at], room // left))
@@ -38,7 +38,7 @@ def shared(room: int, wanted: list[int]) -> list[int]:
 
 
 class ChangesTable(Table):
-    """A table whose footer says what Enter does."""
+    """A table whose footer names the action of Enter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("open", "select_cursor", "Go to it", meaning="go to the option in the form")
@@ -46,7 +46,7 @@ class ChangesTable(Table):
 
 
 class ChangesScreen(AppScreen):
-    """What differs from the file first, then what the file changes of the defaults."""
+    """Options that differ from the file, then options that the file changes."""
 
     DEFAULT_CSS = """
     ChangesScreen {
@@ -83,7 +83,7 @@ class ChangesScreen(AppScreen):
     def on_resize(self) -> None:
         self._show()
 
-    # ---- what is seen -----------------------------------------------------------------------------
+    # ---- showing ----------------------------------------------------------------------------------
 
     def _show(self) -> None:
         state = self.form.state
@@ -105,7 +105,7 @@ class ChangesScreen(AppScreen):
         )
 
     def _columns(self) -> list[Column]:
-        """The values share what the names leave."""
+        """Return the columns; the values share the width that the names leave."""
         values = (("now", "now"), ("file", "in the file"), ("default", "default"))
         cells = [[label for _, label in values], *map(self._texts, self._listed)]
         wanted = [[cell_len(text) for text in texts] for texts in cells]
@@ -118,7 +118,7 @@ class ChangesScreen(AppScreen):
         ]
 
     def _texts(self, key: str) -> list[str]:
-        """The value now, that of the file and the default."""
+        """Return the present value, the value of the file, and the default."""
         state = self.form.state
         texts = (state.texts[key], state.text_of_file(key), to_text(INFO[key].default))
         return [clean(text.strip()) or NOT_GIVEN for text in texts]
@@ -148,7 +148,7 @@ class ChangesScreen(AppScreen):
         self._show()
 
     def action_take_back(self) -> None:
-        """The value of the file, and the changed one again."""
+        """Put the value of the file into the form, or the changed value again."""
         key, state = self.query_one(Table).current_key, self.form.state
         if key is None:
             return

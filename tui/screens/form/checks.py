@@ -1,4 +1,4 @@
-"""The form and what is checked of it: this machine, and the options against it, in threads after the first paint.
+"""The form with its checks: reads the machine and checks the options against it.
 
 Deferred imports: reading the machine and checking happen in threads, after the first paint.
 """
@@ -27,11 +27,11 @@ CHECK_SECONDS = 0.15
 
 
 class CheckedForm(FormView):
-    """Checks the options when they have changed, and shows what was found."""
+    """Checks the options when they have changed, and shows the findings."""
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
         super().__init__(state, waits)
-        self.checked: Preset | None = None  # the options that the findings are about
+        self.checked: Preset | None = None  # the options of the findings
         self._check_timer: Timer | None = None
         self.history = History()
 
@@ -46,7 +46,7 @@ class CheckedForm(FormView):
         self.history.record(before, state, f"opening {state.name}")
 
     def apply(self, state: FormState, values: Mapping[str, Any], what: str) -> None:
-        """Show a preset with changes that are not saved: one act, after which Enter starts it."""
+        """Show a preset with unsaved changes, as a single change that undo takes back; Enter then starts it."""
         before = Moment.of(self.state)
         if all(state.texts.get(key) == to_text(value) for key, value in values.items()):
             self.app.notify(clean(what), title="The options have that already", markup=False)
@@ -100,7 +100,7 @@ class CheckedForm(FormView):
 
     @property
     def no_gpu_reason(self) -> str:
-        """Why no GPU trains with these options, or nothing if one does or may do so."""
+        """The reason why no GPU trains with these options; empty if a GPU trains, or may do so."""
         if self.machine is None:
             return ""
         from ....engine import checks
@@ -120,7 +120,7 @@ class CheckedForm(FormView):
         self._changed()
 
     def put(self, texts: Mapping[str, str], what: str) -> None:
-        """Put texts into their fields, as one act."""
+        """Put texts into their fields, as a single change."""
         before = Moment.of(self.state)
         self.state.put(texts)
         self.history.record(before, self.state, what)
@@ -129,7 +129,7 @@ class CheckedForm(FormView):
         self._changed()
 
     def _changed(self) -> None:
-        """Show the whole form anew, and check it when nothing more changes for a moment."""
+        """Show the whole form again, and check it when nothing more changes for a moment."""
         self._show_all()
         if self._check_timer is not None:
             self._check_timer.stop()
@@ -138,14 +138,14 @@ class CheckedForm(FormView):
     # ---- undo and redo ----------------------------------------------------------------------------
 
     def action_undo(self) -> None:
-        """Take the last act back: of one option or of several, or the opening of a preset."""
+        """Undo the last change: of one option or of several, or the opening of a preset."""
         self._go_back_to(self.history.undo(self.state), "undone", "redo")
 
     def action_redo(self) -> None:
         self._go_back_to(self.history.redo(self.state), "done again", "undo")
 
     def _go_back_to(self, act: Act | None, said: str, back: Literal["undo", "redo"]) -> None:
-        """Hold what the act tells, and go to the first option that differs; what is not to be seen is said."""
+        """Restore the content before a change, and go to the first option that differs, or name the change."""
         if act is None:
             self.app.notify(f"nothing to be {said}")
             return

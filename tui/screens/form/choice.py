@@ -1,4 +1,4 @@
-"""A small list beside an option's row with the values to choose from."""
+"""A small list next to an option's row with the values to choose from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...base import keys
 
 
 class Words(OptionList):
-    """A list whose footer says what Enter does."""
+    """A list whose footer names the action of Enter."""
 
     BINDINGS = [keys.bind("open", "select", "Choose", meaning="choose this"), *keys.moves()]
 
@@ -51,7 +51,7 @@ class ChoiceScreen(ModalScreen[str | None]):
         self._place()
 
     def _place(self) -> None:
-        """Below the row, or above it where there is no room below."""
+        """Place the list below the row, or above it if there is no room below."""
         height = len(self.info.fixed_values) + 2
         below = self.row.bottom + height <= self.size.height
         y = self.row.bottom if below else max(0, self.row.y - height)
@@ -59,15 +59,15 @@ class ChoiceScreen(ModalScreen[str | None]):
         self.query_one(OptionList).offset = Offset(x, y)
 
     def on_key(self, event: events.Key) -> None:
-        """A letter goes to the next word that begins with it."""
+        """A letter moves the cursor to the next word that begins with it."""
         letter = "" if event.key in self.active_bindings else (event.character or "").lower()
         words, listed = self.info.fixed_values, self.query_one(OptionList)
         at = listed.highlighted or 0
         ways = [number % len(words) for number in range(at + 1, at + 1 + len(words))]
-        found = [number for number in ways if letter.isalpha() and words[number].startswith(letter)]
-        if found:
+        matches = [number for number in ways if letter.isalpha() and words[number].startswith(letter)]
+        if matches:
             event.stop()
-            listed.highlighted = found[0]
+            listed.highlighted = matches[0]
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option.id)

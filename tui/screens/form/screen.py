@@ -1,6 +1,6 @@
-"""The form: every option in a row, its help, errors and warnings, and Start; here its keys and their actions.
+"""The form with its keys and their actions; view.py has its layout, checks.py its checks.
 
-Deferred imports: the first paint needs none of what a key asks for.
+Deferred imports: the first paint needs nothing that only a key needs.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class FormScreen(CheckedForm):
     _limits: LimitTexts | None = None  # of the latest search
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """A slash that is typed into a field does not start a search; only what waits can be given up."""
+        """A slash that is typed into a field does not start a search; giving up needs a waiting start."""
         if action == "give_up":
             return bool(self.app.waiting_title)
         return not (action == "search" and isinstance(self.focused, Input))
 
     def offers(self, action: str) -> bool:
-        """Whether there is something that the action could undo or redo, so that the palette lists it."""
+        """Return whether the palette lists the action: undo and redo only if there is a change to undo or redo."""
         acts = {"undo": self.history.done, "redo": self.history.undone}
         return action not in acts or bool(acts[action])
 
@@ -121,7 +121,7 @@ class FormScreen(CheckedForm):
             self.action_to_options()
 
     def action_next_remark(self, by: int) -> None:
-        """Go to the next option with an error or remark, or the one before, starting over at the end."""
+        """Go to the next or previous option with an error or remark; after the last option comes the first."""
         named = list(dict.fromkeys(remark.keys[0] for remark in self.remarks))
         if named:
             last = self.options.last_key
@@ -156,14 +156,14 @@ class FormScreen(CheckedForm):
 
     # ---- acting -------------------------------------------------------------------------------
 
-    def _accept_what_is_written(self) -> None:
-        """What is started or saved has the value of a field that is still open: Escape cannot take it back any more."""
+    def _accept_open_field(self) -> None:
+        """Accept the value of an open field before a start or a save, so that Escape cannot discard it afterwards."""
         if isinstance(self.focused, ValueInput):
             self.focused.action_leave(True)
 
     @on(StartBar.Pressed)
     def action_start(self) -> None:
-        self._accept_what_is_written()
+        self._accept_open_field()
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
             self.go_to(next(remark.keys[0] for remark in self.remarks))
@@ -175,7 +175,7 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="start")
     async def _start(self, state: FormState) -> None:
-        """Launch it, unless it shall wait; shows why it cannot."""
+        """Launch the run, or let it wait; shows the reason if it cannot be started."""
         from ....engine.runs import RunError
         from ..starting import ConflictError, ask_and_launch, new_run
 
@@ -191,11 +191,11 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="tune")
     async def action_tune(self) -> None:
-        """Search for the fastest settings, from those of the form on."""
+        """Search for the fastest settings, beginning with those of the form."""
         from ...form.search_limits import LimitTexts
         from ..tune import limits
 
-        self._accept_what_is_written()
+        self._accept_open_field()
         if not self._is_refused():
             self._limits = self._limits or LimitTexts()
             self._limits.suit(await asyncio.to_thread(limits.fast_policies, self.state.preset, self.machine))
@@ -206,29 +206,29 @@ class FormScreen(CheckedForm):
         """Measure how the speed of the preset grows with its replicas."""
         from ..proof import scaling_actions
 
-        self._accept_what_is_written()
+        self._accept_open_field()
         if not self._is_refused():
             await scaling_actions.measure(self.app, self.state.preset, self.state.path)
 
     def _is_refused(self) -> bool:
-        """Whether nothing can be started; then it has said why."""
+        """Return whether nothing can be started, after a message with the reason."""
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
             self.go_to(next(remark.keys[0] for remark in self.remarks))
         return bool(self.refusal)
 
     def action_give_up(self) -> None:
-        """The start that waits is not made."""
+        """Drop the waiting start."""
         self.app.give_up_waiting()
 
     def refused(self, here: Machine, found: tuple[Finding, ...]) -> None:
-        """The last check before a launch has found an error."""
+        """Show the error of the last check before a launch."""
         self.machine, self._findings = here, found
         self._show_remarks()
         self.app.complain(self.refusal)
 
     def started(self, state: FormState, run: Run, engine: object) -> None:
-        """A run was started with the values of the form, which are now saved in the run."""
+        """Open a run that was started with the values of the form, which are now saved in the run."""
         from ....engine.job import several_tasks
 
         state.keep()
@@ -239,12 +239,12 @@ class FormScreen(CheckedForm):
         self.app.open_run(run)
 
     def offer(self, title: str) -> None:
-        """Say that a run is running, and which key shows it."""
+        """Show a message that a run is running, with the key that shows the run."""
         said = f"{clean(title)}; {self.app.key('live')} shows it"
         self.app.notify(said, title="A run is running", markup=False)
 
     def commands(self) -> Iterator[SystemCommand]:
-        """What has no key of its own in the command palette."""
+        """Yield the commands without a key, for the command palette."""
         for what, name in (("yaml", "YAML"), ("command", "Command line"), ("python", "Python code")):
             yield SystemCommand(f"Show {name}", "for the present form, to be copied", partial(self.action_text, what))
         measures = "how the speed of this preset grows with 1, 2, 4 ... replicas"
@@ -264,7 +264,7 @@ class FormScreen(CheckedForm):
     async def action_save(self) -> None:
         from ..presets import saving
 
-        self._accept_what_is_written()
+        self._accept_open_field()
         if await saving.save(self.app, self.state):
             self._saved()
 

@@ -66,7 +66,7 @@ class TextScreen(Screen[None]):
         self._show()
 
     def action_turn(self, by: int) -> None:
-        """The next of the three texts, or the one before."""
+        """Show the next or the previous of the three texts."""
         names = list(TITLES)
         self.what = names[(names.index(self.what) + by) % len(names)]
         self._show()
@@ -90,7 +90,7 @@ class TextScreen(Screen[None]):
         return script.to_script(self.state.preset)
 
     def action_copy_shown(self) -> None:
-        """Not named `copy`, which is a key of the text area, too, that no footer shows."""
+        """Copy the text, or its selected part. Not named `copy`: the text area has an action of this name."""
         area = self.query_one(TextArea)
         text = area.selected_text or self.text()
         self.app.copy(text, "the selection" if area.selected_text else counted(len(text.splitlines()), "lines"))

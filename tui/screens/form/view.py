@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from ....engine.job.machine import Machine
 
 PURPOSE = "Set options, {start} trains a Keras model, {live} shows it; runs go on if you quit"
-WIDE, HIGH = 172, 30  # from these sizes on: help beside the options, full remarks
-SIDE = 53  # columns beside the options, without the edge
+WIDE, HIGH = 172, 30  # from these sizes on: help at the right of the options, full remarks
+SIDE = 53  # columns of the help, without the edge
 TINY = 14  # below this height the help has two rows
 NAMES_KEYS = 80  # columns from which on the header names the keys of the places, and the description is cut for them
-LOW = 20  # below this height the help gives rows to the options
+LOW = 20  # below this height the help leaves more rows to the options
 
 
 class FormView(AppScreen):
-    """Shows a state of the form, and what is known of this machine and found in its checks."""
+    """Shows a state of the form, with the facts about this machine and the findings of the checks."""
 
     AUTO_FOCUS = None
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
-        """`waits`: nothing is built until the screen becomes visible, as another one covers it."""
+        """`waits`: nothing is built until the screen becomes visible, as another screen covers it."""
         super().__init__()
         self.state = state
         self.machine: Machine | None = None
@@ -54,7 +54,7 @@ class FormView(AppScreen):
         self._findings: tuple[Finding, ...] = ()
         self._own_batch: int | None = None  # of the user's code, if it does not follow input.batch_size
         self._resumed = False
-        self._to_offer = ("", "")  # once the form is built
+        self._to_offer = ("", "")  # offered when the form is built
 
     # ---- building -----------------------------------------------------------------------------
 
@@ -81,14 +81,14 @@ class FormView(AppScreen):
         if self._waits and self._resumed:
             self._builds = True
             await self.recompose()
-            self._waits = False  # only now there is what shows another preset
+            self._waits = False  # only now are there widgets to show another preset
             self._built()
         if self._resumed:
             self.app.warm_up()
         self._resumed = True  # the first time is when the application starts
 
     def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
-        """To an option the options scroll themselves, after the layout that its focus brings."""
+        """Focus a widget; to an option, the list of options scrolls itself after the layout that the focus causes."""
         super().set_focus(widget, scroll_visible and not isinstance(widget, Stop), from_app_focus)
 
     def _built(self) -> None:
@@ -112,7 +112,7 @@ class FormView(AppScreen):
         self.set_class(height < TINY, "-tiny")
 
     def introduce(self) -> None:
-        """In a line, to who has no runs yet: what gputui is for, and what to do."""
+        """Show the purpose of gputui in a line, for users without runs."""
         if self._waits:
             return
         purpose = self.query_one("#purpose", Static)
@@ -128,12 +128,12 @@ class FormView(AppScreen):
 
     @property
     def refusal(self) -> str:
-        """Why Start is refused, or nothing."""
+        """The reason why Start is refused; empty if it is not."""
         return "".join(self.refusals[:1])
 
     @property
     def refusals(self) -> list[str]:
-        """The same from all that there is to say to the briefest."""
+        """The reason why Start is refused, from the longest text to the briefest; empty if it is not."""
         errors = [remark for remark in self.remarks if remark.level == "error"]
         if not errors:
             return []

@@ -1,4 +1,4 @@
-"""Who uses the GPUs: for each user a tree of the processes on them, of what has started these, and of what they start.
+"""The processes that use the GPUs: for each user a tree of them, with the processes above and below them.
 
 The screen shows processes and ends none.
 """
@@ -42,14 +42,14 @@ class Source(Protocol):
 
 
 class ProcessTable(Table):
-    """To be read: no row opens anything."""
+    """A table in which no row opens anything."""
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         return action != "select_cursor"
 
 
 class ProcessesScreen(FollowingScreen[Users]):
-    """Its readings of the GPUs are those of the screen below it, which goes on meanwhile."""
+    """The readings of the GPUs are those of the screen below, which continues meanwhile."""
 
     DEFAULT_CSS = """
     ProcessesScreen { layout: vertical; background: $background; }
@@ -122,13 +122,13 @@ class ProcessesScreen(FollowingScreen[Users]):
         ]
 
     def _edges(self, line: Line) -> str:
-        """The lines of the tree that lead to a process."""
+        """Return the lines of the tree that lead to a process."""
         on, none, more, last = RICH_EDGES if self.glyphs.braille else PLAIN_EDGES
         above = "".join(on if goes_on else none for goes_on in line.edges[:-1])
         return above + "".join(more if goes_on else last for goes_on in line.edges[-1:])
 
     def _status(self, width: int, height: int) -> list[Row]:
-        """All of the command under the cursor, as far as there is room; of which GPUs nothing is known."""
+        """Return the whole command under the cursor, if there is room, and the GPUs whose processes are unknown."""
         rows: list[Row] = []
         found = self.latest or Users()
         if found.unknown:

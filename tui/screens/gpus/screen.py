@@ -87,7 +87,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         yield from self.reader.follow(leaving)
 
     def read_again(self) -> None:
-        """Whoever comes back sees nothing old."""
+        """Begin again without old readings, which would be shown when the screen comes back to the front."""
         self.latest = None
         super().read_again()
 
@@ -123,7 +123,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         part.styles.height = max(1, rows)
 
     def _messages(self, width: int, height: int) -> list[Row]:
-        """Why there is no GPU, or none can be read, which is no error; then the messages of the reader."""
+        """Return the reason why there is no GPU or no reading, which is no error; then the messages of the reader."""
         rows: list[Row] = []
         if reason := self.now.no_gpu_reason:
             doctor = f"{self.app.key('doctor')} (doctor)"
@@ -142,7 +142,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         return [spread([(said, "title")], right, width)]
 
     def _pace(self) -> str:
-        """How old a reading can be, or what is waited for."""
+        """Return the age that a reading can have, or what the screen waits for."""
         if self.reader.stuck_seconds > STUCK_SECONDS:
             return f"the NVIDIA driver has not answered for {self.reader.stuck_seconds:.0f} s"
         if self.now.gpu_seconds is not None:
@@ -159,7 +159,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Selecting a GPU is possible only where not every card shows everything."""
+        """Selecting a GPU makes sense only if the cards do not show all figures."""
         return action not in ("pick", "pick_edge") or self._detailed
 
     def action_pick(self, by: int) -> None:

@@ -1,7 +1,7 @@
 """The screen of a run's diagnosis: verdict, evidence, input stages and remedies, to be proved or put into the form.
 
-The diagnosis comes from the live view while the run goes on. For a run that has left none it is made from the run
-folder, in a thread.
+The diagnosis comes from the live view while the run is running. If a run has left none, it is made from the run folder,
+in a thread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ READING = "reading the run folder ..."
 
 
 class DiagnosisScreen(AppScreen):
-    """Follows what the live view below it reads."""
+    """Follows the readings of the live view below it."""
 
     CSS_PATH = "diagnosis.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -63,7 +63,7 @@ class DiagnosisScreen(AppScreen):
 
     @property
     def keys_without_use(self) -> tuple[str, ...]:
-        """Verbs that the footer leaves out: without a remedy nothing is to be proved or put into the form."""
+        """Verbs that the footer leaves out: without remedies there is nothing to prove or to put into the form."""
         return () if changing(self.diagnosis) else ("prove", "remedy")
 
     def compose(self) -> ComposeResult:
@@ -76,7 +76,7 @@ class DiagnosisScreen(AppScreen):
         self.watch(self.live, "latest", self._show_new)
 
     def _show_new(self) -> None:
-        """Show what is new; a run that has ended without a diagnosis gets one from its folder."""
+        """Show a new reading; a run that has ended without a diagnosis gets one from its folder."""
         now = self.now
         if now.outcome is not None and not now.diagnosis and not self._folder_read:
             self._folder_read = True
@@ -99,7 +99,7 @@ class DiagnosisScreen(AppScreen):
         self._of_folder = found
         self._show_new()
 
-    # ---- what is seen -----------------------------------------------------------------------------
+    # ---- drawing ----------------------------------------------------------------------------------
 
     def _title(self, width: int, _height: int) -> list[Row]:
         left: Row = [("diagnosis", "title"), (f"  {clean(self.run_folder.id)}", "label")]

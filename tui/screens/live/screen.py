@@ -1,4 +1,4 @@
-"""The live view of a run and its actions: stop the run, run it again, change its options, look closer.
+"""The live view of a run with its keys: stop the run, run it again, change its options, zoom in.
 
 Deferred imports: other screens are needed only when a key asks for them.
 """
@@ -79,7 +79,7 @@ class LiveScreen(LiveView, RunActions):
     )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what makes sense now stands in the footer."""
+        """The footer shows only actions that make sense now."""
         running = self.now.outcome is None and not self.replay_speed
         if action == "stop":
             return running
@@ -119,7 +119,7 @@ class LiveScreen(LiveView, RunActions):
 
     @work(thread=True, group="comparing")
     def action_compare(self) -> None:
-        """With the run that was started before this one."""
+        """Compare the run with the run that was started before it."""
         older = [run for run in all_runs() if run.id < self.run_folder.id]
         if older:
             pair = [max(older, key=lambda run: run.id), self.run_folder]
@@ -141,11 +141,11 @@ class LiveScreen(LiveView, RunActions):
 
     @work(exclusive=True, group="apply")
     async def action_apply(self) -> None:
-        """Put what the hint of the error proposes into the form."""
+        """Put the changes that the hint of the error proposes into the form."""
         if self.now.error is not None and (changes := proposed(self.now.error.hint)):
             await put_into_form(self.app, self.run_folder, changes)
 
-    # ---- look closer ----------------------------------------------------------------------------
+    # ---- zooming --------------------------------------------------------------------------------
 
     def action_zoom(self, part: str) -> None:
         self.zoom = "" if self.zoom == part else part
@@ -169,13 +169,13 @@ class LiveScreen(LiveView, RunActions):
         self.show_now()
 
     def action_chart(self) -> None:
-        """The first chart that is seen, alone."""
+        """Show the first visible chart alone."""
         if shown := self.query_one(ChartGrid).shown:
             self.open_chart(shown[0].key)
 
     def action_search(self) -> None:
         log = self.query_one(LogPanel)
-        if not log.display:  # so small a screen shows it only alone
+        if not log.display:  # a small screen shows the log only alone
             self.action_zoom("log")
         log.open_search()
 
@@ -183,7 +183,7 @@ class LiveScreen(LiveView, RunActions):
         self.query_one(LogPanel).step(by)
 
     def action_back(self) -> None:
-        """Out of the search, out of the zoom, out of the screen."""
+        """Leave the search, else the zoom, else the screen."""
         if self.query_one(LogPanel).close_search():
             return
         if self.zoom:

@@ -1,6 +1,6 @@
-"""What the live view of a run shows: progress, speed, what it waits for, the devices, the log.
+"""The layout of the live view: progress, speed, the causes of waiting, the devices, the log.
 
-A thread reads the run folder a few times a second; what differs on the screen is painted anew.
+A thread reads the run folder a few times a second; only differences are painted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ..header import Header
 READ_SECONDS = 0.25  # the head with its spinner is painted with every reading
 ENDED_READ_SECONDS = 2.5
 FULL_EVERY = 2  # of the readings; the rest is repainted no faster than figures can be read
-LINES_OF_HOST = 2  # with more rows there is its history, too
+LINES_OF_HOST = 2  # more rows show its history too
 PANELS = ("head", "messages", "summary", "host")
 NOTHING_READ = Picture(Snapshot(phase=stage.READING))
 
@@ -59,8 +59,8 @@ class LiveView(FollowingScreen[Picture]):
         send_changed_cells(self)
         self.run_folder, self.replay_speed, self._clock = run, replay_speed, clock
         self.title_now, self.description, self.stopping = "", "", False
-        self.has_checkpoint = True  # until it has been read; then a key pressed too early is answered with words
-        self.goes_on_at_first = False  # when the readings began; the events tell its end a moment later
+        self.has_checkpoint = True  # until it has been read: a key that is pressed too early gets a message
+        self.goes_on_at_first = False  # when the readings began; the events have its end a moment later
         self.zoom = ""
         self._earlier, self._earlier_due = earlier_starts.NONE, True
         self.page = 0
@@ -94,7 +94,7 @@ class LiveView(FollowingScreen[Picture]):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Picture]:
-        """A picture a few times a second; while events wait to be read, no past state is given as the present."""
+        """Yield a picture a few times a second; while events wait to be read, no past state passes for the present."""
         self.read_names()
         self.goes_on_at_first = self.run_folder.goes_on
         reader = RunReader(self.run_folder, self.replay_speed, self._clock)
@@ -114,14 +114,14 @@ class LiveView(FollowingScreen[Picture]):
                 leaving.wait(ENDED_READ_SECONDS if reader.ended else READ_SECONDS)
 
     def _look_at_earlier_starts(self) -> None:
-        """In the thread that reads, once, where the run has not measured anything yet."""
+        """Read earlier starts once, in the reading thread, if the run has not measured anything yet."""
         if self._earlier_due and self.latest is not None:
             self._earlier_due = False
             if stage.is_due(self.now) and self.now.outcome is None:
                 self._earlier = earlier_starts.of(self.run_folder)
 
     def read_names(self) -> None:
-        """What the run is called, and what was noted on it; in a thread."""
+        """In a thread: read the title of the run, its note, tags and description."""
         self.title_now = title(self.run_folder)
         notes = read_notes(self.run_folder)
         note = f"note: {' '.join(notes.note.split())}" if notes.note.strip() else ""
@@ -129,7 +129,7 @@ class LiveView(FollowingScreen[Picture]):
         self.description = "  ".join(filter(None, (tags, note, description(self.run_folder))))
 
     def show_latest(self) -> None:
-        """The head each time, all else less often while the run goes on."""
+        """Show the head each time, and the rest less often while the run is running."""
         self._times_shown += 1
         if self.now.outcome is not None:
             self.show_now()
@@ -145,7 +145,7 @@ class LiveView(FollowingScreen[Picture]):
         self.show_now()
 
     def show_now(self, turn: int | None = None) -> None:
-        """Show the present picture, in a layout that suits it; with a `turn` only half of the curves are drawn."""
+        """Show the latest picture in a suitable layout; with a `turn` only half of the curves are drawn."""
         charts = self.charts(self.app.settings.charts)
         self._charts_count = len(charts)
         layout = self._arranged(self._charts_count)
@@ -162,8 +162,8 @@ class LiveView(FollowingScreen[Picture]):
 
     def _offer(self) -> None:
         """Update the keys in the footer that depend on the run."""
-        told = bool(self.now.warnings or self.now.error)
-        offered = self.now.outcome, self.goes_on_at_first, self.has_checkpoint, told, self.pages > 1
+        has_messages = bool(self.now.warnings or self.now.error)
+        offered = self.now.outcome, self.goes_on_at_first, self.has_checkpoint, has_messages, self.pages > 1
         if offered != self._offered:
             self._offered = offered
             self.refresh_bindings()
@@ -189,16 +189,16 @@ class LiveView(FollowingScreen[Picture]):
         self.open_chart(event.key)
 
     def open_chart(self, key: str) -> None:
-        """See a chart alone."""
+        """Show a chart alone."""
         from ..chart import ChartScreen  # only when it is asked for
 
         self.app.push_screen(ChartScreen(self, key))
 
-    # ---- what the panels are made of ------------------------------------------------------------
+    # ---- the rows of the panels -----------------------------------------------------------------
 
     def _head(self, width: int, height: int) -> list[Row]:
         note = "stopping" if self.stopping and self.now.outcome is None else ""
-        if self.picture.reading and self.now.phase != stage.READING:  # which says so itself
+        if self.picture.reading and self.now.phase != stage.READING:  # the phase says so itself
             note = stage.CATCHING_UP
         if self.replay_speed:
             note = f"replay {self.glyphs.hint} {self.replay_speed:g} times as fast"
@@ -220,7 +220,7 @@ class LiveView(FollowingScreen[Picture]):
 
     def _arranged(self, charts: int) -> Layout:
         width, height = self.size.width - 2, self.size.height - 2
-        wanted = Wanted(
+        needs = Wanted(
             charts=charts,
             gpus=len(self.now.gpus),
             messages=len(self._messages(width, 1000)),
@@ -228,7 +228,7 @@ class LiveView(FollowingScreen[Picture]):
             head=HEAD + verdict.is_due(self.now),
             error=len(panels.error(self.now, width, self.glyphs, self.app.key("apply"))),
         )
-        layout = share_out(width, height, wanted, self.zoom)
+        layout = share_out(width, height, needs, self.zoom)
         if layout != self._layout_now:
             self._layout_now = layout
             self._apply(layout)

@@ -1,4 +1,4 @@
-"""The form's file in the editor of one's choice, to which the application leaves the terminal for so long."""
+"""Edits the preset's file in the user's editor, which gets the terminal until it ends."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from . import saving
 if TYPE_CHECKING:
     from ...base.base_app import BaseApp
 
-KNOWN = ("vim", "vi", "nano")  # not what stands for one, such as sensible-editor, which may ask first
+USUAL = ("vim", "vi", "nano")  # no wrapper such as sensible-editor, which may ask first
 AT_ONCE_SECONDS = 2.0  # an editor that is back so soon, with nothing changed, may have a window of its own
 
 
 async def edit(app: BaseApp) -> None:
-    """Edit the file of the form's preset, which is saved first where it has none, and fill the form with it."""
+    """Edit the file of the form's preset, which is saved first if it has none, and fill the form with it."""
     state = app.form_state
     if state.path is None or state.shipped or state.of_a_run:
         if not await saving.save_as(app, state):
@@ -45,7 +45,7 @@ async def edit(app: BaseApp) -> None:
 
 
 async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
-    """Edit the file once and fill the form with it; whether it is to be edited again, as it cannot be used so."""
+    """Edit the file once and fill the form with it; returns whether to edit it again, as it has errors."""
     command = editor()
     if not command:
         app.complain("no editor was found; name yours, such as: export EDITOR=nano")
@@ -57,19 +57,19 @@ async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
     text = await asyncio.to_thread(_text, path)
     if text == before and not state.modified:
         if not code:
-            _tell_unchanged(app, command[0], path, time.monotonic() - began)
+            _notify_unchanged(app, command[0], path, time.monotonic() - began)
         return False
     try:
         fresh = await asyncio.to_thread(FormState.open, path)
     except (PresetError, OSError) as fault:
-        return await app.push_screen_wait(Ask(_told(fault, text), ("Edit again", "Back"))) == "Edit again"
+        return await app.push_screen_wait(Ask(_question(fault, text), ("Edit again", "Back"))) == "Edit again"
     app.show_in_form(fresh)
     app.notify(f"{path.name} is read again", title="Edited", markup=False)
     return False
 
 
 def editor() -> list[str]:
-    """The command of $VISUAL or $EDITOR, or of an editor that is installed; nothing where there is none."""
+    """Return the command of $VISUAL or $EDITOR, or of an installed editor; empty if there is none."""
     for name in ("VISUAL", "EDITOR"):
         try:
             given = shlex.split(os.environ.get(name, ""))
@@ -77,11 +77,11 @@ def editor() -> list[str]:
             given = os.environ[name].split()
         if given:
             return given
-    return next(([found] for name in KNOWN if (found := shutil.which(name))), [])
+    return next(([path] for name in USUAL if (path := shutil.which(name))), [])
 
 
 def _run(app: BaseApp, command: list[str], path: Path) -> int | None:
-    """Leave the terminal to the editor until it ends: its exit code, or None; says why where it did not work."""
+    """Leave the terminal to the editor until it ends; returns its exit code, or None after a message if it failed."""
     code: int | str
     try:
         with app.suspend(), _interrupts_are_the_editors():
@@ -112,27 +112,27 @@ def _interrupts_are_the_editors() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _tell_unchanged(app: BaseApp, name: str, path: Path, seconds: float) -> None:
+def _notify_unchanged(app: BaseApp, name: str, path: Path, seconds: float) -> None:
     if seconds > AT_ONCE_SECONDS:
         app.notify(f"{path.name} was not changed", markup=False)
         return
-    told = (
+    message = (
         f"{path.name} is not changed so far. If {name} has a window of its own, save there and open the file with "
         f"{app.key('file')}; or let the command wait, such as: export EDITOR='code --wait'"
     )
-    app.notify(told, title="The editor is back at once", severity="warning", markup=False)
+    app.notify(message, title="The editor is back at once", severity="warning", markup=False)
 
 
 def _text(path: Path) -> str | None:
-    """The text of the file, as far as it can be read."""
+    """Return the text of the file, or None if it cannot be read."""
     try:
         return located_yaml.read_text(path)
     except (OSError, located_yaml.YamlFault):
         return None
 
 
-def _told(fault: PresetError | OSError, text: str | None) -> str:
-    """What is wrong, with the line that it is about; the form keeps what it holds."""
+def _question(fault: PresetError | OSError, text: str | None) -> str:
+    """Return the error with its line; the form keeps its content."""
     problem = fault.problems[0] if isinstance(fault, PresetError) else None
     lines = (text or "").splitlines()
     line = lines[problem.line - 1].strip() if problem and problem.line and problem.line <= len(lines) else ""

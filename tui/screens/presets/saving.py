@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 async def save(app: BaseApp, state: FormState) -> bool:
-    """Save over the preset's file, or as a new one where it has none; returns whether it was saved."""
+    """Save over the preset's file, or as a new file if there is none; returns whether it was saved."""
     if _refused(app, state):
         return False
     if state.path is None or state.shipped or state.of_a_run:
@@ -80,11 +80,11 @@ def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
         text = origin.read_text(encoding="utf-8")
         return text, state.path is not None and origin.stat().st_mtime > state.path.stat().st_mtime
     except (OSError, UnicodeDecodeError):
-        return None, False  # saving says what is wrong with it
+        return None, False  # saving names the fault
 
 
 async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happened: str) -> bool:
-    """The file is no longer what the form was filled with: ask whose changes are to be kept."""
+    """The file was changed since the form was filled with it: ask whose changes to keep."""
     gone = not os.path.lexists(path)  # noqa: ASYNC240 - asked once, of a file that is being saved
     answers = ("Write it again", "Save as", "Cancel") if gone else ("Overwrite", "Read again", "Save as", "Cancel")
     answer = await app.push_screen_wait(Ask(f"{short(path)} {happened}.", answers))
@@ -114,7 +114,7 @@ async def save_as(app: BaseApp, state: FormState) -> bool:
     given = await app.push_screen_wait(AskName(named))
     if not given:
         return False
-    path = Path(os.path.abspath(saving.place(given)))  # noqa: ASYNC240 - looks at no file
+    path = Path(os.path.abspath(saving.place(given)))  # noqa: ASYNC240 - reads no file
     if not await _agreed(app, path):
         return False
     try:
@@ -136,7 +136,7 @@ async def _agreed(app: BaseApp, path: Path) -> bool:
 
 
 def _new_folder(path: Path) -> Path | None:
-    """The folder that would be made for the file; gputui's own folder of presets is not told."""
+    """Return the folder that would be made for the file; None for gputui's own folder of presets."""
     folder = path.parent
     return None if folder == presets.user_folder() or folder.exists() else folder
 
@@ -157,7 +157,7 @@ async def save_first(app: BaseApp, state: FormState) -> bool:
 
 
 def _refused(app: BaseApp, state: FormState) -> bool:
-    """Why the values cannot be saved: a field is invalid."""
+    """Return whether a field is invalid, after a message with the error."""
     for key, message in state.errors.items():
         app.complain(f"not saved: {key}: {message}")
         return True
@@ -165,7 +165,7 @@ def _refused(app: BaseApp, state: FormState) -> bool:
 
 
 def _names(state: FormState) -> Iterator[str]:
-    """File names for the user's own copy of a preset, the first that is free and not the name of a shipped one."""
+    """Yield file names for the user's own copy of a preset: free names first, none of a shipped preset."""
     known = presets.named_presets()
     names = (state.name, *(f"{state.name}-{number}" for number in range(2, 1000)))
     yield from (f"{name}.yaml" for name in names if name not in known)
@@ -173,7 +173,7 @@ def _names(state: FormState) -> Iterator[str]:
 
 
 def short(path: Path) -> str:
-    """The path as a person would type it: from the current folder, or from the home."""
+    """Return the path as a user would type it: from the current folder, or from the home."""
     whole, here, home = os.path.abspath(path), os.getcwd(), os.path.expanduser("~")
     if whole.startswith(here.rstrip(os.sep) + os.sep):
         return os.path.join(".", os.path.relpath(whole, here))
@@ -181,7 +181,7 @@ def short(path: Path) -> str:
 
 
 class AskName(AskText):
-    """Asks for the name or path of a new preset, and says which file that is before it is written."""
+    """Asks for the name or path of a new preset, and shows which file would be written."""
 
     def __init__(self, text: str) -> None:
         super().__init__("Save as: a name for your own folder, or a path that ends in .yaml", text)
@@ -197,23 +197,23 @@ class AskName(AskText):
         return ""
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Say which file would be written; whether there is one already is looked up in a thread."""
+        """Show which file would be written; a thread checks whether it exists."""
         self.query_one("#complaint").display = False
         reason = self.refuse(event.value)
-        self._tell(Content.styled(clean(reason), "$foreground-muted"))
+        self._show(Content.styled(clean(reason), "$foreground-muted"))
         if not reason:
             path = saving.place(event.value)
-            self._tell(Content(f"writes {clean(short(path))}"))
-            in_background(self, lambda: (path, os.path.lexists(path), _new_folder(path)), self._told)
+            self._show(Content(f"writes {clean(short(path))}"))
+            in_background(self, lambda: (path, os.path.lexists(path), _new_folder(path)), self._looked_up)
 
-    def _told(self, found: tuple[Path, bool, Path | None]) -> None:
-        path, there, folder = found
+    def _looked_up(self, result: tuple[Path, bool, Path | None]) -> None:
+        path, there, folder = result
         value = self.query_one(Input).value
         if not self.refuse(value) and saving.place(value) == path:
             what = ("replaces the file ", "bold $text-warning") if there else ("writes the new file ", "")
             if folder is not None:
                 what = (f"makes the folder {clean(short(folder))} and writes the new file ", "$text-warning")
-            self._tell(Content.assemble(what, clean(short(path))))
+            self._show(Content.assemble(what, clean(short(path))))
 
-    def _tell(self, text: Content) -> None:
+    def _show(self, text: Content) -> None:
         self.query_one("#target", Label).update(text)

@@ -1,7 +1,7 @@
-"""The open screen: presets of this folder, recent ones, the user's own and shipped ones, and any by its path.
+"""The screen that opens presets: of this folder, recent, the user's own and shipped ones, and any by its path.
 
-What is typed filters the list, or is a path, of which Tab completes folders and files. Disks are read in daemon
-threads, which nobody waits for: a folder that does not answer leaves its part of the list out.
+Typed words filter the list; a typed path is completed by Tab. Disks are read in daemon threads: a folder that does not
+answer only leaves out its part of the list.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 HEADS: dict[Group, str] = {
     "here": "in this folder", "recent": "recent", "yours": "yours", "shipped": "shipped with gputui", "path": "",
 }  # fmt: skip
-ARRIVE_SECONDS = 0.3  # so long the first list is waited for, before it is shown without what is missing
+ARRIVE_SECONDS = 0.3  # the longest wait for all groups before the first list is shown
 PYTHON = ".py"  # a program, which is no preset
 PLACEHOLDER = "type to filter, or a path; tab completes it"
 
 
 class PresetList(OptionList):
-    """A list whose footer says what Enter does."""
+    """A list whose footer names the action of Enter."""
 
     BINDINGS = [keys.bind("open", "select", meaning="open this preset in the form"), *keys.moves()]
 
@@ -71,7 +71,7 @@ class OpenInput(Input):
 
 
 class PresetsScreen(Screen[None]):
-    """The field, the list, and beside it what the preset under the cursor changes of the defaults."""
+    """The field, the list, and a preview of the preset under the cursor."""
 
     CSS_PATH = "presets.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]
@@ -88,13 +88,13 @@ class PresetsScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self.listings: dict[Group, Listing] = {}
-        self.listed: list[PresetFile] = []  # as they stand in the list
+        self.listed: list[PresetFile] = []  # in the order of the list
         self._folder: Path | None = None  # of the path that is typed
         self._previews: dict[Path, Found] = {}
         self._awaited: set[Group] = set()
         self._arrived = asyncio.Event()
-        self._select: Path | None = None  # where the cursor goes once it is listed
-        self._placed: Path | None = None  # where the list was last put
+        self._select: Path | None = None  # the file that gets the cursor once it is listed
+        self._placed: Path | None = None  # the file that last got the cursor from the list
 
     def compose(self) -> ComposeResult:
         yield Header(Static("Open a preset", id="title"))
@@ -142,7 +142,7 @@ class PresetsScreen(Screen[None]):
         return self.query_one("#open", Input).value.strip()
 
     def _show(self) -> None:
-        """The list anew; its cursor stays on the file that it is on."""
+        """Show the list again; the cursor stays on its file."""
         if not self.query("#list"):
             return
         select = self._select or (self.chosen.path if self.chosen else None)
@@ -174,7 +174,7 @@ class PresetsScreen(Screen[None]):
         return options, listed
 
     def _sections(self) -> list[tuple[str, list[PresetFile], str]]:
-        """Headings, files and notes: those of the path that is typed, or all that fit the words."""
+        """Return headings, files and notes: of the typed path, or all that match the words."""
         if preset_files.is_path(self.typed):
             _, begun = preset_files.split(self.typed)
             listing = self.listings.get("path", Listing())
@@ -218,7 +218,7 @@ class PresetsScreen(Screen[None]):
             self._show()
 
     def action_complete(self) -> None:
-        """Complete the path; where there is nothing to complete, go to the list."""
+        """Complete the path; if there is nothing to complete, go to the list."""
         field = self.query_one("#open", Input)
         if not preset_files.is_path(self.typed):
             self.query_one("#list").focus()
@@ -234,7 +234,7 @@ class PresetsScreen(Screen[None]):
         self.query_one("#open").focus()
 
     def action_back(self) -> None:
-        """Out of what was typed, then out of the screen."""
+        """Clear the field, or leave the screen if it is empty."""
         field = self.query_one("#open", Input)
         if field.value:
             field.value = ""
@@ -247,7 +247,7 @@ class PresetsScreen(Screen[None]):
     @on(Input.Submitted, "#open")
     @on(OptionList.OptionSelected)
     def action_open(self) -> None:
-        """Open the file under the cursor, or the one whose path is typed; a folder is gone into."""
+        """Open the file under the cursor, or the file whose path is typed; a folder is listed."""
         chosen, typed = self.chosen, self.typed
         if preset_files.is_path(typed) and self.focused is self.query_one("#open"):
             folder, name = preset_files.split(typed)
@@ -267,7 +267,7 @@ class PresetsScreen(Screen[None]):
     async def action_duplicate(self) -> None:
         chosen = self.chosen
         preset: Found | None = None
-        if chosen is not None and not chosen.folder:  # which need not have been read for the preview so far
+        if chosen is not None and not chosen.folder:  # it may not have been read for the preview so far
             preset = self._previews.get(chosen.path) or await asyncio.to_thread(_resolved, chosen.path)
         if chosen is None or not isinstance(preset, Preset):
             self.app.complain("a preset with errors cannot be duplicated")
@@ -296,7 +296,7 @@ class PresetsScreen(Screen[None]):
         return f"deleted {path.stem}; {self.app.key('undo')} in the list brings it back"
 
     def action_bring_back(self) -> None:
-        """The preset that was deleted last."""
+        """Bring back the preset that was deleted last."""
         if not self.app.deleted_presets:
             self.notify("there is no deleted preset to bring back")
             return
@@ -309,7 +309,7 @@ class PresetsScreen(Screen[None]):
         self._change(bring_back, deleted.path, f"{deleted.path.stem} was restored")
 
     def _change(self, change: Callable[[], None], select: Path | None, message: str = "") -> None:
-        """Change a file and read the list anew; `message` tells of the change that was made."""
+        """Change a file and read the list again; `message` is shown after the change."""
         try:
             change()
         except SaveError as fault:
@@ -324,7 +324,7 @@ class PresetsScreen(Screen[None]):
 
     @on(OptionList.OptionHighlighted)
     def _moved(self) -> None:
-        """A cursor that the user has moved meanwhile stays where it is when more is listed."""
+        """A cursor that the user has moved stays on its file when more files are listed."""
         if self.chosen and self.chosen.path != self._placed:
             self._select = None
         self._preview()
@@ -362,7 +362,7 @@ Found = Preset | PresetError
 
 
 def prompt(one: PresetFile, width: int, room: int, glyphs: Glyphs) -> Content:
-    """A line of at most `room` cells, whose description ends at a word."""
+    """Return a line of at most `room` cells, whose description ends at a word."""
     name = clean(one.name).ljust(width + 2)
     text = whole_words(clean(one.text), room - len(name) - 2, glyphs) if room else clean(one.text)
     if one.other:
@@ -373,7 +373,7 @@ def prompt(one: PresetFile, width: int, room: int, glyphs: Glyphs) -> Content:
 
 
 def preview(path: Path, preset: Found) -> Content:
-    """The file, the description, and what differs from the defaults."""
+    """Return the file, the description, and the options that differ from the defaults."""
     head = Content.assemble((clean(path.stem), "bold $text-primary"), "\n", (clean(path), "$foreground-muted"))
     if isinstance(preset, PresetError):
         wrong = "\n".join(clean(problem) for problem in preset.problems)

@@ -1,1 +1,1 @@
-"""The table of runs, and what can be done with a run."""
+"""The table of runs, the actions on runs, and the watch over running runs."""

@@ -1,6 +1,6 @@
-"""What can be done with a run wherever one is shown: stop it, resume it, run it again, change it, write a note on it.
+"""The actions on a run, for every screen that shows one: stop, resume, run again, change, copy, note, tags.
 
-Whatever touches the disk runs in a thread.
+All work with the disk runs in a thread.
 
 Deferred imports: starting a run is needed only when a key asks for it.
 """
@@ -45,24 +45,24 @@ STOP_NOW = (
 
 
 class RunActions(AppScreen):
-    """Subclasses say which run is meant, and what is to be shown again when something has happened to it."""
+    """Subclasses name the run, and show it again after an action."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.stopping_runs: set[str] = set()  # asked from here; the run itself tells it a moment later
+        self.stopping_runs: set[str] = set()  # stopped from here; the run itself shows it a moment later
 
     @property
     def runs_meant(self) -> list[Run]:
-        """The runs that get tags; anything else is done with the first of them."""
+        """The runs that get tags; other actions use only the first of them."""
         raise NotImplementedError
 
     @property
     def run_meant(self) -> Run | None:
-        """The run that the next action is about."""
+        """The run of the next action."""
         return next(iter(self.runs_meant), None)
 
     def acted(self, run: Run, resumed: bool = False) -> None:
-        """Something about the run has changed."""
+        """Called when an action has changed something about the run."""
 
     def say(self, text: str, severity: Any = "information") -> None:
         self.notify(clean(text), severity=severity, markup=False)
@@ -70,12 +70,12 @@ class RunActions(AppScreen):
     # ---- copying --------------------------------------------------------------------------------
 
     def copyables(self) -> Iterator[Copyable]:
-        """What of the run can be copied besides its id and its folder."""
+        """Yield further texts of the run that can be copied."""
         yield from ()
 
     @work(group="choosing")
     async def action_copy(self) -> None:
-        """What is selected with the mouse, or what is chosen from a list."""
+        """Copy the text that is selected with the mouse, or a text that is chosen from a list."""
         from ..dialogs import Copyable, CopyScreen
 
         if selected := self.get_selected_text():
@@ -98,7 +98,7 @@ class RunActions(AppScreen):
 
     @work(group="stop")
     async def action_stop(self) -> None:
-        """Whoever asks second, from this viewer or another, is asked whether it shall be at once."""
+        """Stop the run; if a user has already stopped it, from this viewer or another, ask whether to stop at once."""
         if (run := self.run_meant) is None:
             return
         asked, lost = await asyncio.to_thread(_before_stopping, run)
@@ -122,7 +122,7 @@ class RunActions(AppScreen):
 
     @work(group="start", exclusive=True)
     async def action_resume(self) -> None:
-        """Go on from the last checkpoint, in the same run."""
+        """Resume from the last checkpoint, in the same run."""
         from ..starting import code_changed, resumed_run
 
         if (run := self.run_meant) is None:
@@ -140,7 +140,7 @@ class RunActions(AppScreen):
 
     @work(group="start", exclusive=True)
     async def action_again(self) -> None:
-        """The same preset, in a run of its own."""
+        """Start a new run of the same preset."""
         from ..starting import new_run
 
         if (run := self.run_meant) is None:
@@ -154,7 +154,7 @@ class RunActions(AppScreen):
             self.app.open_run(again)
 
     async def _launched(self, start: Start, lead: str) -> Run | None:
-        """The run that was started; says why none was."""
+        """Return the run that was started; None if it waits or, after a message, if it cannot be started."""
         from ..starting import ConflictError, ask_and_launch
 
         try:
@@ -166,15 +166,15 @@ class RunActions(AppScreen):
             return None
         run: Run = made[0]
         engine = made[1]
-        self.app.engines.append(engine)  # whoever started a child has to wait for it when it has ended
+        self.app.engines.append(engine)  # its exit status is collected when it has ended
         return run
 
     def action_change(self) -> None:
-        """Its options in the form."""
+        """Open the options of the run in the form."""
         if (run := self.run_meant) is not None:
             self.app.open_form(run.file("preset.yaml"))
 
-    # ---- a person's own words -------------------------------------------------------------------
+    # ---- note and tags --------------------------------------------------------------------------
 
     @work(group="noting")
     async def action_note(self) -> None:
@@ -187,7 +187,7 @@ class RunActions(AppScreen):
 
     @work(group="noting")
     async def action_tags(self) -> None:
-        """Of several runs those that all of them have; the others stay."""
+        """Edit the tags of the runs: of several runs the tags that all of them have; other tags stay."""
         if not (meant := self.runs_meant):
             return
         have = [await asyncio.to_thread(notes.read, run) for run in meant]
@@ -220,7 +220,7 @@ class AskNote(AskText):
 
 
 class AskTags(AskText):
-    """Asks for tags; those that are removed from the line are removed."""
+    """Asks for tags; tags that are removed from the line are removed from the runs."""
 
     def __init__(self, question: str, common: list[str]) -> None:
         super().__init__(question, " ".join(common))
@@ -234,13 +234,13 @@ class AskTags(AskText):
 
 
 def ended(run: Run) -> str:
-    """That nothing is left to stop, and how the run has ended; nothing while it goes on."""
+    """Return how the run has ended, as there is nothing left to stop; empty while it is running."""
     state = run.state
     return "" if state in GOES_ON else f"{title(run)} has ended meanwhile: {ENDED.get(state, state)}"
 
 
 def _before_stopping(run: Run) -> tuple[bool, str]:
-    """Whether a person has asked it to stop, and the question where steps would be lost."""
+    """Return whether a user has already stopped it, and a question if steps would be lost."""
     if run.status.get("asked_by_person"):
         return True, ""
     if options_of(run).get("run.checkpoint") != "off":  # a stop writes one; of a fit that is only watched nothing is
@@ -257,7 +257,7 @@ def _before_stopping(run: Run) -> tuple[bool, str]:
 
 
 def _settings(run: Run) -> str:
-    """The preset and what was changed of it, as a command line that means the same on another machine."""
+    """Return the preset with its changes as a command line, which is valid on another machine too."""
     changes = mapping(read_object(run.file(FILE)).value.get("changes"))
     texts = [f"{key}={to_text(mapping(change).get('to')) or 'null'}" for key, change in changes.items()]
     preset = shlex.quote(title_of(run).preset)

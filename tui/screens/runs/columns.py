@@ -17,7 +17,7 @@ from ...base import keys
 from ...base.glyphs import glyphs_of
 from ...reading.run_columns import COLUMNS
 
-SAID = "{mark} shows or hides, {sort_left} {sort_right} move, {delete} is the usual choice, {open} takes it"
+KEYS = "{mark} shows or hides, {sort_left} {sort_right} move, {delete} is the usual choice, {open} takes it"
 
 
 class ColumnsScreen(ModalScreen[list[str] | None]):
@@ -55,7 +55,7 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
         with Vertical():
             yield _Names(compact=True, markup=False)
             verbs = ("mark", "sort_left", "sort_right", "delete", "open")
-            yield Label(SAID.format(**{verb: keys.key_of(self.app, verb) for verb in verbs}), markup=False)
+            yield Label(KEYS.format(**{verb: keys.key_of(self.app, verb) for verb in verbs}), markup=False)
 
     def on_mount(self) -> None:
         self._fill(0)
@@ -83,7 +83,7 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
         self.query_one(OptionList).highlighted = (self._at + by) % len(self.order)
 
     def action_edge(self, number: int) -> None:
-        """To the first (0) or the last (-1); a page is longer than the list."""
+        """Move to the first column (0) or the last (-1); a page is longer than the list."""
         self.query_one(OptionList).highlighted = number % len(self.order)
 
     def action_carry(self, by: int) -> None:
@@ -97,10 +97,10 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
         self.dismiss([name for name in self.order if name in self.chosen])
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """A click."""
+        """A click shows or hides the column."""
         event.stop()
         self.action_show_or_hide()
 
 
 class _Names(OptionList, inherit_bindings=False):
-    """Its keys are those of the screen."""
+    """The list of columns; its keys are those of the screen."""

@@ -1,4 +1,4 @@
-"""Deletes what a table lists, runs or proofs: asks with the size, puts them into the trash, and brings them back."""
+"""Deletes runs or proofs that a table lists: asks with the size, moves them into the trash, and brings them back."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 Reading = TypeVar("Reading")
 FOR_GOOD = "Nothing can be kept to be brought back ({refusal}).\nDelete for good?"
-NAMED = 8  # of those to be deleted
+NAMED = 8  # names in the question, at most
 
 
 class DeletingScreen(FollowingScreen[Reading]):
-    """`u` brings back what was deleted last; what is not brought back is removed when gputui is quit."""
+    """`u` brings back the items that were deleted last; the others are removed when gputui is quit."""
 
-    DELETES: ClassVar[str]  # what its rows are, in the plural
+    DELETES: ClassVar[str]  # the name of its items, in the plural
 
     @property
     def trash(self) -> Trash:
         raise NotImplementedError
 
     async def ask_to_delete(self, chosen: Sequence[Deletable], question: Callable[[int], str]) -> None:
-        """Delete them if the answer to the question, which is told their size in bytes, is yes."""
+        """Delete items after a question, which `question` makes of their size in bytes."""
         sizes = await asyncio.to_thread(lambda: {item.id: used_bytes(item.path) for item in chosen})
         if await self.app.push_screen_wait(Ask(question(sum(sizes.values())), ("Delete", "Keep"))) != "Delete":
             return
@@ -52,7 +52,7 @@ class DeletingScreen(FollowingScreen[Reading]):
         self._changed(said if gone else "", refused)
 
     def brought_back(self, back: Sequence[Deletable]) -> None:
-        """Told what was restored, in a thread."""
+        """Called in a thread with the restored items."""
 
     @work(thread=True, group="deleting")
     def action_bring_back(self) -> None:
@@ -63,7 +63,7 @@ class DeletingScreen(FollowingScreen[Reading]):
         self._changed(said if back or refused else nothing, refused)
 
     def _changed(self, said: str, refused: Sequence[str]) -> None:
-        """From the threads that delete: say it, and read the table anew."""
+        """In a thread that deletes: show the message and the refusals, and read the table again."""
         if said:
             self.app.call_from_thread(self.notify, said, markup=False)
         for reason in refused:
@@ -72,12 +72,12 @@ class DeletingScreen(FollowingScreen[Reading]):
 
 
 def listed(names: Sequence[str], about: Mapping[str, str]) -> str:
-    """The names in lines, as far as there is room, each with what there is to say about it."""
+    """Return the names in lines, at most NAMED of them, each with its remark."""
     lines = "\n".join(f"  {name}{about.get(name, '')}" for name in names[:NAMED])
     return lines + (f"\n  and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def until_quitting(count: int, used: int, undo: str) -> str:
-    """How long they can be brought back, and what room on the disk is free then."""
+    """Return the sentences on how long items can be brought back, and which space is free then."""
     them = "them" if count > 1 else "it"
     return f"Until you quit gputui, {undo} brings {them} back.\nQuitting frees {size(used)}."

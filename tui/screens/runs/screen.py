@@ -1,4 +1,4 @@
-"""Past and present runs in a table: sort, filter, open, compare, delete. It refreshes itself while runs go on.
+"""Past and present runs in a table: sort, filter, open, compare, delete. It is updated every two seconds.
 
 Deferred imports: dialogs are needed only when a key asks for them.
 """
@@ -40,7 +40,7 @@ FIRST = 200  # of the newest runs: there may be thousands, and more are read whe
 
 
 class RunsScreen(DeletingScreen[list[Entry]], RunActions):
-    """The table; marks stay through its refreshing, columns, order and filter also until it is opened again."""
+    """The table; marks survive its updates, and the settings keep columns, order and filter."""
 
     CSS_PATH = "runs.tcss"
     AUTO_FOCUS = "DataTable"
@@ -73,7 +73,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
     def __init__(self) -> None:
         super().__init__()
         self._list = RunList()
-        self._most: int | None = None  # runs to read: all if a filter or an order needs them
+        self._most: int | None = None  # runs to read; None: all, as a filter or an order needs them
         self.shown: dict[str, Entry] = {}
         self.marked: dict[str, Run] = {}
         self._go_to = ""  # the run that gets the cursor once it is listed
@@ -108,12 +108,12 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
     @property
     def runs_meant(self) -> list[Run]:
-        """The marked ones, else the run under the cursor."""
+        """The marked runs, else the run under the cursor."""
         return list(self.marked.values()) or [at.run for at in (self.current,) if at]
 
     @property
     def run_meant(self) -> Run | None:
-        """The run under the cursor, whatever is marked."""
+        """The run under the cursor, even if others are marked."""
         return self.current.run if self.current else None
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
@@ -131,7 +131,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         return self.shown.get(self.table.current_key or "") if self.shown else None
 
     def offers(self, action: str) -> bool:
-        """Whether the action could do anything now, so that the palette lists it."""
+        """Return whether the action could do anything now, so that the palette lists it."""
         at = self.current
         if action == "stop":
             return at is not None and at.goes_on
@@ -161,7 +161,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
     @property
     def _unread(self) -> int:
-        """How many runs were not read so far."""
+        """The number of runs that were not read so far."""
         return max(0, self._list.total - len(self.entries)) if self._most is not None else 0
 
     def _read_more(self, most: int | None) -> None:
@@ -169,7 +169,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.read_again()
 
     def rearrange(self) -> None:
-        """Another order, another filter, another width, other marks."""
+        """Show the table again: with another order, filter or width, or other marks."""
         if self._most is not None and self._needs_all:
             self._read_more(None)
         if self.latest is not None:
@@ -179,7 +179,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.rearrange()
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
-        """The whole id of the run under the cursor with all its changes, and how many runs there are."""
+        """Return the whole id of the run under the cursor with all its changes, and the number of runs."""
         at = self.current
         hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""
         marked = f"{len(self.marked)} marked{hidden}, {self.app.key('unmark')} clears  " if self.marked else ""
@@ -211,16 +211,16 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.sort_by(str(event.column_key.value))
 
     def sort_by(self, column: str) -> None:
-        """The same column again turns the order round."""
+        """Sort by a column; the same column again reverses the order."""
         self.table.sort_by(column)
         self._sorted()
 
     def action_sort(self, by: int) -> None:
-        self.table.sort_beside(by)
+        self.table.sort_by_neighbour(by)
         self._sorted()
 
     def action_invert(self) -> None:
-        self.table.turn_round()
+        self.table.reverse()
         self._sorted()
 
     def _sorted(self) -> None:
@@ -278,7 +278,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         await self.ask_to_delete(chosen, lambda used: _deletion(names, hidden, list(others), used, undo))
 
     def _workers_of(self, chosen: Sequence[Run]) -> dict[str, Run]:
-        """The runs of the other workers of each training on several machines, which lie folded below their chief's."""
+        """Return the runs of the other workers of each training on several machines, folded below their chief's."""
         known = {entry.run.id: entry for entry in self.entries}
         names = [name for run in chosen if run.id in known for name in known[run.id].workers]
         return {name: known[name].run for name in names if name in known and known[name].run not in chosen}
@@ -302,13 +302,13 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.table.focus()
 
     def _filtered(self) -> None:
-        """Keep the filter; its line is seen as long as it hides something."""
+        """Keep the filter; its line is shown as long as it has words."""
         line = self.query_one("#filter", Input)
         line.set_class(bool(line.value), "-shown")
         self.app.settings.change("runs.filter", line.value)
 
     def action_back(self) -> None:
-        """Out of the filter, then out of the screen."""
+        """Leave the filter, else the screen."""
         line = self.query_one("#filter", Input)
         if line.has_class("-shown"):
             line.value = ""
@@ -319,13 +319,13 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
 
 def _about(entry: Entry) -> str:
-    """What is damaged of it; else its changes, which the table may cut, the note and the description."""
+    """Return the damage of a run; else its changes, which the table may cut, its note and description."""
     words = (*entry.title.changes, *entry.workers, entry.notes.words, entry.description)
     return " ".join((entry.damage or "  ".join(filter(None, words))).split())
 
 
 def _deletion(names: list[str], hidden: list[str], others: list[str], used: int, undo: str) -> str:
-    """What is deleted, by name, as far as there is room; what of it is not seen, and what goes as another worker's."""
+    """Return the question before a deletion, with the names, the hidden runs, and the runs of other workers."""
     about = dict.fromkeys(others, " (its worker)") | dict.fromkeys(hidden, " (hidden)")
     unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
     head = f"Delete {counted(len(names), 'runs')} with events, checkpoints and log?\n{listed(names, about)}{unseen}"

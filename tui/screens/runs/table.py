@@ -1,4 +1,4 @@
-"""The table of runs: its columns, the order of its rows, and how a run looks in it."""
+"""The table of runs: its columns, the order of its rows, and the cells of a run."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ...widgets.table import Column, OpeningTable
 
 MARK = 2  # cells of the mark before the first column
 LEAST, USEFUL = 17, 28  # of a column whose width is not fixed; titles get the second before less important columns
-MOST_CHOSEN = 48  # where columns were chosen, the table may scroll
+MOST_CHOSEN = 48  # if columns were chosen, the table may scroll
 ASCENDING = ("run", "id", "state", "tags", "note", "description")  # words begin with A
 
 
 class Order(NamedTuple):
-    """By which column, and whether the greatest or latest comes first."""
+    """The column of the order, and whether the greatest or latest comes first."""
 
     column: str = "when"
     descending: bool = True
 
     def by(self, column: str) -> Order:
-        """The same column again turns the order round."""
+        """Return the order by a column; the same column again reverses the order."""
         return Order(column, not self.descending if column == self.column else column not in ASCENDING)
 
 
@@ -48,10 +48,10 @@ class RunsTable(OpeningTable):
         self.order = order or Order()
         self.names: list[str] = []
         self._rows: dict[str, _Row] = {}
-        self._times: Mapping[str, str] = {}  # by the run's id: of those that title and date do not tell apart
+        self._times: Mapping[str, str] = {}  # by the run's id: of runs with equal title and date
 
     def show(self, entries: Sequence[Entry], words: str, marked: Mapping[str, object]) -> dict[str, Entry]:
-        """Those that the words of the filter leave, as they stand in the table now."""
+        """Show the runs that match the words of the filter; returns them in the order of the table."""
         shown = {entry.run.id: entry for entry in folded(matching(ordered(entries, *self.order), words))}
         self._times = _times(shown.values())
         scrolls = len(shown) > self.size.height - self.header_height
@@ -68,12 +68,12 @@ class RunsTable(OpeningTable):
     def sort_by(self, column: str) -> None:
         self.order = self.order.by(column)
 
-    def sort_beside(self, by: int) -> None:
-        """By the column at the right or left of the present one."""
+    def sort_by_neighbour(self, by: int) -> None:
+        """Sort by the column at the right or left of the present one."""
         at = self.names.index(self.order.column) + by if self.order.column in self.names else 0
         self.order = Order().by(self.names[at % len(self.names)]) if self.names else self.order
 
-    def turn_round(self) -> None:
+    def reverse(self) -> None:
         self.order = Order(self.order.column, not self.order.descending)
 
     @property
@@ -81,7 +81,7 @@ class RunsTable(OpeningTable):
         return glyphs_of(self.app)
 
     def _column(self, at: int, name: str, width: int) -> Column:
-        """The head of the first column stands behind the marks."""
+        """Return a column; the first has room for the marks."""
         arrow = (self._glyphs.down if self.order.descending else self._glyphs.up) if name == self.order.column else ""
         lead = " " * MARK if at == 0 else ""
         head = COLUMNS[name].head + arrow
@@ -89,7 +89,7 @@ class RunsTable(OpeningTable):
         return Column(name, Text(lead + label), len(lead) + width + 1)
 
     def _row(self, entry: Entry, marked: bool, widths: tuple[tuple[str, int], ...]) -> _Row:
-        """Made anew only where something of it has changed: there may be thousands of runs."""
+        """Return the row of a run, made again only if something in it has changed: there may be thousands of runs."""
         made_of = (entry, marked, widths, self._times.get(entry.run.id))
         known = self._rows.get(entry.run.id)
         if known is not None and known.made_of == made_of:
@@ -122,7 +122,7 @@ class RunsTable(OpeningTable):
 
 
 def _times(entries: Collection[Entry]) -> dict[str, str]:
-    """The time of start of each run that has title and date in common with another one."""
+    """Return the time of start of each run that has title and date in common with another run."""
     alike: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         alike.setdefault((entry.title.whole, when_text(entry.when)), []).append(entry)
@@ -135,7 +135,7 @@ def _times(entries: Collection[Entry]) -> dict[str, str]:
 
 
 def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, scrolls: bool) -> dict[str, int]:
-    """Columns of no fixed width share what the others leave, each as much as its longest text needs."""
+    """Return the widths of columns; those without a fixed width share the rest, as their longest texts need."""
     widths = {column.key: column.width for column in columns}
     room = width - sum(width + 1 for width in widths.values())
     open_ones = [column for column in columns if not column.width]

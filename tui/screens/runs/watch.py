@@ -1,6 +1,4 @@
-"""Looks every few seconds at which runs go on: for the badge of the header, the terminal's title, and what is said when
-one ends.
-"""
+"""Watches the running runs: for the badge of the header, the title of the terminal, and a message when a run ends."""
 
 from __future__ import annotations
 
@@ -17,12 +15,12 @@ from ...base.errors import clean
 if TYPE_CHECKING:
     from ...reading.running import Ended, Now
 
-LOOK_SECONDS = 3.0  # between two looks
-SHOWN_SECONDS = 8.0  # how long the end of a run stands on the screen
+LOOK_SECONDS = 3.0  # between two readings
+SHOWN_SECONDS = 8.0  # how long the end of a run is shown
 
 
 class RunWatch:
-    """Begins with `start`; `close` gives the terminal its title back."""
+    """Begins with `start`; `close` restores the title of the terminal."""
 
     def __init__(self, app: BaseApp) -> None:
         self._app = app
@@ -41,7 +39,7 @@ class RunWatch:
 
     @property
     def at_terminal(self) -> bool:
-        """Whether there is a terminal that understands, and neither a test nor a pipe."""
+        """Whether there is a terminal that understands titles and notifications, and no test or pipe."""
         shown = not self._app.is_headless and sys.__stderr__ is not None and sys.__stderr__.isatty()
         return shown and terminal.understands(os.environ)
 
@@ -62,7 +60,7 @@ class RunWatch:
             self._tell(ended)
 
     def _tell(self, ended: Ended) -> None:
-        """Say on whatever screen one is that a run has ended, and let the terminal say it, too."""
+        """Show on the present screen, and by the terminal, that a run has ended."""
         from ...text.phases import ENDED  # not needed for the first paint
 
         app, said = self._app, ENDED.get(ended.state, ended.state)
@@ -71,12 +69,12 @@ class RunWatch:
         self._announce(ended, said)
         seen = getattr(app.screen, "run_folder", None)
         if seen is not None and seen.id == ended.id:
-            return  # the screen shows how it has ended, and the line of keys says what can be done now
+            return  # the screen shows the end, and the footer the keys that work now
         text = clean(f"{ended.title}: {said}")
         app.notify(text, severity="information" if well else "error", markup=False, timeout=SHOWN_SECONDS)
 
     def _announce(self, ended: Ended, said: str) -> None:
-        """By the bell and by the desktop, where the settings want that."""
+        """Ring the bell and notify the desktop, if the settings say so."""
         app = self._app
         if self.at_terminal and app.settings.notify.bell:
             app.bell()
@@ -85,7 +83,7 @@ class RunWatch:
             app.run_worker(lambda: self._notify_desktop(line), group="running", thread=True)
 
     def _notify_desktop(self, line: str) -> None:
-        """In a thread, as tmux may have to be asked."""
+        """In a thread, as tmux may be called."""
         if sequence := terminal.notification(line, os.environ):
             self._app.call_later(self._write, sequence)
 
@@ -94,7 +92,7 @@ class RunWatch:
 
 
 def title_of(now: Now) -> str:
-    """The title of the terminal while runs go on: how far the newest is, and what it is called."""
+    """Return the title of the terminal while runs are running: progress and title of the newest."""
     if not now.running:
         return ""
     done = f"{units.share(now.done)} " if now.done is not None else ""
