@@ -118,7 +118,7 @@ async def test_a_badge_that_comes_while_the_screen_is_laid_out_cuts_no_place() -
 
 async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_watch, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(run_watch, "TOLD_SECONDS", 90.0)
+    monkeypatch.setattr(run_watch, "SHOWN_SECONDS", 90.0)
     going_on = recorded.write(home, name="first", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
     over = recorded.write(home / "later", name="first", gpus=0, seconds=20, outcome="oom")
     written: list[str] = []
