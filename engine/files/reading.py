@@ -1,4 +1,7 @@
-"""Opens files safely: regular files only, so that reading never blocks, and only of a size that fits in memory."""
+"""Reads files that anybody may have written: regular files, JSON objects, files of lines that grow.
+
+Only regular files are opened, so that reading never blocks, and whole files are only read if they fit in memory.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import io
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -69,6 +72,38 @@ def read_bytes(path: Path, most: int = MAX_OBJECT_BYTES) -> bytes:
     if len(block) > most:
         raise OSError(errno.EFBIG, f"is larger than {size(most)}", str(path))
     return block
+
+
+class GrowingFile:
+    """The whole lines of a file that grows, from where the last reading ended; a half-written last line waits.
+
+    Each reading opens the file again, and raises OSError as `open_regular` does.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path, self.offset = path, offset
+        self.size = offset  # bytes of the file at the last reading
+
+    def block(self, most: int = -1) -> bytes:
+        """All new lines in one piece, or as many as fit into `most` bytes."""
+        with open_regular(self.path) as stream:
+            self.size = stream.seek(0, os.SEEK_END)
+            stream.seek(self.offset)
+            block = stream.read(most)
+        block = block[: block.rfind(b"\n") + 1]
+        self.offset += len(block)
+        return block
+
+    def lines(self) -> Iterator[bytes]:
+        """The new lines, one after the other: the file may be larger than the memory."""
+        with open_regular(self.path) as stream:
+            self.size = stream.seek(0, os.SEEK_END)
+            stream.seek(self.offset)
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    return
+                self.offset += len(line)
+                yield line
 
 
 def why(fault: OSError) -> str:

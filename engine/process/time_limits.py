@@ -17,9 +17,8 @@ from collections.abc import Callable
 import psutil
 
 from ..job import job_end
-from ..runs import Run
+from ..runs import Run, Tail
 from ..runs.events import EVENTS_FILE, Event, Phase, PhaseName, Started, Warn
-from ..runs.parsing import parse_line
 from ..system.heartbeat import TrainerHeartbeat
 from ..system.run_clock import RunClock
 from ..telemetry.host import Children
@@ -54,6 +53,7 @@ class Activity:
         self.suspended_seconds = 0.0  # since it was stopped by SIGSTOP or a debugger
         self._process, self._children = psutil.Process(pid), Children(pid)
         self._children_looked = clock()
+        self._events = Tail(run.file(EVENTS_FILE))
         self._size, self._seen_beat = 0, (0, False)
         self._cpu_seconds = 0.0
         self._looked = clock()
@@ -112,11 +112,8 @@ class Activity:
         progressed = size != self._size or beat != self._seen_beat
         if progressed and not in_user_code:
             self._remember_gap()
-        if size != self._size:
-            try:
-                self._read_phase(self._size, size)
-            except OSError:  # it is read at the next look
-                size = self._size
+        if size != self._size or self._events.damage.unreadable:
+            self._read_phase()
         self._size, self._seen_beat = size, beat
         return progressed
 
@@ -143,12 +140,8 @@ class Activity:
             return False, self._cpu_seconds
         return suspended, float(times.user + times.system)
 
-    def _read_phase(self, start: int, end: int) -> None:
-        with self.run.file(EVENTS_FILE).open("rb") as stream:
-            stream.seek(max(0, start))
-            block = stream.read(end - max(0, start)).decode("utf-8", "replace")
-        for line in block.splitlines():
-            event = parse_line(line)
+    def _read_phase(self) -> None:
+        for event in self._events.read():
             if isinstance(event, Started):
                 self._resumed = event.resumed_at_step is not None
             elif isinstance(event, Phase):

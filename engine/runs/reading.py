@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
-from ..files.reading import open_regular, why
+from ..files.reading import GrowingFile, open_regular, why
 from .events import EVENT_FILES, Event
 from .parsing import parse_block
 
@@ -64,43 +64,40 @@ class Damage:
 
 
 class Tail:
-    """New whole lines of a growing file, each time it is asked; a half-written last line waits."""
+    """The new events of a growing file, each time it is read; a half-written last line waits."""
 
     def __init__(self, path: Path, from_now: bool = False) -> None:
-        self._path = path
-        self._offset = _size(path) if from_now else 0
+        self._file = GrowingFile(path, _size(path) if from_now else 0)
         self.damage = Damage(path)
-
-    def move(self, folder: Path) -> None:
-        """Read on in the folder to which the file's folder was renamed."""
-        self._path = self.damage.path = folder / self._path.name
 
     @property
     def damages(self) -> list[Damage]:
         return [self.damage]
 
+    def move(self, folder: Path) -> None:
+        """Read on in the folder to which the file's folder was renamed."""
+        self._file.path = self.damage.path = folder / self._file.path.name
+
     def read(self) -> list[Event]:
+        offset = self._file.offset
         try:
-            with open_regular(self._path) as stream:
-                stream.seek(self._offset)
-                block = stream.read()
+            block = self._file.block()
         except FileNotFoundError:
             return []
         except OSError as fault:
             self.damage.unreadable = why(fault)
             return []
         self.damage.unreadable = ""
-        whole = block[: block.rfind(b"\n") + 1]
-        with _no_collecting(len(whole)):
-            return list(self._events(whole))
+        with _no_collecting(len(block)):
+            return list(self._events(block, offset))
 
-    def _events(self, block: bytes) -> Iterator[Event]:
+    def _events(self, block: bytes, offset: int) -> Iterator[Event]:
         for event, line in parse_block(block):
             if event is not None:
                 yield event
             elif line.strip():
-                self.damage.add(self._offset)
-            self._offset += len(line) + 1
+                self.damage.add(offset)
+            offset += len(line) + 1
 
 
 def _size(path: Path) -> int:

@@ -17,8 +17,9 @@ from typing import Any, BinaryIO
 import pytest
 from gputui.engine.compare.baseline import line_up
 from gputui.engine.compare.comparison import compare
+from gputui.engine.files import reading
 from gputui.engine.files.reading import open_regular
-from gputui.engine.runs import Run, Tail, reading
+from gputui.engine.runs import Run, Tail
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Progress, fields_of
 from gputui.engine.runs.parsing import recalled
@@ -348,8 +349,7 @@ def test_a_file_whose_handle_is_stale_is_opened_again_and_no_event_is_missing(
     run.file("telemetry.jsonl").write_text('{"t":2.5,"type":"c"}\n')
     tail, bulk, kept = Tail(run.file("events.jsonl")), MergedTail(run), open_regular
     with monkeypatch.context() as patch:
-        for module in (feeding, reading):
-            patch.setattr(module, "open_regular", lambda path: Stale(kept(path)))
+        patch.setattr(reading, "open_regular", lambda path: Stale(kept(path)))
         assert tail.read() == []
         first = [event.t for event in bulk.read()]
         for damage in (tail.damages[0], bulk.damages[0]):

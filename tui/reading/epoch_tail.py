@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from ...engine.files.reading import open_regular
+from ...engine.files.reading import GrowingFile
 from ...engine.runs import Run
 from ...engine.runs.events import EVENTS_FILE
 from ...engine.runs.parsing import parse_line
 from .snapshot import Snapshot
 from .store import Store
 
-_WANTED = (b'"type":"epoch"', b'"type":"started"', b'"type":"phase"')
+_KINDS = (b'"type":"epoch"', b'"type":"started"', b'"type":"phase"')
 
 
 class EpochTail:
     """Passes over all other events, of which there are many more."""
 
     def __init__(self, run: Run) -> None:
-        self._path, self._offset, self._store = run.file(EVENTS_FILE), 0, Store()
+        self._file, self._store = GrowingFile(run.file(EVENTS_FILE)), Store()
 
     def read(self) -> Snapshot:
-        """What is known now; without events, nothing."""
+        """The snapshot of the run now; empty without events."""
         try:
-            with open_regular(self._path) as stream:
-                stream.seek(self._offset)
-                for line in stream:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._offset += len(line)
-                    self._take(line)
+            for line in self._file.lines():
+                if any(kind in line for kind in _KINDS) and (event := parse_line(line.decode("utf-8", "replace"))):
+                    self._store.feed([event])
         except OSError:
-            pass  # the log is there without them
+            pass  # the log is shown without them
         return self._store.snapshot()
-
-    def _take(self, line: bytes) -> None:
-        if any(name in line for name in _WANTED) and (event := parse_line(line.decode("utf-8", "replace"))):
-            self._store.feed([event])

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from pathlib import Path
 
-from ...engine.files.reading import open_regular
+from ...engine.files.reading import GrowingFile
 from ..base.errors import clean
 
 LOG_LINES = 2000
@@ -20,8 +20,8 @@ class LogTail:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset: int | None = None
+        self._file = GrowingFile(path)
+        self._begun = False
         self._kept: deque[str] = deque(maxlen=LOG_LINES)
         self._arrived: deque[float] = deque(maxlen=LOG_LINES)
         self.lines: tuple[str, ...] = ()
@@ -29,30 +29,21 @@ class LogTail:
         self.count = 0
 
     def poll(self) -> None:
-        now = time.time() if self._offset is not None else 0.0
-        block = self._block()
+        """Read the new lines, at the first time the last ones; at most LOG_BYTES of them."""
+        now = time.time() if self._begun else 0.0
+        try:
+            if not self._begun:
+                self._file.offset = max(0, self._file.path.stat().st_size - LOG_BYTES)
+                self._begun = True
+            block = self._file.block(LOG_BYTES)
+        except OSError:
+            return
         if block:
             fresh = [_shown(line) for line in block.decode("utf-8", "replace").split("\n")[:-1]]
             self._kept.extend(fresh)
             self.count += len(fresh)
             self._arrived.extend([now] * len(fresh))
             self.lines, self.arrived = tuple(self._kept), tuple(self._arrived)
-
-    def _block(self) -> bytes:
-        try:
-            with open_regular(self._path) as stream:
-                size = stream.seek(0, 2)
-                if self._offset is None:
-                    self._offset = max(0, size - LOG_BYTES)
-                if size == self._offset:
-                    return b""
-                stream.seek(self._offset)
-                block = stream.read(LOG_BYTES)
-        except OSError:
-            return b""
-        block = block[: block.rfind(b"\n") + 1]
-        self._offset += len(block)
-        return block
 
 
 def _shown(line: str) -> str:

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO
 
-from ...engine.files.reading import open_regular, why
+from ...engine.files.reading import why
 from ...engine.runs import Follower, Run, quick_json
 from ...engine.runs.events import EVENT_FILES, Event
 from ...engine.runs.parsing import parse_line
@@ -33,43 +32,33 @@ LONGEST_PAUSE = 30.0
 _DENSE = re.compile(rb'\{"t":[0-9.]+,"type":"(gpu|host|allocator|progress|input_stages)"')
 
 
-class _Lines:
-    """The whole lines of a growing file as events, from where the last reading ended."""
+class _ThinnedTail(Tail):
+    """The new events of one file, one after the other; of a long backlog only some of the frequent readings."""
 
     def __init__(self, path: Path, thin: bool) -> None:
-        self._path, self._thin, self._offset = path, thin, 0
+        super().__init__(path)
+        self._thin = thin
         self._seen: Counter[bytes] = Counter()
-        self.damage = Damage(path)
-
-    def move(self, folder: Path) -> None:
-        self._path = self.damage.path = folder / self._path.name
 
     def events(self) -> Iterator[Event]:
+        file, every = self._file, 0
         try:
-            with open_regular(self._path) as stream:
-                self.damage.unreadable = ""
-                yield from self._fresh(stream)
+            for line in file.lines():
+                begin = file.offset - len(line)
+                every = every or (1 + (file.size - begin) // PARSED_BYTES if self._thin else 1)
+                if every == 1 or file.size - file.offset < FRESH_BYTES or self._is_used(line, every):
+                    event = parse_line(line.decode("utf-8", "replace"))
+                    if event is not None:
+                        yield event
+                    elif line.strip():
+                        self.damage.add(begin)
+            self.damage.unreadable = ""
         except FileNotFoundError:
             return
         except OSError as fault:  # the file is opened again at the next reading
             self.damage.unreadable = why(fault)
 
-    def _fresh(self, stream: BinaryIO) -> Iterator[Event]:
-        size = stream.seek(0, 2)
-        every = 1 + (size - self._offset) // PARSED_BYTES if self._thin else 1
-        stream.seek(self._offset)
-        for line in stream:
-            if not line.endswith(b"\n"):
-                return
-            self._offset += len(line)
-            if every == 1 or size - self._offset < FRESH_BYTES or self._is_wanted(line, every):
-                event = parse_line(line.decode("utf-8", "replace"))
-                if event is not None:
-                    yield event
-                elif line.strip():
-                    self.damage.add(self._offset - len(line))
-
-    def _is_wanted(self, line: bytes, every: int) -> bool:
+    def _is_used(self, line: bytes, every: int) -> bool:
         """Whether an event is used: all rare ones, and one in `every` of those that come each second."""
         dense = _DENSE.match(line)
         if dense is None:
@@ -82,7 +71,7 @@ class MergedTail(Tail):
     """Both event files of a run as one, ordered by time, a limited number of events at a time."""
 
     def __init__(self, run: Run, *, thin: bool = True) -> None:
-        self._files = [_Lines(run.file(name), thin) for name in EVENT_FILES]
+        self._files = [_ThinnedTail(run.file(name), thin) for name in EVENT_FILES]
         self._running: Iterator[Event] = iter(())
         self.behind = False  # the files hold more than the last reading gave
 
