@@ -24,7 +24,7 @@ IGNORED = "it is left out; gputui compare --unpin removes the pin"
 
 @dataclass(frozen=True)
 class Pin:
-    """The pinned run; None, with the reason in `lost`, where the run that is pinned no longer exists."""
+    """The pinned run; if it no longer exists, `run` is None and `lost` is a sentence about it."""
 
     run: Run | None = None
     lost: str = ""
@@ -32,7 +32,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class LineUp:
-    """Runs to compare, the baseline first; `choice` says how it was chosen, `lost` is as in Pin."""
+    """The runs to compare, the baseline first; `choice` says how it was chosen, `lost` is as in Pin."""
 
     runs: tuple[Run, ...]
     choice: Choice = "first"
@@ -45,7 +45,7 @@ def pin(run: Run) -> None:
 
 
 def unpin() -> bool:
-    """Remove the pin; returns whether there was one."""
+    """Remove the pin; returns True if a run was pinned."""
     try:
         _file().unlink()
     except FileNotFoundError:
@@ -67,7 +67,7 @@ def pinned() -> Pin:
 
 
 def line_up(runs: Iterable[Run], given: Run | None = None) -> LineUp:
-    """The runs, each once: after the `given` baseline, else after the pinned one, else in their order."""
+    """Each run once, after its baseline: the `given` one, else the pinned one, else the first run."""
     pin = Pin() if given else pinned()
     baseline = given or pin.run
     once = dict.fromkeys([baseline, *runs] if baseline else runs)

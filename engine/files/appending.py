@@ -1,8 +1,8 @@
 """Appends whole lines to a file, and keeps them in memory while the disk refuses them.
 
-Appending never blocks and never fails. Lines that cannot be written wait, the newest of them up to a limit, and are
-written when the disk takes them again. The file is then opened anew, as a handle of a network disk whose server was
-started again stays stale. The file never holds part of a line for longer than a moment.
+Appending never blocks and never fails. Lines that cannot be written wait in memory, the newest of them up to a limit,
+and are written when the disk accepts them again. The file is then opened again, since a handle on a network disk stays
+stale after its server was restarted. The file never holds part of a line for longer than a moment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Gap:
 
 
 class LineFile:
-    """A file to which only this process appends. Not for several threads at once."""
+    """A file to which only this process appends, from one thread at a time."""
 
     def __init__(self, path: Path, kept_bytes: int = KEPT_BYTES) -> None:
         self._path, self._kept_bytes = path, kept_bytes
@@ -48,21 +48,21 @@ class LineFile:
 
     @property
     def lines(self) -> list[str]:
-        """The lines that wait."""
+        """The lines that wait in memory."""
         return [line.decode().removesuffix("\n") for line in self._waiting]
 
     @property
     def missing(self) -> int:
-        """How many lines are not in the file, waiting or lost."""
+        """The number of lines that are not in the file: they wait or are lost."""
         return len(self._waiting) + self._lost
 
     def append(self, line: str) -> Gap | None:
-        """Write a line after those that wait; returns the gap that ends with it."""
+        """Write a line after the waiting ones; returns the gap that ends with it."""
         self._keep(line.encode() + b"\n")
         return self.flush() if time.monotonic() >= self._next_try else None
 
     def flush(self) -> Gap | None:
-        """Try to write the lines that wait."""
+        """Try to write the waiting lines; returns the gap that ends with them."""
         try:
             while self._waiting:
                 self._write(self._opened(), self._block())
@@ -73,7 +73,7 @@ class LineFile:
 
     def close(self) -> None:
         if self._descriptor is not None:
-            with contextlib.suppress(OSError):  # a network disk reports what it could not write before
+            with contextlib.suppress(OSError):  # a network disk reports earlier write errors here
                 os.close(self._descriptor)
             self._descriptor = None
 
@@ -106,7 +106,7 @@ class LineFile:
             self._take_back_part(descriptor)
 
     def _count(self, lines: list[bytes], written: int) -> bytes:
-        """Remove the written lines from those that wait; returns the part of the next one that was written."""
+        """Remove the written lines from the waiting ones; returns the written part of the next line."""
         for line in lines:
             if written < len(line):
                 return line[:written]
@@ -143,9 +143,9 @@ class LineFile:
 
 
 def _end_last_line(path: Path, part: bytes) -> None:
-    """Remove the part of a line that this process has written, or complete one that a killed writer has left.
+    """Remove the part of a line that this process has written, or complete a line that a killed writer has left.
 
-    Then the next line stands alone.
+    Then the next line begins on a line of its own.
     """
     with contextlib.suppress(FileNotFoundError), path.open("rb+", buffering=0) as stream:
         size = stream.seek(0, os.SEEK_END)

@@ -1,6 +1,6 @@
-"""Recognizes errors that mean a disk refuses to be written to: full, over quota, read-only, or a size limit reached.
+"""Recognizes errors that mean that a disk refuses to be written to: full, over quota, read-only, size limit reached.
 
-Python, TensorFlow and HDF5 report this in different ways; here each becomes an error number and one wording.
+Python, TensorFlow and HDF5 report them in different ways; here each becomes an error number and the same message.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def refusal(fault: BaseException) -> int | None:
 
 
 def passes(number: int) -> bool:
-    """Whether waiting may help: a limit on the size of a file stays as long as the process."""
+    """True if waiting may help. A limit on the size of files stays as long as the process."""
     return number != errno.EFBIG
 
 
@@ -62,12 +62,12 @@ def reason(fault: BaseException) -> str:
 
 
 def describe(number: int, path: Path | str) -> str:
-    """The one wording for a disk that refuses to be written to."""
+    """The message about a disk that refuses to be written to."""
     return f"{_WHAT[number]} at {path} ({_no_inodes(path) if number == errno.ENOSPC else ''}{os.strerror(number)})"
 
 
-def looked_at(folder: Path) -> str:
-    """The same, found out by writing an unnamed file to the folder; empty where writing works."""
+def try_writing(folder: Path) -> str:
+    """The same message, after trying to write an unnamed file to the folder; empty if writing works."""
     try:
         with tempfile.TemporaryFile(dir=folder) as stream:
             stream.write(bytes(PROBE_BYTES))
@@ -78,7 +78,7 @@ def looked_at(folder: Path) -> str:
 
 
 def _no_inodes(path: Path | str) -> str:
-    """Says where a disk has space left but no room for one more file, the less known way to be full."""
+    """A remark for a disk with space left but without an inode for one more file; else empty."""
     try:
         facts = os.statvfs(os.path.dirname(path) if not os.path.isdir(path) else path)
     except OSError:
@@ -87,11 +87,11 @@ def _no_inodes(path: Path | str) -> str:
 
 
 def used_bytes(*folders: str | os.PathLike[str]) -> int:
-    """What the disk has given to all files in these folders, and would have again without them."""
+    """Bytes on disk of all files in these folders: deleting them frees as many."""
     total = 0
     for folder in folders:
-        with contextlib.suppress(OSError), os.scandir(folder) as found:
-            for entry in found:
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
                 with contextlib.suppress(OSError):
                     total += 512 * entry.stat(follow_symlinks=False).st_blocks
                     if entry.is_dir(follow_symlinks=False):

@@ -1,7 +1,7 @@
 """Reads a YAML file into values with their line numbers, so that every error can name its place.
 
 The text may come from anywhere: size and depth are limited, aliases and duplicate keys are refused. What presets mean
-is decided elsewhere (presets/). PyYAML, which only yaml_nodes.py needs, is imported with the first text.
+is decided in presets/. PyYAML, which only yaml_nodes.py needs, is imported when the first text is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Located", "YamlFault", "parse", "printable", "read", "read_text", "s
 
 
 def read(path: Path) -> dict[str, Located]:
-    """The mappings of a file, two levels deep; raises YamlFault, or OSError where it cannot be read."""
+    """The mappings of a file, two levels deep; raises YamlFault, or OSError if it cannot be read."""
     return parse(read_text(path))
 
 
@@ -36,14 +36,14 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str) -> dict[str, Located]:
-    """Text -> top-level keys; raises YamlFault."""
+    """The top-level keys of a text; raises YamlFault."""
     from . import yaml_nodes  # PyYAML is not needed for the first paint
 
     return yaml_nodes.parse(text)
 
 
 def scalar(text: str) -> Any:
-    """A value that was typed alone: as YAML reads it, or as text."""
+    """A typed value as YAML reads it; the text itself if it is not valid YAML."""
     try:
         return parse(f"set:\n  v: {text}")["set"].value["v"].value if text.strip() else None
     except YamlFault:
@@ -51,5 +51,5 @@ def scalar(text: str) -> Any:
 
 
 def stays_text(text: str) -> bool:
-    """Whether it remains text when it stands in a file without quotes."""
+    """True if YAML reads the unquoted text as the same text, and not as a number, for example."""
     return scalar(text) == text and not trap(text)

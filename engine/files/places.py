@@ -29,14 +29,14 @@ def home() -> Path:
     return _of_user("XDG_STATE_HOME", ".local/state")
 
 
-def _of_user(variable: str, otherwise: str) -> Path:
-    """The folder of gputui where the XDG Base Directory Specification has such files."""
+def _of_user(variable: str, default: str) -> Path:
+    """The folder of gputui in a folder of the user that the XDG Base Directory Specification defines."""
     given = os.environ.get(variable, "").strip()
-    return (Path(os.path.expanduser(given)) if given else user_home() / otherwise) / "gputui"
+    return (Path(os.path.expanduser(given)) if given else user_home() / default) / "gputui"
 
 
 def user_home() -> Path:
-    """Raises OSError for a user without one, as in a container whose user id nobody has entered."""
+    """The user's home folder; raises OSError if there is none, as for an unknown user id in a container."""
     try:
         return Path.home()
     except RuntimeError:
@@ -49,7 +49,7 @@ def runs_folder() -> Path:
 
 
 def config_folder() -> Path:
-    """Where the user's own presets and settings lie; without a home folder beside the runs."""
+    """The folder of the user's own presets and settings; next to the runs if the user has no home folder."""
     try:
         return _of_user("XDG_CONFIG_HOME", ".config")
     except OSError:

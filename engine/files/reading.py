@@ -31,12 +31,12 @@ _KINDS = (
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """The file, opened for reading; raises OSError, also for anything but a regular file. Never waits for a writer."""
+    """Open a regular file for reading; raises OSError for anything else. Never waits for a writer."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    _refuse_odd(path, os.stat(path))  # merely opening a device may have an effect
+    _refuse_special(path, os.stat(path))  # merely opening a device may have an effect
     descriptor = os.open(path, flags)
     try:
-        _refuse_odd(path, os.fstat(descriptor))
+        _refuse_special(path, os.fstat(descriptor))
     except OSError:
         os.close(descriptor)
         raise
@@ -44,29 +44,29 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 class _NeverWaiting(io.FileIO):
-    """Python reads None from what has nothing to read now; a regular file has, but not all of /proc are such."""
+    """Raises OSError if nothing can be read now, as from some files of /proc; Python would return None."""
 
     def readall(self) -> bytes:
-        return self._there(super().readall())
+        return self._data(super().readall())
 
     def readinto(self, buffer: Any, /) -> int:
         read: int | None = super().readinto(buffer)
-        return self._there(read)
+        return self._data(read)
 
-    def _there(self, read: T | None) -> T:
+    def _data(self, read: T | None) -> T:
         if read is None:
             raise OSError(errno.EINVAL, "has nothing to read, and may wait for ever: it is not a file of text")
         return read
 
 
-def _refuse_odd(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        what = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "no file")
+def _refuse_special(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        what = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "no file")
         raise OSError(errno.EINVAL, f"is {what}, not a file", str(path))
 
 
 def read_bytes(path: Path, most: int = MAX_OBJECT_BYTES) -> bytes:
-    """The whole file; raises OSError, also for one that is larger than `most`."""
+    """The whole content; raises OSError, also if the file has more than `most` bytes."""
     with open_regular(path) as stream:
         block = stream.read(most + 1)
     if len(block) > most:
@@ -107,7 +107,7 @@ class GrowingFile:
 
 
 def why(fault: OSError) -> str:
-    """The reason alone, in the words of the system or of this module."""
+    """The reason without the path, in the words of the system or of this module."""
     return harmless(str(fault.strerror or fault))
 
 
@@ -116,9 +116,9 @@ def why(fault: OSError) -> str:
 
 @dataclass(frozen=True)
 class Object:
-    """What a JSON file holds, empty where there is no such file; `damage` says what of it could not be used.
+    """The content of a JSON file, empty if there is no such file; `damage` says which part could not be used.
 
-    An `unreadable` file is there, or perhaps there, and the disk does not let it be read now.
+    `unreadable`: the file may exist, but cannot be read now.
     """
 
     value: Mapping[str, Any]
@@ -127,26 +127,26 @@ class Object:
 
 
 def read_object(path: Path, form: Form | None = None) -> Object:
-    """A JSON file that is one object; entries that are not what `form` declares are left out."""
+    """Read a JSON file that is one object; entries that are not of the type that `form` declares are left out."""
     try:
-        found = parse_object(read_bytes(path))
+        content = parse_object(read_bytes(path))
     except FileNotFoundError:
         return Object({})
     except OSError as fault:
         return Object({}, f"{path.name} cannot be read: {why(fault)}", unreadable=True)
-    if found is None:
+    if content is None:
         return Object({}, f"{path.name} is damaged, left out")
-    wrong = form.wrong(found) if form else []
+    wrong = form.wrong(content) if form else []
     if not wrong:
-        return Object(found)
+        return Object(content)
     some = ", ".join(wrong[:3]) + (" ..." if len(wrong) > 3 else "")
-    return Object({k: v for k, v in found.items() if k not in wrong}, f"{path.name} is damaged, {some} left out")
+    return Object({k: v for k, v in content.items() if k not in wrong}, f"{path.name} is damaged, {some} left out")
 
 
 def parse_object(raw: bytes) -> dict[str, Any] | None:
-    """A JSON object with harmless texts, or None; NaN and Infinity, which are no JSON, count as unknown."""
+    """The JSON object with harmless texts, or None if it is none; NaN and Infinity, which are no JSON, become None."""
     try:
-        found = json.loads(raw, parse_constant=lambda _name: None)
+        value = json.loads(raw, parse_constant=lambda _name: None)
     except (ValueError, RecursionError):
         return None
-    return harmless_in(found) if isinstance(found, dict) and depth(found) <= MAX_DEPTH else None
+    return harmless_in(value) if isinstance(value, dict) and depth(value) <= MAX_DEPTH else None

@@ -1,6 +1,6 @@
 """Tests whether a value from a file has its declared type, so that its reader need not check again.
 
-The declarations are the type hints of dataclasses, such as those in runs/events.py. A test is made from its hints once.
+The declarations are the type hints of dataclasses, such as the events in runs/events.py. A test is made once.
 Annotated[Mapping[str, Any], Fields(...)] declares the entries of a mapping.
 """
 
@@ -46,16 +46,16 @@ class Fields:
 
 
 class Form:
-    """What the named entries of a mapping must be. An absent entry fits, as readers can do without it."""
+    """The types of a mapping's named entries. An absent entry fits, as readers can do without it."""
 
     def __init__(self, hints: Mapping[str, Any]) -> None:
         self._kinds = {name: _kinds(hint) for name, hint in hints.items()}
         self._fits = {name: fits(hint) for name, hint in hints.items()}
 
-    def holds(self, found: Mapping[str, Any]) -> bool:
-        """Whether every declared entry has its declared type; in one pass, since files have many lines."""
+    def holds(self, content: Mapping[str, Any]) -> bool:
+        """True if every declared entry has its declared type. In one pass, since files have many lines."""
         kinds = self._kinds
-        for name, value in found.items():
+        for name, value in content.items():
             if name not in kinds:
                 continue
             kind = type(value)
@@ -69,9 +69,9 @@ class Form:
                 return False
         return True
 
-    def wrong(self, found: Mapping[str, Any]) -> list[str]:
+    def wrong(self, content: Mapping[str, Any]) -> list[str]:
         """The names of the entries that do not have their declared type."""
-        return [name for name, value in found.items() if name in self._fits and not self._fits[name](value)]
+        return [name for name, value in content.items() if name in self._fits and not self._fits[name](value)]
 
 
 @cache
@@ -81,16 +81,17 @@ def form_of(declared: Any) -> Form:
     return Form({name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar})
 
 
-def completed(declared: Any, found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The fields of a dataclass as a file has them, absent ones with their defaults; None where a needed one is
-    missing.
+def completed(declared: Any, content: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The fields of a dataclass with the values of a file or their defaults.
+
+    None if a field without a default is missing, or a value does not have its type.
     """
-    return _filled(declared, found) if fits(declared)(found) else None
+    return _filled(declared, content) if fits(declared)(content) else None
 
 
-def _filled(declared: Any, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for dataclasses within its fields."""
-    filled = {field.name: _default(field) for field in fields(declared) if _has_default(field)} | dict(found)
+def _filled(declared: Any, content: Mapping[str, Any]) -> dict[str, Any]:
+    """As `completed`, without the check; also for dataclasses within the fields."""
+    filled = {field.name: _default(field) for field in fields(declared) if _has_default(field)} | dict(content)
     for name, hint in get_type_hints(declared).items():
         inner = next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
         value = filled.get(name)
@@ -110,7 +111,7 @@ def _default(field: Field[Any]) -> Any:
 
 
 def fits(hint: Any) -> Fits:
-    """The test for a type hint; covers the kinds of hints that runs/events.py uses."""
+    """The test for a type hint, of the kinds that runs/events.py uses."""
     if hint in _SCALARS:
         return _SCALARS[hint]
     if is_dataclass(hint):
@@ -125,8 +126,8 @@ def fits(hint: Any) -> Fits:
     if origin in (Union, types.UnionType):
         members = [fits(member) for member in inner]
         if len(members) == 2 and inner[1] is type(None):
-            of_known = members[0]
-            return lambda value: value is None or of_known(value)
+            fits_first = members[0]
+            return lambda value: value is None or fits_first(value)
         return lambda value: any(member(value) for member in members)
     if origin is tuple:
         parts = [fits(part) for part in inner]
@@ -151,6 +152,6 @@ def _each(parts: Sequence[Fits], values: Sequence[Any]) -> list[bool]:
 
 
 def _kinds(hint: Any) -> frozenset[type]:
-    """The exact types of values that need no test except of their size."""
+    """The exact types of the values of which only the size must be tested."""
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return frozenset(kind for member in members for kind in _KINDS.get(member, ()))

@@ -1,7 +1,7 @@
-"""Returns a value from a file as a number, a whole number, a text or a mapping, or nothing where it is none.
+"""Returns a value from a file as a number, a whole number, a text or a mapping, or None if it is none.
 
-Anybody can write to a file, so nothing in it can be trusted until it was tested here. JSON is written strictly: without
-NaN and Infinity, which other programs do not read.
+Any program can write to a file, so its content is tested here before it is used. JSON is written strictly: without NaN
+and Infinity, which other programs do not read.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def moment(value: Any) -> float | None:
     return t if t is not None and 0 <= t <= LATEST_T else None
 
 
-def harmless(said: str) -> str:
+def harmless(text: str) -> str:
     """Text without characters that would control a terminal; line breaks stay."""
-    if said.isprintable():  # nearly every text
-        return said
-    return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "?" for c in said)
+    if text.isprintable():  # nearly every text
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "?" for c in text)
 
 
 def nameable(path: str) -> bool:
-    """Whether presets and TensorFlow can use the path: UTF-8 text without control characters."""
+    """True if presets and TensorFlow can use the path: UTF-8 text without control characters."""
     return not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in path)
 
 
@@ -82,7 +82,7 @@ def brief(line: str, limit: int = LONGEST_LINE) -> str:
 
 
 def _whole_words(text: str, limit: int) -> str:
-    """The text without words in its middle; in one of hardly any blanks, without its middle."""
+    """The text without words in its middle; a text with hardly any blanks is cut within a word."""
     if len(text) <= limit:
         return text
     front, mark, back = _without_middle(text, limit - 2).rpartition("...")
@@ -99,7 +99,7 @@ def _without_middle(text: str, limit: int) -> str:
 
 
 def harmless_in(value: Any) -> Any:
-    """Nested values with every text, names too, made harmless; what is nested too deep is left out."""
+    """Nested values with every text made harmless, names too; values that are nested too deep are left out."""
     return _harmless_in(value, MAX_DEPTH + 1)
 
 
@@ -115,7 +115,7 @@ def _harmless_in(value: Any, levels: int) -> Any:
 
 
 def depth(value: Any) -> int:
-    """How many mappings and lists are nested in one another."""
+    """The number of mappings and lists that are nested in one another."""
     levels, inside = 0, [value]
     while inside := [item for item in inside if isinstance(item, dict | list)]:
         levels += 1
@@ -124,7 +124,7 @@ def depth(value: Any) -> int:
 
 
 def finite(value: float | None) -> float | None:
-    """The number, or None where it is NaN or infinite, which JSON cannot express."""
+    """The number, or None if it is NaN or infinite, which JSON cannot express."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 

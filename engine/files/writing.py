@@ -41,7 +41,7 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until the content of a file, or the entries of a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -85,7 +85,7 @@ def write_new(path: Path, text: str) -> None:
 
 
 class _Forgiving(io.FileIO):
-    """A stream that drops what cannot be written."""
+    """A stream that drops lines that cannot be written."""
 
     def write(self, data: Any, /) -> int:
         try:

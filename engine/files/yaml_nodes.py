@@ -1,4 +1,4 @@
-"""The tree of a YAML text with line numbers, made with PyYAML's safe loader; located_yaml.py is its front."""
+"""Parses a YAML text into values with line numbers, with PyYAML's safe loader; called by located_yaml.py."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MAX_BITS = 4000  # of a whole number: Python converts no longer ones to text
 
 
 def _number(loader: Any, node: yaml.ScalarNode) -> int | float:
-    """A number as a person reads it; refuses text that only YAML 1.1 reads as a different number."""
-    if meant := trap(node.value):
-        raise YamlFault(meant, node.start_mark.line + 1)
+    """The number, as a person reads it; raises YamlFault for text that YAML 1.1 reads as a different number."""
+    if message := trap(node.value):
+        raise YamlFault(message, node.start_mark.line + 1)
     if node.tag.endswith(":int"):
         number = loader.construct_yaml_int(node)
         if number.bit_length() > MAX_BITS:
@@ -26,8 +26,8 @@ def _number(loader: Any, node: yaml.ScalarNode) -> int | float:
     return float(loader.construct_yaml_float(node))
 
 
-def _numbers_read(base: Any) -> Any:
-    """A safe loader of PyYAML's, which also reads `1e-3` as the number it is in YAML 1.2."""
+def _with_numbers(base: Any) -> Any:
+    """A safe loader of PyYAML that also reads `1e-3` as a number, as in YAML 1.2."""
     loader: Any = type("_Loader", (base,), {})
     loader.yaml_implicit_resolvers = {k: list(v) for k, v in base.yaml_implicit_resolvers.items()}
     loader.add_implicit_resolver(
@@ -40,18 +40,18 @@ def _numbers_read(base: Any) -> Any:
     return loader
 
 
-_SLOW = _numbers_read(yaml.SafeLoader)
-_FAST = _numbers_read(yaml.CSafeLoader) if yaml.__with_libyaml__ else _SLOW
-# The parser in C is ten times as fast. With these characters only it accepts nothing that the one in Python refuses.
+_SLOW = _with_numbers(yaml.SafeLoader)
+_FAST = _with_numbers(yaml.CSafeLoader) if yaml.__with_libyaml__ else _SLOW
+# The parser in C is ten times as fast. For text of these characters it refuses all that the parser in Python refuses.
 _COMMON = re.compile(r"[\n -~]*")
 _ODD = re.compile(r"[?!&*]")
 
 
 def parse(text: str) -> dict[str, Located]:
-    """Text -> top-level keys; raises YamlFault, for what is not YAML in the words of the parser in Python.
+    """The top-level keys of a text; raises YamlFault.
 
-    What is YAML but not allowed in a preset is refused at once: the parser in Python would take seconds for a long file
-    to find the same.
+    Errors of syntax have the words of the parser in Python. Valid YAML that is not allowed in a preset is refused
+    without that parser, which would take seconds for a long file.
     """
     if _COMMON.fullmatch(text) and not _ODD.search(text):
         with contextlib.suppress(yaml.YAMLError):
@@ -100,20 +100,20 @@ def _mapping(loader: Any, node: yaml.Node, key: str, depth: int) -> dict[str, Lo
         raise YamlFault(f"must be a mapping of names to values, not {what}", line, key)
     if node.tag != "tag:yaml.org,2002:map":
         raise YamlFault(f"tags ({shorten(node.tag)}) are not allowed in presets", line, key)
-    found: dict[str, Located] = {}
+    values: dict[str, Located] = {}
     for name_node, value_node in node.value:
         at = name_node.start_mark.line + 1
         if not isinstance(name_node, yaml.ScalarNode):
             raise YamlFault("a name must be one word, not a list or mapping", at, key)
         name = name_node.value
         inner = f"{key}.{name}" if key else name
-        if name in found:
+        if name in values:
             raise YamlFault("is given twice; keep one of them", at, inner)
         if depth == 0 and isinstance(value_node, yaml.MappingNode):
-            found[name] = Located(_mapping(loader, value_node, inner, depth + 1), at)
+            values[name] = Located(_mapping(loader, value_node, inner, depth + 1), at)
         else:
-            found[name] = Located(_construct(loader, value_node, inner), value_node.start_mark.line + 1)
-    return found
+            values[name] = Located(_construct(loader, value_node, inner), value_node.start_mark.line + 1)
+    return values
 
 
 def _construct(loader: Any, node: yaml.Node, key: str) -> Any:

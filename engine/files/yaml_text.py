@@ -1,6 +1,6 @@
-"""What is said of YAML texts without reading one: a value's place, errors, and words that YAML takes for other numbers.
+"""Values with their place, errors, and words that YAML reads as unexpected numbers.
 
-Imports no PyYAML, as the first paint of the form needs these and reads no YAML.
+Does not import PyYAML: the first paint of the form needs this module and reads no YAML.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class Located:
 
 
 def trap(text: str) -> str:
-    """What to write instead of a plain word that YAML 1.1 reads as an unexpected number, else nothing.
+    """Advice on a plain word that YAML 1.1 reads as an unexpected number; empty for any other word.
 
     `010` is 8 in YAML 1.1, `1:30` is 90, and `0b101` is 5.
     """
     digits = text.lstrip("+-").replace("_", "")
     sign = "-" if text.startswith("-") else ""
     if re.fullmatch(r"0[0-7]+", digits):
-        ways, known = f"{sign}{int(digits)} or {sign}{int(digits, 8)}", "octal"
+        ways, base = f"{sign}{int(digits)} or {sign}{int(digits, 8)}", "octal"
     elif re.fullmatch(r"0b[01]+", digits):
-        ways, known = f"{sign}{int(digits, 2)}", "binary"
+        ways, base = f"{sign}{int(digits, 2)}", "binary"
     elif re.fullmatch(r"[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?", digits):
-        ways, known = f"{sign}{_base_60(digits)}", "of base 60"
+        ways, base = f"{sign}{_base_60(digits)}", "of base 60"
     else:
         return ""
     return (
-        f"{shorten(text)[1:-1]} is a number {known} in YAML: write {shorten(ways, 60)[1:-1]}, or quote it if it is text"
+        f"{shorten(text)[1:-1]} is a number {base} in YAML: write {shorten(ways, 60)[1:-1]}, or quote it if it is text"
     )
 
 
@@ -54,12 +54,12 @@ def _base_60(digits: str) -> str:
 
 
 def shorten(value: object, limit: int = 40) -> str:
-    """A value as it may stand within one line of an error: without control characters, and not long."""
+    """A value for one line of an error message: without control characters, at most about `limit` characters."""
     text = printable(value[: 2 * limit] if isinstance(value, str) else repr(value))
     text = text if len(text) <= limit else text[:limit] + "..."
     return repr(text) if isinstance(value, str) else text
 
 
 def printable(text: str) -> str:
-    """Text in one line without characters that control a terminal."""
+    """The text in one line, without characters that control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -27,7 +27,7 @@ class LayoutFault(Exception):
 
 
 class _Plain(RoundTripRepresenter):
-    """Writes null as a word: an empty value would look like an oversight."""
+    """Writes None as the word null: an empty value would look like a mistake."""
 
 
 _Plain.add_representer(type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null"))
@@ -105,28 +105,28 @@ def with_comments(text: str, comments: Mapping[tuple[str, str], str], kind: str)
 
 
 def _headed(lines: list[str], comment: str, kind: str) -> list[str]:
-    """The lines with the comment before them, in place of an older one."""
+    """The lines after the comment, without an older comment of the same kind."""
     start = f"# {kind}: {HEAD[1]}: "
     rest = [line for line in lines if not line.startswith(start)]
     return [start + comment + (_end(lines[0]) or "\n"), *rest] if comment else rest
 
 
 def _can_follow(line: str) -> bool:
-    """Whether the value ends on its line and has no comment there: a plain scalar, or brackets that are closed."""
+    """True if the value ends on its line and has no comment there: a plain scalar, or brackets that are closed."""
     value = line.partition(":")[2].strip()
     return bool(value) and "#" not in value and value[0] not in "|>&*!\"'" and value.count("[") == value.count("]")
 
 
 def _inserted(lines: list[str], above: Mapping[int, list[str]], kind: str) -> list[str]:
-    """The lines with those of `above` before them, in place of older ones about the same value."""
-    made: list[str] = []
+    """The lines with the comments of `above` before theirs, without older comments on the same values."""
+    result: list[str] = []
     for number, line in enumerate(lines):
         for comment in above.get(number, ()):
             start = comment[: comment.index(": ", comment.index(f"# {kind}: ") + len(f"# {kind}: "))]
-            made = [one for one in made if not one.startswith(start)]
-        made += [comment + (_end(line) or "\n") for comment in above.get(number, ())]
-        made.append(line)
-    return made
+            result = [earlier for earlier in result if not earlier.startswith(start)]
+        result += [comment + (_end(line) or "\n") for comment in above.get(number, ())]
+        result.append(line)
+    return result
 
 
 def _content(line: str) -> str:

@@ -319,7 +319,7 @@ class Supervisor:
             return
         with installed.of(self.run_options.get("python") or sys.executable):
             end = ending.classify(self._evidence(sampler))
-        if end.outcome == "crashed" and (full := disk.looked_at(self.run.path)):
+        if end.outcome == "crashed" and (full := disk.try_writing(self.run.path)):
             end = replace(end, message=f"{full}; {end.message}", hint=f"free some space; {RESUME}")
         end = ending.with_hint(end, cluster.is_saved(self.run))
         self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))

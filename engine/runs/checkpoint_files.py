@@ -1,8 +1,8 @@
 """Finds a run's checkpoints and checks whether they are intact, without TensorFlow.
 
-A checkpoint is a folder `step-NNNNNNNNNN` with TensorFlow's files and a manifest of their sizes and checksums. One
-without a manifest was written by an older gputui: it counts as intact if none of its files is missing or empty, and
-TensorFlow's own checks decide (trainer/checkpoint/).
+A checkpoint is a folder `step-NNNNNNNNNN` with TensorFlow's files and a manifest of their sizes and checksums. A
+checkpoint without a manifest was written by an older gputui: it counts as intact if none of its files is missing or
+empty, and TensorFlow's own checks decide (trainer/checkpoint/).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-([0-9]{10})")
 _SHARD = re.compile(rf"{PREFIX}\.data-([0-9]{{5}})-of-([0-9]{{5}})")
 _BLOCK_BYTES = 1 << 20
-_TOLD = 3
+_NAMED = 3  # checkpoints in a message
 
 
 class Damage(Exception):
@@ -34,7 +34,7 @@ def path_of(folder: Path, step: int) -> Path:
 
 
 def steps_in(folder: Path) -> list[int]:
-    """The steps of all entries that are named like checkpoints, the newest first."""
+    """The steps of all entries that have the name of a checkpoint, the newest first."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -43,7 +43,7 @@ def steps_in(folder: Path) -> list[int]:
 
 
 def whole_step(folder: Path) -> int | None:
-    """The newest step with an intact checkpoint; raises Damage where there are checkpoints and all are damaged."""
+    """The newest step with an intact checkpoint; None without checkpoints, Damage if all are damaged."""
     reasons: dict[int, str] = {}
     for step in steps_in(folder):
         try:
@@ -57,13 +57,13 @@ def whole_step(folder: Path) -> int | None:
 
 
 def describe(reasons: Mapping[int, str]) -> str:
-    """Why the checkpoints of these steps cannot be used; of many only the first three."""
-    first = "; ".join(f"checkpoint of step {step} {why}" for step, why in list(reasons.items())[:_TOLD])
-    return f"{first}; and {len(reasons) - _TOLD} more" if len(reasons) > _TOLD else first
+    """The reasons why the checkpoints of these steps cannot be used; of many only the first three."""
+    first = "; ".join(f"checkpoint of step {step} {why}" for step, why in list(reasons.items())[:_NAMED])
+    return f"{first}; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else first
 
 
 def seal(draft: Path, step: int) -> None:
-    """Write the manifest of a finished draft, and wait until all of it is on the disk."""
+    """Write the manifest of a finished draft, and wait until all files are on the disk."""
     files = {}
     for path in sorted(draft.iterdir()):
         files[path.name] = {"bytes": path.stat().st_size, "crc32": _checksum(path)}
@@ -72,13 +72,13 @@ def seal(draft: Path, step: int) -> None:
 
 
 def verify(folder: Path, step: int) -> bool:
-    """Check the checksums; returns whether there are any, and raises Damage where the checkpoint is not intact."""
+    """Raise Damage if the checkpoint is not intact; returns False if it has no checksums to check."""
     path = path_of(folder, step)
     try:
         if not path.is_dir():
             raise Damage("it is not a folder")
         if not (path / MANIFEST).exists():
-            _look_complete(path)
+            _check_complete(path)
             return False
         _match(path, step, _manifest(path))
         return True
@@ -89,8 +89,8 @@ def verify(folder: Path, step: int) -> bool:
 def _manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        known = isinstance(manifest["step"], int) and f"{PREFIX}.index" in manifest["files"]
-        if known and all(
+        is_valid = isinstance(manifest["step"], int) and f"{PREFIX}.index" in manifest["files"]
+        if is_valid and all(
             os.path.basename(name) == name and isinstance(facts["bytes"], int) and isinstance(facts["crc32"], int)
             for name, facts in manifest["files"].items()
         ):
@@ -114,11 +114,11 @@ def _match(path: Path, step: int, manifest: dict[str, Any]) -> None:
             raise Damage(f"the checksum of {name} does not match")
 
 
-def _look_complete(path: Path) -> None:
-    """Check that all files exist and none is empty."""
+def _check_complete(path: Path) -> None:
+    """Raise Damage if a file is missing or empty."""
     shards = [match for name in os.listdir(path) if (match := _SHARD.fullmatch(name))]
-    wanted = int(shards[0][2]) if shards else 1
-    names = [f"{PREFIX}.index", *(f"{PREFIX}.data-{number:05d}-of-{wanted:05d}" for number in range(wanted))]
+    count = int(shards[0][2]) if shards else 1
+    names = [f"{PREFIX}.index", *(f"{PREFIX}.data-{number:05d}-of-{count:05d}" for number in range(count))]
     for name in names:
         if not (path / name).is_file():
             raise Damage(f"{name} is missing")

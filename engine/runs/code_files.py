@@ -1,7 +1,7 @@
-"""The Python files of a user's own training, as the run has used them: a run is not resumed with edited code unnoticed.
+"""The Python files of a user's own training as the run has used them, so that a resume with edited code is noticed.
 
-The trainer records a hash of each file that the entry has imported from its folder. Whoever resumes the run compares
-them with the files as they are now, for which no TensorFlow is needed. A run without a record is resumed as it is.
+The trainer records a hash of each file that the entry has imported from its folder. Resuming the run compares the
+hashes with the files as they are now, without TensorFlow. A run without a record is resumed without a check.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class CodeChangedError(RunError):
 
 @dataclass(frozen=True)
 class Code:
-    """The folder of the entry, the hash of each file by its path, and the changes with which the run has gone on.
+    """The folder of the entry, the hash of each file by its path, and the changes with which the run was resumed.
 
-    A change has the `step` at which the run went on, None until the trainer knows it, and the names of the `files`.
+    A change has the `step` at which the run was resumed, None until the trainer knows it, and the names of the `files`.
     """
 
     folder: str = ""
@@ -43,28 +43,28 @@ class Code:
     changes: Sequence[Mapping[str, Any]] = ()
 
     def name_of(self, path: str) -> str:
-        """The path from the folder of the entry, or the whole path where the file lies elsewhere."""
+        """The path relative to the folder of the entry, or the whole path of a file outside of it."""
         return os.path.relpath(path, self.folder) if Path(path).is_relative_to(self.folder) else path
 
     def changed(self) -> list[str]:
-        """The paths of the files that differ from the record, or are gone."""
+        """The paths of the files that differ from the record or no longer exist."""
         return [path for path, recorded in self.files.items() if _hash(path) != recorded]
 
 
 def read(run: Run) -> Code:
-    """The record of a run; empty where there is none that can be used."""
-    found = read_object(run.file(FILE), _FORM).value
-    return Code(found.get("folder", ""), found.get("files", {}), found.get("changes", ()))
+    """The record of a run; empty if there is none that can be used."""
+    record = read_object(run.file(FILE), _FORM).value
+    return Code(record.get("folder", ""), record.get("files", {}), record.get("changes", ()))
 
 
 def changed(run: Run) -> list[str]:
-    """The names of the files that have changed since the run was trained with them; a file that is gone says so."""
+    """The names of the files that have changed since the run used them; a file that no longer exists is marked."""
     code = read(run)
     return [code.name_of(path) + ("" if os.path.exists(path) else " (missing)") for path in code.changed()]
 
 
 def describe(run: Run) -> str:
-    """What has changed since the run was trained, in one line; empty where nothing has."""
+    """One line about the files that have changed since the run was trained; empty if there are none."""
     names = changed(run)
     if not names:
         return ""
@@ -74,14 +74,14 @@ def describe(run: Run) -> str:
 
 
 def check(run: Run) -> None:
-    """Raises CodeChangedError where the run would go on with other code."""
-    if what := describe(run):
+    """Raise CodeChangedError if the run would be resumed with other code."""
+    if text := describe(run):
         again = f"undo that, or go on with the new code: gputui resume {run.id} --code=new"
-        raise CodeChangedError(f"{what}\n{again}")
+        raise CodeChangedError(f"{text}\n{again}")
 
 
 def accept(run: Run) -> None:
-    """Record that the run goes on with the files as they are now, of which some have changed."""
+    """Record that the run is resumed with the files as they are now, some of them changed."""
     code = read(run)
     if not (paths := code.changed()):
         return
@@ -91,9 +91,9 @@ def accept(run: Run) -> None:
 
 
 def begin(run: Run) -> None:
-    """Before a trainer runs the code; raises CodeChangedError where it would go on from a checkpoint of other code.
+    """Prepare the record before a trainer runs the code; raises CodeChangedError if its checkpoint is of other code.
 
-    Files may change between the launch and here, and before another trainer follows one whose memory has run out.
+    Files may change between the launch and this call, and before a second trainer continues after the memory ran out.
     """
     code = read(run)
     if paths := code.changed():
@@ -103,20 +103,20 @@ def begin(run: Run) -> None:
 
 
 def add(run: Run, folder: Path, paths: Iterable[str]) -> None:
-    """Record the files that the run has imported and that are not recorded yet."""
+    """Record the files that the run has imported, if they are not recorded yet."""
     code = read(run)
     new = {path: digest for path in paths if path not in code.files and (digest := _hash(path)) is not None}
     if new:
         _write(run, replace(code, folder=str(folder), files={**code.files, **new}))
 
 
-def gone_on(run: Run, step: int) -> Sequence[str]:
-    """The names of the files with whose changes the run goes on at this step, which is recorded."""
+def record_step(run: Run, step: int) -> Sequence[str]:
+    """Record the step at which the run is resumed with changed files; returns their names."""
     code = read(run)
     names = [name for change in code.changes if change["step"] is None for name in change["files"]]
     if names:
-        known = [{**change, "step": step} if change["step"] is None else change for change in code.changes]
-        _write(run, replace(code, changes=known))
+        changes = [{**change, "step": step} if change["step"] is None else change for change in code.changes]
+        _write(run, replace(code, changes=changes))
     return list(dict.fromkeys(names))
 
 
@@ -129,5 +129,5 @@ def _hash(path: str) -> str | None:
 
 def _write(run: Run, code: Code) -> None:
     text = json.dumps({"folder": code.folder, "files": code.files, "changes": code.changes}, indent=1)
-    with contextlib.suppress(OSError):  # the disk may be full, and then nothing can be resumed from it, either
+    with contextlib.suppress(OSError):  # the disk may be full; then there is no checkpoint to resume from, either
         write_atomically(run.file(FILE), text, durable=False)

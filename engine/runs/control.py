@@ -14,15 +14,15 @@ from .events import EVENTS_FILE
 from .liveness import Liveness
 from .run import GOES_ON, STATE_LABELS, Run, RunError
 
-# What a process of gputui's gets if a person asks it to stop: the second one is different only from a person.
+# The signals to a process of gputui if a person asks it to stop. Only a second request of a person ends it at once.
 ASKED_BY_PERSON = (signal.SIGTERM, stop_signals.BY_PERSON)
 
 
 def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
-    """Ask a run to stop gracefully (a person, for the second time: at once).
+    """Ask a run to stop: gracefully, or at once if a person asks for the second time.
 
-    Raises RunError if it does not run on this machine. `numbers` are the signals that its engine gets: those of a
-    person, or the one that a scheduler has sent.
+    Raises RunError if it does not run on this machine. `numbers` are the signals for its engine: ASKED_BY_PERSON, or
+    the signal that a scheduler has sent.
     """
     now = run.liveness
     refuse_elsewhere(run, now, "stop")
@@ -40,21 +40,24 @@ def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int]
     holds = run.file(ENGINE_LOCK if role == "engine" else EVENTS_FILE)
     try:
         stop_signals.send(
-            process, numbers, run.file("status.json"), lambda found: found.has_open(holds) or found.serves(run.path)
+            process,
+            numbers,
+            run.file("status.json"),
+            lambda candidate: candidate.has_open(holds) or candidate.serves(run.path),
         )
     except stop_signals.NotVerified as fault:
         raise RunError(f"{run.id}: {fault}: no signal is sent") from None
 
 
 def refuse_elsewhere(run: Run, now: Liveness, verb: str) -> None:
-    """Raises RunError for a run on another machine, which can be controlled only from there."""
+    """Raise RunError for a run on another machine, which can be controlled only from there."""
     if now.host:
         raise RunError(f"{run.id} is running on {now.host}; {verb} it there: gputui {verb} {run.id}")
 
 
 @contextlib.contextmanager
 def reserved(run: Run, verb: str) -> Iterator[Lock]:
-    """The lock of a run that is not alive, so that nobody else can start anything with it; raises RunError."""
+    """Hold the lock of a run that is not alive, so that no other process starts or deletes it; raises RunError."""
     now = liveness.check_closely(run.path, lambda: run.status)
     refuse_elsewhere(run, now, verb)
     if (state := run.state_of(now)) in GOES_ON:

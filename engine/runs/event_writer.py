@@ -1,4 +1,4 @@
-"""Writes the events of a run to a file, also where its disk is full for a time."""
+"""Writes the events of a run to a file, and keeps them while its disk is full."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .events import T_DIGITS, Event, Warn
 class EventWriter:
     """Appends events to one file, one line each, without buffering; may be used by several threads.
 
-    A full disk is no error: events wait (files/appending.py), and a warning is written when they could be written.
+    A full disk is no error: events wait (files/appending.py), and a warning about it is written after them.
     """
 
     def __init__(self, path: Path, run_id: str, clock: RunClock | None = None) -> None:
@@ -33,14 +33,14 @@ class EventWriter:
         line = self._line(event, t)
         with self._lock:
             if not self._closed:
-                self._tell(self._file.append(line))
+                self._warn(self._file.append(line))
 
     def drain(self, seconds: float) -> int:
-        """Try for a given time to write the events that wait; returns how many are missing."""
+        """Try for some seconds to write the waiting events; returns the number of missing ones."""
         until = time.monotonic() + seconds
         while True:
             with self._lock:
-                self._tell(self._file.flush())
+                self._warn(self._file.flush())
                 missing = self._file.missing if self._file.waiting else 0
             if not missing or time.monotonic() >= until:
                 return missing
@@ -53,7 +53,7 @@ class EventWriter:
 
     def close(self) -> None:
         with self._lock:
-            self._tell(self._file.flush())
+            self._warn(self._file.flush())
             self._file.close()
             self._closed = True
 
@@ -62,7 +62,7 @@ class EventWriter:
         own = {field.name: plain(getattr(event, field.name)) for field in fields(event)}
         return json.dumps(head | own, allow_nan=False, separators=(",", ":"))
 
-    def _tell(self, gap: Gap | None) -> None:
+    def _warn(self, gap: Gap | None) -> None:
         if gap is not None:
             lost = f"{counted(gap.lost, 'events')} {'is' if gap.lost == 1 else 'are'} missing"
             kept = lost if gap.lost else "no event is missing"

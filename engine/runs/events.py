@@ -1,7 +1,7 @@
-"""The events of a run: typed, one JSON object for each line of events.jsonl and telemetry.jsonl.
+"""The events of a run: typed, one JSON object in each line of the run's event files.
 
-A value that is not available is None and never 0; fractions are 0 to 1; names carry their unit or are counts. Readers
-get the same types (parsing.py); event_writer.py writes them.
+A value that is not available is None and never 0; fractions are 0 to 1; names carry their unit or are counts.
+event_writer.py writes events, and parsing.py reads them as the same types.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; wit
 
 
 def waits_for_others(phase: str, detail: str) -> bool:
-    """Whether the phase waits for the other workers of a training on several machines, or connects them."""
+    """True if the phase waits for the other workers of a training on several machines, or connects them."""
     return phase == "configuring" and bool(detail)
 
 
@@ -47,8 +47,8 @@ def waits_for_others(phase: str, detail: str) -> bool:
 class Event:
     """Base of all events; `type` is the value in the JSON.
 
-    An event that has been read has its time `t` (Unix seconds) and its `run`. Of a field that the file lacks, as that
-    of another version of gputui may, nothing is known: lists, mappings and texts are empty, anything else is None.
+    An event that was read from a file also has its time `t` (Unix seconds) and its `run`. A field that the file lacks,
+    as a file of another version may, reads as an empty list, mapping or text, or as None.
     """
 
     type: ClassVar[str]
@@ -63,11 +63,11 @@ class Event:
 
 @cache
 def _absent(kind: type[Event]) -> Mapping[str, Any]:
-    """What stands for a field that is absent and has no default."""
-    return {name: _nothing(hint) for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
+    """The values of absent fields, by name."""
+    return {name: _empty(hint) for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
 
 
-def _nothing(hint: Any) -> Any:
+def _empty(hint: Any) -> Any:
     origin = get_origin(hint) or hint
     if origin is str or origin is Literal:
         return ""
@@ -77,7 +77,7 @@ def _nothing(hint: Any) -> Any:
 
 
 def fields_of(event: Event) -> dict[str, Any]:
-    """All that the file has of an event that has been read, with `t`, `type` and `run`."""
+    """The fields of an event that was read, as its line has them, with `t`, `type` and `run`."""
     return vars(event)
 
 
@@ -89,8 +89,8 @@ Stage = Annotated[
         {
             "name": str,  # read, shuffle, load, batch, prepare, augment and others
             "op": str | None,  # TensorFlow's name of the operation
-            "ms_per_batch": float | None,  # its own work, without that of its inputs, over all of its calls
-            "parallelism": float | None,  # calls that run at once, which share the work; None: one after the other
+            "ms_per_batch": float | None,  # its own work over all its calls, without the work of its inputs
+            "parallelism": float | None,  # calls that run at the same time; None: one after the other
         },
         needed=("name", "ms_per_batch"),
     ),
@@ -103,11 +103,11 @@ Gpu = Annotated[
             "uuid": str | None,
             "name": str | None,
             "missing": str | None,  # why there is no reading
-            "busy": float | None,  # the part of the time in which a kernel ran
+            "busy": float | None,  # the share of the time in which a kernel ran
             "memory_used_bytes": float | None,  # by any program
             "memory_total_bytes": float | None,
             "power_w": float | None,
-            "throttle": Sequence[str] | None,  # what slows the chip down
+            "throttle": Sequence[str] | None,  # reasons why the chip is slowed down
         }
     ),
 ]
@@ -132,9 +132,9 @@ WorkerFigures = Annotated[
         {
             "index": int,  # 0: the chief
             "address": str,  # of the cluster
-            "samples_per_second": float | None,  # its part
+            "samples_per_second": float | None,  # its share
             "step_ms_p50": float | None,
-            "input_wait": float | None,  # the part of its step time
+            "input_wait": float | None,  # as a share of its step time
             "gpus_busy": Sequence[float | None] | None,  # of each of its GPUs
             "missing": str | None,  # why there are no figures
         },
@@ -148,7 +148,7 @@ Evidence = Annotated[
             "signal": str,  # the figure
             "value": float | None,
             "unit": str,
-            "threshold": float | None,  # from which on it decides
+            "threshold": float | None,  # from this value on it decides
             "text": str,  # the same in words
             "source": str,  # of the threshold
         },
@@ -163,7 +163,7 @@ Remedy = Annotated[
             "changes": Mapping[str, Any],  # key and new value; empty: advice
             "reason": str,
             "expected_gain": float | None,  # the greatest speed-up as a factor
-            "changes_learning": bool,  # whether it changes what is learnt
+            "changes_learning": bool,  # whether it changes what the model learns
         },
         needed=("changes", "reason"),
     ),
@@ -175,21 +175,21 @@ Remedy = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Event):
-    """The training is built, and its first step follows: what was asked for, and what it became.
+    """The training is built, and its first step follows: the options, and what the training made of them.
 
     Each of `gpu_devices` has `device` (TensorFlow's name of the first logical device on it), `pci_bus_id`, `uuid`,
     `index` (NVML's), `name`, `compute_capability`, `memory_limit_bytes` (what TensorFlow may take on the whole GPU),
-    `memory_total_bytes` and `mig`. What is not known is None.
+    `memory_total_bytes` and `mig`; each is None if unknown.
     """
 
     type: ClassVar[str] = "started"
     pid: int
     versions: Mapping[str, str]  # of Python, TensorFlow and Keras
     devices: list[str]  # TensorFlow's names of the devices that train
-    gpus: Sequence[str] = ()  # UUIDs of those that train, in TensorFlow's order; without NVML places on the PCI bus
-    gpu_devices: Sequence[Mapping[str, Any]] = ()  # the same GPUs, each with what TensorFlow and the driver say of it
-    options: Mapping[str, Any]  # as they were asked for
-    actual: Mapping[str, Any]  # what the built training has, read back from it
+    gpus: Sequence[str] = ()  # UUIDs of the GPUs that train, in TensorFlow's order; PCI bus ids without NVML
+    gpu_devices: Sequence[Mapping[str, Any]] = ()  # the same GPUs, each with facts from TensorFlow and the driver
+    options: Mapping[str, Any]  # the preset's
+    actual: Mapping[str, Any]  # read back from the built training
     replicas: int  # copies of the model that train
     global_batch_size: int | None  # samples of a step, over all replicas
     steps_per_epoch: int | None
@@ -198,15 +198,15 @@ class Started(Event):
     train_samples: int | None  # None: a user's own data of unknown size
     validation_samples: int | None
     resumed_at_step: int | None = None  # None: from the beginning
-    flops_per_step: float | None = None  # counted where the peak of the GPUs is known
+    flops_per_step: float | None = None  # counted if the peak of the GPUs is known
     peak_flops_per_second: float | None = None  # dense, of all GPUs that train
     cpus: int | None = None  # CPUs that the training may use
     cpu_bfloat16: bool | None = None  # whether they have instructions for bfloat16 products
     compute_capability: tuple[int, int] | None = None  # the lowest compute capability of the GPUs that train
     not_applied: Sequence[Mapping[str, str]] = ()  # set without effect on a user's own code: `option`, `why`
     inapplicable: Mapping[str, str] = field(default_factory=dict)  # without effect on own code: key, reason
-    sample_bytes: int | None = None  # one sample as the model gets it, without its label
-    worker: int | None = None  # of a training on several machines: which of its workers this is
+    sample_bytes: int | None = None  # of one sample as the model gets it, without its label
+    worker: int | None = None  # of a training on several machines: the index of this worker
     workers: Sequence[Worker] = ()  # all workers of a training on several machines
 
 
@@ -216,7 +216,7 @@ class Phase(Event):
 
     type: ClassVar[str] = "phase"
     phase: PhaseName
-    detail: str = ""  # what of it; empty where it is `compiling` the first step
+    detail: str = ""  # a part of the phase; empty if it is `compiling` the first step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,17 +231,17 @@ class Progress(Event):
     samples_per_second: float | None  # of all replicas together
     step_ms_p50: float | None
     step_ms_p95: float | None
-    input_wait: float | None  # the part of the step time that is spent waiting for the batch
+    input_wait: float | None  # the share of the step time spent waiting for the batch
     loss: float | None  # Keras' mean over the epoch so far
     metrics: Mapping[str, float | None]  # Keras' means over the epoch so far
     eta_seconds: float | None  # until the last step
-    mfu: float | None = None  # the part of the GPUs' dense peak that the model's arithmetic reaches
+    mfu: float | None = None  # the share of the GPUs' dense peak that the model's arithmetic reaches
     loss_scale: float | None = None  # of mixed_float16
     skipped_steps: int | None = None  # by the loss scaling of mixed_float16
-    python_share: float | None = None  # the part of the step time in which no graph ran, but Python
-    traces: int | None = None  # how often the training function was traced; a number that increases means retracing
-    transfer: float | None = None  # copy of a batch to an idle GPU, as a part of the step time, overlapping or not
-    window_loss: float | None = None  # mean over the steps since the event before
+    python_share: float | None = None  # the share of the step time in which Python ran and no graph
+    traces: int | None = None  # traces of the training function; an increasing number means retracing
+    transfer: float | None = None  # copying a batch to an idle GPU, as a share of the step time, overlapping or not
+    window_loss: float | None = None  # mean over the steps since the previous event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,14 +258,14 @@ class GpuReadings(Event):
     """A reading of every GPU."""
 
     type: ClassVar[str] = "gpu"
-    gpus: Sequence[Gpu]  # further fields of each stand below
+    gpus: Sequence[Gpu]  # further fields of each GPU are in the table below
     missing: str | None = None  # why there are no readings
-    interval_seconds: float | None = None  # between two readings; longer than asked for where the driver is slow
+    interval_seconds: float | None = None  # between two readings; longer than run.sample_seconds if the driver is slow
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostReading(Event):
-    """A reading of the host; its shares are those of all cores."""
+    """A reading of the host; shares are of all cores."""
 
     type: ClassVar[str] = "host"
     cpu: float | None  # used by any program
@@ -275,18 +275,18 @@ class HostReading(Event):
     trainer_bytes: int | None  # memory of the trainer
     trainer_cpu: float | None  # of the trainer
     engine_cpu: float | None = None
-    others_cpu: float | None = None  # the part of `cpu` of other programs: neither engine nor trainer nor its processes
+    others_cpu: float | None = None  # the share of other programs in `cpu`: not engine, trainer or its child processes
     io_wait: float | None = None  # CPUs that wait for the disk
     trainer_read_bytes_per_second: float | None = None  # from the disk, not from the page cache
-    network_rx_bytes_per_second: float | None = None  # where several machines train
-    network_tx_bytes_per_second: float | None = None  # where several machines train
+    network_rx_bytes_per_second: float | None = None  # if several machines train
+    network_tx_bytes_per_second: float | None = None  # if several machines train
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocator(Event):
     """The memory that TensorFlow's allocator has given out.
 
-    The peaks of GPUs are counted anew after the first step, in which cuDNN takes memory to try its algorithms.
+    The peaks of GPUs are reset after the first step, in which cuDNN takes memory to try its algorithms.
     """
 
     type: ClassVar[str] = "allocator"
@@ -307,13 +307,13 @@ class EpochEnd(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis(Event):
-    """What holds the training back, as far as is known by then; a later one replaces it."""
+    """What limits the speed of the training, judged by the figures so far; a later diagnosis replaces it."""
 
     type: ClassVar[str] = "diagnosis"
     verdict: Verdict
     sentence: str  # the verdict in words
     confidence: float
-    steps: int  # measured steps that it was judged from
+    steps: int  # measured steps on which it rests
     evidence: Sequence[Evidence] = ()
     others: Sequence[str] = ()  # weaker verdicts
     remedies: Sequence[Remedy] = ()  # in the order to try them
@@ -327,64 +327,64 @@ class Warn(Event):
     kind: str
     message: str
     hint: str = ""  # what to do about it
-    option: str = ""  # the key that it concerns, or empty
+    option: str = ""  # the key of the option that it concerns, or empty
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryAnswer(Event):
-    """Memory has run out, and the training goes on by itself with an option changed, as `run.on_oom` says."""
+    """Memory has run out, and the training continues with an option changed, as `run.on_oom` says."""
 
     type: ClassVar[str] = "memory_answer"
     answer: Literal["accumulate", "halve"]
-    number: int  # of the answers of this launch, from 1
+    number: int  # counts the answers of this launch, from 1
     option: str  # the key that is changed
     before: int  # its value
     after: int  # its new value
-    ran_out_after_step: int | None  # None: no step was told of
-    resumes_at_step: int | None  # its checkpoint; None: it begins again
+    ran_out_after_step: int | None  # None: in the first steps
+    resumes_at_step: int | None  # the step of its checkpoint; None: it begins again
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class XlaAnswer(Event):
-    """XLA could not compile the training, and it goes on by itself without: `compile.xla` was auto and is false."""
+    """XLA could not compile the training, which continues without it: `compile.xla` was auto and is now false."""
 
     type: ClassVar[str] = "xla_answer"
     option: str  # the key that is changed
     before: str  # its value
     after: bool  # its new value
-    resumes_at_step: int | None  # its checkpoint; None: it begins again
-    error: str  # with which XLA has failed
+    resumes_at_step: int | None  # the step of its checkpoint; None: it begins again
+    error: str  # XLA's message
     message: str
 
 
-# An option of the run is changed, and another trainer goes on with it.
+# An option of the run is changed, and another trainer continues with it.
 OptionChanged = MemoryAnswer | XlaAnswer
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerReadings(Event):
-    """The newest figures of all workers of a training on several machines, read by the chief in their runs.
+    """The newest figures of all workers of a training on several machines, read by the chief from their runs.
 
-    All workers wait for the slowest in each step.
+    In each step all workers wait for the slowest one.
     """
 
     type: ClassVar[str] = "workers"
     workers: Sequence[WorkerFigures]
-    slowest: int | None = None  # waits longer for its input than the others, by a tenth of a step; None: none
+    slowest: int | None = None  # the worker whose input wait is the longest, by a tenth of a step
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientExchange(Event):
     """How long the workers of a training on several machines take to exchange the gradients of a step.
 
-    It is timed between two steps, with nothing else to do.
+    It is timed between two steps, while nothing else runs.
     """
 
     type: ClassVar[str] = "exchange"
     ms: float
     bytes: int  # of the gradients
-    step: int  # after which it is timed
+    step: int  # timed after this step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,24 +399,24 @@ class Fault(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """How a run ended, and its figures. What is done only once is not part of the speed, and has fields of its own."""
+    """How a run ended, and its figures. Work that is done once is not part of the speed, and has its own fields."""
 
     outcome: Outcome
     trainer_returncode: int | None = None  # negative: the signal that ended it
     samples_per_second: float | None = None  # global_batch_size / step_ms.p50
     step_ms: Mapping[str, float] | None = None  # over the measured steps, in windows of at least 50 ms
     measured_steps: int | None = 0  # without the warm-up; None: the trainer died with its clock
-    measured_seconds: float | None = None  # of the measured steps; with the batch size they give the mean speed
+    measured_seconds: float | None = None  # duration of the measured steps; gives the mean speed with the batch size
     global_batch_size: int | None = None
-    first_step_seconds: float | None = None  # with tracing and compiling
+    first_step_seconds: float | None = None  # including tracing and compiling
     startup_seconds: float | None = None  # from the command to the end of the first step
     first_evaluation_seconds: float | None = None  # tracing and compiling the evaluation, and its first steps
     first_checkpoint_seconds: float | None = None
-    input_wait: float | None = None  # the part of the step time that is spent waiting for the batch
-    python_share: float | None = None  # the part of the step time in which no graph ran
-    transfer: float | None = None  # copy of a batch, as a part of the step time
+    input_wait: float | None = None  # the share of the step time spent waiting for the batch
+    python_share: float | None = None  # the share of the step time in which no graph ran
+    transfer: float | None = None  # copying a batch, as a share of the step time
     exchange_ms: float | None = None  # of the last `exchange` event
-    traces: int | None = None  # how often the training function was traced
+    traces: int | None = None  # traces of the training function
     peak_memory_bytes: int | None = None  # of TensorFlow's allocator, on a GPU without the first step
     first_step_memory_bytes: int | None = None  # the same until the end of the first step; GPUs only
     peak_process_bytes: int | None = None  # of the trainer's process
@@ -424,23 +424,23 @@ class Summary:
     gpu_busy_mean: float | None = None
     gpu_power_mean_w: float | None = None
     sm_clock_mean_mhz: float | None = None  # while the GPUs work
-    slowed_by_power: float | None = None  # the part of the time in which the power limit held the clock down
-    slowed_by_heat: float | None = None  # the same of heat
+    slowed_by_power: float | None = None  # the share of the time in which the power limit lowered the clock
+    slowed_by_heat: float | None = None  # the same for heat
     gpu_energy_wh: float | None = None  # of all GPUs that train, over the whole run, by the driver's counters
     gpu_energy_estimated_wh: float | None = None  # the same without counters: power x time
-    sample_energy_j: float | None = None  # of all GPUs that train, for one sample
+    sample_energy_j: float | None = None  # of all GPUs that train, per sample
     sample_energy_estimated_j: float | None = None  # the same without counters
-    mfu: float | None = None  # the part of the GPUs' dense peak that the model's arithmetic reaches
-    epochs: int = 0  # that were completed
+    mfu: float | None = None  # the share of the GPUs' dense peak that the model's arithmetic reaches
+    epochs: int = 0  # completed
     steps: int = 0  # over all epochs
     skipped_steps: int | None = None  # by the loss scaling of mixed_float16
     metrics: Mapping[str, float | None] = field(default_factory=dict)  # of the last epoch, or of its steps so far
     seconds: float | None = None  # the wall time of the run
-    goodput: float | None = None  # the part of the wall time that was training steps
+    goodput: float | None = None  # the share of the wall time in training steps
     error: Mapping[str, str] | None = None  # `kind`, `message` and `hint`
     memory_answers: Sequence[Mapping[str, Any]] = ()  # each as its `memory_answer` event
-    xla_answer: Mapping[str, Any] | None = None  # the `xla_answer` event, where XLA has failed
-    code_changes: Sequence[Mapping[str, Any]] = ()  # edited code that a resumed run went on with: `step` and `files`
+    xla_answer: Mapping[str, Any] | None = None  # the `xla_answer` event, if XLA has failed
+    code_changes: Sequence[Mapping[str, Any]] = ()  # edited code with which the run was resumed: `step` and `files`
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from . import cluster, titles
 from .cluster import FILE, Cluster
 from .run import Run, RunError
 
-NAMED = 3  # of the runs that an ambiguous name may mean
+NAMED = 3  # runs in the message about an ambiguous name
 
 
 def create(
@@ -31,10 +31,10 @@ def create(
     more: Mapping[str, str] | None = None,
     cluster: Cluster | None = None,
 ) -> Run:
-    """A new run folder with its preset and the record of its origin; its id contains time and name.
+    """Create a new run folder with its preset and the record of its origin; its id contains time and name.
 
-    `more` are the texts of further files by their names. Of a `cluster` each worker has a run of its own; the ids of
-    all but the chief's end with the worker's number.
+    `more` are the texts of further files by their names. Each worker of a `cluster` has a run of its own; the ids of
+    all runs but the chief's end with the worker's number.
     """
     folder = runs_folder()
     private_folders.make(folder, exist_ok=True)
@@ -52,9 +52,9 @@ def create(
 
 
 def create_at(path: Path, preset_yaml: str, origin: str = "", more: Mapping[str, str] | None = None) -> Run:
-    """A run folder with its preset, readable by this user only.
+    """Create a run folder with its preset, readable by this user only.
 
-    Raises OSError, or FileExistsError where something already exists; nothing is left behind then.
+    Raises FileExistsError if the path exists, or OSError; nothing is left behind then.
     """
     if not nameable(str(path)):
         raise RunError(f"{path.parent} {NO_NAME}: TensorFlow cannot write there; set GPUTUI_HOME to another folder")
@@ -79,13 +79,13 @@ def create_at(path: Path, preset_yaml: str, origin: str = "", more: Mapping[str,
 
 @dataclass(frozen=True)
 class Survey:
-    """All runs, the latest first, and by name the reason for each folder that cannot be read."""
+    """All runs, the latest first; `closed` has the reason for each folder that cannot be read, by its name."""
 
     runs: list[Run]
     closed: Mapping[str, str]
 
     def __str__(self) -> str:
-        """The folders that are left out, in one line; empty where there are none."""
+        """One line about the folders that are left out; empty if there are none."""
         if not self.closed:
             return ""
         name, reason = next(iter(self.closed.items()))
@@ -94,17 +94,17 @@ class Survey:
 
 
 def survey() -> Survey:
-    """All runs in the folder of runs; one that this user cannot read does not hide the others."""
+    """All runs in the folder of runs; a run that this user cannot read does not hide the others."""
     private_folders.tighten(runs_folder())
     try:
         with os.scandir(runs_folder()) as entries:
-            found = [Run(Path(entry.path)) for entry in entries if not _is_left_out(entry)]
+            candidates = [Run(Path(entry.path)) for entry in entries if not _is_left_out(entry)]
     except (FileNotFoundError, NotADirectoryError):
         return Survey([], {})
     except OSError as fault:
         return Survey([], {".": why(fault)})
-    open_ones, closed = [], {}
-    for run in found:
+    readable, closed = [], {}
+    for run in candidates:
         try:
             created = run.file("preset.yaml").lstat().st_mtime
         except (FileNotFoundError, NotADirectoryError):
@@ -112,12 +112,12 @@ def survey() -> Survey:
         except OSError as fault:
             closed[run.id] = why(fault)
         else:
-            open_ones.append((created, run.id, run))
-    return Survey([run for *_, run in sorted(open_ones, key=lambda one: one[:2], reverse=True)], closed)
+            readable.append((created, run.id, run))
+    return Survey([run for *_, run in sorted(readable, key=lambda item: item[:2], reverse=True)], closed)
 
 
 def _is_left_out(entry: os.DirEntry[str]) -> bool:
-    """A folder that is being made, or the old name of a renamed one: a link to another in the folder of runs."""
+    """True for a folder that is being made, and for the old name of a renamed one: a link to another run."""
     if entry.name.startswith("."):
         return True
     if not entry.is_symlink():
@@ -132,14 +132,14 @@ def all_runs() -> list[Run]:
 
 
 def find(text: str) -> Run:
-    """A run by id, by an unambiguous part of it, or `latest`; raises RunError.
+    """The run with this id or with an unambiguous part of it, or the `latest`; raises RunError.
 
-    Of a training on several machines the latest is the chief's.
+    Of a training on several machines the latest run is the chief's.
     """
-    found = survey()
-    runs = found.runs
-    if text in found.closed:
-        raise RunError(f"{runs_folder() / text} cannot be read: {found.closed[text]}")
+    all_folders = survey()
+    runs = all_folders.runs
+    if text in all_folders.closed:
+        raise RunError(f"{runs_folder() / text} cannot be read: {all_folders.closed[text]}")
     if not runs:
         raise RunError(f"there are no runs in {runs_folder()}; start one with gputui --preset quickstart")
     if not text:

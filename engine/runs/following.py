@@ -1,4 +1,4 @@
-"""Follows a run: returns its events as they are written, until it has ended."""
+"""Follows a run: returns its events as they are written, until it has ended, and warns if it is silent."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ENDED = "the training has ended, and its result waits for room; it is given up a
 class Follower:
     """A run's events from both files, merged by time; `finished` is held back until it is certain to be the last event.
 
-    A resumed run has several `finished` events; following ends with the one after which no process is alive.
+    A resumed run has several `finished` events; following ends with the event after which no process is alive.
     """
 
     def __init__(self, run: Run, from_now: bool = False) -> None:
         self.run = run  # at its new path if its folder is renamed
         self._folder = _Folder(run.path)
         self._tails = [Tail(run.file(name), from_now) for name in EVENT_FILES]
-        self._damage_told: set[Damage] = set()
+        self._reported: set[Damage] = set()
         self._silence = Silence(run.path)
         self._finished: Finished | None = None
         self.ended = False
@@ -49,7 +49,7 @@ class Follower:
                     self._finished = None
                 news.append(event)
         trains = state.trainer or state.starting or bool(state.host)
-        if alive and (silent := self._silence.look(bool(fresh), trains)):
+        if alive and (silent := self._silence.check(bool(fresh), trains)):
             news.append(self._warning("disk", silent))
         if not alive and not fresh and self.run.state != "starting" and not self._follow_folder():
             self.ended = True
@@ -59,8 +59,8 @@ class Follower:
         return news
 
     def _follow_folder(self) -> bool:
-        """Follow the run to where its folder was renamed; returns whether it was since the last time."""
-        if (now := self._folder.look()) is None:
+        """Follow the run if its folder was renamed; returns True if it was, since the last call."""
+        if (now := self._folder.renamed_to()) is None:
             return False
         self.run = Run(now)
         for tail in self._tails:
@@ -68,14 +68,14 @@ class Follower:
         return True
 
     def _new_damage(self) -> list[Event]:
-        """A warning for each damaged file, once."""
-        found = [damage for tail in self._tails for damage in tail.damages if damage not in self._damage_told]
-        found = [damage for damage in found if str(damage)]
-        self._damage_told.update(found)
-        return [self._warning("damaged_file", str(damage)) for damage in found]
+        """A warning for each damaged file, each once."""
+        damages = [damage for tail in self._tails for damage in tail.damages]
+        new = [damage for damage in damages if damage not in self._reported and str(damage)]
+        self._reported.update(new)
+        return [self._warning("damaged_file", str(damage)) for damage in new]
 
     def _warning(self, kind: str, message: str) -> Event:
-        """A warning from the viewer itself."""
+        """A warning of the viewer itself."""
         return dated(Warn(kind=kind, message=message), time.time(), self.run.id)
 
     def _lost(self) -> Finished:
@@ -91,17 +91,17 @@ class _Folder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._status = None if path.is_symlink() else _status(path)  # a link of the user's is not looked behind
+        self._status = None if path.is_symlink() else _status(path)  # a link that the user made is not followed
 
-    def look(self) -> Path | None:
-        """Its new path, if it was renamed since the last look: beside the old one, or where the engine's link leads."""
+    def renamed_to(self) -> Path | None:
+        """Its new path, if it was renamed since the last call: in the same folder, or at the target of a link."""
         if self._status is None or self._is_at(self._path):
             return None
         try:
-            beside = sorted(self._path.parent.iterdir())
+            neighbours = sorted(self._path.parent.iterdir())
         except OSError:
-            beside = []
-        for path in (Path(os.path.realpath(self._path)), *beside):
+            neighbours = []
+        for path in (Path(os.path.realpath(self._path)), *neighbours):
             if self._is_at(path):
                 self._path = path
                 return path
@@ -134,26 +134,26 @@ class Silence:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._since = time.monotonic()
-        self._told = ""
+        self._reported = ""
 
-    def look(self, heard: bool, trains: bool = True) -> str:
-        """A sentence where the disk keeps the run from writing: once for each silence, again when it has trained."""
+    def check(self, has_events: bool, trains: bool = True) -> str:
+        """A sentence if the disk keeps the run from writing: once for each silence, and again if training has ended."""
         now, waits = time.monotonic(), GOES_ON if trains else ENDED
-        if heard:
-            self._since, self._told = now, ""
-        if self._told == waits or now - self._since < SILENT_SECONDS:
+        if has_events:
+            self._since, self._reported = now, ""
+        if self._reported == waits or now - self._since < SILENT_SECONDS:
             return ""
         self._since = now
-        full = disk.looked_at(self._folder)
-        self._told = waits if full else ""
+        full = disk.try_writing(self._folder)
+        self._reported = waits if full else ""
         return f"{full}: {waits}" if full else ""
 
 
 def lost_error(folder: Path, log: Sequence[str]) -> dict[str, str]:
-    """The error of a run that has ended without a result, found from its disk and its log."""
+    """The error of a run that has ended without a result, judged by its disk and its log."""
     last = next((line.strip() for line in reversed(log) if line.strip()), "")
     return {
         "kind": "crash",
-        "message": disk.looked_at(folder) or "the run ended without a result: its engine is gone",
+        "message": disk.try_writing(folder) or "the run ended without a result: its engine is gone",
         "hint": f"the last line of engine.log: {last[:200]}" if last else "engine.log is empty",
     }

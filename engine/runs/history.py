@@ -22,22 +22,23 @@ _OF_GPU, _OF_HOST = (
 
 
 def rows(run_events: RunEvents) -> list[dict[str, float]]:
-    """One row for each progress and epoch event: t (Unix seconds), seconds, epoch, step and every figure that is known.
+    """One row for each progress and epoch event: t (Unix seconds), seconds, epoch, step and all available figures.
 
-    Metrics keep their names; GPUs are `gpu0_busy` and so on. A figure that was not known then is not in the row.
+    Metrics keep their names; figures of GPUs are `gpu0_busy` and so on. A figure that is not available is not in the
+    row.
     """
-    found = list(_rows(run_events.events))
-    begin = found[0]["t"] if found else 0.0
-    return [{"t": row["t"], "seconds": round(row["t"] - begin, 4)} | row for row in found]
+    points = list(_rows(run_events.events))
+    begin = points[0]["t"] if points else 0.0
+    return [{"t": row["t"], "seconds": round(row["t"] - begin, 4)} | row for row in points]
 
 
 def columns(table: list[dict[str, float]]) -> list[str]:
-    """All names of the rows, in the order in which they first came."""
+    """All names in the rows, in the order of their first appearance."""
     return list(dict.fromkeys(name for row in table for name in row))
 
 
 def figure_of(column: str) -> Figure | None:
-    """The declaration of a column; None of one that is no figure, such as the time or the epoch."""
+    """The declaration of a column's figure; None if it has none, such as the time or the epoch."""
     group, _, name = column.partition("_")
     if group.startswith("gpu") and group[3:].isdigit():
         return figures.GPU.get(name)
@@ -46,31 +47,31 @@ def figure_of(column: str) -> Figure | None:
     return next((figure for figure in figures.RUN if column == figure.progress), None)
 
 
-def _rows(found: list[Event]) -> Iterator[dict[str, float]]:
+def _rows(events: list[Event]) -> Iterator[dict[str, float]]:
     readings: dict[str, float] = {}
-    for event in found:
+    for event in events:
         if isinstance(event, GpuReadings):
             readings |= _gpus(event)
         elif isinstance(event, HostReading):
-            readings |= {f"host_{name}": value for name, value in _known(fields_of(event), _OF_HOST).items()}
+            readings |= {f"host_{name}": value for name, value in _numbers(fields_of(event), _OF_HOST).items()}
         elif isinstance(event, Progress):
-            figures = _known(fields_of(event), ("t", "epoch", "step", "loss")) | _metrics(event)
-            yield figures | _known(fields_of(event), _OF_PROGRESS) | readings
+            figures = _numbers(fields_of(event), ("t", "epoch", "step", "loss")) | _metrics(event)
+            yield figures | _numbers(fields_of(event), _OF_PROGRESS) | readings
         elif isinstance(event, EpochEnd):
             validation = {name: value for name, value in _metrics(event).items() if name.startswith("val_")}
-            took = _known({"epoch_seconds": event.seconds}, ("epoch_seconds",))
-            yield _known(fields_of(event), ("t", "epoch", "step")) | took | validation
+            took = _numbers({"epoch_seconds": event.seconds}, ("epoch_seconds",))
+            yield _numbers(fields_of(event), ("t", "epoch", "step")) | took | validation
 
 
 def _gpus(event: GpuReadings) -> dict[str, float]:
     return {
-        f"gpu{gpu.get('index')}_{name}": value for gpu in event.gpus for name, value in _known(gpu, _OF_GPU).items()
+        f"gpu{gpu.get('index')}_{name}": value for gpu in event.gpus for name, value in _numbers(gpu, _OF_GPU).items()
     }
 
 
 def _metrics(event: Progress | EpochEnd) -> dict[str, float]:
-    return _known(event.metrics, tuple(event.metrics))
+    return _numbers(event.metrics, tuple(event.metrics))
 
 
-def _known(event: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, float]:
+def _numbers(event: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, float]:
     return {name: value for name in names if (value := number(event.get(name))) is not None}

@@ -22,23 +22,23 @@ from .folders import all_runs
 from .parsing import parse_block
 from .run import Run
 
-_BEGINNING_BYTES = 256 * 1024  # a handful of events come before it, whatever the length of the run
-_LOOKED_AT = 50  # newest runs in which an earlier one of the same code is searched
+_BEGINNING_BYTES = 256 * 1024  # `started` is one of the first events, whatever the length of the run
+_SEARCHED = 50  # newest runs in which an earlier run of the same code is searched
 
 
 def options_of(run: Run) -> dict[str, Any]:
-    """`group.name` -> value, as at the launch; empty where the preset cannot be read."""
+    """The options at the launch, by `group.name`; empty if the preset cannot be read."""
     return read_options(run)[0]
 
 
 def python_of(run: Run) -> str:
-    """The Python in which the run was launched, whatever GPUTUI_PYTHON is now; people may have named another there."""
+    """The Python in which the run was launched, whatever the variable GPUTUI_PYTHON names now."""
     given = options_of(run).get("run.python")
     return interpreter.file_of(str(given), str(run.path)) if given else sys.executable
 
 
 def read_options(run: Run) -> tuple[dict[str, Any], str]:
-    """The options, and the reason where they cannot be read."""
+    """The options by `group.name`, and the reason if they cannot be read."""
     try:
         preset = located_yaml.read(run.file("preset.yaml"))
     except located_yaml.YamlFault as fault:
@@ -54,7 +54,7 @@ def read_options(run: Run) -> tuple[dict[str, Any], str]:
 
 
 def started(run: Run) -> Started | None:
-    """Its first started event; None where the run has not got that far, or cannot be read."""
+    """The first started event of the run; None if it has none yet, or cannot be read."""
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
             block = stream.read(_BEGINNING_BYTES)
@@ -65,19 +65,19 @@ def started(run: Run) -> Started | None:
 
 
 def of_same_code(options: Options) -> Started | None:
-    """What the newest run of the same workload.entry found, if the file of the entry has not changed since."""
-    mine = _code(options.workload.entry, options.workload.folder)
-    if mine is None:
+    """The started event of the newest run of the same workload.entry, if the entry's file has not changed since."""
+    code = _code(options.workload.entry, options.workload.folder)
+    if code is None:
         return None
-    for run in all_runs()[:_LOOKED_AT]:
+    for run in all_runs()[:_SEARCHED]:
         workload = mapping(read_object(run.file(options_json.FILE)).value.get("workload"))
-        if _code(workload.get("entry"), workload.get("folder")) == mine and (found := started(run)):
-            return found if _changed(mine[0]) <= found.t else None
+        if _code(workload.get("entry"), workload.get("folder")) == code and (event := started(run)):
+            return event if _changed(code[0]) <= event.t else None
     return None
 
 
 def _code(entry: Any, folder: Any) -> tuple[str, str] | None:
-    """The file and the function of an entry."""
+    """The file and the function of an entry; None if it is not valid."""
     if not isinstance(entry, str) or not ENTRY.fullmatch(entry):
         return None
     called = parse(entry)
@@ -92,6 +92,6 @@ def _changed(file: str) -> float:
         return 0.0
 
 
-def unapplied(found: Started | None) -> Mapping[str, str]:
-    """The options that were set and did nothing, each with the reason."""
-    return {item["option"]: item.get("why", "") for item in (found.not_applied if found else ()) if "option" in item}
+def unapplied(event: Started | None) -> Mapping[str, str]:
+    """The options that were set without effect, each with the reason."""
+    return {item["option"]: item.get("why", "") for item in (event.not_applied if event else ()) if "option" in item}

@@ -1,6 +1,6 @@
-"""A person's own words on a run: a note and tags, in `notes.json` of its folder.
+"""A user's note and tags on a run, in `notes.json` of its folder.
 
-Anybody may write while the run goes on, and two viewers at once: whoever changes one entry keeps the others.
+They can be changed while the run is active, and by two viewers at the same time: changing one entry keeps the others.
 """
 
 from __future__ import annotations
@@ -27,54 +27,54 @@ _TAG = re.compile(rf"[^\s,#-][^\s,]{{0,{LONGEST_TAG - 1}}}")
 
 @dataclass(frozen=True)
 class Notes:
-    """The tags are in the order in which they were given, each once."""
+    """A note, and the tags in the order in which they were added, each once."""
 
     note: str = ""
     tags: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
-        """All of it in one line, as it is searched and listed: `#best after the fix`."""
+        """Tags and note in one line, for lists and searching: `#best after the fix`."""
         return " ".join((*(f"#{tag}" for tag in self.tags), *self.note.split()))
 
 
 def read(run: Run) -> Notes:
-    """What is written on the run; nothing where the file is damaged."""
-    found = read_object(run.file(FILE)).value
-    tags = found.get("tags")
-    known = [tag for tag in tags if isinstance(tag, str) and _TAG.fullmatch(tag)] if isinstance(tags, list) else []
-    return Notes(text(found.get("note")) or "", tuple(dict.fromkeys(known)))
+    """The notes on the run; empty if the file is damaged."""
+    content = read_object(run.file(FILE)).value
+    tags = content.get("tags")
+    valid = [tag for tag in tags if isinstance(tag, str) and _TAG.fullmatch(tag)] if isinstance(tags, list) else []
+    return Notes(text(content.get("note")) or "", tuple(dict.fromkeys(valid)))
 
 
-def write_note(run: Run, said: str) -> Notes:
-    """Write the note, an empty one removes it; raises RunError, or OSError where it cannot be written."""
-    said = harmless(said).strip()
-    if len(said) > LONGEST_NOTE:
-        raise RunError(f"the note has {len(said):,} characters; at most {LONGEST_NOTE:,} are allowed")
-    return _change(run, lambda notes: replace(notes, note=said))
+def write_note(run: Run, note: str) -> Notes:
+    """Write the note; an empty one removes it. Raises RunError if it is too long, or OSError."""
+    note = harmless(note).strip()
+    if len(note) > LONGEST_NOTE:
+        raise RunError(f"the note has {len(note):,} characters; at most {LONGEST_NOTE:,} are allowed")
+    return _change(run, lambda notes: replace(notes, note=note))
 
 
 def retag(run: Run, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Notes:
-    """Add and remove tags; raises RunError for one that cannot be a tag, or OSError where they cannot be written."""
-    wanted, unwanted = tags_in(add), set(tags_in(remove))
+    """Add and remove tags; raises RunError for a text that cannot be a tag, or OSError."""
+    added, removed = tags_in(add), set(tags_in(remove))
     return _change(
         run,
         lambda notes: replace(
-            notes, tags=tuple(tag for tag in dict.fromkeys((*notes.tags, *wanted)) if tag not in unwanted)
+            notes, tags=tuple(tag for tag in dict.fromkeys((*notes.tags, *added)) if tag not in removed)
         ),
     )
 
 
 def tags_in(words: Iterable[str]) -> list[str]:
     """The tags, each with or without a leading #; raises RunError for words that cannot be tags."""
-    found = [word.removeprefix("#") for word in words]
-    if wrong := [tag for tag in found if not _TAG.fullmatch(tag) or harmless(tag) != tag]:
+    tags = [word.removeprefix("#") for word in words]
+    if wrong := [tag for tag in tags if not _TAG.fullmatch(tag) or harmless(tag) != tag]:
         named = " and ".join(repr(tag[:LONGEST_TAG]) for tag in wrong)
         raise RunError(
             f"{named} cannot be {'tags' if len(wrong) > 1 else 'a tag'}: use at most {LONGEST_TAG} "
             "characters, without blanks, commas or a leading -"
         )
-    return found
+    return tags
 
 
 def _change(run: Run, change: Callable[[Notes], Notes]) -> Notes:

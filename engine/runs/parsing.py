@@ -1,7 +1,7 @@
-"""Lines of an event file -> the events that were written, whole ones only and fast.
+"""Parses the lines of an event file into events; fast, as files may have many lines.
 
-What a line tells is what events.py declares: a line with a field of another type is none. Fields that are not declared
-stay beside the others; an event of a type that is not known here is an `Unknown`. Text is made harmless to a terminal.
+A line with a field of another type than events.py declares is no event. Fields that are not declared are kept; an event
+of an unknown type is an `Unknown`. Text is made harmless to a terminal.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Quick = Callable[[dict[str, Any]], bool]
 Reader = Callable[[bytes], Any]
 
 _WORTH_AN_IMPORT_BYTES = 1_000_000  # of JSON, which take json.loads some 20 ms
-# NaN and Infinity, which are no JSON, are figures that are not known.
+# NaN and Infinity, which are no JSON, become None.
 _DECODER: Any = json.JSONDecoder(parse_constant=lambda _name: None)
 _scan = _DECODER.scan_once
-quick_reader: Callable[[], Reader] | None = None  # set by quick_json.py in processes that have pydantic
+quick_reader: Callable[[], Reader] | None = None  # set by quick_json.py if the process has pydantic
 _NOT_A_LINE = (ValueError, RecursionError, StopIteration)  # StopIteration: not even the beginning of a value
 
 
@@ -34,39 +34,39 @@ class Unknown(Event):
 
 
 def parse_line(line: str) -> Event | None:
-    """The event of a line, or None for a line that is no whole event."""
+    """The event of a line, or None if the line is not a whole event."""
     try:
-        found, end = _scan(line, 0)
+        content, end = _scan(line, 0)
     except _NOT_A_LINE:
         return None
-    if type(found) is not dict or (end < len(line) and line[end:].strip()):
+    if type(content) is not dict or (end < len(line) and line[end:].strip()):
         return None
-    if "\\" in line or not line.isascii() or "\x7f" in line:  # JSON writes what steers a terminal with a backslash
-        found = harmless_in(found)
-    if _may_be_deep(line.encode()) and depth(found) > MAX_DEPTH:
+    if "\\" in line or not line.isascii() or "\x7f" in line:  # JSON writes control characters with a backslash
+        content = harmless_in(content)
+    if _may_be_deep(line.encode()) and depth(content) > MAX_DEPTH:
         return None
-    kind = found.get("type")
-    if type(kind) is not str or moment(found.get("t")) is None:
+    name = content.get("type")
+    if type(name) is not str or moment(content.get("t")) is None:
         return None
-    known: Any = kinds().get(kind)
-    return recalled(found) if known is None or form_of(known).holds(found) else None
+    kind: Any = kinds().get(name)
+    return recalled(content) if kind is None or form_of(kind).holds(content) else None
 
 
 def parse_block(block: bytes) -> Iterator[tuple[Event | None, bytes]]:
-    """Each whole line of the block with its event, or None for a line that is no whole event."""
+    """Yields each whole line of the block with its event, or with None if it is not a whole event."""
     lines = block.split(b"\n")[:-1]
     if not block.isascii() or b"\\" in block or b"\x7f" in block:
         for line in lines:
             yield parse_line(line.decode("utf-8", "replace")), line
         return
-    quick, known, read = _quick(), kinds(), _json_reader(len(block))
+    quick, types, read = _quick(), kinds(), _json_reader(len(block))
     for line in lines:
         try:
-            found = read(line)
-            kind = found["type"]
-            if quick[kind](found) and not _may_be_deep(line):
-                event = new(known[kind])
-                set_fields(event, "__dict__", found)
+            content = read(line)
+            name = content["type"]
+            if quick[name](content) and not _may_be_deep(line):
+                event = new(types[name])
+                set_fields(event, "__dict__", content)
                 yield event, line
                 continue
         except (*_NOT_A_LINE, KeyError, TypeError):
@@ -75,21 +75,21 @@ def parse_block(block: bytes) -> Iterator[tuple[Event | None, bytes]]:
 
 
 def _json_reader(size_bytes: int) -> Reader:
-    """What reads a line of JSON, with the quick parser where a block is worth its import."""
+    """The parser for lines of JSON: the quick one if a block of this size is worth its import."""
     if size_bytes < _WORTH_AN_IMPORT_BYTES or quick_reader is None:
         return lambda line: _DECODER.decode(line.decode("ascii"))
     return quick_reader()
 
 
-def recalled(found: dict[str, Any]) -> Event:
-    """The event whose fields these are, with `t`, `type` and `run`; a field that is absent is as in `Event`."""
-    event = new(kinds().get(found["type"], Unknown))
-    set_fields(event, "__dict__", found)
+def recalled(content: dict[str, Any]) -> Event:
+    """The event with these fields, among them `t`, `type` and `run`; absent fields read as `Event` says."""
+    event = new(kinds().get(content["type"], Unknown))
+    set_fields(event, "__dict__", content)
     return event
 
 
 def dated(event: Event, t: float, run: str = "") -> Event:
-    """An event of this process as if it had been read."""
+    """An event of this process, as if it had been read from a file."""
     return recalled({"t": t, "type": event.type, "run": run} | asdict(event))
 
 
@@ -102,12 +102,12 @@ def _may_be_deep(line: bytes) -> bool:
 
 @cache
 def kinds() -> Mapping[str, type[Event]]:
-    """The types of events by the name that stands in the file."""
-    found: list[Any] = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)]
-    return {kind.type: kind for kind in found if kind is not Event}
+    """The types of events by their name in the file."""
+    types: list[Any] = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)]
+    return {kind.type: kind for kind in types if kind is not Event}
 
 
-# ---- a line as it is mostly written -----------------------------------------------------------
+# ---- the usual form of a line -----------------------------------------------------------
 
 
 @cache
@@ -116,28 +116,28 @@ def _quick() -> Mapping[str, Quick]:
 
 
 def _checker(kind: Any) -> Quick:
-    """Whether a line has exactly the declared fields in their order, each as declared; False decides nothing.
+    """A function that returns True if a line has exactly the declared fields in their order; False decides nothing.
 
-    One function is made for each type of event, as looking up what each field must be takes longer than the check.
+    One function is made for each type of event, as looking up the type of each field takes longer than the check.
     """
     hints = get_type_hints(kind, include_extras=True)
     names = [field.name for field in fields(kind)]
     tests = [fits(hints[name]) for name in names]
     checks = [_check(f"v{at}", f"fits[{at}]", hints[name]) for at, name in enumerate(names)]
     values = "".join(f", v{at}" for at in range(len(names)))
-    source = f"""def checker(found):
-    if tuple(found) != names:
+    source = f"""def checker(content):
+    if tuple(content) != names:
         return False
-    t, _, _{values} = found.values()
+    t, _, _{values} = content.values()
     return type(t) is float and 0.0 <= t <= {LATEST_T!r} and {" and ".join(checks) or True}"""
     scope: dict[str, Any] = {"names": ("t", "type", "run", *names), "fits": tests}
-    exec(source, scope)  # of our own declarations alone
+    exec(source, scope)  # only from the declarations in events.py
     checker: Quick = scope["checker"]
     return checker
 
 
 def _check(value: str, fit: str, hint: Any) -> str:
-    """An expression that is quick for the types of most values, and otherwise asks the test of the hint."""
+    """The source of a test that is quick for the types of most values, and else calls the test of the hint."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     quick = [f"{value} is None"] if type(None) in members else []
     if str in members:

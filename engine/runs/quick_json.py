@@ -1,6 +1,6 @@
-"""Has large event files read with pydantic's JSON parser, which takes a third of the time of Python's own.
+"""Makes this process read large event files with pydantic's JSON parser, three times as fast as Python's own.
 
-A trainer does without it: its interpreter need not have pydantic (run.python).
+A module of its own, as a trainer's interpreter need not have pydantic (run.python).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from .parsing import Reader
 
 
 def use() -> None:
-    """In this process, from now on."""
-    parsing.quick_reader = _pydantics
+    """Use the quick parser in this process from now on."""
+    parsing.quick_reader = _from_json
 
 
-def _pydantics() -> Reader:
-    from pydantic_core import from_json  # 25 ms, only where much is read
+def _from_json() -> Reader:
+    from pydantic_core import from_json  # 25 ms, paid only if much is read
 
     return partial(from_json, allow_inf_nan=False)

@@ -1,8 +1,4 @@
-"""Reads the files of a run so that none of them can block or mislead the reader.
-
-Only regular files are opened, so that reading never waits for a named pipe. Damaged content is left out, counted, and
-reported in one sentence for each file.
-"""
+"""Reads the events of a run; damaged lines are left out, counted, and reported in one sentence for each file."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ _MANY_BYTES = 1_000_000
 
 
 class Damage:
-    """The lines of a file that are no whole events, or why it cannot be read at all."""
+    """The lines of a file that are not whole events, or the reason why it cannot be read at all."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,13 +31,13 @@ class Damage:
         self.unreadable = ""
 
     def add(self, offset: int) -> None:
-        """One that begins at this byte."""
+        """Count a line that begins at this byte."""
         if not self.count:
             self._first_offset = offset
         self.count += 1
 
     def __str__(self) -> str:
-        """One sentence, or nothing where all is well."""
+        """One sentence; empty if there is no damage."""
         if self.unreadable:
             return f"{self.path.name} cannot be read: {self.unreadable}"
         if not self.count:
@@ -51,7 +47,7 @@ class Damage:
         return f"line {self._first_line():,} of {self.path.name}{more} {are} damaged, left out"
 
     def _first_line(self) -> int:
-        """Counted only where it is told: reading is to be fast where nothing is wrong."""
+        """The number of the first damaged line; counted only for the message, as reading must be fast."""
         lines, left = 1, self._first_offset
         try:
             with open_regular(self.path) as stream:
@@ -109,7 +105,7 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _no_collecting(size_bytes: int) -> Iterator[None]:
-    """Suspend garbage collection, which for thousands of new events takes longer than reading and frees nothing."""
+    """Suspend garbage collection, which takes longer than reading thousands of events and frees nothing."""
     paused = size_bytes > _MANY_BYTES and gc.isenabled()
     if paused:
         gc.disable()
@@ -125,7 +121,7 @@ def _no_collecting(size_bytes: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RunEvents:
-    """The events of a run in the order of time; `damage` has a sentence for each file that is not whole."""
+    """The events of a run in the order of their time; `damage` has a sentence for each damaged file."""
 
     events: list[Event]
     damage: tuple[str, ...] = ()
@@ -140,12 +136,12 @@ class RunEvents:
 
 
 def read_events(folder: Path, names: Sequence[str] = EVENT_FILES) -> RunEvents:
-    """The events of both files, or of the one that is named."""
+    """The events of both files, or of the named ones."""
     tails = [Tail(folder / name) for name in names]
-    found = in_time(event for tail in tails for event in tail.read())
-    return RunEvents(found, tuple(filter(None, (str(tail.damage) for tail in tails))))
+    events = in_time(event for tail in tails for event in tail.read())
+    return RunEvents(events, tuple(filter(None, (str(tail.damage) for tail in tails))))
 
 
-def in_time(found: Iterable[Event]) -> list[Event]:
+def in_time(events: Iterable[Event]) -> list[Event]:
     """Events in the order of their time."""
-    return sorted(found, key=attrgetter("t"))
+    return sorted(events, key=attrgetter("t"))

@@ -1,7 +1,7 @@
-"""Writes a run's result and last events to disk: the trainer does, or the engine where the disk refuses.
+"""Writes a run's result and last events to disk: in the trainer, or in the engine if the disk refuses.
 
-The trainer holds a GPU and waits only for a moment. It passes what it could not write to its engine through a pipe,
-which needs no disk; the engine can wait longer.
+The trainer holds a GPU and waits only for a moment. It passes its unwritten result and events to its engine through a
+pipe, which needs no disk; the engine can wait longer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEAST_PIPE_BYTES = 1 << 14
 
 @dataclass(frozen=True)
 class Report:
-    """What the trainer could not write: its result, its last events, and how many events it has dropped."""
+    """The unwritten result and last events of the trainer, and the number of events that it has dropped."""
 
     result: Mapping[str, Any] | None = None
     lines: Sequence[str] = ()
@@ -41,16 +41,16 @@ class Report:
 
 @dataclass(frozen=True)
 class Reached:
-    """How far a training has come."""
+    """The progress of a training: completed epochs, steps, and the last metrics."""
 
     epochs: int = 0
     steps: int = 0
     metrics: Mapping[str, float | None] = field(default_factory=dict)
 
 
-def reached(found: RunEvents) -> Reached:
-    """By the events of both files. A resumed run that has not trained again yet stands where it ended before."""
-    finished, progress, epoch = found.last(Finished), found.last(Progress), found.last(EpochEnd)
+def reached(run_events: RunEvents) -> Reached:
+    """The progress by the events of both files; until a resumed run has trained again, the progress before."""
+    finished, progress, epoch = run_events.last(Finished), run_events.last(Progress), run_events.last(EpochEnd)
     if finished is not None and (progress is None or finished.t >= progress.t):
         before = finished.summary
         return Reached(whole(before.get("epochs")) or 0, whole(before.get("steps")) or 0, before.get("metrics") or {})
@@ -64,7 +64,7 @@ def reached(found: RunEvents) -> Reached:
 def write(
     run: Run, result: Mapping[str, Any], seconds: float, given_up: Callable[[], bool] = lambda: False
 ) -> OSError | None:
-    """Write result.json, retrying for a given time; returns the fault where it could not be written."""
+    """Write result.json, retrying for some seconds; returns the error if it could not be written."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -77,15 +77,15 @@ def write(
 
 
 def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False) -> Object:
-    """The result, retrying for a given time where the disk does not let it be read."""
+    """Read the result, retrying for some seconds if the disk cannot be read."""
     until = time.monotonic() + seconds
-    while (found := run.read_result()).unreadable and time.monotonic() < until and not given_up():
+    while (result := run.read_result()).unreadable and time.monotonic() < until and not given_up():
         time.sleep(RESULT_RETRY_SECONDS)
-    return found
+    return result
 
 
 def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[], bool] = lambda: False) -> int:
-    """Append the trainer's last events, retrying for a given time; returns how many are missing."""
+    """Append the trainer's last events, retrying for some seconds; returns the number of missing ones."""
     file = LineFile(run.file(EVENTS_FILE))
     until = time.monotonic() + seconds
     for line in lines:
@@ -100,7 +100,7 @@ def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[]
 
 
 def hand_over(report: Report, pipe: int) -> None:
-    """Pass the engine what it is to write; the oldest events without room are dropped. Never waits."""
+    """Pass the unwritten result and events to the engine, without the oldest events that do not fit. Never waits."""
     with contextlib.suppress(OSError):
         os.set_blocking(pipe, False)
         with contextlib.suppress(OSError, AttributeError):  # the size of a pipe can be changed only on Linux
@@ -129,7 +129,7 @@ def _fitting(report: Report, room_bytes: int) -> bytes:
 
 
 def take(pipe: int) -> Report:
-    """What the trainer, which has ended, has passed on."""
+    """The report of the trainer, which has ended; empty if it has passed none."""
     try:
         os.set_blocking(pipe, False)
         result, lines, lost = json.loads(os.read(pipe, PIPE_BYTES))

@@ -26,14 +26,14 @@ from .events import EVENT_FILES, EVENTS_FILE, OUTCOMES, T_DIGITS, TELEMETRY_FILE
 from .liveness import Liveness
 from .parsing import parse_line
 
-STARTING_SECONDS = 15.0  # shows that a run is starting, where the file system has no locks
+STARTING_SECONDS = 15.0  # a new run counts as starting for so long if the file system has no locks
 LAST_BYTES = 16384
 _OK, _OK_BYTES = re.compile(rb'\{\s*"outcome":\s*"ok"'), 64
 EARLIER_RESULTS = "result-*.json"  # from before it was resumed
 GoingOn = Literal["running", "starting", "stopping"]
 RunState = Outcome | GoingOn
 GOES_ON: tuple[GoingOn, ...] = get_args(GoingOn)
-STATE_LABELS = {"ok": "done", "error": "failed"}  # what a person reads, where it is another word
+STATE_LABELS = {"ok": "done", "error": "failed"}  # the states that are shown by another word
 _STATUS = Form(
     {
         "phase": str,
@@ -50,12 +50,12 @@ _STATUS = Form(
 
 
 class RunError(Exception):
-    """A run that cannot be found or used; the text says what to do."""
+    """A run cannot be found or used; the text says what to do."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder; every property reads the disk again."""
+    """A run by its folder; every property reads the disk again."""
 
     path: Path
 
@@ -72,17 +72,17 @@ class Run:
 
     @property
     def result(self) -> Mapping[str, Any] | None:
-        """That of result.json, or of the last event if that file could not be written."""
-        found = self.read_result()
-        return found.value or (None if found.damage else self._result_in_events())
+        """The content of result.json, or of the last event if that file could not be written."""
+        read = self.read_result()
+        return read.value or (None if read.damage else self._result_in_events())
 
     @property
     def damage(self) -> list[str]:
-        """A sentence for each part of its status and result that cannot be used."""
-        return [found.damage for found in (self._status(), self.read_result()) if found.damage]
+        """A sentence for each damaged part of status and result."""
+        return [content.damage for content in (self._status(), self.read_result()) if content.damage]
 
     def _result_in_events(self) -> Mapping[str, Any] | None:
-        """The result that the last event has: of this sitting, so that nothing is newer, not even the preset."""
+        """The result in the last event, if it belongs to the latest launch: the preset is not newer."""
         last = [event for event in self._last_events(EVENTS_FILE)[-1:] if isinstance(event, Finished)]
         last += [event for event in self._last_events(TELEMETRY_FILE) if isinstance(event, Finished)]
         if not last or last[-1].t < self._created() - 10**-T_DIGITS:
@@ -93,14 +93,14 @@ class Run:
         return read_object(self.file("status.json"), _STATUS)
 
     def read_result(self) -> Object:
-        """The result; one without an outcome counts as none."""
-        found = read_object(self.file("result.json"), form_of(Summary))
-        if found.value and found.value.get("outcome") not in OUTCOMES:
-            return Object({}, found.damage or "result.json is damaged, left out")
-        return found
+        """The content of result.json; a result without an outcome counts as none."""
+        result = read_object(self.file("result.json"), form_of(Summary))
+        if result.value and result.value.get("outcome") not in OUTCOMES:
+            return Object({}, result.damage or "result.json is damaged, left out")
+        return result
 
     def has_completed(self) -> bool:
-        """Whether the result begins with the outcome `ok`; quick, as there may be thousands of runs."""
+        """True if the result begins with the outcome `ok`; quick, as there may be thousands of runs."""
         try:
             with open_regular(self.file("result.json")) as stream:
                 return bool(_OK.match(stream.read(_OK_BYTES)))
@@ -109,9 +109,9 @@ class Run:
 
     @property
     def whole_result(self) -> Mapping[str, Any]:
-        """The result, with the time and the goodput of all its sittings: a run may have been resumed."""
+        """The result with the time and the goodput since the first launch: a run may have been resumed."""
         earlier = [read_object(path, form_of(Summary)).value for path in self.path.glob(EARLIER_RESULTS)]
-        return {**(self.result or {}), **_over_all([*earlier, self.result or {}])}
+        return {**(self.result or {}), **_over_all_launches([*earlier, self.result or {}])}
 
     def process(self, role: str) -> Process | None:
         """The `engine` or `trainer` of the run, if it has been started."""
@@ -119,7 +119,7 @@ class Run:
 
     @property
     def liveness(self) -> Liveness:
-        """Which parts of the run are alive, and where."""
+        """The parts of the run that are alive, and on which machine."""
         return liveness.check(self.path, self.status)
 
     def alive(self, role: str) -> bool:
@@ -138,15 +138,15 @@ class Run:
             return "stopping"
         result = self.result
         if result is not None:
-            outcome: Outcome = result["outcome"]  # one of OUTCOMES, or it were no result
+            outcome: Outcome = result["outcome"]
             return outcome
-        # A lock that nobody holds means that nothing is starting.
-        known = bool(self.status) or locks.held(self.file(ENGINE_LOCK)) is not None
-        return "starting" if not known and 0 <= time.time() - self._created() < STARTING_SECONDS else "crashed"
+        # A lock that is not held means that nothing is starting.
+        has_begun = bool(self.status) or locks.held(self.file(ENGINE_LOCK)) is not None
+        return "starting" if not has_begun and 0 <= time.time() - self._created() < STARTING_SECONDS else "crashed"
 
     @property
     def goes_on(self) -> bool:
-        """Whether more is to come."""
+        """True if the run is starting, running or stopping."""
         return self.state in GOES_ON
 
     def _created(self) -> float:
@@ -156,9 +156,9 @@ class Run:
             return 0.0
 
     def last_date(self) -> float:
-        """The Unix time of its newest event; 0 where there is none."""
-        found = [event.t for name in EVENT_FILES for event in self._last_events(name)]
-        return max(found, default=0.0)
+        """The Unix time of the newest event; 0 if there is none."""
+        times = [event.t for name in EVENT_FILES for event in self._last_events(name)]
+        return max(times, default=0.0)
 
     def _last_events(self, name: str) -> list[Event]:
         try:
@@ -170,7 +170,7 @@ class Run:
         return [event for line in lines if (event := parse_line(line)) is not None]
 
     def log_tail(self, lines: int = 20) -> list[str]:
-        """The last lines of engine.log, at most 64 kB of them."""
+        """The last lines of engine.log, at most 64 kB."""
         try:
             with open_regular(self.file("engine.log")) as stream:
                 stream.seek(0, os.SEEK_END)
@@ -180,16 +180,16 @@ class Run:
             return []
 
 
-def _over_all(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The time from each launch to its result, added up, and the share of it that was training steps.
+def _over_all_launches(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The seconds from each launch to its result, added up, and the share of training steps in them (`goodput`).
 
     A figure that the last result does not have is left out.
     """
-    times = [(number(found.get("seconds")), number(found.get("goodput"))) for found in results]
-    known = [(seconds, goodput) for seconds, goodput in times if seconds is not None]
-    whole = sum(seconds for seconds, _ in known)
-    found = {"seconds": whole} if times[-1][0] is not None else {}
-    told = [(seconds, goodput) for seconds, goodput in known if goodput is not None]
-    if None not in times[-1] and (share_of := sum(seconds for seconds, _ in told)):
-        found["goodput"] = sum(seconds * goodput for seconds, goodput in told) / share_of
-    return found
+    times = [(number(result.get("seconds")), number(result.get("goodput"))) for result in results]
+    figures = (
+        {"seconds": sum(seconds for seconds, _ in times if seconds is not None)} if times[-1][0] is not None else {}
+    )
+    both = [(seconds, goodput) for seconds, goodput in times if seconds is not None and goodput is not None]
+    if None not in times[-1] and (total := sum(seconds for seconds, _ in both)):
+        figures["goodput"] = sum(seconds * goodput for seconds, goodput in both) / total
+    return figures

@@ -1,7 +1,7 @@
-"""Deletes runs and proofs: for good, or into a folder beside the others that no list shows, to be restored from.
+"""Deletes runs and proofs: for good, or into a hidden folder next to them, from which they can be restored.
 
 Each screen has its own folder, held by a lock that the kernel releases however the screen ends. The folder is removed
-when the screen ends; one that a killed screen left behind is removed by the next that starts.
+when the screen ends; the folder of a killed screen is removed by the next screen that starts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .run import RunError
 
 PREFIX = ".deleted-"  # names with a leading dot are not listed
 HELD = "held"
-LOCKS = ".lock"  # how the names of the locks of a run and of a proof end
-LAST = ("preset.yaml", "request.json")  # what makes a folder a run or a proof
-WITHOUT_LOCKS_SECONDS = 7 * 86400.0  # assumed longest life of a screen, where there are no locks
+LOCKS = ".lock"  # the end of the names of the locks of runs and proofs
+LAST = ("preset.yaml", "request.json")  # the file that makes a folder a run or a proof
+WITHOUT_LOCKS_SECONDS = 7 * 86400.0  # assumed longest life of a screen, if there are no locks
 
 
 class Deletable(Protocol):
@@ -37,7 +37,7 @@ class Deletable(Protocol):
     def id(self) -> str: ...
 
 
-Reserve = Callable[[Any], contextlib.AbstractContextManager[object]]  # holds a folder; RunError for one that is in use
+Reserve = Callable[[Any], contextlib.AbstractContextManager[object]]  # holds a folder; raises RunError if it is in use
 
 
 def _of_run(run: Any) -> contextlib.AbstractContextManager[object]:
@@ -45,10 +45,10 @@ def _of_run(run: Any) -> contextlib.AbstractContextManager[object]:
 
 
 def delete(item: Deletable, reserve: Reserve = _of_run) -> None:
-    """Delete a run or a proof for good, where it is: a full disk has no room for another folder. Raises RunError.
+    """Delete a run or a proof for good, in its place: a full disk has no room for another folder. Raises RunError.
 
-    What makes it one goes last, so that a folder of which something stays is still listed. The lock goes after its
-    release: NFS keeps a file that is deleted while it is open, and the folder with it.
+    The file that makes it a run or a proof is deleted last, so that a folder that cannot be deleted completely is still
+    listed. The lock is deleted after its release: NFS keeps a file that is deleted while it is open, and its folder.
     """
     try:
         with reserve(item):
@@ -65,8 +65,8 @@ def delete(item: Deletable, reserve: Reserve = _of_run) -> None:
 
 def _clear(folder: Path, stays: Callable[[str], bool] = lambda _: False) -> None:
     with os.scandir(folder) as entries:
-        going = [entry for entry in entries if not stays(entry.name)]
-    for entry in going:
+        removable = [entry for entry in entries if not stays(entry.name)]
+    for entry in removable:
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path)
         else:
@@ -74,20 +74,20 @@ def _clear(folder: Path, stays: Callable[[str], bool] = lambda _: False) -> None
 
 
 def delete_all(chosen: Iterable[Deletable], reserve: Reserve = _of_run) -> tuple[list[Deletable], list[str]]:
-    """Delete runs or proofs for good; returns those that are gone, and for each other one the reason."""
-    gone, refused = [], []
+    """Delete runs or proofs for good; returns the deleted ones, and the reason for each of the others."""
+    deleted, refused = [], []
     for item in chosen:
         try:
             delete(item, reserve)
         except RunError as reason:
             refused.append(str(reason))
         else:
-            gone.append(item)
-    return gone, refused
+            deleted.append(item)
+    return deleted, refused
 
 
 class Trash:
-    """What this process has deleted, the latest last; what was deleted together is restored together.
+    """The runs and proofs that this process has deleted, in groups: those deleted together are restored together.
 
     `reserve` holds a folder while it is moved.
     """
@@ -100,11 +100,11 @@ class Trash:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to restore."""
+        """True if there is nothing to restore."""
         return not self._deleted
 
     def refusal(self, parent: Path) -> str:
-        """Why nothing that is deleted from this folder could be restored; empty if it could."""
+        """The reason why deleted folders of this parent could not be restored; empty if they can be."""
         try:
             self._own(parent)
         except OSError as fault:
@@ -112,7 +112,7 @@ class Trash:
         return ""
 
     def put(self, chosen: Sequence[Deletable]) -> tuple[Sequence[Deletable], list[str]]:
-        """Move folders to the trash; returns those that were moved, and for each other one the reason."""
+        """Move folders to the trash; returns the moved ones, and the reason for each of the others."""
         moved, refused = [], []
         for run in chosen:
             try:
@@ -133,7 +133,7 @@ class Trash:
             raise RunError(f"{run.id} cannot be deleted: {fault.strerror or fault}") from None
 
     def bring_back(self) -> tuple[Sequence[Deletable], list[str]]:
-        """Restore what was deleted last; returns what was restored, and for each other folder the reason."""
+        """Restore the group that was deleted last; returns the restored folders, and the reasons for the others."""
         back, refused = [], []
         for run in self._deleted.pop() if self._deleted else ():
             try:
@@ -151,21 +151,21 @@ class Trash:
         (self._folder / run.id).rename(run.path)
 
     def empty(self) -> str:
-        """Remove the content for good; returns a sentence about what could not be removed, empty if all is gone."""
+        """Remove the content for good; returns a sentence about a folder that could not be removed, else empty."""
         if self._folder is None or self._lock is None:
             return ""
         folder, faults = self._folder, list[OSError]()
         self._lock.release()  # first: NFS keeps a file that is deleted while it is open
         self._folder, self._lock, self._deleted = None, None, []
         shutil.rmtree(folder, onerror=lambda _, _path, info: faults.append(info[1]))  # type: ignore[arg-type]
-        faults = [fault for fault in faults if not isinstance(fault, FileNotFoundError)]  # another screen sweeps
+        faults = [fault for fault in faults if not isinstance(fault, FileNotFoundError)]  # another screen was first
         return f"{folder} cannot be removed: {faults[0].strerror or faults[0]}" if faults else ""
 
     def _own(self, parent: Path) -> Path:
         """This process's folder, created and locked when it is first needed."""
         while self._folder is None:
             folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-            # One that another screen removed before it was locked is created again.
+            # A folder that another screen removed before it was locked is created again.
             with contextlib.suppress(FileNotFoundError, locks.Taken):
                 self._lock = locks.take(folder / HELD)
                 self._folder = folder
@@ -173,22 +173,22 @@ class Trash:
 
 
 def sweep(parent: Path) -> None:
-    """Remove the folders, beside the runs or the proofs, of screens that have ended without doing so."""
+    """Remove the trash folders of screens that have ended without doing so."""
     try:
         left = [path for path in parent.iterdir() if path.name.startswith(PREFIX)]
     except OSError:
-        return  # there is nothing, or it cannot be listed
+        return  # the parent does not exist, or cannot be listed
     for folder in left:
         with contextlib.suppress(OSError, locks.Taken):
-            if (going := _taken_over(folder)) is not None:
-                shutil.rmtree(going, ignore_errors=True)
+            if (renamed := _taken_over(folder)) is not None:
+                shutil.rmtree(renamed, ignore_errors=True)
 
 
 def _taken_over(folder: Path) -> Path | None:
-    """The new name of a folder that nobody uses; None for one that may be in use.
+    """Rename a folder that is not in use, and return its new path; None for a folder that may be in use.
 
-    A screen that is about to lock its new folder does not find it any more, and creates another. The lock is released
-    before the folder is deleted: NFS keeps a file that is deleted while it is open.
+    A screen that is about to lock its new folder does not find it any more, and creates another one. The lock is
+    released before the folder is deleted: NFS keeps a file that is deleted while it is open.
     """
     with locks.take(folder / HELD) as lock:
         if not lock.works and time.time() - os.stat(folder).st_mtime <= WITHOUT_LOCKS_SECONDS:

@@ -227,7 +227,7 @@ def test_a_run_on_a_full_disk_is_not_begun(small_disk: SmallDisk, monkeypatch: p
             assert done.stderr.startswith(f"No space left on device: {small_disk.path / 'runs'}/")
             assert list((small_disk.path / "runs").iterdir()) == []
     with small_disk.without_inodes():
-        assert disk.looked_at(small_disk.path) in ("", disk.describe(28, small_disk.path))
+        assert disk.try_writing(small_disk.path) in ("", disk.describe(28, small_disk.path))
         assert "(no inode is free: No space left on device)" in disk.describe(28, small_disk.path)
 
 
@@ -433,16 +433,16 @@ def test_a_viewer_of_a_run_that_says_nothing_more_names_the_disk(
     assert fields_of(lost)["summary"]["error"]["message"] == "the run ended without a result: its engine is gone"
     assert fields_of(lost)["summary"]["error"]["hint"] == "the last line of engine.log: OSError: the last line"
     silence = following.Silence(run.path)
-    assert silence.look(heard=False) == ""
+    assert silence.check(has_events=False) == ""
     with no_writing():
         (lost,) = Follower(run).poll()
-        assert silence.look(heard=False) == f"{full}: the training goes on, and its events wait in memory"
-        assert silence.look(heard=False) == ""
+        assert silence.check(has_events=False) == f"{full}: the training goes on, and its events wait in memory"
+        assert silence.check(has_events=False) == ""
         waits = "the training has ended, and its result waits for room; it is given up after two minutes"
-        assert silence.look(heard=False, trains=False) == f"{full}: {waits}"
-        assert silence.look(heard=False, trains=False) == ""
+        assert silence.check(has_events=False, trains=False) == f"{full}: {waits}"
+        assert silence.check(has_events=False, trains=False) == ""
     assert fields_of(lost)["summary"]["error"]["message"] == full
-    silence.look(heard=True)
+    silence.check(has_events=True)
     assert os.listdir(run.path).count("engine.log") == len(os.listdir(run.path)) - 1  # and preset.yaml
     with open("/dev/full", "w") as nowhere:
         done = subprocess.run([*COMMAND, "presets"], stdout=nowhere, stderr=subprocess.PIPE, text=True, check=False)

@@ -69,8 +69,8 @@ def test_code_that_was_edited_is_refused_until_it_is_accepted(
     cli.run(("resume", run.id, "--code=new"))
     assert resumed == [run.id]
     assert code_files.changed(run) == []
-    assert code_files.gone_on(run, 100) == ["train.py", "parts/helper.py"]
-    assert code_files.gone_on(run, 100) == [], "it is said once"
+    assert code_files.record_step(run, 100) == ["train.py", "parts/helper.py"]
+    assert code_files.record_step(run, 100) == [], "it is said once"
     told = ending.summary_of(run, Ending("crashed", "crash", "", ""), None, 1.0)
     assert told.code_changes == [{"step": 100, "files": ["train.py", "parts/helper.py"]}]
 
@@ -125,7 +125,7 @@ def test_a_run_without_a_usable_record_is_resumed(text: str | None, run: Run, re
         run.file(code_files.FILE).write_text(text)
     cli.run(("resume", run.id))
     assert resumed == [run.id]
-    assert code_files.gone_on(run, 100) == []
+    assert code_files.record_step(run, 100) == []
 
 
 def test_a_trainer_that_would_go_on_with_other_code_ends(run: Run) -> None:

@@ -195,7 +195,7 @@ def test_a_crash_while_tensorflow_is_imported_says_so() -> None:
 def test_each_silence_on_a_disk_that_refuses_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, full = [100.0], ["no room at x"]
     monkeypatch.setattr("gputui.engine.runs.following.time.monotonic", lambda: now[0])
-    monkeypatch.setattr(disk, "looked_at", lambda folder: full[0])
+    monkeypatch.setattr(disk, "try_writing", lambda folder: full[0])
     silence = following.Silence(tmp_path)
     looks = [  # after so many seconds: whether something was heard, whether it trains, what the disk says
         (2.9, False, True, "no room at x", ""),
@@ -210,11 +210,11 @@ def test_each_silence_on_a_disk_that_refuses_is_told_once(tmp_path: Path, monkey
     ]
     for number, (seconds, heard, trains, full[0], said) in enumerate(looks):
         now[0] += seconds
-        assert silence.look(heard, trains) == said, number
+        assert silence.check(heard, trains) == said, number
 
 
 def test_a_run_without_a_result_has_the_last_words_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "looked_at", lambda folder: "")
+    monkeypatch.setattr(disk, "try_writing", lambda folder: "")
     assert following.lost_error(tmp_path, ["first", "", " last ", " "])["hint"] == "the last line of engine.log: last"
     assert following.lost_error(tmp_path, [" "])["hint"] == "engine.log is empty"
     assert following.lost_error(tmp_path, [])["message"] == "the run ended without a result: its engine is gone"

@@ -324,7 +324,7 @@ def test_a_disk_that_refuses_is_known_by_number_and_by_words(tmp_path: Path) -> 
     assert [disk.passes(number) for number in (errno.ENOSPC, errno.EROFS, errno.EFBIG)] == [True, True, False]
     assert "ulimit -f" in disk.remedy(errno.EFBIG)
     assert disk.remedy(errno.ENOSPC) == "free some space"
-    assert disk.looked_at(tmp_path) == disk.looked_at(tmp_path / "nowhere") == ""
+    assert disk.try_writing(tmp_path) == disk.try_writing(tmp_path / "nowhere") == ""
     (tmp_path / "a").write_bytes(bytes(5000))
     (tmp_path / "sub").mkdir()
     before = disk.used_bytes(tmp_path)

@@ -146,7 +146,7 @@ class Own:
             report.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")
         if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):
             report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
-        if resumed_at is not None and (names := code_files.gone_on(report.run, resumed_at)):
+        if resumed_at is not None and (names := code_files.record_step(report.run, resumed_at)):
             report.warn("code_changed", f"the run goes on from step {resumed_at} with changed code: {', '.join(names)}")
         if resumed_at is not None or options.run.checkpoint != "off":
             self._warn_of_state(report)
