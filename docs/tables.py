@@ -28,6 +28,8 @@ from gputui.engine.process.known_failures import FAILURES
 from gputui.engine.runs import events
 from gputui.engine.telemetry.nvml import queries
 from gputui.tui.base import keys, settings
+from gputui.tui.screens import catalogue
+from textual.binding import Binding
 
 ROOT = Path(__file__).parents[1]
 NOT_GIVEN = "null"
@@ -310,16 +312,46 @@ def settings_of_screens() -> str:
     return table(["setting", "default", "what it is", "takes"], rows)
 
 
+# The keys of each screen that are needed most, by their verbs. Moving keys and those that work everywhere are left out.
+KEYS_OF_SCREENS = {
+    "form": ("start", "tune", "search", "file", "save", "save_as", "copy", "compare", "undo", "next_match"),
+    "live": ("stop", "resume", "start", "edit", "why", "log", "messages", "zoom", "apply", "note"),
+    "diagnosis": ("remedy", "prove", "why"),
+    "runs": ("mark", "compare", "search", "start", "resume", "stop", "edit", "delete", "undo", "prove"),
+    "compare": ("pin", "copy", "page_on", "zoom"),
+    "gpus": ("open", "processes"),
+    "tune": ("stop", "resume", "apply", "save", "save_as", "zoom"),
+    "proof": ("stop", "file", "save"),
+    "proofs": ("delete", "undo"),
+    "chart": ("cursor_right", "zoom_in", "zoom_all", "x_axis", "logarithmic", "smoothing", "page_on", "copy"),
+}
+
+
+def keys_of_screens() -> str:
+    """The screens, each with up to ten keys and what they do there."""
+    rows = []
+    for entry in catalogue.SCREENS:
+        declared = [binding for binding in entry.screen_class.BINDINGS if isinstance(binding, Binding)]
+        bindings = {binding.id: binding for binding in reversed(declared)}  # of numbered keys the first
+        cells = [
+            f"{code(keys.shown(bindings[verb].key.split(',')[0]))} {bindings[verb].tooltip}"
+            for verb in KEYS_OF_SCREENS.get(entry.name, ())
+        ]
+        rows += [[entry.title, "; ".join(cells)]] if cells else []
+    return table(["screen", "keys"], rows)
+
+
 def grammar() -> str:
-    """The verbs of the keys, each with its keys and what it does."""
-    rows = [
-        [", ".join(code(keys.shown(key)) for key in verb.keys.split(",")), code(verb.id), verb.meaning, verb.place]
-        for verb in keys.GRAMMAR
-    ]
-    return table(["key", "verb", "what it does", "only in"], rows)
+    """The verbs with their keys, by the places in which they work."""
+    places: dict[str, list[str]] = {}
+    for verb in keys.GRAMMAR:
+        verbs = places.setdefault(verb.place or verb.group, [])
+        verbs.append(f"{code(verb.id)}: {' '.join(code(keys.shown(key)) for key in verb.keys.split(','))}")
+    return table(["where", "verbs and their keys"], [[place, "; ".join(verbs)] for place, verbs in places.items()])
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
+    "screens": keys_of_screens,
     "keys": grammar,
     "settings": settings_of_screens,
     "options": options,

@@ -162,8 +162,13 @@ def faults(words: list[str]) -> Iterator[str]:
                 yield from key_faults(next(rest, ""))
             elif isinstance(found, click.Option) and not found.is_flag and not value:
                 next(rest, None)
-        elif isinstance(command, click.Group) and not word.isupper() and word != "..." and not word.endswith(".yaml"):
+        elif isinstance(command, click.Group) and not (word.isupper() or word == "..." or is_preset(word)):
             yield f"no command {word}"
+
+
+def is_preset(word: str) -> bool:
+    """Whether the word may name a preset: a file, or one that ships."""
+    return word.endswith(".yaml") or (ROOT / "presets" / f"{word}.yaml").exists()
 
 
 def key_faults(setting: str) -> Iterator[str]:

@@ -115,6 +115,6 @@ async def test_the_application_starts_with_the_theme_of_the_settings_and_keeps_a
 
 
 def test_the_documented_settings_are_the_declared_ones() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "usage.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
     section = text.split("<!-- settings: begin")[1].split("<!-- settings: end")[0]
     assert re.findall(r"^\| `([\w.]+)`", section, re.MULTILINE) == [key for key, _ in declared()]

@@ -218,7 +218,7 @@ def _named(key: str) -> str:
 def _wrong(verb: str, given: str, keys: tuple[str, ...]) -> str:
     """Return the reason why a verb cannot get these keys; empty if it can."""
     if verb not in VERBS:
-        return "there is no such verb; docs/usage.md lists them"
+        return "there is no such verb; docs/reference.md lists them"
     if VERBS[verb].place == FIELD or verb == "remedy":
         return "these keys cannot be changed"
     for key in keys:

@@ -13,7 +13,7 @@ from ...engine.files import located_yaml
 from ...engine.files.located_yaml import Located, YamlFault
 from ...engine.files.writing import write_atomically
 
-NEW = "# Settings of gputui's screens; `gputui` writes here what is changed in them. See docs/usage.md.\n"
+NEW = "# Settings of gputui's screens; `gputui` writes here what is changed in them. See docs/reference.md.\n"
 WHOLE = ("theme", "keys")  # the settings without a section
 
 
