@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from gputui.engine import figures, presets
-from gputui.engine.diagnosis import rules
+from gputui.engine.diagnosis import VERDICTS, rules
 from gputui.engine.files.shapes import Fields
 from gputui.engine.interpreter import compatibility
 from gputui.engine.options import GROUPS, OPTIONS, OptionInfo
@@ -234,7 +234,7 @@ def _rule(rule: rules.Rule) -> list[str]:
 
 def verdicts() -> str:
     """The words of `verdict` in events, and how they are shown."""
-    return table(["verdict", "shown as"], [[code(verdict), words] for verdict, words in rules.VERDICT_LABELS.items()])
+    return table(["verdict", "shown as"], [[code(verdict), kind.label] for verdict, kind in VERDICTS.items()])
 
 
 # ---- endings ----------------------------------------------------------------------------------

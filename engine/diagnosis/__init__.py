@@ -4,7 +4,7 @@ here.
 
 from __future__ import annotations
 
-from .rules import BESIDE, RULES, VERDICT_LABELS
-from .verdict import diagnose, of_run
+from .rules import RULES, SUPPORTING
+from .verdict import VERDICTS, diagnose, label, of_run
 
-__all__ = ["BESIDE", "RULES", "VERDICT_LABELS", "diagnose", "of_run"]
+__all__ = ["RULES", "SUPPORTING", "VERDICTS", "diagnose", "label", "of_run"]

@@ -8,20 +8,15 @@ reason are: then computing is slow, but not because of the work.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import figures
 from ..files.values import number, whole
 from ..telemetry.gpu_totals import GpuTotals
 from .accumulators import Reading
-from .remedy import Remedy
-
-if TYPE_CHECKING:
-    from .measurements import Measurements
-
-OFTEN = 0.5  # share of the time: then the power limit explains the clock
-LOWERED = 0.95  # of the default power limit; a limit below it was set by somebody
-HOT = 0.10  # share of the readings from which heat is the cause, and the verdict is another
+from .measurements import Measurements
+from .remedies import Remedy
+from .thresholds import HOT, LOWERED, POWER_EXPLAINS
 
 
 def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:
@@ -51,7 +46,7 @@ def limit_is_low(s: Measurements) -> bool:
 def is_held(s: Measurements) -> bool:
     """Whether a low clock has a cause that could be removed; heat has a verdict of its own."""
     works = s.on_gpu and s.gpu_works and (s.throttled or 0.0) < HOT
-    return works and (limit_is_low(s) or (s.power_capped or 0.0) < OFTEN)
+    return works and (limit_is_low(s) or (s.power_capped or 0.0) < POWER_EXPLAINS)
 
 
 def is_capped(s: Measurements) -> bool:
@@ -72,7 +67,7 @@ def evidence(s: Measurements) -> str:
         return ""
     most = figures.measurement("max_sm_clock_mhz").text(s.max_sm_clock_mhz)
     held = ""
-    if (s.power_capped or 0.0) >= OFTEN and not limit_is_low(s):
+    if (s.power_capped or 0.0) >= POWER_EXPLAINS and not limit_is_low(s):
         default = f" of {_watts(s.power_limit_w)}, the default," if s.power_limit_w else ""
         held = f"; its power limit{default} holds it there, which is usual at full load"
     return f"its clock is {{}} of at most {most}{held}"

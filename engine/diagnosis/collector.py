@@ -35,17 +35,18 @@ from ..runs.launched_with import options_of
 from ..runs.reading import RunEvents, read_events
 from . import accumulators, exchange, stragglers
 from .gpus import Gpus
-from .measurements import WINDOW_MS, Measurements
+from .measurements import Measurements
 from .memory import DeviceMemory
+from .thresholds import WINDOW_MS
 
 quick_json.use()
 RECENT = 20  # progress events for the present speed: 5 s at first, 20 s later
 
 
-def read(run: Run, found: RunEvents | None = None) -> Measurements:
-    """The measurements of a run folder, running or finished; `found` holds its events where they were already read."""
+def read(run: Run, events: RunEvents | None = None) -> Measurements:
+    """The measurements of a run, running or finished; `events` are its events if they were already read."""
     collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    collector.feed((found or read_events(run.path)).events)
+    collector.feed((events or read_events(run.path)).events)
     return collector.measurements()
 
 
@@ -84,8 +85,8 @@ class Collector:
         """The time of the newest figures of steps, or of the end of a run that was too short to have any."""
         return self._progress[-1].t if self._progress else self._ended_t
 
-    def feed(self, found: Iterable[Event]) -> None:
-        for event in found:
+    def feed(self, events: Iterable[Event]) -> None:
+        for event in events:
             handler = _HANDLERS.get(type(event))
             if handler is not None:
                 handler(self, event.t, event)

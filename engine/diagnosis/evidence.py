@@ -8,19 +8,19 @@ from .. import figures
 from ..runs.events import Verdict
 from . import clocks
 from .measurements import Measurements, stage_ms
-from .rules import Found
+from .rules import Finding
 
 HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # by host times if the utilization is unknown
 
 
-def evidence(s: Measurements, verdict: Verdict, found: Sequence[Found]) -> list[dict[str, object]]:
+def evidence(s: Measurements, verdict: Verdict, found: Sequence[Finding]) -> list[dict[str, object]]:
     """The figures of the findings, then those that explain them; each once, unless only the host is measured."""
     shown = {finding.rule.measurement for finding in found}
     beside = [row for row in _beside(s, verdict) if row["signal"] not in shown or s.unseen]
     return [*map(_of_finding, found), *beside]
 
 
-def _of_finding(finding: Found) -> dict[str, object]:
+def _of_finding(finding: Finding) -> dict[str, object]:
     rule = finding.rule
     return {
         "signal": rule.measurement,

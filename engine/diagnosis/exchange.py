@@ -1,7 +1,7 @@
-"""The exchange of gradients between the workers of several machines: its share of a step's time, and its remedies.
+"""The exchange of gradients between GPUs or workers: its share of a step's time, and its remedies.
 
-The trainer times the exchange alone, between two executions (trainer/measure/communication.py). Within a step a
-GPU may compute meanwhile, so that the exchange costs this much or less.
+The trainer times the exchange between workers alone, between two executions (trainer/measure/communication.py). Within
+a step a GPU may compute meanwhile, so that the exchange costs this much or less.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from ..files.values import whole
 from ..runs.events import GradientExchange, Started
 from ..units import rate, size
 from .measurements import Measurements
-from .remedy import ROOM_FOR_BATCH, Remedy, gain
+from .remedies import Remedy, gain, larger_batch
+from .thresholds import ROOM_FOR_BATCH
 
 
 def figures(exchange: GradientExchange | None, started: Started | None, step_ms: float | None) -> dict[str, Any]:
-    """Its time and its share of the step, and between whom how much is exchanged; nothing where it was not timed."""
+    """The time of the exchange, its share of the step, its size and rate, and the workers' hosts; empty if it was not
+    timed.
+    """
     if exchange is None or not exchange.ms or not step_ms:
         return {}
-    hosts = list(dict.fromkeys(str(one.get("host")) for one in started.workers)) if started else []
+    hosts = list(dict.fromkeys(str(worker.get("host")) for worker in started.workers)) if started else []
     return {
         "worker_exchange": min(1.0, exchange.ms / step_ms),
         "exchange_ms": exchange.ms,
@@ -30,15 +33,35 @@ def figures(exchange: GradientExchange | None, started: Started | None, step_ms:
     }
 
 
-# ---- remedies ----------------------------------------------------------------------------------
+# ---- remedies ---------------------------------------------------------------------------------
 
 
-def for_exchange(s: Measurements) -> Iterator[Remedy]:
-    yield from _fewer(s)
-    yield Remedy(step="gpus", reason=_faster(s))
+def remedies(s: Measurements) -> Iterator[Remedy]:
+    """Less frequent or faster exchange of gradients."""
+    if s.option("strategy.kind") == "multi_worker":
+        yield from _twice_the_batch(s)
+        yield Remedy(step="gpus", reason=_faster_network(s))
+        return
+    if s.option("strategy.communication") in ("auto", "nccl") and s.nvlink is False:
+        yield Remedy(
+            step="gpus",
+            changes={"strategy.communication": "hierarchical_copy"},
+            reason="these GPUs exchange nothing over NVLink: hierarchical copies can be faster than NCCL",
+        )
+    yield from larger_batch(s)
+    yield Remedy(
+        step="gpus",
+        reason="gradients are exchanged once per step: with a larger batch for each GPU they are exchanged less often; "
+        "train.gradient_accumulation cannot do this: it works only with strategy.kind=single",
+    )
+    yield Remedy(
+        step="gpus",
+        reason="set NCCL_DEBUG=INFO in the environment: engine.log then shows how NCCL copies: P2P directly between "
+        "GPUs, SHM through the host's memory",
+    )
 
 
-def _fewer(s: Measurements) -> Iterator[Remedy]:
+def _twice_the_batch(s: Measurements) -> Iterator[Remedy]:
     """Gradients are exchanged once in a step, however many samples and parts it has."""
     batch, parts = whole(s.option("input.batch_size")), whole(s.option("train.micro_batches")) or 1
     if batch is None or (s.global_batch_size or 0) * 4 > (s.train_samples or 0):
@@ -55,7 +78,7 @@ def _fewer(s: Measurements) -> Iterator[Remedy]:
     )
 
 
-def _faster(s: Measurements) -> str:
+def _faster_network(s: Measurements) -> str:
     if len(s.hosts) < 2:
         where = s.hosts[0] if s.hosts else "one machine"
         return f"all workers run on {where}: a single process with strategy.kind=mirrored exchanges without a network"

@@ -16,10 +16,9 @@ from ..job.visible_devices import Device, visible
 from ..telemetry.gpu_totals import GpuTotals
 from . import clocks, stragglers
 from .accumulators import READINGS, Reading, mean, numbers
-from .stragglers import SCREEN_BYTES, SLOWING, neighbours
+from .stragglers import SLOWING, neighbours
+from .thresholds import IDLE_BUSY, IDLE_MEMORY_SHARE, SCREEN_BYTES
 
-IDLE_BUSY = 0.05  # a GPU below this use, and with less memory in use, is free
-IDLE_MEMORY_SHARE = 0.05
 _ACTIVITY = ("sm_active", "tensor_active", "dram_active")
 
 

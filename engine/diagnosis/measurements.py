@@ -11,20 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..files.values import number
-from ..runs.events import (
-    Outcome,
-)  # fmt: skip
-
-CORES_BUSY = 0.90  # share of all cores: above it no more input can be prepared
-OTHERS_NOTABLE, CORES_SHORT = 0.10, 0.75  # shares of all cores: used by others, and in total
-DISK_WAITED = 0.30  # share of all cores' time; a mean of 30 % includes moments at SageMaker Debugger's 50 %
-GPU_WORKS, GPU_FULL = 0.70, 0.90  # NVML's utilization: SageMaker's threshold, and one of a GPU that never waits
-# Share of the multiprocessors with work, mean over the time. NVIDIA's DCGM guide ("SM Activity"): at least 0.8 where a
-# GPU is used well, less than 0.5 where it is likely not; what is far below the latter counts here.
-SM_FEW, SM_FULL = 0.40, 0.80
-ENOUGH_SECONDS = 2.0  # of measured steps
-WINDOW_MS = 50.0  # the shortest time that a reading of the step time covers (trainer/measure/step_clock.py)
-READS_BYTES = 1e6  # per second: below it, the disk does not wait for the training's reads
+from ..runs.events import Outcome
+from .thresholds import (
+    CORES_BUSY,
+    CORES_SHORT,
+    DISK_WAITED,
+    ENOUGH_SECONDS,
+    GPU_FULL,
+    GPU_WORKS,
+    OTHERS_NOTABLE,
+    READS_BYTES,
+    SM_FEW,
+    SM_FULL,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,95 +1,62 @@
-"""Changes of options that could make a training faster, in the order in which they are worth trying.
+"""Remedies for a training that computes too slowly: changes of options that could help, and advice.
 
-Each remedy has a reason and, where the figures show it, the greatest possible gain. Whether it helps is decided only by
-measuring (proof/). The order is that of TensorFlow's guide to GPU performance: input, one device, precision, XLA,
-several GPUs; one change at a time. For a GPU that has too little to do XLA comes first: it makes few kernels of many
-small ones, and changes nothing that is learnt. A remedy without changes is advice for the user. Remedies for the input
-are in remedies_input.py, those for the exchange between machines in exchange.py.
+Each remedy has a reason and, if the figures show it, the greatest possible gain. Whether it helps is decided only by
+measuring (proof/). A remedy without changes is advice for the user. The remedies for the input are in
+remedies_input.py, those for low clocks in clocks.py, for a slow GPU or worker in stragglers.py, for the exchange of
+gradients in exchange.py. verdict.py assigns them to the verdicts and puts them in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from ..files.values import number, whole
 from ..interpreter.compatibility import xla_aborts
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..units import counted
-from . import clocks
-from .exchange import for_exchange
-from .measurements import GPU_FULL, Measurements
-from .remedies_input import for_input, for_transfer, in_the_data
-from .remedy import ROOM_FOR_BATCH, Remedy
+from .measurements import Measurements
+from .thresholds import FEW_STEPS, GPU_FULL, MUCH_PYTHON, ROOM_FOR_BATCH
 
-ORDER = ("input", "device", "precision", "xla", "gpus")
-UNDERFILLED_ORDER = ("input", "xla", "device", "precision", "gpus")
-FEW_STEPS = 16  # steps in one execution: more hardly shorten a step (gputui's mlp on a CPU: 622 us at 1, 228 us at 50)
-MUCH_PYTHON = 0.15  # share of the step from which Python decides
-_CANNOT = "XLA cannot compile"  # the beginning of the reason where a layer does not support XLA
+Step = Literal["input", "device", "precision", "xla", "gpus"]
+_CANNOT = "XLA cannot compile"  # the beginning of the reason if a layer does not support XLA
 
 
-def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
-    """The remedies for all verdicts, the most important first; each change once, in the order of trying."""
-    makers: dict[str, Callable[[Measurements], Iterator[Remedy]]] = {
-        "input_bound": for_input,
-        "transfer_bound": for_transfer,
-        "python_overhead": _python,
-        "underfilled": _underfilled,
-        "compute_bound": _computing,
-        "low_clocks": clocks.remedies,
-        "bandwidth_bound": _bandwidth,
-        "memory_limit": _memory,
-        "stalls": _stalls,
-        "communication_bound": _communication,
-        "retracing": _retracing,
-        "throttled": _throttled,
-        "memory_growing": _growing,
-        "imbalance": _imbalance,
-        "slow_worker": _slow_worker,
-    }
-    found: list[Remedy] = []
-    for verdict in verdicts:
-        for remedy in makers.get(verdict, _none)(measured):
-            if remedy.changes not in [known.changes for known in found if known.changes]:
-                found.append(remedy)
-    if verdicts[:1] == ["input_bound"] and not any(remedy.step == "input" for remedy in found):
-        found.append(in_the_data(measured))
-    found = [_within_reach(remedy, measured.inapplicable) for remedy in found]
-    order = UNDERFILLED_ORDER if verdicts[:1] == ["underfilled"] else ORDER
-    return sorted(found, key=lambda remedy: (order.index(remedy.step), not remedy.changes))
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """A change of options, or advice if it has no changes.
+
+    `expected_gain` is the greatest possible speed-up as a factor, None if only measuring shows it. An estimate that is
+    not a limit is part of the reason, with "about". `changes_learning` marks changes that lead to a different trained
+    model.
+    """
+
+    step: Step
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    reason: str
+    expected_gain: float | None = None
+    changes_learning: bool = False
 
 
-def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
-    """Turns an option that has no effect on a user's own code into advice on that code."""
-    out_of_reach = [inapplicable[key] for key in remedy.changes if key in inapplicable]
-    if not out_of_reach:
-        return remedy
-    return Remedy(step=remedy.step, reason=f"in your code ({out_of_reach[0]}): {remedy.reason}")
-
-
-def for_computing(measured: Measurements) -> list[Remedy]:
-    """What is left to try where computing itself limits the speed."""
-    return [remedy for remedy in _computing(measured) if remedy.changes]
-
-
-def _none(_s: Measurements) -> Iterator[Remedy]:
-    yield from ()
+def gain(saved: float) -> float | None:
+    """The speed-up as a factor if this share of the time is saved; None if the share is 0 or nearly all."""
+    return round(1 / (1 - saved), 2) if 0 < saved < 0.99 else None
 
 
 # ---- one device -------------------------------------------------------------------------------
 
 
-def _python(s: Measurements) -> Iterator[Remedy]:
+def python_overhead(s: Measurements) -> Iterator[Remedy]:
     """On a GPU a larger batch comes first: also within one call of several steps TensorFlow waits at each step for what
     passes between host and device.
     """
     much = (s.python_share or 0.0) >= MUCH_PYTHON
     if s.on_gpu and much:
-        yield from _larger_batch(s)
+        yield from larger_batch(s)
     yield from _steps(s)
     if much and _steps_per_execution(s) >= FEW_STEPS:
-        yield from _larger_batch(s)
+        yield from larger_batch(s)
 
 
 def _steps(s: Measurements) -> Iterator[Remedy]:
@@ -105,9 +72,9 @@ def _steps_per_execution(s: Measurements) -> float:
     return number(s.option("compile.steps_per_execution")) or 1
 
 
-def _underfilled(s: Measurements) -> Iterator[Remedy]:
+def underfilled(s: Measurements) -> Iterator[Remedy]:
     yield from _xla(s)
-    yield from _larger_batch(s)
+    yield from larger_batch(s)
     if s.option("device.gpu_thread_mode") == "global" and (s.busy_mean is None or s.busy_mean < GPU_FULL):
         yield Remedy(
             step="device",
@@ -117,7 +84,7 @@ def _underfilled(s: Measurements) -> Iterator[Remedy]:
     yield from _steps(s)
 
 
-def _larger_batch(s: Measurements) -> Iterator[Remedy]:
+def larger_batch(s: Measurements) -> Iterator[Remedy]:
     batch = whole(s.option("input.batch_size"))
     fits = not s.on_gpu if s.memory_peak is None else s.memory_peak <= ROOM_FOR_BATCH
     enough = (s.global_batch_size or 0) * 4 <= (s.train_samples or 0)
@@ -142,7 +109,7 @@ def _larger_batch(s: Measurements) -> Iterator[Remedy]:
 # ---- computing --------------------------------------------------------------------------------
 
 
-def _computing(s: Measurements) -> Iterator[Remedy]:
+def computing(s: Measurements) -> Iterator[Remedy]:
     yield from precision(s)
     yield from _xla(s)
     if s.on_gpu and s.idle_gpus and s.option("strategy.kind") == "single":
@@ -156,7 +123,7 @@ def _computing(s: Measurements) -> Iterator[Remedy]:
         )
 
 
-def _bandwidth(s: Measurements) -> Iterator[Remedy]:
+def bandwidth(s: Measurements) -> Iterator[Remedy]:
     """16-bit numbers are half the bytes; XLA makes one kernel of several that pass data on through the memory."""
     yield from precision(s)
     yield from _xla(s)
@@ -228,7 +195,7 @@ def _xla(s: Measurements) -> Iterator[Remedy]:
 # ---- advice -----------------------------------------------------------------------------------
 
 
-def _memory(s: Measurements) -> Iterator[Remedy]:
+def memory_limit(s: Measurements) -> Iterator[Remedy]:
     yield from precision(s)
     yield Remedy(step="device", reason="no larger batch fits; 16-bit precision halves what the layers keep")
     if s.gpu_neighbours:
@@ -240,7 +207,7 @@ def _memory(s: Measurements) -> Iterator[Remedy]:
     )
 
 
-def _stalls(s: Measurements) -> Iterator[Remedy]:
+def stalls(s: Measurements) -> Iterator[Remedy]:
     every = s.option("run.checkpoint")
     if isinstance(every, int):
         often = counted(every, "steps") if every > 1 else "step"
@@ -249,58 +216,14 @@ def _stalls(s: Measurements) -> Iterator[Remedy]:
         yield Remedy(step="device", reason="evaluation takes long: lower train.validation_split, or make epochs longer")
 
 
-def _communication(s: Measurements) -> Iterator[Remedy]:
-    if s.option("strategy.kind") == "multi_worker":
-        yield from for_exchange(s)
-        return
-    if s.option("strategy.communication") in ("auto", "nccl") and s.nvlink is False:
-        yield Remedy(
-            step="gpus",
-            changes={"strategy.communication": "hierarchical_copy"},
-            reason="these GPUs exchange nothing over NVLink: hierarchical copies can be faster than NCCL",
-        )
-    yield from _larger_batch(s)
-    yield Remedy(
-        step="gpus",
-        reason="gradients are exchanged once per step: with a larger batch for each GPU they are exchanged less often; "
-        "train.gradient_accumulation cannot do this: it works only with strategy.kind=single",
-    )
-    yield Remedy(
-        step="gpus",
-        reason="set NCCL_DEBUG=INFO in the environment: engine.log then shows how NCCL copies: P2P directly between "
-        "GPUs, SHM through the host's memory",
-    )
-
-
-def _retracing(_s: Measurements) -> Iterator[Remedy]:
+def retracing(_s: Measurements) -> Iterator[Remedy]:
     reason = "inputs change their shape or Python values from step to step: pad or bucket them, pass tensors"
     yield Remedy(step="device", reason=reason)
 
 
-def _throttled(s: Measurements) -> Iterator[Remedy]:
+def throttled(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(step="device", reason=f"check the machine's cooling and power supply ({', '.join(s.throttle)})")
 
 
-def _growing(_s: Measurements) -> Iterator[Remedy]:
+def memory_growing(_s: Measurements) -> Iterator[Remedy]:
     yield Remedy(step="device", reason="look for lists that keep tensors, and for functions that are traced repeatedly")
-
-
-def _imbalance(s: Measurements) -> Iterator[Remedy]:
-    if s.slow_gpu is None or not s.slow_gpu_causes:
-        which = "the busier GPUs" if s.slow_gpu is None else f"GPU {s.slow_gpu}, which the others wait for"
-        about = f"look for other processes on {which}, for GPUs of different models, and for a narrow PCIe link"
-        yield Remedy(step="gpus", reason=f"{about} (gputui doctor)")
-        return
-    yield Remedy(
-        step="gpus",
-        reason=f"GPU {s.slow_gpu} is slower than the others: {'; '.join(s.slow_gpu_causes)}; remove the cause, or "
-        "leave it out with strategy.devices where it costs more than it computes",
-    )
-
-
-def _slow_worker(s: Measurements) -> Iterator[Remedy]:
-    yield Remedy(
-        step="input",
-        reason=f"compare the machine of {s.slow_worker} with the others: its CPUs, other programs on them, and the "
-        "disk or network that it reads from; gputui diagnose of its own run names the slowest stage of its input",
-    )

@@ -13,10 +13,9 @@ from ..files.values import number, whole
 from ..options.own import BATCHED
 from ..units import share, size, times, with_unit
 from .measurements import Measurements, stage_ms
-from .remedy import Remedy, gain
+from .remedies import Remedy, gain
+from .thresholds import BYTE_SHARE, ROOM_FOR_CACHE, STAGE_WORTH
 
-ROOM_FOR_CACHE = 0.5  # of the free host memory
-WORTH = 0.05  # share of the input's time from which a stage is worth a remedy
 READING = ("read",)  # stages that are faster when several files are read in parallel
 LOADING = ("read", "load")  # stages that a cache saves
 MAPPED = ("load", "prepare", "augment")  # stages that run in parallel
@@ -28,7 +27,6 @@ ADVICE: Mapping[str, str] = {
     "prepare": "do once what is the same in each epoch, and save the result",
     "augment": "move it into the model, as layers that run on the GPU, or do less of it",
 }
-BYTE_SHARE = 0.25  # of float32
 SINGLE_SAMPLES = (
     "make its work cheaper, or return single samples with `map` in place of batches, so that input.cache and "
     "input.parallel_calls apply"
@@ -79,7 +77,7 @@ def in_the_data(s: Measurements) -> Remedy:
 
 
 def _cache(s: Measurements) -> Iterator[Remedy]:
-    if s.option("input.cache") != "off" or _share(s, LOADING) < WORTH or _passes(s) < 1.5:
+    if s.option("input.cache") != "off" or _share(s, LOADING) < STAGE_WORTH or _passes(s) < 1.5:
         return
     wanted = (s.train_samples or 0) * (s.sample_bytes or 0)
     free = s.host_memory_free_bytes
@@ -105,7 +103,7 @@ def _reads(s: Measurements) -> Iterator[Remedy]:
     """
     if s.option("input.parallel_reads") != "off" or not str(s.option("workload.data")).startswith("tfrecord:"):
         return
-    if _share(s, READING) >= WORTH:
+    if _share(s, READING) >= STAGE_WORTH:
         most, about = _expected(s, READING)
         yield Remedy(
             step="input",
@@ -119,7 +117,7 @@ def _reads(s: Measurements) -> Iterator[Remedy]:
 def _parallel(s: Measurements) -> Iterator[Remedy]:
     calls, threads = s.option("input.parallel_calls"), _threads(s)
     at_once = max(1, whole(calls) or 1)
-    if calls in ("auto", None) or 1 < threads <= at_once or _share(s, MAPPED) < WORTH:
+    if calls in ("auto", None) or 1 < threads <= at_once or _share(s, MAPPED) < STAGE_WORTH:
         return
     most, about = _expected(s, MAPPED)
     left = _waited(s) * _share(s, MAPPED) * at_once / threads  # share of the step, when all threads share this work

@@ -12,23 +12,33 @@ itself (`worker_exchange`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import figures
 from ..figures import Figure
 from ..runs.events import Verdict
 from . import clocks
-from .measurements import CORES_BUSY, DISK_WAITED, GPU_WORKS, SM_FEW, Measurements
-from .remedies import MUCH_PYTHON, for_computing, precision
-from .stragglers import BUSY_APART, CLOCK_APART, WAITS_APART
+from .measurements import Measurements
+from .remedies import computing, precision
+from .thresholds import (
+    BUSY_APART,
+    CLOCK_APART,
+    COMPUTES,
+    COPIES_ALL_THE_TIME,
+    CORES_BUSY,
+    DISK_WAITED,
+    ENOUGH_WINDOWS,
+    GPU_WORKS,
+    LONG_PAUSE_SECONDS,
+    MUCH_PYTHON,
+    POWER_EXPLAINS,
+    SM_FEW,
+    TENSOR_FULL,
+    WAITS_APART,
+)
 
-FAULT, LOST_TIME, UNUSED, LIMIT, BESIDE = range(5)
-ENOUGH_WINDOWS = 200  # SageMaker requires more than 10 slow steps, which are 5 % of this many readings
-LONG_PAUSE_SECONDS = 10.0  # a pause that counts even if it happened only once
-COPIES_ALL_THE_TIME = 0.90  # share of the step: with copies ahead of the steps the longer of both decides
-TENSOR_FULL = 0.50  # share of the time: from here on computing limits the speed at least as much as memory
-COMPUTES = 0.80  # share of the step: the rest is too small to limit the speed
+FAULT, LOST_TIME, UNUSED, LIMIT, SUPPORTING = range(5)
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,7 @@ class Rule:
     `below`.
 
     `rank` orders verdicts: faults, then lost time, then unused devices, then limits; among lost time the largest comes
-    first. A supporting rule (BESIDE) finds nothing alone: it explains, and adds confidence to, another finding.
+    first. A supporting rule (SUPPORTING) finds nothing alone: it explains, and adds confidence to, another finding.
     """
 
     verdict: Verdict
@@ -97,291 +107,78 @@ def device_works(s: Measurements) -> bool:
 RULES: tuple[Rule, ...] = (
     #    verdict, figure, thresholds to count and to decide, sentence, source, rank
     # Traces of the function that runs the steps, with all that it calls; not what XLA compiles for another shape.
-    Rule(
-        "retracing",
-        "traces",
-        5,
-        5,
-        "TensorFlow has traced the step {value} times (usual: 1 or 2)",
-        "TF guide (retracing), gputui",
-        FAULT,
-    ),
-    Rule(
-        "throttled",
-        "throttled",
-        0.10,
-        0.20,
-        "the GPU slows itself down {value} of the time",
-        "SageMaker (outliers), gputui",
-        FAULT,
-    ),
-    Rule(
-        "memory_growing",
-        "memory_growth",
-        0.05,
-        0.05,
-        "its memory has grown by {value} of what it may take",
-        "SageMaker (mean of 10 readings + 5 points)",
-        FAULT,
-    ),
-    Rule(
-        "memory_growing",
-        "host_memory_growth",
-        0.05,
-        0.05,
-        "its memory has grown by {value} of the machine's",
-        "SageMaker (mean of 10 readings + 5 points)",
-        FAULT,
-    ),
-    Rule(
-        "input_bound",
-        "input_wait",
-        0.05,
-        0.20,
-        "steps wait {value} of their time for input",
-        "XProf (5 and 20 % of the step)",
-        LOST_TIME,
-    ),
+    Rule("retracing", "traces", 5, 5, "TensorFlow has traced the step {value} times (usual: 1 or 2)",
+         "TF guide (retracing), gputui", FAULT),
+    Rule("throttled", "throttled", 0.10, 0.20, "the GPU slows itself down {value} of the time",
+         "SageMaker (outliers), gputui", FAULT),
+    Rule("memory_growing", "memory_growth", 0.05, 0.05, "its memory has grown by {value} of what it may take",
+         "SageMaker (mean of 10 readings + 5 points)", FAULT),
+    Rule("memory_growing", "host_memory_growth", 0.05, 0.05, "its memory has grown by {value} of the machine's",
+         "SageMaker (mean of 10 readings + 5 points)", FAULT),
+    Rule("input_bound", "input_wait", 0.05, 0.20, "steps wait {value} of their time for input",
+         "XProf (5 and 20 % of the step)", LOST_TIME),
     # Measured only by `gputui diagnose --preset` and by proofs.
-    Rule(
-        "input_bound",
-        "ablation",
-        0.05,
-        0.20,
-        "a step takes {value} less time when its input is ready",
-        "TF guide (synthetic input), XProf",
-        LOST_TIME,
-    ),
-    Rule(
-        "input_bound",
-        "io_wait",
-        DISK_WAITED,
-        0.50,
-        "the CPU is idle {value} of the time because of the disk",
-        "SageMaker (I/O wait 50 %), gputui",
-        BESIDE,
-        when=lambda s: s.reads_from_disk,
-    ),
-    Rule(
-        "input_bound",
-        "cpu",
-        CORES_BUSY,
-        CORES_BUSY,
-        "all CPU cores are busy ({value})",
-        "SageMaker (CPU >= 90 %)",
-        BESIDE,
-    ),
+    Rule("input_bound", "ablation", 0.05, 0.20, "a step takes {value} less time when its input is ready",
+         "TF guide (synthetic input), XProf", LOST_TIME),
+    Rule("input_bound", "io_wait", DISK_WAITED, 0.50, "the CPU is idle {value} of the time because of the disk",
+         "SageMaker (I/O wait 50 %), gputui", SUPPORTING, when=lambda s: s.reads_from_disk),
+    Rule("input_bound", "cpu", CORES_BUSY, CORES_BUSY, "all CPU cores are busy ({value})",
+         "SageMaker (CPU >= 90 %)", SUPPORTING),
     # XProf counts copies to the device as input.
-    Rule(
-        "transfer_bound",
-        "transfer",
-        0.05,
-        0.20,
-        "copying a batch to the GPU takes {value} of a step's time",
-        "XProf (input and its copies: 5 and 20 %), gputui",
-        LOST_TIME,
-        when=_copying_shows,
-    ),
-    Rule(
-        "python_overhead",
-        "python_share",
-        0.03,
-        MUCH_PYTHON,
-        "Python between the steps takes {value} of the time",
-        "XProf (rest of the step: 3 and 15 %)",
-        LOST_TIME,
-        when=_gpu_waits,
-    ),
+    Rule("transfer_bound", "transfer", 0.05, 0.20, "copying a batch to the GPU takes {value} of a step's time",
+         "XProf (input and its copies: 5 and 20 %), gputui", LOST_TIME, when=_copying_shows),
+    Rule("python_overhead", "python_share", 0.03, MUCH_PYTHON, "Python between the steps takes {value} of the time",
+         "XProf (rest of the step: 3 and 15 %)", LOST_TIME, when=_gpu_waits),
     # Needs a profile.
-    Rule(
-        "communication_bound",
-        "communication",
-        0.03,
-        0.15,
-        "the exchange of gradients takes {value} of the step",
-        "XProf (collectives: 3 and 15 %)",
-        LOST_TIME,
-    ),
-    Rule(
-        "communication_bound",
-        "worker_exchange",
-        0.03,
-        0.15,
-        "exchanging gradients between workers takes {value} of a step, timed alone",
-        "gputui (an all-reduce of their size), XProf (collectives: 3 and 15 %)",
-        LOST_TIME,
-    ),
-    Rule(
-        "stalls",
-        "pauses",
-        0.15,
-        0.30,
-        "evaluation and checkpoints take {value} of the time",
-        "gputui",
-        LOST_TIME,
-        when=_pauses_repeat,
-    ),
-    Rule(
-        "imbalance",
-        "busy_gap",
-        BUSY_APART,
-        0.50,
-        "the most and the least busy GPU differ by {value} of the time",
-        "SageMaker (0.5), gputui",
-        UNUSED,
-        when=lambda s: s.gpus > 1,
-    ),
+    Rule("communication_bound", "communication", 0.03, 0.15, "the exchange of gradients takes {value} of the step",
+         "XProf (collectives: 3 and 15 %)", LOST_TIME),
+    Rule("communication_bound", "worker_exchange", 0.03, 0.15,
+         "exchanging gradients between workers takes {value} of a step, timed alone",
+         "gputui (an all-reduce of their size), XProf (collectives: 3 and 15 %)", LOST_TIME),
+    Rule("stalls", "pauses", 0.15, 0.30, "evaluation and checkpoints take {value} of the time",
+         "gputui", LOST_TIME, when=_pauses_repeat),
+    Rule("imbalance", "busy_gap", BUSY_APART, 0.50, "the most and the least busy GPU differ by {value} of the time",
+         "SageMaker (0.5), gputui", UNUSED, when=lambda s: s.gpus > 1),
     # Each step waits for the slowest GPU; kernels of NCCL count as busy while they wait, and hide the gap above.
-    Rule(
-        "imbalance",
-        "clock_gap",
-        CLOCK_APART,
-        0.20,
-        "one GPU's clock is {value} below that of the others",
-        "gputui",
-        UNUSED,
-        when=lambda s: s.gpus > 1,
-    ),
+    Rule("imbalance", "clock_gap", CLOCK_APART, 0.20, "one GPU's clock is {value} below that of the others",
+         "gputui", UNUSED, when=lambda s: s.gpus > 1),
     # Each step waits for the slowest worker; only the chief's run has the figures of all.
-    Rule(
-        "slow_worker",
-        "worker_gap",
-        WAITS_APART,
-        0.30,
-        "one waits {value} of its steps longer for input than the others",
-        "gputui",
-        LOST_TIME,
-    ),
-    Rule(
-        "underfilled",
-        "busy_mean",
-        GPU_WORKS,
-        0.50,
-        "the GPU is busy {value} of the time",
-        "SageMaker (70 %), Kineto (50 %)",
-        UNUSED,
-        below=True,
-        when=lambda s: s.on_gpu,
-    ),
+    Rule("slow_worker", "worker_gap", WAITS_APART, 0.30,
+         "one waits {value} of its steps longer for input than the others",
+         "gputui", LOST_TIME),
+    Rule("underfilled", "busy_mean", GPU_WORKS, 0.50, "the GPU is busy {value} of the time",
+         "SageMaker (70 %), Kineto (50 %)", UNUSED, below=True, when=lambda s: s.on_gpu),
     # Kernels too small for the chip: some kernel always runs, on few of the multiprocessors.
-    Rule(
-        "underfilled",
-        "sm_active",
-        SM_FEW,
-        SM_FEW,
-        "the GPU's multiprocessors have work only {value} of the time",
-        "DCGM (SM activity below 50 %), gputui",
-        UNUSED,
-        below=True,
-        when=lambda s: s.kernels_run,
-    ),
-    Rule(
-        "stalls",
-        "busy_p5",
-        0.10,
-        0.10,
-        "the GPU is busy, but at times only {value}",
-        "SageMaker (p95 >= 70 %, p5 < 10 %)",
-        UNUSED,
-        below=True,
-        when=lambda s: (s.busy_p95 or 0) >= 0.7,
-    ),
-    Rule(
-        "stalls",
-        "uneven",
-        3,
-        6,
-        "one step in 20 takes {value} as long as usual, or longer",
-        "SageMaker (outliers), gputui",
-        UNUSED,
-        when=_slow_by_itself,
-    ),
-    Rule(
-        "low_clocks",
-        "clock_share",
-        0.75,
-        0.60,
-        "the GPU runs at {value} of its highest clock",
-        "gputui",
-        UNUSED,
-        below=True,
-        when=clocks.is_held,
-    ),
-    Rule(
-        "low_clocks",
-        "power_capped",
-        0.30,
-        clocks.OFTEN,
-        "a lowered power limit holds the GPU's clock down {value} of the time",
-        "gputui",
-        UNUSED,
-        when=clocks.is_capped,
-    ),
-    Rule(
-        "memory_limit",
-        "memory_peak",
-        0.90,
-        0.97,
-        "tensors took up to {value} of the memory that TensorFlow may take",
-        "Kineto (90 %)",
-        LIMIT,
-    ),
+    Rule("underfilled", "sm_active", SM_FEW, SM_FEW, "the GPU's multiprocessors have work only {value} of the time",
+         "DCGM (SM activity below 50 %), gputui", UNUSED, below=True, when=lambda s: s.kernels_run),
+    Rule("stalls", "busy_p5", 0.10, 0.10, "the GPU is busy, but at times only {value}",
+         "SageMaker (p95 >= 70 %, p5 < 10 %)", UNUSED, below=True, when=lambda s: (s.busy_p95 or 0) >= 0.7),
+    Rule("stalls", "uneven", 3, 6, "one step in 20 takes {value} as long as usual, or longer",
+         "SageMaker (outliers), gputui", UNUSED, when=_slow_by_itself),
+    Rule("low_clocks", "clock_share", 0.75, 0.60, "the GPU runs at {value} of its highest clock",
+         "gputui", UNUSED, below=True, when=clocks.is_held),
+    Rule("low_clocks", "power_capped", 0.30, POWER_EXPLAINS,
+         "a lowered power limit holds the GPU's clock down {value} of the time",
+         "gputui", UNUSED, when=clocks.is_capped),
+    Rule("memory_limit", "memory_peak", 0.90, 0.97,
+         "tensors took up to {value} of the memory that TensorFlow may take",
+         "Kineto (90 %)", LIMIT),
     # The multiprocessors wait for the GPU's own memory. What a kernel reaches there at most is about 80 %.
-    Rule(
-        "bandwidth_bound",
-        "dram_active",
-        0.60,
-        0.70,
-        "the GPU's memory transfers data {value} of the time",
-        "DCGM (DRAM activity: 80 % at most), gputui",
-        LIMIT,
-        when=lambda s: device_works(s) and (s.tensor_active or 0.0) < TENSOR_FULL,
-    ),
-    Rule(
-        "compute_bound",
-        "tensor_active",
-        0.10,
-        0.05,
-        "the tensor cores work {value} of the time, and 16 bits would use them",
-        "Kineto (tensor cores idle), gputui",
-        LIMIT,
-        below=True,
-        when=lambda s: s.on_gpu and device_works(s) and any(remedy.changes for remedy in precision(s)),
-    ),
-    Rule(
-        "compute_bound",
-        "compute_share",
-        COMPUTES,
-        COMPUTES,
-        "TensorFlow's graph takes {value} of the step",
-        "TF guide (97 % of synthetic), gputui",
-        LIMIT,
-        when=lambda s: device_works(s) and bool(for_computing(s)),
-    ),
-)
-VERDICT_LABELS: Mapping[Verdict, str] = {
-    "input_bound": "Input-bound",
-    "transfer_bound": "Transfer-bound",
-    "python_overhead": "Python overhead",
-    "communication_bound": "Communication-bound",
-    "stalls": "Stalls",
-    "throttled": "Throttled",
-    "retracing": "Retracing",
-    "memory_growing": "Memory grows",
-    "memory_limit": "Memory is at the limit",
-    "imbalance": "GPUs are not equally busy",
-    "slow_worker": "Slow worker",
-    "underfilled": "GPU underused",
-    "low_clocks": "Low clocks",
-    "bandwidth_bound": "Memory-bandwidth-bound",
-    "compute_bound": "Compute-bound",
-    "healthy": "Healthy",
-    "undecided": "No verdict",
-}
+    Rule("bandwidth_bound", "dram_active", 0.60, 0.70, "the GPU's memory transfers data {value} of the time",
+         "DCGM (DRAM activity: 80 % at most), gputui", LIMIT,
+         when=lambda s: device_works(s) and (s.tensor_active or 0.0) < TENSOR_FULL),
+    Rule("compute_bound", "tensor_active", 0.10, 0.05,
+         "the tensor cores work {value} of the time, and 16 bits would use them",
+         "Kineto (tensor cores idle), gputui", LIMIT, below=True,
+         when=lambda s: s.on_gpu and device_works(s) and any(remedy.changes for remedy in precision(s))),
+    Rule("compute_bound", "compute_share", COMPUTES, COMPUTES, "TensorFlow's graph takes {value} of the step",
+         "TF guide (97 % of synthetic), gputui", LIMIT,
+         when=lambda s: device_works(s) and any(remedy.changes for remedy in computing(s))),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Found:
+class Finding:
     """A rule that applies, with its figure."""
 
     rule: Rule
@@ -399,14 +196,14 @@ class Found:
     @property
     def order(self) -> tuple[bool, bool, int, float]:
         lost = self.value if self.rule.rank == LOST_TIME else 0.0
-        return (self.rule.rank == BESIDE, not self.strong, self.rule.rank, -lost)
+        return (self.rule.rank == SUPPORTING, not self.strong, self.rule.rank, -lost)
 
 
-def findings(measured: Measurements) -> list[Found]:
+def findings(measured: Measurements) -> list[Finding]:
     """All rules that apply to these figures."""
     found = []
     for rule in RULES:
         value = rule.value(measured)
         if value is not None and rule.passes(value, rule.notable):
-            found.append(Found(rule, value))
+            found.append(Finding(rule, value))
     return found

@@ -1,4 +1,4 @@
-"""Finds the straggler: the GPU or the worker that the others wait for in each step, and why it is slow.
+"""Finds the straggler: the GPU or the worker that the others wait for in each step, why it is slow, and its remedies.
 
 All replicas have the same work in a step, so a step takes as long as on the slowest one (Chen et al. 2016, Revisiting
 Distributed Synchronous SGD, on stragglers). Of several GPUs in one machine, the slow one is busy for longer than the
@@ -16,20 +16,29 @@ from ..files.values import number, whole
 from ..runs.events import WorkerReadings
 from ..units import share
 from .accumulators import Reading, mean
+from .measurements import Measurements
+from .remedies import Remedy
+from .thresholds import (
+    BUSY_APART,
+    CAUSE_APART,
+    CLOCK_APART,
+    CLOCK_COUNTS,
+    LEAST_CLOCKS,
+    SCREEN_BYTES,
+    WAITS_APART,
+)
 
-# Throttle reasons (telemetry/questions.py) that somebody could remove; the power cap is the chip's normal
-# limit at full load.
+# Throttle reasons (telemetry/nvml/queries.py) whose cause can be removed; the power cap is the chip's normal limit at
+# full load.
 SLOWING = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
 POWER_CAP = "power cap"
-BUSY_APART, CLOCK_APART = 0.20, 0.10  # from here on GPUs differ, of the time and of the clock (gputui)
-OFTEN = 0.10  # more of its readings than of the others': then a reason is its own
-WORKS = 0.5  # an idle GPU lowers its clock
-LEAST_READINGS = 5
-SCREEN_BYTES = 1024**3  # a screen and its programs take less of a GPU's memory
+
+
+# ---- GPUs -------------------------------------------------------------------------------------
 
 
 def gpu_figures(gpus: Sequence[Collection[Reading]]) -> dict[str, Any]:
-    """The gaps between GPUs, given the readings of each, and the slow one with what is known of its cause."""
+    """The gaps between the GPUs, given the readings of each, and the slow one with its causes, if there is one."""
     busy = [mean(readings, "busy") for readings in gpus]
     clocks = [_clock(readings) for readings in gpus]
     busy_gap, clock_gap = _gap(busy), _clock_gap(clocks)
@@ -38,11 +47,11 @@ def gpu_figures(gpus: Sequence[Collection[Reading]]) -> dict[str, Any]:
         slow = min(range(len(gpus)), key=lambda place: clocks[place] or 0.0)
     elif busy_gap is not None and busy_gap >= BUSY_APART:
         slow = max(range(len(gpus)), key=lambda place: busy[place] or 0.0)
-    told: dict[str, Any] = {"busy_gap": busy_gap, "clock_gap": clock_gap}
+    gaps: dict[str, Any] = {"busy_gap": busy_gap, "clock_gap": clock_gap}
     if slow is None:
-        return told
+        return gaps
     others = [readings for place, readings in enumerate(gpus) if place != slow]
-    return told | {
+    return gaps | {
         "slow_gpu": whole(_latest(gpus[slow]).get("index")),
         "slow_gpu_busy": busy[slow],
         "slow_gpu_causes": tuple(_causes(gpus[slow], others)),
@@ -50,44 +59,44 @@ def gpu_figures(gpus: Sequence[Collection[Reading]]) -> dict[str, Any]:
 
 
 def _gap(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return max(known) - min(known) if len(known) > 1 else None
+    measured = [value for value in values if value is not None]
+    return max(measured) - min(measured) if len(measured) > 1 else None
 
 
 def _clock(readings: Collection[Reading]) -> float | None:
-    """The mean clock while it works; None where there are too few readings of that."""
-    found = [clock for one in readings if (number(one.get("busy")) or 0.0) >= WORKS
-             and (clock := number(one.get("sm_clock_mhz"))) is not None]  # fmt: skip
-    return statistics.fmean(found) if len(found) >= LEAST_READINGS else None
+    """The mean clock in MHz while the GPU works; None if there are too few such readings."""
+    clocks = [clock for reading in readings if (number(reading.get("busy")) or 0.0) >= CLOCK_COUNTS
+              and (clock := number(reading.get("sm_clock_mhz"))) is not None]  # fmt: skip
+    return statistics.fmean(clocks) if len(clocks) >= LEAST_CLOCKS else None
 
 
 def _clock_gap(clocks: Sequence[float | None]) -> float | None:
-    """How much lower the lowest clock is than the median of the others; only where all are known."""
-    known = sorted(clock for clock in clocks if clock)
-    if len(known) < 2 or len(known) < len(clocks):
+    """How much lower the lowest clock is than the median of the others; None unless the clocks of all are known."""
+    measured = sorted(clock for clock in clocks if clock)
+    if len(measured) < 2 or len(measured) < len(clocks):
         return None
-    return 1 - known[0] / statistics.median(known[1:])
+    return 1 - measured[0] / statistics.median(measured[1:])
 
 
 def _causes(slow: Collection[Reading], others: Sequence[Collection[Reading]]) -> Iterator[str]:
-    """What the readings of the slow GPU have that those of the others have not, in words."""
+    """In words, the properties of the slow GPU's readings that the readings of the other GPUs do not have."""
     for reason in (*SLOWING, POWER_CAP):
         own = _often(slow, reason)
-        if own >= max((_often(one, reason) for one in others), default=0.0) + OFTEN:
+        if own >= max((_often(readings, reason) for readings in others), default=0.0) + CAUSE_APART:
             yield f"it is slowed down in {share(own)} of its readings ({reason})"
-    elsewhere = {name for readings in others for one in readings for name in neighbours(one)}
-    if foreign := dict.fromkeys(name for one in slow for name in neighbours(one) if name not in elsewhere):
+    elsewhere = {name for readings in others for reading in readings for name in neighbours(reading)}
+    if foreign := dict.fromkeys(name for reading in slow for name in neighbours(reading) if name not in elsewhere):
         yield f"another program uses it ({', '.join(foreign)})"
     if set_by := [word for word in _latest(slow).get("clocks_set_by") or () if isinstance(word, str)]:
         yield f"its clocks were set by somebody ({', '.join(set_by)})"
-    model, models = _latest(slow).get("name"), {_latest(one).get("name") for one in others}
+    model, models = _latest(slow).get("name"), {_latest(readings).get("name") for readings in others}
     if isinstance(model, str) and model not in models and None not in models:
         yield f"it is another model ({model})"
 
 
 def _often(readings: Collection[Reading], reason: str) -> float:
     """The share of the readings with this throttle reason."""
-    return sum(reason in (one.get("throttle") or ()) for one in readings) / len(readings) if readings else 0.0
+    return sum(reason in (reading.get("throttle") or ()) for reading in readings) / len(readings) if readings else 0.0
 
 
 def neighbours(gpu: Reading) -> list[str]:
@@ -105,27 +114,47 @@ def _latest(readings: Collection[Reading]) -> Reading:
     return list(readings)[-1] if readings else {}
 
 
-# ---- workers of several machines ---------------------------------------------------------------
+def gpu_remedies(s: Measurements) -> Iterator[Remedy]:
+    if s.slow_gpu is None or not s.slow_gpu_causes:
+        which = "the busier GPUs" if s.slow_gpu is None else f"GPU {s.slow_gpu}, which the others wait for"
+        about = f"look for other processes on {which}, for GPUs of different models, and for a narrow PCIe link"
+        yield Remedy(step="gpus", reason=f"{about} (gputui doctor)")
+        return
+    yield Remedy(
+        step="gpus",
+        reason=f"GPU {s.slow_gpu} is slower than the others: {'; '.join(s.slow_gpu_causes)}; remove the cause, or "
+        "leave it out with strategy.devices where it costs more than it computes",
+    )
 
 
-WAITS_APART = 0.10  # of the step, from which on a worker is said to wait longer than the others (gputui)
+# ---- workers of several machines --------------------------------------------------------------
 
 
 def worker_figures(readings: Collection[WorkerReadings]) -> dict[str, Any]:
-    """By how much more of its steps one worker waits than the others do, and which; nothing without two of them."""
+    """The share of its steps that one worker waits longer for its input than the others, and which worker; empty if
+    fewer than two workers have readings.
+    """
     waits: dict[int, list[float]] = {}
     addresses: dict[int, str] = {}
-    for one in (one for reading in readings for one in reading.workers):
-        index, wait = whole(one.get("index")), number(one.get("input_wait"))
+    for worker in (worker for reading in readings for worker in reading.workers):
+        index, wait = whole(worker.get("index")), number(worker.get("input_wait"))
         if index is not None and wait is not None:
             waits.setdefault(index, []).append(wait)
-            addresses[index] = str(one.get("address", ""))
-    means = {index: statistics.fmean(found) for index, found in waits.items()}
+            addresses[index] = str(worker.get("address", ""))
+    means = {index: statistics.fmean(shares) for index, shares in waits.items()}
     if len(means) < 2:
         return {}
-    last = max(means, key=lambda index: means[index])
-    gap = means[last] - statistics.median(wait for index, wait in means.items() if index != last)
-    told = {"worker_gap": gap}
+    slowest = max(means, key=lambda index: means[index])
+    gap = means[slowest] - statistics.median(wait for index, wait in means.items() if index != slowest)
     if gap < WAITS_APART:
-        return told
-    return told | {"slow_worker": f"worker {last} ({addresses[last]})", "slow_worker_wait": means[last]}
+        return {"worker_gap": gap}
+    name = f"worker {slowest} ({addresses[slowest]})"
+    return {"worker_gap": gap, "slow_worker": name, "slow_worker_wait": means[slowest]}
+
+
+def worker_remedies(s: Measurements) -> Iterator[Remedy]:
+    yield Remedy(
+        step="input",
+        reason=f"compare the machine of {s.slow_worker} with the others: its CPUs, other programs on them, and the "
+        "disk or network that it reads from; gputui diagnose of its own run names the slowest stage of its input",
+    )

@@ -1,14 +1,14 @@
-"""Decides from measured figures what limits the speed: the verdict, in one sentence, and how sure it is.
+"""The verdicts: what limits the speed, in one sentence, how sure that is, on which figures it rests, and what to try.
 
-The figures come from collector.py, the rules are in rules.py, the evidence is told in evidence.py, and remedies.py says
-what to do.
+VERDICTS lists each verdict with its label and its remedies. The figures come from collector.py, the rules that lead to
+a verdict are in rules.py, and evidence.py writes the figures as sentences.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from .. import figures
 from ..plan import LEAST_STEPS
@@ -16,39 +16,82 @@ from ..runs import Run
 from ..runs.events import Diagnosis, Verdict
 from ..runs.reading import RunEvents
 from ..units import counted, seconds
-from . import clocks
+from . import clocks, exchange, stragglers
+from . import remedies as making
 from .collector import read
 from .evidence import HOST_VIEWED, evidence
-from .measurements import ENOUGH_SECONDS, Measurements
-from .remedies import remedies
-from .rules import BESIDE, COMPUTES, LIMIT, VERDICT_LABELS, Found, device_works, findings
+from .measurements import Measurements
+from .remedies import Remedy, Step
+from .remedies_input import for_input, for_transfer, in_the_data
+from .rules import LIMIT, SUPPORTING, Finding, device_works, findings
+from .thresholds import AGREES, COMPUTES, ENOUGH_SECONDS, LEAST_SECONDS, SURE_SECONDS
 
-LEAST_SECONDS = 0.5  # of a run that has ended: a delay of 20 ms is then 4 %, so that only deciding thresholds count
-SURE_SECONDS = 10.0
-AGREES = 0.10  # ablation and input wait measure the same thing in two ways
+# The order of trying is that of TensorFlow's guide to GPU performance. For a GPU that has too little to do XLA comes
+# early: it makes few kernels of many small ones, and changes nothing that is learnt.
+ORDER: tuple[Step, ...] = ("input", "device", "precision", "xla", "gpus")
+UNDERFILLED_ORDER: tuple[Step, ...] = ("input", "xla", "device", "precision", "gpus")
 
 
-def of_run(run: Run, found: RunEvents | None = None) -> Diagnosis:
-    """The diagnosis of a run folder, running or finished; `found` holds its events where they were already read."""
-    return diagnose(read(run, found))
+def _none(_s: Measurements) -> Iterator[Remedy]:
+    yield from ()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A verdict's label, and the function that makes its remedies."""
+
+    label: str
+    remedies: Callable[[Measurements], Iterator[Remedy]] = _none
+
+
+VERDICTS: Mapping[Verdict, Kind] = {
+    "input_bound": Kind("Input-bound", for_input),
+    "transfer_bound": Kind("Transfer-bound", for_transfer),
+    "python_overhead": Kind("Python overhead", making.python_overhead),
+    "communication_bound": Kind("Communication-bound", exchange.remedies),
+    "stalls": Kind("Stalls", making.stalls),
+    "throttled": Kind("Throttled", making.throttled),
+    "retracing": Kind("Retracing", making.retracing),
+    "memory_growing": Kind("Memory grows", making.memory_growing),
+    "memory_limit": Kind("Memory is at the limit", making.memory_limit),
+    "imbalance": Kind("GPUs are not equally busy", stragglers.gpu_remedies),
+    "slow_worker": Kind("Slow worker", stragglers.worker_remedies),
+    "underfilled": Kind("GPU underused", making.underfilled),
+    "low_clocks": Kind("Low clocks", clocks.remedies),
+    "bandwidth_bound": Kind("Memory-bandwidth-bound", making.bandwidth),
+    "compute_bound": Kind("Compute-bound", making.computing),
+    "healthy": Kind("Healthy"),
+    "undecided": Kind("No verdict"),
+}
+_KINDS: Mapping[str, Kind] = {str(verdict): kind for verdict, kind in VERDICTS.items()}
+
+
+def label(verdict: str) -> str:
+    """The verdict as views show it; a verdict of another version of gputui by its name."""
+    return _KINDS[verdict].label if verdict in _KINDS else verdict
+
+
+def of_run(run: Run, events: RunEvents | None = None) -> Diagnosis:
+    """The diagnosis of a run, running or finished; `events` are its events if they were already read."""
+    return diagnose(read(run, events))
 
 
 def diagnose(measured: Measurements) -> Diagnosis:
-    """The verdict on the present figures, `undecided` where there are too few."""
+    """The verdict on the present figures; `undecided` if too little was measured."""
     too_little = _too_little(measured)
     if too_little:
         return Diagnosis(
             verdict="undecided",
-            sentence=f"{VERDICT_LABELS['undecided']}: {too_little}",
+            sentence=f"{label('undecided')}: {too_little}",
             confidence=0.0,
             steps=measured.steps,
         )
-    all_found = findings(measured)
-    found = sorted(_sure(all_found) if measured.doubtful else all_found, key=lambda finding: finding.order)
-    well = _computes(measured) and not any(finding.is_faint_loss for finding in all_found)
-    verdicts = list(dict.fromkeys(finding.rule.verdict for finding in found if finding.rule.rank != BESIDE))
+    every = findings(measured)
+    decisive = sorted(_sure(every) if measured.doubtful else every, key=lambda finding: finding.order)
+    well = _computes(measured) and not any(finding.is_faint_loss for finding in every)
+    verdicts = list(dict.fromkeys(finding.rule.verdict for finding in decisive if finding.rule.rank != SUPPORTING))
     verdict: Verdict = verdicts[0] if verdicts else "healthy" if well else "undecided"
-    mine = [finding for finding in found if finding.rule.verdict == verdict]
+    mine = [finding for finding in decisive if finding.rule.verdict == verdict]
     return Diagnosis(
         verdict=verdict,
         sentence=_sentence(verdict, measured, mine),
@@ -58,6 +101,28 @@ def diagnose(measured: Measurements) -> Diagnosis:
         remedies=[asdict(remedy) for remedy in remedies(measured, verdicts or [verdict])],
         steps=measured.steps,
     )
+
+
+def remedies(measured: Measurements, verdicts: Sequence[Verdict]) -> list[Remedy]:
+    """The remedies for the verdicts, the most important verdict first; each change once, in the order of trying."""
+    chosen: list[Remedy] = []
+    for verdict in verdicts:
+        for remedy in VERDICTS[verdict].remedies(measured):
+            if remedy.changes not in [earlier.changes for earlier in chosen if earlier.changes]:
+                chosen.append(remedy)
+    if verdicts[:1] == ["input_bound"] and not any(remedy.step == "input" for remedy in chosen):
+        chosen.append(in_the_data(measured))
+    chosen = [_within_reach(remedy, measured.inapplicable) for remedy in chosen]
+    order = UNDERFILLED_ORDER if verdicts[:1] == ["underfilled"] else ORDER
+    return sorted(chosen, key=lambda remedy: (order.index(remedy.step), not remedy.changes))
+
+
+def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
+    """Turns an option that has no effect on a user's own code into advice on that code."""
+    out_of_reach = [inapplicable[key] for key in remedy.changes if key in inapplicable]
+    if not out_of_reach:
+        return remedy
+    return Remedy(step=remedy.step, reason=f"in your code ({out_of_reach[0]}): {remedy.reason}")
 
 
 def _too_little(s: Measurements) -> str:
@@ -75,10 +140,10 @@ def _too_little(s: Measurements) -> str:
     return ""
 
 
-def _sure(found: Sequence[Found]) -> list[Found]:
-    """The findings that decide, where others may be chance. Where time may be lost, computing is not the limit."""
-    lost = any(finding.is_faint_loss for finding in found)
-    return [finding for finding in found if finding.strong and not (lost and finding.rule.rank == LIMIT)]
+def _sure(every: Sequence[Finding]) -> list[Finding]:
+    """The findings that decide, for figures that may be chance. If time may be lost, computing is not the limit."""
+    lost = any(finding.is_faint_loss for finding in every)
+    return [finding for finding in every if finding.strong and not (lost and finding.rule.rank == LIMIT)]
 
 
 def _computes(s: Measurements) -> bool:
@@ -86,15 +151,15 @@ def _computes(s: Measurements) -> bool:
     return s.compute_share is not None and s.compute_share >= COMPUTES and device_works(s)
 
 
-def _sentence(verdict: Verdict, s: Measurements, found: Sequence[Found]) -> str:
+def _sentence(verdict: Verdict, s: Measurements, mine: Sequence[Finding]) -> str:
     """One line of at most 100 characters."""
-    words = VERDICT_LABELS[verdict]
+    words = label(verdict)
     if verdict == "healthy":
         graph = figures.measurement("compute_share").text(s.compute_share or 0)
         return f"{words}: TensorFlow's graph takes {graph} of the step; gputui has no further option to try"
-    if not found:
+    if not mine:
         return f"{words}: no single cause stands out{_why_doubtful(s)}"
-    whole = f"{words}: {found[0].rule.text.format(value=found[0].rule.figure.text(found[0].value))}"
+    whole = f"{words}: {mine[0].rule.text.format(value=mine[0].rule.figure.text(mine[0].value))}"
     ending = _ENDINGS.get(verdict)
     endings = ending(s) if ending else []
     return next((whole + ending for ending in endings if len(whole + ending) <= 100), whole)
@@ -107,7 +172,7 @@ def _why_doubtful(s: Measurements) -> str:
 
 
 def _where(s: Measurements) -> list[str]:
-    """The part of the input that is slow: the disk, or a stage by name. From the longest wording to the shortest."""
+    """The slow part of the input: the disk, or a stage by name. The longest wording comes first."""
     if s.disk_waited_for:
         return [", and it waits for the disk"]
     stage = f", mostly in {s.slowest_stage['name']}" if s.slowest_stage else ""
@@ -117,12 +182,12 @@ def _where(s: Measurements) -> list[str]:
 
 
 def _which(s: Measurements) -> list[str]:
-    """The slow worker, with its address where there is room."""
+    """The slow worker, with its address if there is room."""
     return [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"]
 
 
 def _held_by(s: Measurements) -> list[str]:
-    """What holds the clock down, where that is known."""
+    """The cause of the low clock, if it is known."""
     return [f" ({why})"] if (why := clocks.cause(s)) else []
 
 
@@ -133,19 +198,19 @@ _ENDINGS: Mapping[str, Callable[[Measurements], list[str]]] = {
 }
 
 
-def _confidence(s: Measurements, verdict: Verdict, found: Sequence[Found]) -> float:
-    """Grows with the time measured and with the distance from the threshold; supporting figures add to it."""
+def _confidence(s: Measurements, verdict: Verdict, mine: Sequence[Finding]) -> float:
+    """0 to 0.99: grows with the measured time and the distance from the threshold; supporting figures add to it."""
     time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
-    distance = _distance(found[0]) if found else 0.5
+    distance = _distance(mine[0]) if mine else 0.5
     value = 0.9 * (0.5 + 0.5 * time) * (0.6 + 0.4 * distance) * (0.5 if s.unseen and verdict in HOST_VIEWED else 1.0)
     if s.ablation is not None and s.input_wait is not None:
         value = min(0.99, value / 0.9) if abs(s.ablation - s.input_wait) <= AGREES else value / 2
-    elif any(finding.rule.rank == BESIDE for finding in found):
+    elif any(finding.rule.rank == SUPPORTING for finding in mine):
         value = min(0.99, value / 0.9)
     return round(min(value, 0.3) if verdict == "undecided" else value, 2)
 
 
-def _distance(finding: Found) -> float:
+def _distance(finding: Finding) -> float:
     """0 at the threshold that counts, 1 at twice (or half) the one that decides."""
     rule, value = finding.rule, finding.value
     most = 1.0 if rule.figure.unit == "share" else math.inf

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from .. import runs
 from ..diagnosis import collector
-from ..diagnosis.clocks import HOT
+from ..diagnosis.thresholds import HOT
 from ..files import disk
 from ..job.machine import Machine
 from ..options import Options

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import BESIDE, RULES, VERDICT_LABELS, diagnose, exchange, stragglers
+from gputui.engine.diagnosis import RULES, SUPPORTING, VERDICTS, diagnose, exchange, stragglers
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.rules import findings
 from gputui.engine.runs.events import Diagnosis, GradientExchange, Started, WorkerReadings
@@ -54,7 +54,7 @@ CASES: tuple[tuple[str, Measurements], ...] = (
 def test_each_verdict_from_its_figures(verdict: str, known: Measurements) -> None:
     found = diagnose(known)
     assert found.verdict == verdict, found
-    assert found.sentence.startswith(VERDICT_LABELS[verdict])
+    assert found.sentence.startswith(VERDICTS[verdict].label)
     assert len(found.sentence) <= 100
     assert 0.0 <= found.confidence <= 1.0
     if verdict not in ("undecided", "healthy"):
@@ -68,7 +68,7 @@ def test_each_verdict_from_its_figures(verdict: str, known: Measurements) -> Non
 def test_every_verdict_of_the_table_has_a_case_and_words() -> None:
     verdicts = {rule.verdict for rule in RULES}
     assert verdicts <= {verdict for verdict, _ in CASES}
-    assert verdicts <= set(VERDICT_LABELS)
+    assert verdicts <= set(VERDICTS)
 
 
 # From which value on a figure counts, and decides: changing one is a decision, which is taken here, too.
@@ -93,7 +93,7 @@ def test_the_thresholds_are_those_that_were_decided_on() -> None:
     assert {(rule.verdict, rule.measurement): (rule.notable, rule.strong) for rule in RULES} == THRESHOLDS
 
 
-DECIDING = [rule for rule in RULES if rule.rank != BESIDE]
+DECIDING = [rule for rule in RULES if rule.rank != SUPPORTING]
 
 
 @pytest.mark.parametrize("rule", DECIDING, ids=lambda rule: f"{rule.verdict}-{rule.measurement}")
@@ -117,7 +117,7 @@ def test_each_rule_counts_at_its_threshold_and_not_before(rule: Any) -> None:
     assert rule.verdict not in named(not_yet)
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.rank == BESIDE], ids=lambda rule: rule.measurement)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.rank == SUPPORTING], ids=lambda rule: rule.measurement)
 def test_a_rule_beside_confirms_another_and_finds_nothing_alone(rule: Any) -> None:
     figure = {rule.measurement: rule.notable + 1e-6}
     alone = diagnose(measured(**figure))

@@ -14,7 +14,7 @@ from gputui.engine.diagnosis import collector as collecting
 from gputui.engine.diagnosis import diagnose
 from gputui.engine.diagnosis.collector import Collector
 from gputui.engine.diagnosis.measurements import Measurements
-from gputui.engine.diagnosis.remedies import remedies
+from gputui.engine.diagnosis.verdict import remedies
 from gputui.engine.process.live_diagnosis import LiveDiagnosis
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import Diagnosis, Event

@@ -169,7 +169,7 @@ return model(), dataset().batch(16)
 
 def test_a_remedy_that_no_option_brings_is_advice_on_the_code(own: Write) -> None:
     from gputui.engine.diagnosis.collector import Collector
-    from gputui.engine.diagnosis.remedies import remedies
+    from gputui.engine.diagnosis.verdict import remedies
     from gputui.engine.runs.parsing import recalled
 
     for returned, within_reach in (("model(), dataset().batch(10)", False), (DATA["unbatched"], True)):

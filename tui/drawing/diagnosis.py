@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from ...engine.diagnosis import VERDICT_LABELS
+from ...engine.diagnosis import label
 from ...engine.diagnosis.measurements import stage_ms
 from ...engine.figures import evidence, of_run
 from ...engine.trials import sentences
@@ -79,7 +79,7 @@ def _rests_on(diagnosis: Told) -> str:
 
 
 def _others(diagnosis: Told, width: int, indent: int) -> list[Row]:
-    names = [clean(VERDICT_LABELS.get(name, name)) for name in _listed(diagnosis, "others")]
+    names = [clean(label(name)) for name in _listed(diagnosis, "others")]
     if not names:
         return []
     listed = ", ".join(name[:1].lower() + name[1:] for name in names)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...engine import figures
-from ...engine.diagnosis import VERDICT_LABELS
+from ...engine.diagnosis import label
 from ...engine.diagnosis.measurements import stage_ms
 from ...engine.trials import sentences
 from ...engine.units import NONE, amount, counted, share, times
@@ -23,7 +23,7 @@ def show(found: Mapping[str, Any]) -> None:
         print()
         show_table(Columns(["evidence", "value", "threshold", "source"], [_evidence(e) for e in found["evidence"]]))
     if found["others"]:
-        print(f"\nalso: {', '.join(VERDICT_LABELS.get(name, name) for name in found['others'])}")
+        print(f"\nalso: {', '.join(label(name) for name in found['others'])}")
     if found["remedies"]:
         print()
         rows = [_remedy(number, remedy) for number, remedy in enumerate(found["remedies"], 1)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import checks
+from ...diagnosis.thresholds import ROOM_FOR_CACHE
 from ...job.machine import Machine
 from ...presets import Preset
 from ...runs.events import Started
@@ -23,7 +24,6 @@ TOGETHER = "compile.steps_per_execution"
 LEAST_STEPS_PER_PASS = 10  # fewer updates in a pass over the data are another training, not a faster one
 STEPS_TOGETHER = (4, 16, 64)  # gputui's mlp on a CPU: 622 us a step at 1, 228 us at 50
 MOST_BATCH = 10_000_000  # that the option takes
-ROOM_FOR_CACHE = 0.5  # of the free host memory
 # What TensorFlow's guide to input performance proposes; a change of one of them alone often changes nothing.
 TUNED_INPUT = {"input.parallel_calls": "auto", "input.prefetch": "auto", "input.prefetch_to_device": "auto"}
 MIRRORED = {"strategy.kind": "mirrored", "strategy.devices": "all"}
