@@ -365,6 +365,16 @@ def test_losses_are_compared_after_as_many_samples(
     assert [text for text in notes if text.startswith("the losses")] == ([losses] if said else [])
 
 
+def test_energy_is_compared_in_wh_and_for_each_sample_in_j(four: list[Run]) -> None:
+    for run, whole, of_a_sample in zip(four[:3], (2.0, 2.0, 1.5), (0.5, 0.5, 0.25), strict=True):
+        amend(run, gpu_energy_wh=whole, sample_energy_j=of_a_sample)
+    rows = {row.key: row for row in compare(four[:3]).figures}
+    whole, of_a_sample = rows["gpu_energy_wh"], rows["sample_energy_j"]
+    assert (whole.values, whole.changes[2], whole.more_is_better) == ((2.0, 2.0, 1.5), pytest.approx(-0.25), False)
+    assert (of_a_sample.values, of_a_sample.changes[2]) == ((0.5, 0.5, 0.25), pytest.approx(-0.5))
+    assert (whole.unit, of_a_sample.unit) == ("Wh", "J")
+
+
 def test_other_work_is_told(four: list[Run], home: Path) -> None:
     other = recorded.write(home, name="o", seconds=30, settings=("model=mlp", "width=0.5"))
     assert "the runs do different work (workload.model, workload.width)" in notes(four[0], other)
