@@ -47,7 +47,7 @@ def prove(anyway: bool) -> Proof:
     asked = request.of_preset("loop", "input-heavy", (), ablation_repeats=1, measure_seconds=3.0)
     proof, process = starting.begin(asked, anyway)
     process.wait()
-    print(as_markdown(proof.data))
+    print(as_markdown(proof.record))
     return proof
 
 

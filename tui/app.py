@@ -161,8 +161,8 @@ class GputuiApp(BaseApp):
     @work
     async def open_proof(self, proof: Proof) -> None:
         """Open a proof, a search or a measurement of scaling, running or finished."""
-        kind = await asyncio.to_thread(lambda: proof.data.get("kind"))
-        self._open(str(kind) if kind in ("tune", "scaling") else "proof", proof)
+        kind = await asyncio.to_thread(lambda: proof.record.kind)
+        self._open(kind if kind in ("tune", "scaling") else "proof", proof)
 
     def open_proofs(self) -> None:
         """Open the list of all proofs."""

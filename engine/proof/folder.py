@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from ..runs.liveness import Liveness
 from ..system import locks, stop_signals
 from ..system.identity import Place, Process
 from ..trials import trial
-from ..trials.record import Record
+from ..trials.record import UNREAD, Record, of_plain
 from .request import ProofError, Request
 
 # The process of a kind, where it is not that of every proof.
@@ -54,20 +54,23 @@ class Proof:
         return self.path.name
 
     @property
+    def record(self) -> Record:
+        """proof.json, with the state `crashed` if its process has ended; UNREAD if it cannot be read."""
+        found = read_record(self.path)
+        if moment(found.started_t) is None or found.repeats < 0:
+            return UNREAD
+        ended = found.state == "running" and not self.liveness(found).engine
+        return replace(found, state="crashed") if ended else found
+
+    @property
     def data(self) -> dict[str, Any]:
-        """proof.json, with the state `crashed` where its process has ended; empty where it cannot be read."""
-        path = self.path / "proof.json"
-        data = completed(Record, {**read_object(path).value, "path": path})
-        if data is None or moment(data["started_t"]) is None or data["repeats"] < 0:
-            return {}
-        del data["path"]
-        if data.get("state") == "running" and not self.liveness(data).engine:
-            data["state"] = "crashed"
-        return data
+        """The content of proof.json as `--json` prints it, with the state of `record`; empty if it cannot be read."""
+        record = self.record
+        return {**read_plain(self.path), "state": record.state} if record.is_read else {}
 
     @property
     def state(self) -> str:
-        return str(self.data.get("state", "crashed"))
+        return self.record.state or "crashed"
 
     @property
     def request(self) -> Request:
@@ -80,23 +83,37 @@ class Proof:
         names = sorted(os.listdir(folder), key=trial.place) if folder.is_dir() else []
         return [Run(folder / name) for name in names if not name.startswith(".")]  # those are being made
 
-    def liveness(self, data: dict[str, Any]) -> Liveness:
-        """Whether its process is alive, and where; `data` is the content of proof.json."""
-        held, place, process = locks.held(self.path / PROOF_LOCK), Place.read(data), Process.read(data)
+    def liveness(self, record: Record) -> Liveness:
+        """Whether its process is alive, and where; `record` is what proof.json says."""
+        known = vars(record)
+        held, place, process = locks.held(self.path / PROOF_LOCK), Place.read(known), Process.read(known)
         if place is not None and not place.is_here:
-            alive = held or (not (place.shares_kernel and held is False) and self._goes_on_elsewhere(data))
+            alive = held or (not (place.shares_kernel and held is False) and self._goes_on_elsewhere(record))
             return Liveness(engine=True, host=place.name) if alive else Liveness()
         if held is None:
-            age = time.time() - float(data.get("started_t") or 0.0)
+            age = time.time() - record.started_t
             held = process.alive() if process else 0 <= age < STARTING_SECONDS
         return Liveness(engine=held, starting=held and process is None)
 
-    def _goes_on_elsewhere(self, data: dict[str, Any]) -> bool:
+    def _goes_on_elsewhere(self, record: Record) -> bool:
         """Judged by the heartbeat of its newest trial, and between two trials by what was written to proof.json."""
-        written_t = float(data.get("started_t") or 0.0) + float(data.get("seconds") or 0.0)
+        written_t = record.started_t + record.seconds
         return abs(time.time() - written_t) < liveness.FRESH_SECONDS or any(
             run.liveness.host for run in self.trials[-1:]
         )
+
+
+def read_plain(path: Path) -> dict[str, Any]:
+    """The entries of a folder's proof.json, absent ones with their defaults; empty if one of them is damaged."""
+    file = path / "proof.json"
+    found = completed(Record, {**read_object(file).value, "path": file}) or {}
+    found.pop("path", None)
+    return found
+
+
+def read_record(path: Path) -> Record:
+    """The record in a folder's proof.json; UNREAD if it cannot be read."""
+    return of_plain(path / "proof.json", read_plain(path))
 
 
 def create(request: Request) -> Proof:
@@ -113,7 +130,7 @@ def create(request: Request) -> Proof:
             continue
         try:
             write_atomically(path / "request.json", request.to_json())
-            record(path, request).put("starting")
+            empty_record(path, request).put("starting")
         except OSError:
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -121,7 +138,7 @@ def create(request: Request) -> Proof:
     raise ProofError(f"cannot make a proof folder in {folder}")
 
 
-def record(path: Path, request: Request) -> Record:
+def empty_record(path: Path, request: Request) -> Record:
     """A record with only the request."""
     return Record(
         path=path / "proof.json",
@@ -189,7 +206,7 @@ def find(text: str) -> Proof:
 @contextlib.contextmanager
 def reserved(proof: Proof) -> Iterator[None]:
     """The lock of a proof that is not running, so that nobody goes on with it; raises ProofError."""
-    if (now := proof.liveness(proof.data)).engine:
+    if (now := proof.liveness(proof.record)).engine:
         where = f" on {now.host}" if now.host else ""
         raise ProofError(f"{proof.id} cannot be deleted: it is running{where}; gputui proof {proof.id} --stop stops it")
     try:
@@ -207,12 +224,12 @@ def request_stop(proof: Proof, numbers: Sequence[int] = runs.ASKED_BY_PERSON) ->
 
     Raises ProofError if it is not running. `numbers` are those of a person, or the one that a scheduler has sent.
     """
-    data = proof.data
-    now, process = proof.liveness(data), Process.read(data)
+    record = proof.record
+    now, process = proof.liveness(record), Process.read(vars(record))
     if now.host:
         raise ProofError(f"{proof.id} is running on {now.host}; stop it there: gputui proof {proof.id} --stop")
     if not now.engine or process is None:
-        raise ProofError(f"{proof.id} is not running (it is {data.get('state', 'crashed')})")
+        raise ProofError(f"{proof.id} is not running (it is {record.state or 'crashed'})")
     try:
         stop_signals.send(
             process,

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import units
-from ..files.values import mapping
 from ..files.writing import ExistsError, refuse_existing
 from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
 from ..trials import sentences
+from ..trials.record import Record, search_of
+from ..trials.search_record import Candidate, Search
 from ..trials.trial_preset import with_changes
 from .folder import Proof
 from .request import ProofError
@@ -27,7 +28,7 @@ UNPROVED = "(tuned, not proved)"  # at the end of the description
 
 def preset(proof: Proof) -> Preset:
     """The original preset with all changes that were kept, or that seem faster; raises ProofError where none is."""
-    data = proof.data
+    data = proof.record
     taken = sentences.to_take(data)
     if not taken:
         raise ProofError(f"{proof.id} has kept no change: there is nothing to save")
@@ -44,9 +45,10 @@ def save(proof: Proof, path: Path) -> None:
     """
     source = Path(proof.request.source) if proof.request.source else None
     improved = preset(proof)
-    told = reasons(proof.data, _values(proof.request.baseline()))
+    record = proof.record
+    told = reasons(record, _values(proof.request.baseline()))
     comments = {(info.group, info.name): told[key] for key, info in by_key(OPTIONS).items() if key in told}
-    comments[saving.HEAD] = in_total(proof.data)
+    comments[saving.HEAD] = in_total(record)
     try:
         saving.save_as(improved, path, source if source and source.is_file() else None, comments=comments)
     except saving.SaveError as fault:
@@ -72,12 +74,11 @@ def refuse(path: Path) -> None:
 # ---- why each changed value stands ---------------------------------------------------------------
 
 
-Told = Mapping[str, Any]
 BATCH = "input.batch_size"
 _LEARNING_RATE = {"linear": "in proportion to the batch size", "sqrt": "by the square root of the batch size"}
 
 
-def reasons(data: Told, before: Mapping[str, Any]) -> dict[str, str]:
+def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
     """Of each key that is taken, by proof.json; `before` are the values of the preset."""
     found = {}
     for key in sentences.to_take(data):
@@ -87,52 +88,52 @@ def reasons(data: Told, before: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def in_total(data: Told) -> str:
+def in_total(data: Record) -> str:
     """What all changes bring together, as far as pairs of trials have proved it."""
     if settings := sentences.unproved(data):
         return f"{sentences.changes(settings)}: {sentences.not_proved(data)}"
-    if not isinstance(data.get("gain_total"), int | float):
-        return "the preset that it was made from runs out of memory" if data.get("kind") == "tune" else ""
-    proven = [one for one in data.get("comparisons") or () if one.get("decision") in ("kept", "faster")]
-    alone = proven[0].get("spread") if len(proven) == 1 else None
+    if data.gain_total is None:
+        return "the preset that it was made from runs out of memory" if data.kind == "tune" else ""
+    proven = [one for one in data.comparisons if one.decision in ("kept", "faster")]
+    alone = proven[0].spread if len(proven) == 1 else None
     noise = "" if alone is None else f" (spread {units.spread(alone)})"
     return f"{sentences.speedup(data)} as the preset that it was made from, by pairs of trials{noise}"
 
 
-def _reasons(key: str, data: Told, before: Mapping[str, Any]) -> Iterator[str]:
+def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]:
     """From the most to the least exact. The gain of a candidate is that of one short trial, and no proof."""
-    value, search = sentences.to_take(data)[key], data.get("search") or {}
-    candidates = [one for one in search.get("candidates") or () if one.get("decision") == "kept" and one.get("tried")]
+    value, search = sentences.to_take(data)[key], search_of(data)
+    candidates = [one for one in search.candidates if one.decision == "kept" and one.tried]
     yield from _followed(key, search)
     if key == BATCH:
         yield from _learns_better(value, search)
-        if data.get("kind") == "tune" and data.get("gain_total") is None and data.get("changes_kept"):
+        if data.kind == "tune" and data.gain_total is None and data.changes_kept:
             yield f"{sentences.value(before.get(key))} runs out of memory"
     yield from _proven(key, data, before, alone=True)
     if chain := leading_to({key: value}, _about(key, candidates, before)):
-        tried = {name: of for one in chain for name, of in one["tried"].items()}
+        tried = {name: of for one in chain for name, of in one.tried.items()}
         others = {name: of for name, of in tried.items() if name != key and of != before.get(name)}
         beside = f"with {sentences.changes(others)}" if others else "alone"
-        how = ", without input" if chain[-1].get("without_input") else ""
+        how = ", without input" if chain[-1].without_input else ""
         yield f"tried {beside}: {_faster(before.get(key), *together(chain), how)}"
     yield from _proven(key, data, before, alone=False)
 
 
-def _about(key: str, candidates: Sequence[Told], before: Mapping[str, Any]) -> list[Told]:
+def _about(key: str, candidates: Sequence[Candidate], before: Mapping[str, Any]) -> list[Candidate]:
     """The candidates that tried this key, and before them those that tried what it was kept instead of."""
-    tried = [one for one in candidates if key in one["tried"]]
-    taken_back = {name for one in tried for name, of in one["tried"].items() if name != key and of == before.get(name)}
-    return [one for one in candidates if one in tried or taken_back & set(one["tried"])]
+    tried = [one for one in candidates if key in one.tried]
+    taken_back = {name for one in tried for name, of in one.tried.items() if name != key and of == before.get(name)}
+    return [one for one in candidates if one in tried or taken_back & set(one.tried)]
 
 
-def _proven(key: str, data: Told, before: Mapping[str, Any], alone: bool) -> Iterator[str]:
+def _proven(key: str, data: Record, before: Mapping[str, Any], alone: bool) -> Iterator[str]:
     """What pairs of trials have proved of this value: alone, or together with others."""
-    for one in data.get("comparisons") or ():
-        if one.get("decision") in ("kept", "faster") and key in one["changes"] and one.get("gain") is not None:
-            others = {name: of for name, of in one["changes"].items() if name != key}
+    for one in data.comparisons:
+        if one.decision in ("kept", "faster") and key in one.changes and one.gain is not None:
+            others = {name: of for name, of in one.changes.items() if name != key}
             beside = f", with {sentences.changes(others)}" if others else ""
             if not (alone and others):
-                yield f"{_faster(before.get(key), one['gain'], one.get('spread'), ' of the pairs')}{beside}"
+                yield f"{_faster(before.get(key), one.gain, one.spread, ' of the pairs')}{beside}"
 
 
 def _faster(before: Any, gain: float | None, spread: float | None, how: str) -> str:
@@ -141,48 +142,48 @@ def _faster(before: Any, gain: float | None, spread: float | None, how: str) -> 
     return f"{units.times(1 + (gain or 0.0))} as fast as {sentences.value(before)}{noise}"
 
 
-def _followed(key: str, search: Told) -> Iterator[str]:
+def _followed(key: str, search: Search) -> Iterator[str]:
     """Why an option of the learning rate has changed: no candidate has tried it."""
-    limits = search.get("limits") or {}
-    if not key.startswith("train.") or limits.get("learning_rate") not in _LEARNING_RATE:
+    limits = search.limits
+    if not key.startswith("train.") or limits.learning_rate not in _LEARNING_RATE:
         return
     if key == "train.learning_rate":
-        yield f"scaled {_LEARNING_RATE[limits['learning_rate']]}"
-    elif key == "train.warmup_steps" and limits.get("warmup_steps") is not None:
+        yield f"scaled {_LEARNING_RATE[limits.learning_rate]}"
+    elif key == "train.warmup_steps" and limits.warmup_steps is not None:
         yield "asked for, with the scaled learning rate"
     else:
         yield "as many samples as before, with another batch size"
 
 
-def _learns_better(value: Any, search: Told) -> Iterator[str]:
+def _learns_better(value: Any, search: Search) -> Iterator[str]:
     """That this batch size stands in place of a faster one which learns worse."""
-    checks = search.get("losses") or ()
-    worse = [one["settings"].get(BATCH) for one in checks if one.get("decision") == "worse"]
+    checks = search.losses
+    worse = [one.settings.get(BATCH) for one in checks if one.decision == "worse"]
     for one in checks:
-        if worse and one["settings"].get(BATCH) == value and one.get("decision") == "no worse":
-            losses = f"{one['of']} loss {units.amount(one['loss_b'])}, {units.amount(one['loss_a'])} with the preset's"
+        if worse and one.settings.get(BATCH) == value and one.decision == "no worse":
+            losses = f"{one.of} loss {units.amount(one.loss_b)}, {units.amount(one.loss_a)} with the preset's"
             yield f"{sentences.value(worse[0])} is faster and learns worse; {losses}"
 
 
 # ---- several candidates that were kept one after another ------------------------------------------
 
 
-def leading_to(final: Mapping[str, Any], kept: Sequence[Told]) -> list[Told]:
+def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Candidate]:
     """Those of the kept candidates that led to these values, all measured alike: with or without their input."""
     if not kept:
         return []
-    alike = [one for one in kept if one.get("without_input") == kept[0].get("without_input")]
+    alike = [one for one in kept if one.without_input == kept[0].without_input]
     ends = [
         number
         for number, one in enumerate(alike)
-        if all(final[key] == value for key, value in mapping(one.get("tried")).items() if key in final)
+        if all(final[key] == value for key, value in one.tried.items() if key in final)
     ]
     return alike[: ends[-1] + 1] if ends else []
 
 
-def together(kept: Sequence[Told]) -> tuple[float | None, float | None]:
+def together(kept: Sequence[Candidate]) -> tuple[float | None, float | None]:
     """The gain of several that were kept one after another, and its spread; each refers to the one before."""
-    gains = [one["gain"] for one in kept if isinstance(one.get("gain"), int | float)]
-    spreads = [one["spread"] for one in kept if isinstance(one.get("spread"), int | float)]
+    gains = [one.gain for one in kept if one.gain is not None]
+    spreads = [one.spread for one in kept if one.spread is not None]
     gain = math.prod(1 + gain for gain in gains) - 1 if gains else None
     return gain, math.hypot(*spreads) if spreads else None

@@ -10,7 +10,9 @@ from .. import figures
 from ..plan import LEAST_STEPS
 from ..profile import reports
 from ..trials import scaling_sentences, sentences
+from ..trials.record import Comparison, Record
 from ..trials.significance import LEAST_GAIN, SPREADS, spreads
+from ..trials.trial import Trial
 from ..units import NONE, amount, counted, seconds, share, size, times
 
 _TITLES = {
@@ -23,10 +25,10 @@ _TITLES = {
 _FIGURES = figures.shown("trial")
 
 
-def as_markdown(data: Mapping[str, Any], searched: Iterable[str] = ()) -> str:
+def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
     """The whole report of a proof.json; `searched` are the sections about a search."""
     parts = [
-        f"# {_title(data)}: {cell(data['preset_name'])}",
+        f"# {_title(data)}: {cell(data.preset_name)}",
         f"**{cell(capital(sentences.conclusion(data)))}.**",
         _asked(data),
         *_diagnosis(data),
@@ -34,7 +36,7 @@ def as_markdown(data: Mapping[str, Any], searched: Iterable[str] = ()) -> str:
         *_profile(data),
         *searched,
         *_scaling(data),
-        *(part for number, one in enumerate(data["comparisons"], 1) for part in _comparison(number, one, data)),
+        *(part for number, one in enumerate(data.comparisons, 1) for part in _comparison(number, one, data)),
         *_before_and_after(data),
         *_ending(data),
         *_preset(data),
@@ -42,19 +44,19 @@ def as_markdown(data: Mapping[str, Any], searched: Iterable[str] = ()) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _title(data: Mapping[str, Any]) -> str:
-    return "What memory it takes" if sentences.only_predicts(data) else _TITLES.get(data["kind"], "Proof")
+def _title(data: Record) -> str:
+    return "What memory it takes" if sentences.only_predicts(data) else _TITLES.get(data.kind, "Proof")
 
 
-def _asked(data: Mapping[str, Any]) -> str:
-    machine, versions = data.get("machine") or {}, data.get("versions") or {}
+def _asked(data: Record) -> str:
+    machine, versions = data.machine, data.versions
     gpus = ", ".join(str(name) for name in machine.get("gpus") or ()) or f"none ({machine.get('no_gpu_reason') or '-'})"
     libraries = [f"{name} {version}" for name, version in versions.items()]
     rows = [
-        ("proof", f"`{data['id']}`, {data['state']}"),
+        ("proof", f"`{data.id}`, {data.state}"),
         (
             "taken",
-            time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(data["started_t"])) + f", in {seconds(data['seconds'])}",
+            time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(data.started_t)) + f", in {seconds(data.seconds)}",
         ),
         ("asked", _question(data)),
         ("method", _method(data)),
@@ -69,43 +71,43 @@ def _asked(data: Mapping[str, Any]) -> str:
     return table(["", ""], [[name, text] for name, text in rows])
 
 
-def _method(data: Mapping[str, Any]) -> str:
+def _method(data: Record) -> str:
     if sentences.only_predicts(data):
         return "a line of memory over the batch size through short trials, each of a few steps in a process of its own"
-    pairs = counted(data["repeats"], "pairs")
+    pairs = counted(data.repeats, "pairs")
     each = (
-        f"each in fresh processes, {data['measure_seconds']:g} s and at least {LEAST_STEPS} steps measured after "
+        f"each in fresh processes, {data.measure_seconds:g} s and at least {LEAST_STEPS} steps measured after "
         "the warm-up, speeds as means over it"
     )
-    if data["kind"] == "scaling":
+    if data.kind == "scaling":
         return (
-            f"{counted(data['repeats'], 'rounds')} of trials, one for each number of replicas, up and down in "
+            f"{counted(data.repeats, 'rounds')} of trials, one for each number of replicas, up and down in "
             f"turn, {each}; {scaling_sentences.kept(data)}; {scaling_sentences.ABOUT}"
         )
-    if data["kind"] == "diagnosis":
+    if data.kind == "diagnosis":
         return f"{pairs} of trials, with its input and on one repeated batch, {each}"
     return (
         f"{pairs} of alternating trials (a b, b a, ...), {each}; a gain is the median of the pairs' gains, and "
-        f"counts beyond {share(LEAST_GAIN)} and {_spreads(data['repeats'])} their spread"
+        f"counts beyond {share(LEAST_GAIN)} and {_spreads(data.repeats)} their spread"
     )
 
 
 def _spreads(repeats: int) -> str:
-    """The factor of the spread: 2, or less with more than three pairs (comparing.py)."""
+    """The factor of the spread: 2, or less with more than three pairs (trials/significance.py)."""
     count = spreads(repeats)
     return "twice" if count == SPREADS else f"{count:.2f} times"
 
 
-def _question(data: Mapping[str, Any]) -> str:
-    if data["kind"] == "ab" and data["comparisons"]:
-        return f"`--preset {data['preset_name']} {sentences.settings(data['comparisons'][0]['changes'])}`"
+def _question(data: Record) -> str:
+    if data.kind == "ab" and data.comparisons:
+        return f"`--preset {data.preset_name} {sentences.settings(data.comparisons[0].changes)}`"
     if sentences.only_predicts(data):
         return "what memory this training takes, and its largest batch; nothing else was searched (`--dry-run`)"
-    if data["kind"] == "tune":
+    if data.kind == "tune":
         return "the fastest settings of this training that this machine allows"
-    if data["kind"] == "scaling":
+    if data.kind == "scaling":
         return "how the speed grows with the number of replicas"
-    if data["kind"] == "diagnosis":
+    if data.kind == "diagnosis":
         return "what holds the training back, and what its input costs"
     return "what makes the training faster: the remedies for what holds it back, one by one"
 
@@ -113,8 +115,8 @@ def _question(data: Mapping[str, Any]) -> str:
 # ---- how the training was at first --------------------------------------------------------------
 
 
-def _diagnosis(data: Mapping[str, Any]) -> Iterator[str]:
-    found = data.get("diagnosis")
+def _diagnosis(data: Record) -> Iterator[str]:
+    found = data.diagnosis
     if not found:
         return
     rests_on = f"confidence {share(found['confidence'])}, {found['steps']} steps"
@@ -140,33 +142,33 @@ def _remedy(remedy: Mapping[str, Any]) -> list[str]:
     return [what, remedy["reason"] + learns, NONE if gain is None else f"at most {times(gain)}"]
 
 
-def _ablation(data: Mapping[str, Any]) -> Iterator[str]:
-    told = data.get("ablation")
+def _ablation(data: Record) -> Iterator[str]:
+    told = data.ablation
     if not told:
         return
     yield f"## Without input\n\n{cell(capital(sentences.input_cost(told)))}."
-    yield trials_table(told["trials"], {"a": "as it is", "b": "one repeated batch"})
+    yield trials_table(told.trials, {"a": "as it is", "b": "one repeated batch"})
     stages = [
         [stage["name"], stage.get("op") or "-", amount(stage.get("ms_per_batch")), str(stage.get("parallelism") or "-")]
-        for stage in told.get("stages") or ()
+        for stage in told.stages
     ]
     if stages:
         yield table(["input stage", "operation", "ms per batch", "in parallel"], stages)
 
 
-def _profile(data: Mapping[str, Any]) -> Iterator[str]:
+def _profile(data: Record) -> Iterator[str]:
     """What a step consists of, or why that is unknown; the trial's speed does not count."""
-    if not data.get("profile_trial"):
+    if not data.profile_trial:
         return
     yield "## Profile\n\n" + cell("; ".join(sentences.profile_in_brief(data))) + "."
-    yield trials_table([data["profile_trial"]], {"p": "profiled"})
+    yield trials_table([data.profile_trial], {"p": "profiled"})
     report = sentences.profile_of(data)
     if report is not None and report.operations:
         rows = [[reports.kind(one), one.name, amount(one.ms), share(one.share)] for one in report.operations]
         yield table(["operation", "name", "ms", "share"], rows)
 
 
-def _scaling(data: Mapping[str, Any]) -> Iterator[str]:
+def _scaling(data: Record) -> Iterator[str]:
     points = scaling_sentences.points(data)
     if not points:
         return
@@ -175,45 +177,45 @@ def _scaling(data: Mapping[str, Any]) -> Iterator[str]:
     yield table(head, rows)
     if remarks := list(scaling_sentences.remarks(data)):
         yield "\n".join(f"- {cell(capital(line))}." for line in remarks)
-    names = {str(one.get("replicas")): scaling_sentences.replicas(one.get("replicas")) for one in points}
+    names = {str(one.replicas): scaling_sentences.replicas(one.replicas) for one in points}
     yield "## Trials"
-    yield trials_table([trial for one in points for trial in one.get("trials") or ()], names)
+    yield trials_table([trial for one in points for trial in one.trials], names)
 
 
 # ---- what was compared --------------------------------------------------------------------------
 
 
-def _comparison(number: int, one: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
-    place = f"{number}. " if data["kind"] == "loop" else "Proof: " if data["kind"] == "tune" else ""
-    head = f"## {place}`{sentences.changes(one['changes'])}`: {one['decision']}"
-    told = [f"Why tried: {one['reason']}." if data["kind"] in ("loop", "tune") and one.get("reason") else ""]
-    if one.get("expected_gain"):
-        told.append(f"Expected: at most {times(one['expected_gain'])} as fast.")
-    told.append(f"Result: {one['why'] or 'none'}.")
+def _comparison(number: int, one: Comparison, data: Record) -> Iterator[str]:
+    place = f"{number}. " if data.kind == "loop" else "Proof: " if data.kind == "tune" else ""
+    head = f"## {place}`{sentences.changes(one.changes)}`: {one.decision}"
+    told = [f"Why tried: {one.reason}." if data.kind in ("loop", "tune") and one.reason else ""]
+    if one.expected_gain:
+        told.append(f"Expected: at most {times(one.expected_gain)} as fast.")
+    told.append(f"Result: {one.why or 'none'}.")
     yield f"{head}\n\n{cell(' '.join(filter(None, told)))}"
-    if one["trials"]:
-        yield trials_table(one["trials"], {"a": "without", "b": "with"})
-    if learning := one.get("learning"):
+    if one.trials:
+        yield trials_table(one.trials, {"a": "without", "b": "with"})
+    if learning := one.learning:
         yield cell(sentences.learned(learning))
 
 
-def _before_and_after(data: Mapping[str, Any]) -> Iterator[str]:
-    before, after = data.get("before") or {}, data.get("after") or {}
+def _before_and_after(data: Record) -> Iterator[str]:
+    before, after = data.before or {}, data.after or {}
     rows = [
         [figure.head, *(figure.bare(side.get(figure.key)) for side in (before, after))]
         for figure in _FIGURES
         if before.get(figure.key) is not None or after.get(figure.key) is not None
     ]
-    if rows and data["kind"] not in ("diagnosis", "scaling"):
+    if rows and data.kind not in ("diagnosis", "scaling"):
         yield "## Before and after"
         yield table(["median", "before", "after"], rows)
-        if data.get("gain_total") is not None:
+        if data.gain_total is not None:
             yield _gain(data)
 
 
-def _gain(data: Mapping[str, Any]) -> str:
+def _gain(data: Record) -> str:
     """The gain, and why the medians above may differ from it."""
-    multiplied = data["kind"] == "loop" and len(data.get("comparisons") or ()) > 1
+    multiplied = data.kind == "loop" and len(data.comparisons) > 1
     several = " of what is kept, multiplied" if multiplied else ""
     told = f"{capital(sentences.speedup(data))} (the median gain of the pairs{several})"
     other = sentences.differing_medians(data)
@@ -222,37 +224,37 @@ def _gain(data: Mapping[str, Any]) -> str:
     return f"{told}."
 
 
-def _ending(data: Mapping[str, Any]) -> Iterator[str]:
+def _ending(data: Record) -> Iterator[str]:
     if disturbed := sentences.disturbance(data):
         yield f"{cell(disturbed)}."
-    if data.get("ended_because") and not sentences.only_predicts(data):  # the prediction is the conclusion
-        yield f"Ended because: {cell(data['ended_because'])}."
-    if data.get("final_verdict"):
-        yield f"In the end: {cell(data['final_verdict']['sentence'])}"
+    if data.ended_because and not sentences.only_predicts(data):  # the prediction is the conclusion
+        yield f"Ended because: {cell(data.ended_because)}."
+    if data.final_verdict:
+        yield f"In the end: {cell(data.final_verdict['sentence'])}"
 
 
-def _preset(data: Mapping[str, Any]) -> Iterator[str]:
-    text, title = data.get("preset_after"), "The resulting preset"
+def _preset(data: Record) -> Iterator[str]:
+    text, title = data.preset_after, "The resulting preset"
     if not text:
-        text, title = data["preset_before"], "The preset"
-    elif data.get("changes_kept"):
-        title += f" ({sentences.changes(data['changes_kept'])})"
+        text, title = data.preset_before, "The preset"
+    elif data.changes_kept:
+        title += f" ({sentences.changes(data.changes_kept)})"
     yield f"## {cell(title)}\n\n```yaml\n{text.strip()}\n```"
 
 
 # ---- tables -------------------------------------------------------------------------------------
 
 
-def trials_table(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
+def trials_table(rows: Sequence[Trial], names: Mapping[str, str]) -> str:
     """A table of trials, failed ones included; `names` are those of their sides."""
-    known = [figure for figure in _FIGURES if any(trial.get(figure.key) is not None for trial in rows)]
+    known = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for trial in rows)]
     head = ["trial", "side", "repeat", *(figure.head for figure in known), "outcome"]
     cells = [
         [
-            trial["run"],
-            names[trial["side"]],
-            str(trial["repeat"]),
-            *(figure.bare(trial.get(figure.key)) for figure in known),
+            trial.run,
+            names[trial.side],
+            str(trial.repeat),
+            *(figure.bare(trial.figure(figure.key)) for figure in known),
             sentences.outcome(trial),
         ]
         for trial in rows

@@ -20,8 +20,6 @@ from pathlib import Path
 
 from .. import runs
 from ..files import disk
-from ..files.reading import read_object
-from ..files.shapes import completed
 from ..job import this_machine
 from ..job.machine import Machine
 from ..options import Options
@@ -33,11 +31,10 @@ from ..system.identity import Process
 from ..system.run_clock import steady
 from ..trials.bench import ORPHAN_SECONDS, POLL_SECONDS, Bench, Stop, kill_trainer
 from ..trials.comparing import BaselineFailed, Stopped
-from ..trials.record import Record, earlier_trials
+from ..trials.record import Record
 from ..trials.trial import Trial
 from . import starting
-from .folder import PROOF_LOCK, Proof
-from .folder import record as empty_record
+from .folder import PROOF_LOCK, Proof, empty_record, read_record
 from .request import Request
 
 
@@ -95,14 +92,14 @@ def _carry_out(work: Work, site: Site) -> None:
 
 def _go_on(path: Path, record: Record) -> list[Trial]:
     """What stands of an earlier sitting, whose time counts as well; trials of it that still run are ended."""
-    data = completed(Record, {**read_object(path / "proof.json").value, "path": path})
-    if data is None:
+    before = read_record(path)
+    if not before.is_read:
         return []
     for run in Proof(path).trials:  # several, where it measured side by side
         _end(run)
-    record.started_t, record.started_mark = data["started_t"], steady() - data["seconds"]
-    record.earlier = earlier_trials(data)
-    if data["state"] == "failed":  # the reason may be mended by now, so that none of its faults counts any more
+    record.started_t, record.started_mark = before.started_t, steady() - before.seconds
+    record.earlier = before.all_trials
+    if before.state == "failed":  # the reason may be mended by now, so that none of its faults counts any more
         record.earlier = [trial for trial in record.earlier if trial.outcome in STAND]
     return record.earlier
 

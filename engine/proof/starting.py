@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -26,7 +25,7 @@ from ..runs import Run
 from ..runs.events import EVENTS_FILE, Started
 from ..runs.reading import read_events
 from ..system import locks
-from ..trials.record import earlier_trials
+from ..trials.record import Record
 from .folder import Proof, create, proofs, start
 from .request import ProofError, Request, refuse, sides
 
@@ -102,9 +101,9 @@ def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]
         if run.path != but and not now.host and (state := run.state_of(now)) in runs.GOES_ON:
             yield f"the run {run.id} is {state}", _of_run(run, here)
     for proof in proofs():
-        data = proof.data
-        if proof.path != but and data.get("state") == "running" and not proof.liveness(data).host:
-            yield f"the {_kind(data)} {proof.id} is running", _of_proof(proof, here)
+        record = proof.record
+        if proof.path != but and record.state == "running" and not proof.liveness(record).host:
+            yield f"the {_kind(record)} {proof.id} is running", _of_proof(proof, here)
 
 
 def _of_run(run: Run, here: Machine) -> Names:
@@ -144,11 +143,11 @@ def _found_at(path: Path) -> str:
     if path.parent.name != TRIALS:
         return f"the training {runs.title(Run(path))}"
     proof = Proof(path.parent.parent)
-    return f"the {_kind(proof.data)} {proof.id} of the home {proof.path.parent.parent}"
+    return f"the {_kind(proof.record)} {proof.id} of the home {proof.path.parent.parent}"
 
 
-def _kind(data: Mapping[str, Any]) -> str:
-    return "search" if data.get("kind") == "tune" else "proof"
+def _kind(record: Record) -> str:
+    return "search" if record.kind == "tune" else "proof"
 
 
 def _name(gpu: Gpu) -> str:
@@ -165,23 +164,19 @@ def refuse_to_resume(
 
     One that has ended goes on where it has got more time (`has_more`); `with_more` says how it gets that.
     """
-    asked, data = proof.request, proof.data
+    asked, record = proof.request, proof.record
     if asked.kind != kind:
         raise ProofError(f"{proof.id} is not {what}; only what {command} has started can be resumed")
-    if data.get("state") == "running":
+    if record.state == "running":
         raise ProofError(f"{proof.id} is running; gputui proof {proof.id} shows it")
-    if data.get("state") == "done" and not has_more:
-        because = f" ({data['ended_because']})" if data.get("ended_because") else ""
+    if record.state == "done" and not has_more:
+        because = f" ({record.ended_because})" if record.ended_because else ""
         raise ProofError(f"{proof.id} has ended{because}; {with_more or f'gputui proof {proof.id} shows it'}")
-    try:
-        if not data:
-            raise ValueError("it lacks the fields of a proof")
-        earlier_trials(data)
-    except ValueError as fault:
+    if not record.is_read:
         raise ProofError(
-            f"{proof.path / 'proof.json'} is damaged ({fault}), so that nothing is known of its trials; "
-            f"start anew with {command} --preset NAME"
-        ) from None
+            f"{proof.path / 'proof.json'} is damaged (it lacks the fields of a proof), so that nothing is known of its "
+            f"trials; start anew with {command} --preset NAME"
+        )
 
 
 def start_again(proof: Proof, anyway: bool = False, changed: Request | None = None) -> subprocess.Popen[bytes]:

@@ -83,7 +83,7 @@ class Rounds:
                 raise Stopped
             if trial.outcome in FINAL:
                 break
-        why = sentences.outcome({"outcome": trial.outcome, "error": trial.error})
+        why = sentences.outcome(trial)
         if point is self.scaling.points[0]:
             raise BaselineFailed(f"one replica could not be measured, with which all are compared: {why}")
         point.decision, point.why = "failed", why

@@ -1,6 +1,7 @@
 """proof.json: everything known of a proof so far, replaced as a whole after every change so that viewers can follow it.
 
-Only the proof's process writes it. Readers get plain dicts and treat an unknown value as null. Shares are 0 to 1, gains
+Only the proof's process writes it. Readers get the same dataclasses (`of_plain`), which they do not change, and
+treat an unknown value as null. Shares are 0 to 1, gains
 are relative (0.42: 42 % more samples per second), `gain_total` is a factor (3.4 times as fast).
 """
 
@@ -11,19 +12,19 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
 from ..files.shapes import Fields
-from ..files.values import mapping
 from ..files.writing import write_atomically
 from ..runs import events
 from ..runs.events import Stage
 from ..system.identity import Place, Process
 from ..system.run_clock import steady
 from .scaling_record import Scaling
-from .search_record import Search
+from .search_record import Limits, Search
 from .trial import FIGURES, Trial, place
 
 KINDS = ("ab", "loop", "diagnosis", "tune", "scaling")
@@ -35,6 +36,7 @@ MACHINE = {
     "no_gpu_reason": str | None, "gputui": str,
 }  # fmt: skip
 Verdict = Annotated[Mapping[str, Any], Fields(events.Diagnosis)]
+Declared = TypeVar("Declared")
 
 
 @dataclass(kw_only=True)
@@ -152,23 +154,81 @@ class Record:
         write_atomically(self.path, json.dumps(told, indent=1, default=str, allow_nan=False), durable=False)
 
     @property
+    def is_read(self) -> bool:
+        """Whether it is more than UNREAD."""
+        return bool(self.id)
+
+    @property
     def trials(self) -> list[Trial]:
         """All trials so far, each once: the first comparison may have taken over one of the baseline."""
         ablation = self.ablation.trials if self.ablation else []
         compared = (trial for comparison in self.comparisons for trial in comparison.trials)
         profiled = [self.profile_trial] if self.profile_trial else []
-        searched = (trial for trials in self.search.trials for trial in trials) if self.search else ()
-        scaled = self.scaling.trials if self.scaling else ()
-        found = (*self.baseline_trials, *ablation, *profiled, *searched, *scaled, *compared)
+        found = (*self.baseline_trials, *ablation, *profiled, *self.searched, *compared)
         return list({trial.run: trial for trial in found}.values())
 
+    @property
+    def searched(self) -> list[Trial]:
+        """The trials of a search or of a measurement of scaling."""
+        searched = (trial for trials in self.search.trials for trial in trials) if self.search else ()
+        return [*searched, *(self.scaling.trials if self.scaling else ())]
 
-def elapsed_of(data: Mapping[str, Any]) -> float:
-    """Seconds since the start of a proof; by the wall clocks where it runs on another machine."""
-    place, mark = Place.read(data), data.get("started_mark")
-    if mark is not None and place is not None and place.shares_kernel:
-        return steady() - float(mark)
-    return time.time() - float(data["started_t"])
+    @property
+    def all_trials(self) -> list[Trial]:
+        """All trials, those of earlier sittings too, in the order of their start, each once."""
+        found = {trial.run: trial for trial in (*self.trials, *self.earlier)}
+        return [found[run] for run in sorted(found, key=place)]
+
+
+UNREAD = Record(
+    path=Path(), id="", kind="", preset_name="", repeats=0, measure_seconds=0.0, preset_before="", state="",
+    started_t=0.0, started_mark=0.0,
+)  # fmt: skip
+
+
+def search_of(record: Record) -> Search:
+    """The search in it; one that has measured nothing if there is none."""
+    return record.search or Search(limits=Limits())
+
+
+def of_plain(path: Path, found: Mapping[str, Any]) -> Record:
+    """The record in a proof.json, whose entries have been checked (files/shapes.py); UNREAD if there are none.
+
+    Entries that this version does not know are left out.
+    """
+    return _built(Record, {**found, "path": path}) if found else UNREAD
+
+
+def _built(declared: type[Declared], found: Mapping[str, Any]) -> Declared:
+    """An instance of a dataclass, with those that it contains."""
+    values: dict[str, Any] = {}
+    for name, inner in _inner_types(cast(Any, declared)).items():
+        if name not in found:
+            continue
+        value = found[name]
+        if inner is not None and isinstance(value, list):
+            value = [_built(inner, item) for item in value]
+        elif inner is not None and isinstance(value, dict):
+            value = _built(inner, value)
+        values[name] = value
+    return declared(**values)
+
+
+@cache
+def _inner_types(declared: Any) -> dict[str, Any]:
+    """The fields of a dataclass, each with the dataclass of its value or its items, if it is one."""
+    return {
+        name: next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
+        for name, hint in get_type_hints(declared).items()
+    }
+
+
+def elapsed_of(record: Record) -> float:
+    """Seconds since the start of a proof; by the wall clocks if it runs on another machine."""
+    place = Place.read(vars(record))
+    if place is not None and place.shares_kernel:
+        return steady() - record.started_mark
+    return time.time() - record.started_t
 
 
 def medians(trials: Sequence[Trial]) -> dict[str, float | None]:
@@ -178,37 +238,3 @@ def medians(trials: Sequence[Trial]) -> dict[str, float | None]:
         known = [value for trial in trials if (value := getattr(trial, name)) is not None]
         found[name] = statistics.median(known) if known else None
     return found
-
-
-def searched(data: Mapping[str, Any]) -> list[Sequence[Mapping[str, Any]]]:
-    """The rows of the trials of a search or of a scaling, by what they were measured for."""
-    search, scaled = mapping(data.get("search")), mapping(data.get("scaling"))
-    groups = (*_list(search.get("candidates")), *_list(search.get("losses")), *_list(scaled.get("points")))
-    found = [mapping(one).get("trials") for one in groups]
-    return [_list(trials) for trials in found]
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def earlier_trials(data: Mapping[str, Any]) -> list[Trial]:
-    """All trials of a proof.json; raises ValueError where a row is damaged."""
-    try:
-        return [Trial(**{name: row[name] for name in Trial.__dataclass_fields__ if name in row}) for row in rows(data)]
-    except (LookupError, TypeError, AttributeError) as fault:
-        raise ValueError(f"the row of a trial is damaged: {fault!r}") from None
-
-
-def rows(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The rows of all trials in a proof.json, in the order of their start, each once."""
-    groups = (
-        data["baseline_trials"],
-        (data.get("ablation") or {}).get("trials") or (),
-        [row for row in (data.get("profile_trial"),) if row],
-        *searched(data),
-        _list(data.get("earlier")),
-        *(comparison["trials"] for comparison in data["comparisons"]),
-    )
-    found = {row["run"]: row for group in groups for row in group}
-    return [found[run] for run in sorted(found, key=place)]

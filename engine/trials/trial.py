@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .. import figures
 
@@ -51,6 +52,10 @@ class Trial:
     @property
     def good(self) -> bool:
         return self.outcome == "ok"
+
+    def figure(self, key: str) -> Any:
+        """The value of a figure (engine/figures); None if a trial does not have it."""
+        return getattr(self, key, None)
 
     @property
     def speed(self) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from ..job.machine import Machine
 from ..proof import duration
@@ -132,4 +132,4 @@ class Prediction:
 
     def _tell(self, told: Memory) -> None:
         self._search.memory = told
-        self._record.ended_because = memory_sentences.prediction(asdict(told))
+        self._record.ended_because = memory_sentences.prediction(told)

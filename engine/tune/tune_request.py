@@ -147,12 +147,12 @@ def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> 
     """
     more = f"gputui tune --resume {proof.id} --minutes N gives it N more minutes"
     starting.refuse_to_resume(proof, "tune", "a search", "gputui tune", more, minutes is not None)
-    asked, data = proof.request, proof.data
+    asked, record = proof.request, proof.record
     limits = asked.search or Limits()
     if minutes is not None:
-        if why := nothing_to_measure(data):
+        if why := nothing_to_measure(record):
             raise ProofError(f"{proof.id}: {why}")
-        limits = replace(limits, minutes=round(float(data["seconds"]) / MINUTE + minutes, 1))
+        limits = replace(limits, minutes=round(record.seconds / MINUTE + minutes, 1))
     if limits.wide:
         _look_at_study(asked, this_machine.read(), proof.path)
     return starting.start_again(proof, anyway, None if minutes is None else replace(asked, search=limits))

@@ -20,11 +20,13 @@ from gputui.engine.runs.events import Outcome
 from gputui.engine.system.identity import Process
 from gputui.engine.trials import bench, learning, sentences, trial_preset
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
+from gputui.engine.trials.record import Record
 from gputui.tui import cli
 
 from tests.support import recorded
 from tests.support.front_door import gputui
 from tests.support.proving import HERE, Planted, Proving, proving
+from tests.support.typed import typed
 
 SIXTEEN = "steps_per_execution=16"
 
@@ -166,7 +168,7 @@ def test_more_replicas_are_compared_by_their_samples_and_the_efficiency_is_told(
         batches = {row["side"]: row["global_batch_size"] for row in told["comparisons"][0]["trials"]}
         assert batches == {"a": 32, "b": 64}
         said = "2 replicas instead of 1: an efficiency of 92 %"
-        for text in (sentences.result(told), as_markdown(told)):
+        for text in (sentences.result(typed(Record, told)), as_markdown(typed(Record, told))):
             assert (said in text) == (setting == "strategy.kind=mirrored"), setting
 
 
@@ -332,7 +334,7 @@ def test_the_report_holds_every_trial_and_its_tables_are_whole(tmp_path: Path) -
     machine = {"cpus": 2, "processor": "a|b", "memory_bytes": 2**34, "gpus": [], "no_gpu_reason": "no driver"}
     made.record.machine = machine
     made.record.write()
-    text = as_markdown(made.written)
+    text = as_markdown(typed(Record, made.written))
     for row in [row for one in made.written["comparisons"] for row in one["trials"]]:
         assert f"| {row['run']} |" in text
     for word in (
@@ -358,7 +360,7 @@ def test_the_improved_preset_keeps_the_comments_of_its_file(home: Path, tmp_path
     proof = folder.create(request.of_change("mine.yaml", [SIXTEEN]))
     with pytest.raises(ProofError, match="kept no change"):
         improved_preset.preset(proof)
-    record = folder.record(proof.path, proof.request)
+    record = folder.empty_record(proof.path, proof.request)
     record.changes_kept = {"compile.steps_per_execution": 16}
     record.write()
     improved_preset.save(proof, Path("better.yaml"))
@@ -377,7 +379,7 @@ def test_the_improved_preset_keeps_the_comments_of_its_file(home: Path, tmp_path
 
 def test_a_proof_whose_process_is_gone_is_shown_as_crashed(home: Path) -> None:
     proof = folder.create(request.of_change("quickstart", [SIXTEEN]))
-    record = folder.record(proof.path, proof.request)
+    record = folder.empty_record(proof.path, proof.request)
     this = Process.current()
     record.tell_process(this)
     record.write()

@@ -22,6 +22,7 @@ from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
 from gputui.engine.trials import sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
+from gputui.engine.trials.record import Record
 from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.commands import diagnose
 from gputui.tui.commands import proof as proof_command
@@ -32,6 +33,7 @@ from gputui.tui.printing import proof as proof_tables
 
 from tests.support import recorded
 from tests.support.proving import Planted, Proving, proving
+from tests.support.typed import typed
 
 MONITORED = """\
 schema_version: 1
@@ -73,13 +75,13 @@ def proved(path: Path, asked: request.Request, figures: Any) -> Proving:
 def shown(told: dict[str, Any]) -> str:
     out = io.StringIO()
     with redirect_stdout(out):
-        proof_tables.show_trials(told)
-        proof_tables.show_result(told)
+        proof_tables.show_trials(typed(Record, told))
+        proof_tables.show_result(typed(Record, told))
     return out.getvalue()
 
 
 def head(told: dict[str, Any]) -> str:
-    return "\n".join(plain(row) for row in drawing.head(told, told["started_t"], 118, PLAIN))
+    return "\n".join(plain(row) for row in drawing.head(typed(Record, told), told["started_t"], 118, PLAIN))
 
 
 def loop(*settings: str, **more: Any) -> request.Request:
@@ -110,7 +112,7 @@ def test_where_steps_are_too_slow_for_a_verdict_it_says_so_and_what_to_do(tmp_pa
     assert told["comparisons"] == []
     assert told["ended_because"].startswith("No verdict: 9 steps in 57.6 s measured")
     assert "measure longer: --seconds 17" in told["ended_because"]
-    for text in (shown(told), as_markdown(told), head(told)):
+    for text in (shown(told), as_markdown(typed(Record, told)), head(told)):
         assert "nothing was found" not in text
         assert "is undecided" in text
         assert "--seconds 17" in text
@@ -188,7 +190,7 @@ def test_no_figures_stand_for_a_change_that_could_not_be_measured(tmp_path: Path
     assert told["after"] is None
     row = next(line for line in shown(told).splitlines() if line.startswith("samples/s"))
     assert row.split() == ["samples/s", "1,000", "-"]
-    assert "| samples/s | 1,000 | - |" in as_markdown(told)
+    assert "| samples/s | 1,000 | - |" in as_markdown(typed(Record, told))
     assert "->" not in head(told)
 
 
@@ -224,16 +226,16 @@ def test_a_stopped_loop_counts_only_what_was_decided(tmp_path: Path, stop_at: in
         made.prover.prove()
     made.record.state = "stopped"
     made.record.write("ended")
-    assert sentences.conclusion(made.written) == said
+    assert sentences.conclusion(typed(Record, made.written)) == said
 
 
 def test_a_loop_without_time_or_without_anything_to_try_says_so(tmp_path: Path) -> None:
     told = proved(tmp_path, loop(limit_seconds=30.0), lambda o, n: noisy(1000.0, n)).written
-    assert sentences.conclusion(told) == "the time budget allowed no change to be measured"
+    assert sentences.conclusion(typed(Record, told)) == "the time budget allowed no change to be measured"
     (tmp_path / "more").mkdir()
     settings = ("xla=true", "precision.policy=mixed_bfloat16")
     told = proved(tmp_path / "more", loop(*settings), lambda o, n: Planted()).written
-    assert sentences.conclusion(told) == "nothing was found to make it faster (no change to try)"
+    assert sentences.conclusion(typed(Record, told)) == "nothing was found to make it faster (no change to try)"
     assert "as it is" in shown(told)
 
 
@@ -260,7 +262,7 @@ def test_the_exit_code_is_that_of_the_trial_that_decided(tmp_path: Path, kind: s
     change = request.of_change("quickstart", ["steps_per_execution=16"])
     asked = {"loop": loop(), "diagnosis": of_preset()}.get(kind, change)
     told = proved(tmp_path, asked, figures).written
-    assert proof_command._code(told, NoPresses()) == code  # type: ignore[arg-type]
+    assert proof_command._code(typed(Record, told), NoPresses()) == code  # type: ignore[arg-type]
 
 
 # ---- a change ---------------------------------------------------------------------------------------
@@ -294,7 +296,7 @@ def test_a_slower_change_is_said_to_be_so_with_what_it_learns_and_is_not_offered
 
 def test_a_diagnosis_says_its_own_method_and_what_to_try(tmp_path: Path) -> None:
     told = proved(tmp_path, of_preset(), lambda o, n: Planted(5000.0 if o.input.one_batch else 1000.0, 0.8, 0.16))
-    text = as_markdown(told.written)
+    text = as_markdown(typed(Record, told.written))
     assert "1 pair of trials, with its input and on one repeated batch" in text
     assert "twice the spread" not in text
     assert "| `cache=memory` | each epoch reads" in text
@@ -313,9 +315,9 @@ def test_the_profile_is_part_of_the_proof_and_of_all_its_views(tmp_path: Path, m
     monkeypatch.setattr(reports, "read", lambda run: REPORT)
     made = proved(tmp_path, of_preset(profile=True), lambda o, n: Planted(5000.0 if o.input.one_batch else 1000.0, 0.8))
     told = made.written
-    assert sentences.profile_of(told) == REPORT
+    assert sentences.profile_of(typed(Record, told)) == REPORT
     assert made.bench.asked[-1].run.profile == "30-49"
-    text = as_markdown(told)
+    text = as_markdown(typed(Record, told))
     assert "a step of 12.3 ms on the CPU: waiting for input 81 %, computing 14 %, Python, outside the graph 5 %" in text
     assert "slowest input stage: load, 91 % of the input's own time" in text
     assert "| Conv2D | model/conv\\|1 | 30 | 60 % |" in text
@@ -324,8 +326,8 @@ def test_the_profile_is_part_of_the_proof_and_of_all_its_views(tmp_path: Path, m
     assert [line for line in printed.splitlines() if line.startswith("03-p") and "profiled" in line]
     assert "profile of 18 steps on the CPU, 12.3 ms each, read by XProf" in printed
     assert "slowest input stage: load (Map), 91 % of the input's own time" in printed
-    row = comparisons.compared(told)[1]
-    assert (comparisons.changes(row), row["decision"]) == ("a profile of some steps", "measured")
+    row = comparisons.compared(typed(Record, told))[1]
+    assert (comparisons.changes(row), row.decision) == ("a profile of some steps", "measured")
     detail = "\n".join(plain(line) for line in comparisons.detail(row, 118, 9, PLAIN))
     for word in ("waiting for input 81 %", "slowest input stage: load", "Conv2D 60 %, MatMul 40 %", "profiled"):
         assert word in detail, word
@@ -338,10 +340,12 @@ def test_where_there_is_no_profile_every_view_says_why(tmp_path: Path, monkeypat
     monkeypatch.setattr(reports, "read", read)
     told = proved(tmp_path, of_preset(profile=True), lambda o, n: Planted(1000.0, 0.8)).written
     assert (told["state"], told["profile"]) == ("done", None)
-    detail = "\n".join(plain(row) for row in comparisons.detail(comparisons.compared(told)[1], 78, 9, PLAIN))
-    for text in (as_markdown(told).replace("\\", ""), shown(told), detail):
+    detail = "\n".join(
+        plain(row) for row in comparisons.detail(comparisons.compared(typed(Record, told))[1], 78, 9, PLAIN)
+    )
+    for text in (as_markdown(typed(Record, told)).replace("\\", ""), shown(told), detail):
         assert "no profile: XProf is not installed|here" in text
-    assert comparisons.compared(told)[1]["decision"] == "failed"
+    assert comparisons.compared(typed(Record, told))[1].decision == "failed"
 
 
 def test_a_trial_that_dies_while_it_is_profiled_is_a_row(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from gputui.engine.runs import Run
 from gputui.engine.telemetry.host import Children, Host
 from gputui.engine.trials import bench, sentences, significance
 from gputui.engine.trials.comparing import BaselineFailed
+from gputui.engine.trials.record import Comparison, Record
 from gputui.tui import cli
 from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.drawing import comparisons
@@ -42,6 +43,7 @@ from tests.support.cases import all_hold
 from tests.support.front_door import until
 from tests.support.proving import HERE, Planted, proving
 from tests.support.recorded_search import write_search
+from tests.support.typed import typed
 
 NUMBER = r"[-+]?[\d,]*\.?\d+(?:e[-+]\d+)?"
 FASTER = re.compile(rf"({NUMBER}) times as fast")
@@ -90,18 +92,22 @@ def _lines(told: dict[str, Any]) -> list[str]:
     """Everything that any view says of it."""
     out = io.StringIO()
     with redirect_stdout(out):
-        proof_tables.show_trials(told)
-        proof_tables.show_result(told)
+        proof_tables.show_trials(typed(Record, told))
+        proof_tables.show_result(typed(Record, told))
     rows = [
         row
         for low in (False, True)
         for width in (48, 60, 118)
-        for row in drawing.head(told, told["started_t"], width, PLAIN, low)
+        for row in drawing.head(typed(Record, told), told["started_t"], width, PLAIN, low)
     ]
-    rows += [row for one in told["comparisons"] for row in comparisons.detail(one, 200, 30, PLAIN)]
-    said = [*out.getvalue().splitlines(), *as_markdown(told).splitlines(), *map(plain, rows)]
-    said += [trial_line(title, one) for title, one in trials(told)]
-    return said + [sentences.verdict(one) for one in told["comparisons"]] + [sentences.conclusion(told)]
+    rows += [row for one in typed(Record, told).comparisons for row in comparisons.detail(one, 200, 30, PLAIN)]
+    said = [*out.getvalue().splitlines(), *as_markdown(typed(Record, told)).splitlines(), *map(plain, rows)]
+    said += [trial_line(title, one) for title, one in trials(typed(Record, told))]
+    return (
+        said
+        + [sentences.verdict(one) for one in typed(Record, told).comparisons]
+        + [sentences.conclusion(typed(Record, told))]
+    )
 
 
 def test_figures_follow_from_each_other_and_no_line_contradicts_the_decision(tmp_path: Path) -> None:
@@ -115,7 +121,7 @@ def test_figures_follow_from_each_other_and_no_line_contradicts_the_decision(tmp
                 for one in told["comparisons"]:
                     _agree(one)
                 _medians_are_explained(told, said)
-                disturbed = any(one["disturbed"] for one in sentences.trials(told))
+                disturbed = any(trial.disturbed for trial in typed(Record, told).trials)
                 assert any("disturbed" in line for line in said) == disturbed
 
 
@@ -150,7 +156,7 @@ CONTRARY = {
 
 
 def _agree(one: dict[str, Any]) -> None:
-    sentence, gain, spread = sentences.verdict(one), one["gain"], one["spread"]
+    sentence, gain, spread = sentences.verdict(typed(Comparison, one)), one["gain"], one["spread"]
     for contrary in CONTRARY[one["decision"]]:
         assert contrary not in sentence, sentence
     if one["decision"] == "failed":
@@ -171,9 +177,9 @@ def _agree(one: dict[str, Any]) -> None:
 
 def _medians_are_explained(told: dict[str, Any], said: list[str]) -> None:
     """Where the medians of both sides say another factor than the pairs, both are said."""
-    other = sentences.differing_medians(told)
+    other = sentences.differing_medians(typed(Record, told))
     if other and told["gain_total"] is not None:
-        assert any(other in line and sentences.speedup(told) in line for line in said)
+        assert any(other in line and sentences.speedup(typed(Record, told)) in line for line in said)
 
 
 def test_the_medians_and_the_pairs_of_a_machine_that_changes_are_both_said(tmp_path: Path) -> None:
@@ -191,7 +197,7 @@ def test_the_medians_and_the_pairs_of_a_machine_that_changes_are_both_said(tmp_p
     assert made.written["comparisons"][0]["decision"] == "faster"
     assert any("1,755 -> 2,810 samples/s, 1.60 times by these medians  2.07 times as fast" in line for line in said)
     assert any("2.07 times as fast by the gains of the pairs, 1.60 times by the medians above" in line for line in said)
-    assert "not pair by pair" in as_markdown(made.written)
+    assert "not pair by pair" in as_markdown(typed(Record, made.written))
 
 
 # ---- what disturbs --------------------------------------------------------------------------------
@@ -218,7 +224,7 @@ def test_a_proof_is_kept_from_what_shares_its_devices(
 ) -> None:
     monkeypatch.setattr(psutil, "process_iter", lambda names: [])  # this machine's own trainings
     proof = folder.create(_asked(*theirs))
-    record = folder.record(proof.path, proof.request)
+    record = folder.empty_record(proof.path, proof.request)
     record.write("measuring")
     assert proof.state == "running"
     found = starting.beside(starting.of_request(_asked(*ours), GPUS), GPUS)

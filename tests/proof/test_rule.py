@@ -23,6 +23,7 @@ from gputui.engine.trials.record import Comparison
 from gputui.engine.trials.trial import Trial
 
 from tests.support.judged import measured
+from tests.support.typed import typed
 
 
 @pytest.mark.parametrize(
@@ -104,9 +105,9 @@ def test_the_efficiency_of_replicas_is_the_gain_over_their_number(
 ) -> None:
     trials = [{"side": s, "outcome": "ok", "replicas": n} for s, n in zip("ab", replicas, strict=True)]
     trials.append({"side": "b", "outcome": "error", "replicas": 9})
-    assert scaling_sentences.of_comparison({"trials": trials, "gain": gain}) == said
+    assert scaling_sentences.of_comparison(typed(Comparison, {"trials": trials, "gain": gain})) == said
     mixed = [*trials, {"side": "b", "outcome": "ok", "replicas": 3}]
-    assert scaling_sentences.of_comparison({"trials": mixed, "gain": gain}) == ""
+    assert scaling_sentences.of_comparison(typed(Comparison, {"trials": mixed, "gain": gain})) == ""
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_a_profiled_trial_is_long_enough_for_its_last_profiled_step(
     step_ms: float | None, least: float, seconds: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Step 49 is the 29th after the warm-up, and may take twice the time that the real trial needed."""
-    record = folder.record(tmp_path, request.of_preset("diagnosis", "quickstart", []))
+    record = folder.empty_record(tmp_path, request.of_preset("diagnosis", "quickstart", []))
     bench = ProfilingBench(least, "ok")
     shares = SimpleNamespace(communication=0.3)
     monkeypatch.setattr("gputui.engine.profile.reports.read", lambda run: SimpleNamespace(shares=shares))
@@ -189,7 +190,7 @@ def test_a_profiled_trial_is_long_enough_for_its_last_profiled_step(
 
 
 def test_why_there_is_no_profile_is_recorded_in_one_line(tmp_path: Path) -> None:
-    record = folder.record(tmp_path, request.of_preset("diagnosis", "quickstart", []))
+    record = folder.empty_record(tmp_path, request.of_preset("diagnosis", "quickstart", []))
     bench = cast(Bench, ProfilingBench(5.0, "crashed"))
     assert trial_diagnosis.profile(bench, presets.defaults(), row(9.0), record, lambda text: None) is None
     assert record.profile_missing == "the profiled trial failed: crashed: no more"

@@ -22,7 +22,7 @@ from gputui.engine.scaling import scaling_request
 from gputui.engine.scaling.rounds import Rounds
 from gputui.engine.trials import scaling_sentences, sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.record import Record, earlier_trials
+from gputui.engine.trials.record import Record
 from gputui.engine.trials.trial import Trial
 from gputui.tui import cli
 from gputui.tui.printing import proof as printing
@@ -30,6 +30,7 @@ from gputui.tui.printing import proof as printing
 from tests.support.front_door import gputui, opened, until
 from tests.support.proving import HERE, Planted, PlantedBench
 from tests.support.proving import forked_trials as forked_trials
+from tests.support.typed import typed
 
 PRESET = """\
 workload: {entry: "train.py:build"}
@@ -64,7 +65,7 @@ def asked(*settings: str, counts: Sequence[int] = (1, 2, 4), keep: str = "per-re
 def measured(path: Path, wanted: Request, figures: Figures, known: Sequence[Trial] = ()) -> tuple[Record, PlantedBench]:
     """Everything but the process, whatever ends it but a fault of the test."""
     path.mkdir(exist_ok=True)
-    record, bench = folder.record(path, wanted), PlantedBench(path / "trials", figures)
+    record, bench = folder.empty_record(path, wanted), PlantedBench(path / "trials", figures)
     try:
         Rounds(wanted, record, bench, known).measure()
         record.state = "done"
@@ -93,9 +94,9 @@ def test_rounds_go_up_and_down_and_each_is_compared_with_its_own_single_replica(
     assert four["speedup"] == pytest.approx(3.4, abs=0.02)
     assert data["gain_total"] == four["speedup"]
     assert len(record.trials) == 9
-    said = sentences.result(data)
+    said = sentences.result(typed(Record, data))
     assert said.startswith("4 replicas train 3.40 times as fast as 1: an efficiency of 85 % (spread 0.")
-    assert "weak scaling" in sentences.result(data)
+    assert "weak scaling" in sentences.result(typed(Record, data))
 
 
 def test_the_global_batch_is_kept_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_the_global_batch_is_kept_where_that_is_asked_for(tmp_path: Path) -> Non
         (1, 256, "single"), (2, 128, "mirrored"), (4, 64, "mirrored"),
     }  # fmt: skip
     assert {point["global_batch_size"] for point in told(record)["scaling"]["points"]} == {256}
-    assert "strong scaling" in sentences.result(told(record))
+    assert "strong scaling" in sentences.result(typed(Record, told(record)))
 
 
 def test_what_grew_with_the_replicas_is_told_as_far_as_it_was_measured(tmp_path: Path) -> None:
@@ -116,11 +117,11 @@ def test_what_grew_with_the_replicas_is_told_as_far_as_it_was_measured(tmp_path:
             return Planted(1000.0 if alone else 600.0 * replicas(options), input_wait=0.1 if alone else waits)
 
         data = told(measured(tmp_path / str(wait), asked(counts=[2]), figures)[0])
-        rehearsal, limit = scaling_sentences.remarks(data)
+        rehearsal, limit = scaling_sentences.remarks(typed(Record, data))
         assert "share the cores of one CPU" in rehearsal
         assert said in limit, wait
     fine = told(measured(tmp_path / "fine", asked(counts=[2]), lambda o, n: Planted(950.0 * replicas(o)))[0])
-    assert len(list(scaling_sentences.remarks(fine))) == 1
+    assert len(list(scaling_sentences.remarks(typed(Record, fine)))) == 1
 
 
 def test_on_gpus_all_replicas_are_compiled_alike() -> None:
@@ -131,7 +132,7 @@ def test_on_gpus_all_replicas_are_compiled_alike() -> None:
     wanted = scaling_request.wanted(presets.defaults(PARTS), HERE, [2], "per-replica")
     assert [one.changes.get("compile.xla") for one in wanted.settings] == [None, None], "auto compiles nothing on a CPU"
     points = [{"replicas": 1, "changes": {"compile.xla": False}}, {"replicas": 2, "changes": {"compile.xla": False}}]
-    assert "measured without XLA" in next(scaling_sentences.remarks({"scaling": {"points": points}}))
+    assert "measured without XLA" in next(scaling_sentences.remarks(typed(Record, {"scaling": {"points": points}})))
 
 
 def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
@@ -144,8 +145,8 @@ def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go
         *_, two, four = data["scaling"]["points"]
         assert (four["decision"], len(four["trials"])) == ("failed", trials)
         assert (two["decision"], len(two["trials"])) == ("measured", 3)
-        assert sentences.result(data).startswith("2 replicas train 2.00 times")
-        for text in (as_markdown(data), "\n".join(scaling_sentences.remarks(data))):
+        assert sentences.result(typed(Record, data)).startswith("2 replicas train 2.00 times")
+        for text in (as_markdown(typed(Record, data)), "\n".join(scaling_sentences.remarks(typed(Record, data)))):
             assert f"4 replicas could not be measured: {outcome}" in text
     with pytest.raises(BaselineFailed, match="one replica could not be measured"):
         measured(tmp_path / "first", asked(), lambda o, n: Planted(outcome="oom" if replicas(o) == 1 else "ok"))
@@ -160,14 +161,14 @@ def test_one_that_was_stopped_goes_on_with_what_it_has_and_keeps_its_time(tmp_pa
     bench_of: list[PlantedBench] = []
     wanted, path = asked(), tmp_path / "p"
     path.mkdir()
-    record, bench = folder.record(path, wanted), PlantedBench(path / "trials", stops)
+    record, bench = folder.empty_record(path, wanted), PlantedBench(path / "trials", stops)
     bench_of.append(bench)
     with pytest.raises(Stopped):
         Rounds(wanted, record, bench).measure()
     record.state = "stopped"
     record.write()
-    assert sentences.result(told(record)).startswith("4 replicas train 4.00 times")
-    known = earlier_trials(told(record))
+    assert sentences.result(typed(Record, told(record))).startswith("4 replicas train 4.00 times")
+    known = typed(Record, told(record)).all_trials
     again, more = measured(path, wanted, lambda o, n: Planted(1000.0 * replicas(o)), known)
     assert len(more.asked) == 5, "4 of 9 were measured before"
     dead = [dataclasses.replace(trial, outcome="crashed") for trial in known if trial.replicas == 2]
@@ -216,15 +217,15 @@ def test_all_views_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[s
         return Planted(1000.0 if replicas(options) == 1 else 930.0 * replicas(options))
 
     data = told(measured(tmp_path / "p", asked(), figures)[0])
-    printing.show_trials(data)
-    printing.show_result(data)
-    printed, report = capsys.readouterr().out, as_markdown(data)
+    printing.show_trials(typed(Record, data))
+    printing.show_result(typed(Record, data))
+    printed, report = capsys.readouterr().out, as_markdown(typed(Record, data))
     assert report.startswith("# How well it scales: default")
     assert "3 rounds of trials, one for each number of replicas" in report
     for text in (printed, report):
         for words in ("speed-up", "efficiency", "3.72", "93 %", "A rehearsal", "09-4"):
             assert words.lower() in text.lower(), words
-    assert scaling_sentences.in_brief(data) == "scaling: 4 at 93 %, 2 at 93 %"
+    assert scaling_sentences.in_brief(typed(Record, data)) == "scaling: 4 at 93 %, 2 at 93 %"
 
 
 @pytest.mark.slow

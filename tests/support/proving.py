@@ -192,7 +192,7 @@ class Proving:
 def proving(path: Path, asked: Request, figures: Figures) -> Proving:
     """Everything of a proof but its process."""
     path.mkdir()
-    record = folder.record(path, asked)
+    record = folder.empty_record(path, asked)
     bench = PlantedBench(path / "trials", figures)
     return Proving(Prover(asked, record, bench, HERE), record, bench)
 
@@ -203,7 +203,7 @@ def searching(
     """Everything of a search but its process."""
     path.mkdir(exist_ok=True)
     bench = PlantedBench(path / "trials", figures)
-    return Searcher(asked, folder.record(path, asked), bench, HERE, known), bench
+    return Searcher(asked, folder.empty_record(path, asked), bench, HERE, known), bench
 
 
 def searching_in_time(

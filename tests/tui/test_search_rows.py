@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from gputui.engine.trials import search_record as shapes
+from gputui.engine.trials.record import Record
+from gputui.engine.trials.search_record import Candidate, Memory
 from gputui.engine.tune.report import findings as told
 from gputui.engine.tune.report import sentences
 from gputui.tui.base.glyphs import PLAIN, RICH
@@ -19,6 +21,7 @@ from gputui.tui.drawing.rows import length, plain
 
 from tests.support import recorded, recorded_search
 from tests.support.recorded_search import BATCH, ENDED, KEPT, POLICY, running
+from tests.support.typed import as_read, typed
 
 GIB = recorded.GIB
 ODD: list[dict[str, Any]] = [
@@ -31,26 +34,26 @@ ODD: list[dict[str, Any]] = [
 
 
 def test_candidates_stand_in_the_order_of_what_matters() -> None:
-    names = [tune_leaderboard.settings(one) for one in told.ranked(ENDED)]
+    names = [tune_leaderboard.settings(one) for one in told.ranked(typed(Record, ENDED))]
     assert names[0] == "in pairs: batch_size=256, policy=mixed_bfloat16, cache=memory"
     assert names[1] == "cache=memory  with batch_size=256, policy=mixed_bfloat16"
     assert set(names[2:4]) == {"the preset", "in pairs: the preset"}
     assert "preset, no input" in names
     assert names[-1] == "batch_size=1024"  # without a speed
     once_more, left_out = (recorded_search.candidate("input", {}, speed, None) for speed in (412.0, None))
-    assert tune_leaderboard.settings(once_more) == "preset, once more"
-    assert tune_leaderboard.outcome(left_out, ENDED, RICH) == ("  left out", "label")
+    assert tune_leaderboard.settings(typed(Candidate, once_more)) == "preset, once more"
+    assert tune_leaderboard.outcome(typed(Candidate, left_out), typed(Record, ENDED), RICH) == ("  left out", "label")
     going_on = ENDED | running()
-    first, second, third, *_ = told.ranked(going_on)
-    assert first["decision"] == "running"
-    assert second["settings"] == {}  # measured with its input
-    assert third["samples_per_second"] == 1490.0
-    assert told.is_best(third, going_on)
-    assert not told.is_best(second, going_on)
+    first, second, third, *_ = told.ranked(typed(Record, going_on))
+    assert first.decision == "running"
+    assert second.settings == {}  # measured with its input
+    assert third.samples_per_second == 1490.0
+    assert told.is_best(third, typed(Record, going_on))
+    assert not told.is_best(second, typed(Record, going_on))
 
 
 def test_what_each_option_brought() -> None:
-    found = {one.stage: one for one in told.brought(ENDED)}
+    found = {one.stage: one for one in told.brought(typed(Record, ENDED))}
     assert list(found) == ["batch_size", "steps_per_execution", "precision", "xla", "input", "threads"]  # as limited
     assert found["batch_size"].gain == pytest.approx(1.7 * 1.72 - 1)
     assert found["batch_size"].spread == pytest.approx(0.05)
@@ -60,20 +63,22 @@ def test_what_each_option_brought() -> None:
     assert found["threads"].figures == "not tried"
     instead = copy.deepcopy(ENDED)  # XLA with the precision as it was
     instead["search"]["best"] = BATCH | {"input.cache": "memory", "compile.xla": True}
-    assert {one.stage: one.figures for one in told.brought(instead | {"state": "running"})}["precision"] == "no gain"
+    assert {one.stage: one.figures for one in told.brought(typed(Record, instead | {"state": "running"}))}[
+        "precision"
+    ] == "no gain"
     again = copy.deepcopy(ENDED)  # the best settings measured anew, now with their input, are no option of it
     again["search"]["candidates"][-2:] = [recorded_search.candidate("input", {}, 660.0, None, settings=BATCH | POLICY)]
-    assert next(one.figures for one in told.brought(again) if one.stage == "input") == "not tried"
+    assert next(one.figures for one in told.brought(typed(Record, again)) if one.stage == "input") == "not tried"
     combined = copy.deepcopy(ENDED)  # then one with a larger batch and threads, of which none was tried so
     more = {"input.batch_size": 512, "device.intra_op_threads": 4}
     combined["search"]["best"] = combined["changes_kept"] = KEPT | more
     combined["search"]["candidates"].append(recorded_search.candidate("wide", KEPT | more, 1600.0, 0.09))
-    found = {one.stage: one for one in told.brought(combined)}
+    found = {one.stage: one for one in told.brought(typed(Record, combined))}
     assert (found["batch_size"].figures, found["batch_size"].settings) == ("kept", {"input.batch_size": 512})
     assert (found["threads"].figures, found["threads"].settings) == ("kept", {"device.intra_op_threads": 4})
     assert (found["wide"].name, found["wide"].figures) == ("combination", "+9.0 % ± 2.1 %")
     assert found["precision"].figures == "+24.0 % ± 2.1 %*"
-    now = {one.stage: one.figures for one in told.brought(ENDED | running())}
+    now = {one.stage: one.figures for one in told.brought(typed(Record, ENDED | running()))}
     assert now == {
         "batch_size": "+192 % ± 5.0 %*",
         "precision": "+24.0 % ± 2.1 %*",
@@ -85,10 +90,10 @@ def test_what_each_option_brought() -> None:
 
 
 def test_memory_as_a_line_with_its_points_and_the_limit() -> None:
-    assert told.largest_error(recorded_search.MEMORY) == pytest.approx(0.1 / 3.1, rel=1e-3)
+    assert told.largest_error(typed(Memory, recorded_search.MEMORY)) == pytest.approx(0.1 / 3.1, rel=1e-3)
     said = "batch 658 should fit into 14.6 GiB; 256 MiB + 22.3 MiB a sample; predictions were off by 3.2 % at most"
-    assert sentences.memory_in_words(ENDED) == said
-    plot = tune_memory.plot(ENDED)
+    assert sentences.memory_in_words(typed(Record, ENDED)) == said
+    plot = tune_memory.plot(typed(Record, ENDED))
     line, limit, measured, lost = plot.curves
     assert plot.unit == "GiB"
     assert list(limit.line.y) == pytest.approx([14.6, 14.6])
@@ -102,11 +107,11 @@ def test_memory_as_a_line_with_its_points_and_the_limit() -> None:
         assert rows[-1].split() == ["0", "250", "500", "750", "batch"]
     small = copy.deepcopy(ENDED)
     small["search"]["memory"] |= {"limit_bytes": None, "points": [{"batch_size": 8, "peak_bytes": GIB // 4}]}
-    assert tune_memory.plot(small).unit == "MiB"
+    assert tune_memory.plot(typed(Record, small)).unit == "MiB"
     far = copy.deepcopy(ENDED)
     far["search"]["memory"]["largest_batch"] = 500_000  # the limit is out of reach
     far["search"]["memory"]["points"].pop()
-    plot = tune_memory.plot(far)
+    plot = tune_memory.plot(typed(Record, far))
     assert [curve.label for curve in plot.curves] == ["predicted", "measured"]
     assert plot.x_end == pytest.approx(2 * 256 * 1.08)
 
@@ -115,37 +120,47 @@ def test_what_was_not_proven_is_told_as_such() -> None:
     refused = ENDED["comparisons"][0] | {"decision": "rejected", "why": "the loss is worse"}
     for comparisons, said in (([refused], "not chosen"), ([], "not proven in pairs")):
         data = ENDED | {"gain_total": None, "changes_kept": {}, "comparisons": comparisons}
-        head = "\n".join(plain(row) for row in drawing.head(data, 400.0, 118, RICH))
+        head = "\n".join(plain(row) for row in drawing.head(typed(Record, data), 400.0, 118, RICH))
         assert f"+256 % in single trials, {said}" in head, head
         assert "so far, not yet" not in head
         assert "→" not in head
-        low = plain(drawing.head(data, 400.0, 118, RICH, low=True)[1])
+        low = plain(drawing.head(typed(Record, data), 400.0, 118, RICH, low=True)[1])
         assert low.startswith("412 samples/s  +256 %"), low
-        brought = "\n".join(plain(row) for row in drawing.options(data, 118, 9, RICH))
+        brought = "\n".join(plain(row) for row in drawing.options(typed(Record, data), 118, 9, RICH))
         assert "+192 % ± 5.0 %" in brought
         assert brought.count(said) == 3, brought  # the batch size, the precision and the input
-        assert "measured in pairs" in plain(drawing.pairs(ENDED | data, 118, 9, RICH)[0]) or not comparisons
-        rows = [tune_leaderboard.cells(one, data, tune_leaderboard.widths(118), RICH) for one in told.ranked(data)]
+        assert (
+            "measured in pairs" in plain(drawing.pairs(typed(Record, ENDED | data), 118, 9, RICH)[0]) or not comparisons
+        )
+        rows = [
+            tune_leaderboard.cells(one, typed(Record, data), tune_leaderboard.widths(118), RICH)
+            for one in told.ranked(typed(Record, data))
+        ]
         assert not any(row[0].text.startswith(RICH.up) or "kept" in row[6].text for row in rows)
         assert sum(" ".join(said.split()[:2]) in row[6].text for row in rows) == 4
     long = refused | {"why": " ".join(["the trials differ too much"] * 10)}
     for height, ends in ((6, "…"), (16, "much")):  # cut with a mark, and not beside empty rows
-        lines = [plain(row).rstrip() for row in drawing.pairs(ENDED | {"comparisons": [long]}, 78, height, RICH)]
+        lines = [
+            plain(row).rstrip()
+            for row in drawing.pairs(typed(Record, ENDED | {"comparisons": [long]}), 78, height, RICH)
+        ]
         trials = next(at for at, line in enumerate(lines) if line.startswith("trial "))
         assert trials > 2
         assert lines[trials - 1].endswith(ends), (height, lines)
     instead = ENDED["comparisons"][0] | {"changes": {"input.batch_size": 40}}
     data = ENDED | {"changes_kept": instead["changes"], "comparisons": [instead]}
-    assert {one.stage for one in told.brought(data) if one.state == "not chosen"} == {
+    assert {one.stage for one in told.brought(typed(Record, data)) if one.state == "not chosen"} == {
         "batch_size", "precision", "input"}  # fmt: skip
     going_on = ENDED | running() | {"comparisons": [instead | {"decision": "running", "trials": []}]}
-    assert "batch_size=40 against the preset" in plain(drawing.pairs_line(going_on, 118, RICH))
-    assert not any(told.is_chosen(one, going_on) for one in told.ranked(going_on))
+    assert "batch_size=40 against the preset" in plain(drawing.pairs_line(typed(Record, going_on), 118, RICH))
+    assert not any(told.is_chosen(one, typed(Record, going_on)) for one in told.ranked(typed(Record, going_on)))
 
 
 @pytest.mark.parametrize("glyphs", [RICH, PLAIN])
 def test_rows_fit_and_odd_records_are_no_obstacle(glyphs: Any) -> None:
-    for data, width, low in itertools.product((ENDED, ENDED | running(), *ODD), (60, 78, 118, 198), (True, False)):
+    records = [typed(Record, one) for one in (ENDED, ENDED | running())]
+    records += [as_read(one) for odd in ODD for one in (odd, ENDED | odd)]
+    for data, width, low in itertools.product(records, (60, 78, 118, 198), (True, False)):
         rows = drawing.head(data, 30.0, width, glyphs, low)
         rows += drawing.options(data, width, 9, glyphs) + drawing.pairs(data, width, 9, glyphs)
         rows += [line(data, width, glyphs) for line in (drawing.options_line, drawing.memory_line, drawing.pairs_line)]

@@ -19,6 +19,9 @@ from gputui.engine.runs import Run
 from gputui.engine.scaling import scaling_request
 from gputui.engine.system.identity import Process
 from gputui.engine.trials import scaling_sentences
+from gputui.engine.trials.record import Comparison, Record
+from gputui.engine.trials.scaling_record import Point
+from gputui.engine.trials.trial import Trial
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.drawing import comparisons
@@ -35,6 +38,7 @@ from textual.pilot import Pilot
 from tests.support import recorded, recorded_proof
 from tests.support.recorded_proof import PROOF, rewrite, running, write_proof
 from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
+from tests.support.typed import as_read, typed
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -49,8 +53,8 @@ def at(seconds: float) -> Any:
 @pytest.mark.parametrize("width", [60, 78, 118, 198])
 @pytest.mark.parametrize("glyphs", [RICH, PLAIN])
 def test_head_and_trials_fit(width: int, glyphs: Any) -> None:
-    rows = drawing.head(PROOF, recorded.BEGAN, width, glyphs)
-    rows += [row for one in PROOF["comparisons"] for row in comparisons.detail(one, width, 12, glyphs)]
+    rows = drawing.head(typed(Record, PROOF), recorded.BEGAN, width, glyphs)
+    rows += [row for one in typed(Record, PROOF).comparisons for row in comparisons.detail(one, width, 12, glyphs)]
     assert all(length(row) <= width for row in rows)
     text = "\n".join(plain(row) for row in rows)
     for word in ("input-heavy", "samples/s", "3.70 times as fast", "step 155 ms, now 41.7 ms", "oom: out of memory"):
@@ -60,20 +64,20 @@ def test_head_and_trials_fit(width: int, glyphs: Any) -> None:
 
 
 def test_gain_and_spread_as_text_and_bar() -> None:
-    kept, slower, failed, _ = PROOF["comparisons"]
+    kept, slower, failed, _ = typed(Record, PROOF).comparisons
     assert comparisons.measured(kept, RICH) == "+257 % ±  3.7 %"
     assert comparisons.measured(slower, PLAIN) == "-9.8 % +-  5.1 %"
     assert comparisons.measured(failed, RICH) == "-"
     assert [comparisons.most(one) for one in (kept, slower)] == ["+290 %", "-"]
     tried = recorded_proof.trials(("a", 10.0), ("b", 12.0), ("a", None), outcome="oom")
     disturbed = {"decision": "kept", "trials": [tried[0] | {"disturbed": "other programs used the CPU"}, *tried[1:]]}
-    pieces = [piece for row in comparisons.detail(disturbed, 100, 12, RICH) for piece in row]
+    pieces = [piece for row in comparisons.detail(typed(Comparison, disturbed), 100, 12, RICH) for piece in row]
     ends = [(text.split()[0], style) for text, style in pieces if text.startswith(("  ok", "  oom"))]
     assert ends == [("ok,", "warn"), ("ok", "good"), ("oom:", "bad")]
     reason = "the run 20261123-120000-mine is running, other programs used 84 % of the CPU's cores"
     narrow = recorded_proof.trials(("a", 10.0), ("b", 12.0), ("b", 14.0), ("a", 11.0))
     told = {"decision": "kept", "trials": [narrow[0] | {"disturbed": reason}, *narrow[1:]]}
-    text = "\n".join(plain(row) for row in comparisons.detail(told, 80, 12, RICH))
+    text = "\n".join(plain(row) for row in comparisons.detail(typed(Comparison, told), 80, 12, RICH))
     assert f"disturbed, 1 of 4 trials: {reason}" in " ".join(text.split()), "none of it is cut"
     medians = [line.split()[:3] for line in text.splitlines() if line.startswith("med.")]
     assert medians == [["med.", "without", "10.5"], ["med.", "with", "13"]], "the figures of the head"
@@ -86,12 +90,12 @@ def test_gain_and_spread_as_text_and_bar() -> None:
     assert bars[0].count("━") > 10
     assert bars[1].rstrip() in ("├┤", "┃━", "├┤━")
     assert bars[2].strip() == ""
-    wide = comparisons.whisker({"gain": 0.5, "spread": 0.4}, -0.5, 1.5, 21, PLAIN)
+    wide = comparisons.whisker(typed(Comparison, {"gain": 0.5, "spread": 0.4}), -0.5, 1.5, 21, PLAIN)
     assert wide.strip().endswith("[" + "-" * 11 + "]"), "60 % of the speed without the change to both sides"
 
 
 def test_a_pair_is_measured_against_its_own_baseline() -> None:
-    rows = [plain(row) for row in comparisons.detail(PROOF["comparisons"][0], 118, 12, RICH)]
+    rows = [plain(row) for row in comparisons.detail(typed(Record, PROOF).comparisons[0], 118, 12, RICH)]
     assert "+257 %" in next(row for row in rows if row.startswith(" 1 with "))
     assert "+263 %" in next(row for row in rows if row.startswith(" 2 with "))
     assert not any("%  " in row.split("without")[1][:20] for row in rows if "without" in row and row.startswith(" "))
@@ -108,10 +112,11 @@ def test_a_pair_is_measured_against_its_own_baseline() -> None:
     ],
 )
 def test_what_is_not_as_expected_is_no_obstacle(odd: dict[str, Any]) -> None:
-    assert drawing.head(odd, 0.0, 78, RICH)
-    for one in comparisons.compared(odd):
-        assert comparisons.detail(one, 78, 9, RICH)
-        assert comparisons.decision(one, RICH)
+    for record in (as_read(odd), as_read(PROOF | odd)):
+        assert drawing.head(record, 0.0, 78, RICH)
+        for one in comparisons.compared(record):
+            assert comparisons.detail(one, 78, 9, RICH)
+            assert comparisons.decision(one, RICH)
 
 
 # ---- the screen -----------------------------------------------------------------------------------------
@@ -395,10 +400,12 @@ async def test_a_measurement_of_scaling_is_listed_and_opened(home: Path) -> None
                 assert word in shown, word
             assert ("step ms  input wait" in shown) == (size[0] > 100)
             whole = " ".join(shown.split())
-            assert scaling_sentences.limit(points[0], points[2], strong=False) in whole, "none of it is cut"
+            assert scaling_sentences.limit(typed(Point, points[0]), typed(Point, points[2]), strong=False) in whole, (
+                "none of it is cut"
+            )
             if size[0] > 100:
                 for trial in points[2]["trials"]:
-                    assert scaling_sentences.trial(trial) in " ".join(shown.split())
+                    assert scaling_sentences.trial(typed(Trial, trial)) in " ".join(shown.split())
             await pilot.press("enter")
             await wait_for(pilot, lambda: not isinstance(app.screen, ScalingScreen))
             await pilot.press("f2")

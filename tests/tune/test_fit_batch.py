@@ -14,6 +14,7 @@ from gputui.engine.proof import folder, request
 from gputui.engine.proof.request import ProofError, Request
 from gputui.engine.trials import sentences
 from gputui.engine.trials.comparing import BaselineFailed
+from gputui.engine.trials.record import Record
 from gputui.engine.trials.search_record import Limits, Memory, Search
 from gputui.engine.tune import tune_request
 from gputui.engine.tune.dry_run import Prediction
@@ -22,6 +23,7 @@ from gputui.engine.tune.report.findings import largest_error
 from gputui.engine.tune.stages.batch_size import STEP, LargestBatch
 
 from tests.support.proving import HERE, Planted, PlantedBench, searching
+from tests.support.typed import typed
 
 MB = 2**20
 LIMIT = 4000 * MB
@@ -113,7 +115,7 @@ def test_below_a_preset_that_leaves_no_room_the_batch_that_does_is_found(tmp_pat
 def test_what_was_predicted_and_tried_is_told_with_its_error(tmp_path: Path) -> None:
     search = fitted(tmp_path / "p", straight, LIMIT)
     assert isinstance(search.memory, Memory)
-    error = largest_error({"points": [vars(point) for point in search.memory.points]})
+    error = largest_error(typed(Memory, {"points": [vars(point) for point in search.memory.points]}))
     assert error is not None
     assert error < 0.01
     probe = next(one for one in search.candidates if one.reason == "the largest that may fit")
@@ -164,14 +166,14 @@ def test_a_preset_that_runs_out_of_memory_is_measured_with_less_and_the_batch_th
     searcher.record.state = "done"
     searcher.record.write("ended")
     data = dict(vars(searcher.record)) | {"search": None}
-    assert sentences.conclusion(data) == "the preset runs out of memory, and trains with batch_size=1500"
+    assert sentences.conclusion(typed(Record, data)) == "the preset runs out of memory, and trains with batch_size=1500"
 
 
 def test_a_prediction_without_time_for_its_trials_asks_for_more_minutes(tmp_path: Path) -> None:
     """A trial is expected to take longer than these."""
     wanted = replace(asked(), search=Limits(only=["batch_size"], minutes=0.15, dry_run=True))
     bench = PlantedBench(tmp_path / "trials", lambda options, before: Planted(peak_memory_bytes=610 * MB))
-    prediction = Prediction(wanted, folder.record(tmp_path, wanted), bench, HERE)
+    prediction = Prediction(wanted, folder.empty_record(tmp_path, wanted), bench, HERE)
     with pytest.raises(BaselineFailed, match=r"0\.15 min do not allow .* give more --minutes"):
         prediction.run()
     assert bench.asked == []

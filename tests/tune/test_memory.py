@@ -11,7 +11,8 @@ import pytest
 from gputui.engine.options import Options
 from gputui.engine.telemetry import limits
 from gputui.engine.telemetry.limits import Ceilings
-from gputui.engine.trials.search_record import Candidate, Limits, Search
+from gputui.engine.trials.record import Record
+from gputui.engine.trials.search_record import Candidate, Limits, Memory, Search
 from gputui.engine.trials.trial import Trial
 from gputui.engine.tune import memory_model
 from gputui.engine.tune.candidates.screening import Screening
@@ -22,6 +23,7 @@ from gputui.engine.tune.stages.batch_size import BatchSize, LargestBatch
 
 from tests.support.proving import started
 from tests.support.training import options
+from tests.support.typed import typed
 
 MB = 2**20
 GB = 2**30
@@ -43,7 +45,7 @@ def test_two_batches_predict_the_next_and_one_predicts_nothing() -> None:
     found.add(256, 3000 * MB)
     told = found.told()
     assert [point.predicted_bytes for point in told.points] == [None, None, 2920 * MB]
-    assert largest_error(asdict(told)) == pytest.approx(80 / 3000)
+    assert largest_error(typed(Memory, asdict(told))) == pytest.approx(80 / 3000)
     assert told.fits == 256
 
 
@@ -154,29 +156,31 @@ def test_what_is_predicted_is_told_in_one_sentence() -> None:
     ):  # fmt: skip
         found = model(points, limit)
         told = asdict(found.told()) | {"batch_size": batch, "predicted_bytes": batch and found.predict(batch)} | more
-        assert memory_sentences.prediction(told).startswith(said), memory_sentences.prediction(told)
+        assert memory_sentences.prediction(typed(Memory, told)).startswith(said), memory_sentences.prediction(
+            typed(Memory, told)
+        )
     for first, said in ((900 * MB, "free, is about 371"), (6 * GB, "take 15.0 GiB: it may run out of memory, or")):
         tried = MemoryModel(14 * GB, "allocator")
         for batch, peak in points.items():
             trial = Trial(side="s", repeat=1, run="01", outcome="ok", first_step_memory_bytes=(peak or 0) + first)
             tried.add(batch, peak, [trial])
         of_both = {"predicted_bytes": tried.predict(256), "first_step_bytes": tried.predict_first_step(256)}
-        sentence = memory_sentences.prediction(asdict(tried.told()) | {"batch_size": 256} | of_both)
+        sentence = memory_sentences.prediction(typed(Memory, asdict(tried.told()) | {"batch_size": 256} | of_both))
         assert sentence.startswith("batch 256 will take 9.0 GiB of the 14.0 GiB that TensorFlow may take of a device; ")
         assert said in sentence
     failed = model({64: None, 16: 6 * GB}, 10 * GB)
     told = asdict(failed.told()) | {"batch_size": 256}
-    assert memory_sentences.prediction(told) == (
+    assert memory_sentences.prediction(typed(Memory, told)) == (
         "batch 256 does not fit: 64 has run out of memory; "
         "the largest that fits, with a tenth left free, is at least 24"
     )
     small = {"limit_is_asked": True, "batch_size": 32, "predicted_bytes": 612 * MB}
     told = asdict(model({4: 609 * MB, 8: 611 * MB}, 100 * MB, "process").told()) | small
-    assert memory_sentences.prediction(told) == (
+    assert memory_sentences.prediction(typed(Memory, told)) == (
         "batch 32 is above your limit: it takes 612 MiB of the 100 MiB that you allow; even 1 is too large"
     )
     few = asdict(model(points, 14 * GB).told()) | {"batch_size": 64, "predicted_bytes": 3 * GB, "most_batch": 371}
-    assert memory_sentences.prediction(few).endswith(
+    assert memory_sentences.prediction(typed(Memory, few)).endswith(
         "; all up to 371, the largest that can be tried, fit with a tenth left free"
     )
     for found, more, said in (
@@ -189,20 +193,20 @@ def test_what_is_predicted_is_told_in_one_sentence() -> None:
         (model({64: 13 * GB}, 14 * GB, "process"), {}, "14.0 GiB may be taken"),
         (model(points, None), {}, ""),
     ):
-        words = memory_sentences.should_fit(asdict(found.told()) | more)
+        words = memory_sentences.should_fit(typed(Memory, asdict(found.told()) | more))
         assert words.startswith(said), words
         assert said or not words
     over = {"search": {"memory": asdict(model({32: 612 * MB, 16: 611 * MB}, 100 * MB, "process").told())}}
-    assert memory_sentences.fitted(over) == (
+    assert memory_sentences.fitted(typed(Record, over)) == (
         "no batch was found that leaves a tenth of the memory free: batch 16 takes 611 MiB of the 100 MiB that the "
         "host has free; even 1 is too large"
     )
     all_samples = {"search": {"memory": asdict(model(points | {300: 10 * GB}, 14 * GB).told()) | {"most_batch": 300}}}
-    assert memory_sentences.fitted(all_samples) == (
+    assert memory_sentences.fitted(typed(Record, all_samples)) == (
         "batch 300 is the largest that was trained within the memory: 10.0 GiB of 14.0 GiB; no larger one can be tried"
     )
     data = {"search": {"memory": asdict(model(points | {370: 12 * GB, 400: None}, 14 * GB).told())}}
-    assert memory_sentences.fitted(data) == (
+    assert memory_sentences.fitted(typed(Record, data)) == (
         "batch 370 is the largest that was trained within the memory: 12.0 GiB of 14.0 GiB; 400 ran out of it"
     )
 

@@ -21,7 +21,6 @@ from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
 from gputui.engine.system.identity import Process
-from gputui.engine.trials.record import earlier_trials
 from gputui.engine.trials.search_record import Limits
 from gputui.engine.tune import tune_request
 from gputui.tui import cli
@@ -91,7 +90,7 @@ def killed(viewer: subprocess.Popen[str], pid: int) -> str:
 
 def good(proof: Proof) -> list[str]:
     """The keys of the trials that have counted so far, in the order in which they were measured."""
-    return [trial.key for trial in earlier_trials(proof.data) if trial.good]
+    return [trial.key for trial in proof.record.all_trials if trial.good]
 
 
 @pytest.mark.slow
@@ -142,7 +141,7 @@ def test_a_search_goes_on_after_it_was_killed_at_several_moments(
     assert told["ended_because"].startswith("every option was tried")
     stages = [one["stage"] for one in told["search"]["candidates"]]
     assert stages[:3] == ["baseline", "ceiling", "xla"], "its input is measured again where it held the training back"
-    rows = [trial for trial in earlier_trials(told) if trial.good]
+    rows = [trial for trial in proof.record.all_trials if trial.good]
     assert len({trial.key for trial in rows}) == len(rows), "nothing is measured twice"
     assert [trial.key for trial in rows][: len(kept)] == kept
     assert told["earlier"] == []
@@ -231,12 +230,12 @@ def test_a_search_that_has_ended_is_given_more_minutes(
 def test_rows_of_earlier_sittings_stay_until_the_search_has_come_to_them(home: Path, tmp_path: Path) -> None:
     """A search that is killed again while it goes over what it knows must not forget the rest."""
     proof = recorded("one", "stopped")
-    known = earlier_trials(proof.data)
-    record = folder.record(proof.path, proof.request)
+    known = proof.record.all_trials
+    record = folder.empty_record(proof.path, proof.request)
     assert process._go_on(proof.path, record) == known
     record.write("examining this machine")
     assert proof.data["search"] is None
-    assert earlier_trials(proof.data) == known
+    assert proof.record.all_trials == known
 
 
 def test_what_has_ended_a_search_is_tried_anew_and_trials_that_it_has_left_running_are_ended(
@@ -251,11 +250,11 @@ def test_what_has_ended_a_search_is_tried_anew_and_trials_that_it_has_left_runni
     (proof.path / "trials" / "01-s").rename(proof.path / "trials" / "100-s")
     ended: list[str] = []
     monkeypatch.setattr(process, "_end", lambda run: ended.append(run.id))
-    record = folder.record(proof.path, proof.request)
+    record = folder.empty_record(proof.path, proof.request)
     left = [trial.run for trial in process._go_on(proof.path, record)]
-    assert left == [trial.run for trial in earlier_trials(data) if trial.run not in (rows[0]["run"], rows[1]["run"])]
+    assert left == [trial.run for trial in proof.record.all_trials if trial.run not in (rows[0]["run"], rows[1]["run"])]
     assert (ended[0], ended[-1]) == ("02-s", "100-s"), "trials side by side, too; the hundredth is the last"
-    assert len(ended) == len(earlier_trials(data))
+    assert len(ended) == len(proof.record.all_trials)
 
 
 def test_the_gpus_of_all_strategies_that_may_be_tried_count(home: Path) -> None:

@@ -11,9 +11,11 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.options import Options
 from gputui.engine.proof import folder, improved_preset, request
+from gputui.engine.trials.record import Record
 from gputui.engine.trials.search_record import Limits
 
 from tests.support.proving import Planted, searching
+from tests.support.typed import typed
 
 BLOCK = """\
 # My training.
@@ -96,8 +98,10 @@ def test_a_smaller_batch_that_was_kept_as_the_preset_does_not_fit_is_not_called_
         "kind": "tune", "changes_kept": {"input.batch_size": 24}, "gain_total": None, "comparisons": [],
         "search": {"candidates": [tried]},
     }  # fmt: skip
-    assert improved_preset.reasons(data, {"input.batch_size": 32}) == {"input.batch_size": "32 runs out of memory"}
-    assert improved_preset.in_total(data) == "the preset that it was made from runs out of memory"
+    assert improved_preset.reasons(typed(Record, data), {"input.batch_size": 32}) == {
+        "input.batch_size": "32 runs out of memory"
+    }
+    assert improved_preset.in_total(typed(Record, data)) == "the preset that it was made from runs out of memory"
 
 
 def test_what_was_kept_instead_of_another_option_is_compared_with_the_preset() -> None:
@@ -106,7 +110,7 @@ def test_what_was_kept_instead_of_another_option_is_compared_with_the_preset() -
     tried = [({steps: 64}, 0.5), ({policy: "mixed_bfloat16"}, 0.25), ({xla: True, policy: "float32"}, 1 / 3)]
     candidates = [{"tried": one, "decision": "kept", "gain": gain, "spread": 0.03} for one, gain in tried]
     data: dict[str, Any] = {"changes_kept": {steps: 64, xla: True}, "search": {"candidates": candidates}}
-    assert improved_preset.reasons(data, {steps: 1, policy: "float32", xla: False}) == {
+    assert improved_preset.reasons(typed(Record, data), {steps: 1, policy: "float32", xla: False}) == {
         steps: "tried alone: 1.50 times as fast as 1 (spread 3.0 %)",
         xla: "tried alone: 1.67 times as fast as false (spread 4.2 %)",
     }
@@ -118,7 +122,7 @@ def test_what_was_kept_with_others_first_is_not_told_as_tried_alone() -> None:
     tried = [({steps: 16, prefetch: "auto"}, 0.25), ({steps: 4}, 0.2)]
     candidates = [{"tried": one, "decision": "kept", "gain": gain, "spread": 0.03} for one, gain in tried]
     data: dict[str, Any] = {"changes_kept": {steps: 4, prefetch: "auto"}, "search": {"candidates": candidates}}
-    assert improved_preset.reasons(data, {steps: 1, prefetch: "off"}) == {
+    assert improved_preset.reasons(typed(Record, data), {steps: 1, prefetch: "off"}) == {
         steps: "tried with prefetch=auto: 1.50 times as fast as 1 (spread 4.2 %)",
         prefetch: "tried with steps_per_execution=16: 1.25 times as fast as off (spread 3.0 %)",
     }
@@ -129,7 +133,7 @@ def ended(source: str, changes_kept: dict[str, Any], **search: Any) -> folder.Pr
     before = replace(presets.defaults(["input.batch_size=32"]), description="")
     proof = SimpleNamespace(
         id="p",
-        data={"kind": "tune", "state": "done", "changes_kept": changes_kept, "gain_total": None, "search": search},
+        record=typed(Record, {"kind": "tune", "state": "done", "changes_kept": changes_kept, "search": search}),
         request=SimpleNamespace(baseline=lambda: before, source=source),
     )
     return cast(folder.Proof, proof)

@@ -15,6 +15,7 @@ from gputui.engine.proof import request
 from gputui.engine.proof.request import Request
 from gputui.engine.trials import sentences
 from gputui.engine.trials.comparing import BaselineFailed
+from gputui.engine.trials.record import Record
 from gputui.engine.trials.search_record import Candidate, Limits
 from gputui.engine.trials.trial import Trial
 from gputui.engine.tune import tune_request
@@ -22,6 +23,7 @@ from gputui.engine.tune.report.findings import brought
 from gputui.engine.tune.stages import recheck
 
 from tests.support.proving import HERE, Planted, searching
+from tests.support.typed import typed
 
 MIB = 2**20
 PIPELINE = "input.parallel_calls=off", "input.prefetch=off", "input.cache=off"
@@ -152,7 +154,7 @@ def test_no_trial_ends_the_search(tmp_path: Path, outcome: Any) -> None:
     assert all(outcome in one.why for one in tried)
     assert searcher.record.comparisons == []
     searcher.record.write()
-    said = sentences.conclusion(json.loads(searcher.record.path.read_text()))
+    said = sentences.conclusion(typed(Record, json.loads(searcher.record.path.read_text())))
     assert "nothing is faster" in said
     assert "nothing is faster" not in searcher.record.ended_because, "the conclusion says it"
 

@@ -11,7 +11,8 @@ import pytest
 from gputui.engine.options import Options
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
-from gputui.engine.trials.search_record import Limits
+from gputui.engine.trials.record import Record, search_of
+from gputui.engine.trials.search_record import Limits, LossCheck, Memory
 from gputui.engine.tune.report import findings, sentences
 from gputui.tui.commands import proof as command
 from gputui.tui.printing import proof as proof_tables
@@ -19,6 +20,7 @@ from gputui.tui.printing import tune_progress
 from gputui.tui.printing.console import broken
 
 from tests.support.proving import Planted, searching
+from tests.support.typed import typed
 
 LIMITS = Limits(only=["batch_size", "xla", "steps_per_execution"], largest_batch=128, leave=["input.shuffle"])
 
@@ -46,7 +48,7 @@ def searched(home: Path) -> Proof:
 
 
 def test_each_candidate_each_pair_and_each_comparison_of_losses_is_a_line(searched: Proof) -> None:
-    keys, lines = zip(*tune_progress.news(searched.data), strict=True)
+    keys, lines = zip(*tune_progress.news(typed(Record, searched.data)), strict=True)
     told = "\n".join(dict(zip(keys, lines, strict=True)).values())
     assert "batch size          batch_size=64 " in told
     assert all(len(line) <= 80 for line in told.splitlines() if line.endswith("+100 %  kept"))
@@ -80,7 +82,9 @@ def test_the_end_shows_a_leaderboard_what_each_option_brought_and_what_to_do_nex
     check = searched.data["search"]["losses"][0]
     one_pair = [trial for trial in check["trials"] if trial["repeat"] == 1]
     assert "in both pairs of trainings)" in said
-    assert sentences.loss_check(check | {"trials": one_pair}).endswith("from one pair, as there was time for no more)")
+    assert sentences.loss_check(typed(LossCheck, check | {"trials": one_pair})).endswith(
+        "from one pair, as there was time for no more)"
+    )
     last = said.splitlines()[-5:]
     assert "1.50 times as fast with batch_size=40, steps_per_execution=15 (gain +50.0 %, spread" in last[0]
     assert last[1] == f"gputui proof {searched.id} -o fastest.yaml saves the fastest preset"
@@ -107,8 +111,8 @@ def test_the_report_holds_everything(searched: Proof, capsys: pytest.CaptureFixt
         "## The resulting preset",
     ):
         assert part in report, part
-    for trial in findings.listed(json.loads(json.dumps(searched.data))["search"]["candidates"]):
-        assert all(f"| {row['run']} |" in report for row in trial["trials"])
+    for candidate in search_of(searched.record).candidates:
+        assert all(f"| {trial.run} |" in report for trial in candidate.trials)
 
 
 def test_the_report_of_a_prediction_claims_no_search(searched: Proof, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +153,7 @@ def test_a_search_of_an_older_version_and_one_that_is_damaged_are_told(searched:
 def test_who_has_followed_a_search_is_not_told_its_losses_twice_and_lines_break_between_words(
     searched: Proof, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    proof_tables.show_result(searched.data, was_followed=True)
+    proof_tables.show_result(typed(Record, searched.data), was_followed=True)
     said = capsys.readouterr().out
     assert "0.7 with batch_size=64" not in said
     assert "learn clearly worse and are not chosen" in said
@@ -165,13 +169,15 @@ def test_a_footnote_stands_only_where_a_figure_refers_to_it(searched: Proof, cap
     (searched.path / "proof.json").write_text(json.dumps(data))
     for form in ("table", "markdown"):
         command.show_proof(searched.id, form, None, stop=False)
-    assert "one repeated batch" not in capsys.readouterr().out + "".join(dict(tune_progress.news(data)).values())
+    assert "one repeated batch" not in capsys.readouterr().out + "".join(
+        dict(tune_progress.news(typed(Record, data))).values()
+    )
 
 
 def test_of_an_option_that_brought_nothing_the_best_gain_is_told_also_where_it_is_none_at_all() -> None:
     tried = [{"stage": "xla", "tried": {"compile.xla": True}, "decision": "rejected", "gain": gain}
              for gain in (-0.1, 0.0, None)]  # fmt: skip
-    (one,) = findings.brought({"search": {"candidates": tried, "limits": {"only": ["xla"]}}})
+    (one,) = findings.brought(typed(Record, {"search": {"candidates": tried, "limits": {"only": ["xla"]}}}))
     assert (one.state, one.gain) == ("nothing", 0.0)
 
 
@@ -185,29 +191,30 @@ def test_both_sides_of_each_comparison_stand_in_the_table_with_their_own_trials(
     data = {
         "baseline_trials": baseline,
         "search": {"before_speed": 100.0, "candidates": [
-            {"settings": {"compile.xla": True}, "samples_per_second": 130.0},
-            {"settings": {"compile.xla": False}, "samples_per_second": None},
-            {"settings": {"input.cache": "memory"}, "samples_per_second": 300.0, "without_input": True},
+            {"settings": {"compile.xla": True}, "samples_per_second": 130.0, "decision": "kept"},
+            {"settings": {"compile.xla": False}, "samples_per_second": None, "decision": "failed"},
+            {"settings": {"input.cache": "memory"}, "samples_per_second": 300.0, "without_input": True,
+             "decision": "kept"},
             {"settings": {"input.batch_size": 64}, "decision": "running"}]},
-        "comparisons": [{"changes": {"compile.xla": True}, "trials": first, "gain": 0.8},
-                        {"changes": {"input.cache": "memory"}, "trials": second}],
+        "comparisons": [{"changes": {"compile.xla": True}, "trials": first, "gain": 0.8, "decision": "kept"},
+                        {"changes": {"input.cache": "memory"}, "trials": second, "decision": "failed"}],
     }  # fmt: skip
-    rows = findings.ranked(data)
-    assert [(row["number"], row.get("samples_per_second")) for row in rows] == [
+    rows = findings.ranked(typed(Record, data))
+    assert [(row.number, row.samples_per_second) for row in rows] == [
         (3, None), (-3, 200.0), (0, 130.0), (-2, 110.0), (-1, 100.0), (-4, 90.0), (2, 300.0), (1, None)]  # fmt: skip
-    assert [findings.since_start(row, data) for row in rows] == [
+    assert [findings.since_start(row, typed(Record, data)) for row in rows] == [
         None, 0.8, pytest.approx(0.3), None, None, None, None, None]  # fmt: skip
-    assert rows[4]["peak_bytes"] == 7
-    assert [row["run"] for row in rows[1]["trials"]] == ["b150.0", "b250.0", "b900.0"]
-    assert findings.ranked({"search": {"before_speed": None}}) == []
+    assert rows[4].peak_bytes == 7
+    assert [row.run for row in rows[1].trials] == ["b150.0", "b250.0", "b900.0"]
+    assert findings.ranked(typed(Record, {"search": {"before_speed": None}})) == []
 
 
 def test_memory_is_predicted_by_the_line_and_the_largest_error_told() -> None:
-    assert findings.predicted({"base_bytes": 100.0, "bytes_per_sample": 3.0}, 32) == 196.0
-    assert findings.predicted({"base_bytes": 100.0}, 32) is None
+    assert findings.predicted(typed(Memory, {"base_bytes": 100.0, "bytes_per_sample": 3.0}), 32) == 196.0
+    assert findings.predicted(typed(Memory, {"base_bytes": 100.0}), 32) is None
     points = [{"peak_bytes": 100, "predicted_bytes": 110}, {"peak_bytes": 200, "predicted_bytes": 150},
               {"peak_bytes": None, "predicted_bytes": 900}, {"peak_bytes": 50}]  # fmt: skip
-    assert findings.largest_error({"points": points}) == 0.25
-    assert findings.largest_error({"points": points[2:]}) is None
-    assert findings.limit_seconds({"search": {"limits": {"minutes": 2.5}}}) == 150.0
-    assert findings.limit_seconds({}) is None
+    assert findings.largest_error(typed(Memory, {"points": points})) == 0.25
+    assert findings.largest_error(typed(Memory, {"points": points[2:]})) is None
+    assert findings.limit_seconds(typed(Record, {"search": {"limits": {"minutes": 2.5}}})) == 150.0
+    assert findings.limit_seconds(typed(Record, {})) is None

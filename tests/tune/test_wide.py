@@ -18,7 +18,6 @@ from gputui.engine.options import Options
 from gputui.engine.proof import folder as folder_of_proof
 from gputui.engine.proof import request
 from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.trials.record import rows
 from gputui.engine.trials.search_record import Candidate, Limits
 from gputui.engine.tune import tune_request
 from gputui.engine.tune.search import Searcher
@@ -274,7 +273,7 @@ def test_a_search_whose_study_is_damaged_by_then_is_not_resumed_and_keeps_its_tr
     (proof.path / "study.journal").write_text("no journal\n")
     with pytest.raises(ProofError, match="not a journal of Optuna, or it is damaged"):
         tune_request.resume(proof, anyway=True)
-    assert len(rows(proof.data)) == len(searcher.record.trials)
+    assert len(proof.record.all_trials) == len(searcher.record.trials)
 
 
 @needs_optuna
@@ -355,7 +354,7 @@ def on_gpus(folder: Path, figures: Any, machine: Machine) -> tuple[Searcher, Pla
     wanted = asked(wide="instead", leave=["strategy.kind"])
     folder.mkdir()
     bench = PlantedBench(folder / "trials", figures)
-    return Searcher(wanted, folder_of_proof.record(folder, wanted), bench, machine), bench
+    return Searcher(wanted, folder_of_proof.empty_record(folder, wanted), bench, machine), bench
 
 
 @needs_optuna

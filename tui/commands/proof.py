@@ -24,6 +24,7 @@ from ...engine.proof.markdown import as_markdown
 from ...engine.proof.request import ProofError, Request
 from ...engine.runs import Run
 from ...engine.trials import sentences
+from ...engine.trials.record import Record
 from ...engine.tune import tune_request
 from ...engine.tune.report import markdown
 from ...engine.units import counted, seconds
@@ -125,9 +126,9 @@ def _to_its_end(
         complain(f"standard output cannot be written ({fault})\n{goes_on}")
         discard_output()
         return NOT_WRITTEN
-    data = proof.data
+    data = proof.record
     if as_json:
-        print(to_json(data, indent=1))
+        print(to_json(proof.data, indent=1))
     elif report:
         print(as_markdown(data), end="")
     else:
@@ -138,15 +139,15 @@ def _to_its_end(
         _say(_saved(output, data), as_json)
     elif output is not None:
         _say(f"{output} is not written: nothing was found to be faster", as_json)
-    if data.get("kind") == "tune":
+    if data.kind == "tune":
         if not as_json:
             search_tables.show_next(data, saved)
-    elif data.get("changes_kept") and not saved:
+    elif data.changes_kept and not saved:
         _say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset", as_json)
     return _code(data, presses)
 
 
-def _saved(output: str, data: dict[str, object]) -> str:
+def _saved(output: str, data: Record) -> str:
     marked = ", with settings that are not proved, as its first line says" if sentences.unproved(data) else ""
     return f"{output} is saved{marked}; gputui --preset {output} trains with it"
 
@@ -190,11 +191,11 @@ def _follow(proof: Proof, process: subprocess.Popen[bytes], presses: Presses, as
             if presses.count > asked and _ask_to_stop(proof, presses.asked[asked]):
                 asked += 1
                 _say(f"stopping{presses.more}", as_json)
-            if view is not None and (data := proof.data):
+            if view is not None and (data := proof.record).is_read:
                 view.show(data)
             time.sleep(POLL_SECONDS)
         if view is not None:
-            view.show(proof.data)
+            view.show(proof.record)
     finally:
         if view is not None:
             view.close()
@@ -222,17 +223,15 @@ def _say(text: str, as_json: bool) -> None:
         print(text, flush=True)
 
 
-def _code(data: dict[str, object], presses: Presses) -> int:
-    if data.get("state") == "stopped" or presses.count:
+def _code(data: Record, presses: Presses) -> int:
+    if data.state == "stopped" or presses.count:
         return INTERRUPTED
-    comparisons = data.get("comparisons")
-    assert isinstance(comparisons, list)
-    unusable = data["kind"] == "ab" and comparisons and comparisons[0]["decision"] == "failed"
-    unusable = unusable or (data["kind"] == "scaling" and data.get("gain_total") is None)
-    if data.get("state") == "done" and not unusable:
+    unusable = data.kind == "ab" and any(one.decision == "failed" for one in data.comparisons[:1])
+    unusable = unusable or (data.kind == "scaling" and data.gain_total is None)
+    if data.state == "done" and not unusable:
         return DONE
     decisive = [trial for _, trial in trials(data)][-1:]
-    return OUT_OF_MEMORY if decisive and decisive[0]["outcome"] == "oom" else FAILED
+    return OUT_OF_MEMORY if decisive and decisive[0].outcome == "oom" else FAILED
 
 
 def show_proofs(as_json: bool) -> None:
@@ -245,11 +244,11 @@ def show_proofs(as_json: bool) -> None:
     elif not found:
         print("No proofs so far; gputui ab, gputui diagnose --apply, gputui tune and gputui scaling make them.")
     else:
-        known = {proof.id: proof.data for proof in found}
-        if lost := [name for name, data in known.items() if not data]:
+        known = {proof.id: proof.record for proof in found}
+        if lost := [name for name, data in known.items() if not data.is_read]:
             complain(f"left out, as proof.json is damaged: {', '.join(lost)}")
         sizes = {proof.id: used_bytes(proof.path) for proof in found}
-        proof_tables.show_list([data for data in known.values() if data], sizes)
+        proof_tables.show_list([data for data in known.values() if data.is_read], sizes)
 
 
 def _head(proof: Proof) -> dict[str, object]:
@@ -266,7 +265,7 @@ def remove_proofs(names: Sequence[str], yes: bool) -> int:
         raise Refused("latest may be another proof by now, and is not deleted; name the proof")
     found = list(dict.fromkeys(folder.find(name) for name in names))
     if not yes:
-        lines = [f"{proof.id}  {proof.data.get('kind', '')}" for proof in found]
+        lines = [f"{proof.id}  {proof.record.kind}" for proof in found]
         runs.ask_before_deleting(found, lines, "proof", "all its trials" if len(found) == 1 else "all their trials")
     return WRONG if runs.delete(found, "proofs", folder.reserved) else DONE
 
@@ -281,17 +280,17 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
     if output is not None:
         improved_preset.refuse(Path(output))
         improved_preset.save(proof, Path(output))
-        print(_saved(output, proof.data))
+        print(_saved(output, proof.record))
         return
-    data = proof.data
-    if not data:
+    data = proof.record
+    if not data.is_read:
         raise ProofError(f"{proof.path / 'proof.json'} cannot be read")
     if form == "table":
         proof_tables.show_trials(data)
         proof_tables.show_result(data)
-        if data["kind"] == "tune":
+        if data.kind == "tune":
             search_tables.show_next(data, saved=False)
     elif form == "json":
-        print(to_json(data, indent=1))
+        print(to_json(proof.data, indent=1))
     else:
-        print(as_markdown(data, markdown.sections(data) if data["kind"] == "tune" else ()), end="")
+        print(as_markdown(data, markdown.sections(data) if data.kind == "tune" else ()), end="")

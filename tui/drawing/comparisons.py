@@ -7,19 +7,20 @@ cleaned.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from ...engine import figures
 from ...engine.figures import Figure
 from ...engine.trials import sentences
+from ...engine.trials.record import Comparison, Record
+from ...engine.trials.trial import Trial
 from ...engine.units import NONE, amount, change, counted, spread
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from ..reading.store import mapping, number
 from .rows import Piece, Row, fit, fitting, length, wrapped
 
-Told = Mapping[str, Any]
 MEDIANS_FROM = 5  # rows of trials from which on there is room for their medians
 # The word and the style for each verdict of a comparison.
 DECISIONS: Mapping[str, tuple[str, str]] = {
@@ -39,53 +40,69 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
 # ---- the comparisons -------------------------------------------------------------------------------
 
 
-def compared(data: Told) -> list[Told]:
+class Gained(Protocol):
+    """A gain with the spread of its repeats."""
+
+    @property
+    def gain(self) -> float | None: ...
+
+    @property
+    def spread(self) -> float | None: ...
+
+
+@dataclass(kw_only=True)
+class Compared(Comparison):
+    """A row of the table; `title` takes the place of the changes, `notes` that of the reason."""
+
+    title: str = ""
+    notes: Sequence[str] | None = None
+
+
+def compared(data: Record) -> list[Compared]:
     """All comparisons in the order in which they were measured; the one that measures the cost of the input comes
     first.
     """
-    ablation = mapping(data.get("ablation"))
-    found: list[Told] = []
-    if ablation:
-        known = number(ablation.get("input_cost")) is not None
-        found.append(
-            {
-                "changes": {"input.one_batch": True},
-                "trials": ablation.get("trials"),
-                "decision": "measured" if known or data.get("state") != "running" else "running",
-                "why": sentences.input_cost(ablation),
-            }
+    going_on = data.state == "running"
+    rows = []
+    if ablation := data.ablation:
+        rows.append(
+            Compared(
+                changes={"input.one_batch": True},
+                trials=ablation.trials,
+                decision="running" if going_on and ablation.input_cost is None else "measured",
+                why=sentences.input_cost(ablation),
+            )
         )
-    if trial := mapping(data.get("profile_trial")):
-        found.append(_of_profile(data, trial))
-    listed = data.get("comparisons")
-    return found + [mapping(one) for one in listed] if isinstance(listed, list) else found
+    if trial := data.profile_trial:  # its speed is not compared
+        missing = "running" if going_on and not data.profile_missing else "failed"
+        rows.append(
+            Compared(
+                title="a profile of some steps",
+                changes={},
+                trials=[trial],
+                decision="measured" if data.profile else missing,
+                notes=sentences.profile_in_brief(data),
+            )
+        )
+    return [*rows, *(Compared(**vars(one)) for one in data.comparisons)]
 
 
-def _of_profile(data: Told, trial: Told) -> Told:
-    """The profile's trial as a row of its own, whose speed is not compared."""
-    read = bool(data.get("profile"))
-    going_on = data.get("state") == "running" and not data.get("profile_missing")
-    return {
-        "title": "a profile of some steps",
-        "trials": [trial],
-        "decision": "measured" if read else "running" if going_on else "failed",
-        "notes": sentences.profile_in_brief(data),
-    }
+def changes(comparison: Comparison) -> str:
+    return clean(getattr(comparison, "title", "") or sentences.changes(comparison.changes))
 
 
-def changes(comparison: Told) -> str:
-    return clean(comparison.get("title") or sentences.changes(mapping(comparison.get("changes"))))
-
-
-def most(comparison: Told) -> str:
+def most(comparison: Comparison) -> str:
     """The expected gain at most: 2.5 times as fast is +150 %."""
-    expected = number(comparison.get("expected_gain"))
+    expected = comparison.expected_gain
     return NONE if expected is None else change(expected - 1)
 
 
-def measured(comparison: Told, glyphs: Glyphs) -> str:
+def measured(comparison: Gained, glyphs: Glyphs) -> str:
     """`+148 % ± 4.1 %`: the median of the pairs, and their spread."""
-    gain, sigma = number(comparison.get("gain")), number(comparison.get("spread"))
+    return gain_and_spread(comparison.gain, comparison.spread, glyphs)
+
+
+def gain_and_spread(gain: float | None, sigma: float | None, glyphs: Glyphs) -> str:
     if gain is None:
         return NONE
     sign = "±" if glyphs.braille else "+-"
@@ -96,14 +113,14 @@ def _spread(sigma: float | None) -> str:
     return f"{'?' if sigma is None else spread(sigma):>6}"
 
 
-def decision(comparison: Told, glyphs: Glyphs) -> Piece:
-    word, style = DECISIONS.get(str(comparison.get("decision")), (clean(comparison.get("decision") or NONE), "label"))
+def decision(comparison: Comparison, glyphs: Glyphs) -> Piece:
+    word, style = DECISIONS.get(comparison.decision, (clean(comparison.decision or NONE), "label"))
     good, bad = style == "good", style in ("warn", "bad")
     sign = glyphs.ok if good else glyphs.failed if bad else glyphs.more if style == "curve2" else " "
     return f"{sign} {word}", style
 
 
-def reach(comparisons: list[Told]) -> tuple[float, float]:
+def reach(comparisons: Sequence[Gained]) -> tuple[float, float]:
     """The range that the bars of all gains cover; always includes zero."""
     ends = [0.0]
     for one in comparisons:
@@ -111,15 +128,15 @@ def reach(comparisons: list[Told]) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
-def _around(comparison: Told) -> tuple[float, float] | tuple[()]:
+def _around(comparison: Gained) -> tuple[float, float] | tuple[()]:
     """The gains one spread below and above the median; the spread is relative to the ratio of the two speeds."""
-    gain, sigma = number(comparison.get("gain")), number(comparison.get("spread")) or 0.0
+    gain, sigma = comparison.gain, comparison.spread or 0.0
     return () if gain is None else (gain - (1 + gain) * sigma, gain + (1 + gain) * sigma)
 
 
-def whisker(comparison: Told, low: float, high: float, width: int, glyphs: Glyphs) -> str:
+def whisker(comparison: Gained, low: float, high: float, width: int, glyphs: Glyphs) -> str:
     """The gain as a bar from zero, with its spread as whiskers around the end of the bar."""
-    gain, around = number(comparison.get("gain")), _around(comparison)
+    gain, around = comparison.gain, _around(comparison)
     if gain is None or not around or high <= low or width < 4:
         return " " * width
 
@@ -141,38 +158,35 @@ def whisker(comparison: Told, low: float, high: float, width: int, glyphs: Glyph
 # ---- one comparison --------------------------------------------------------------------------------
 
 
-def detail(comparison: Told, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def detail(comparison: Comparison, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Why the change was kept or not, its effect on learning, and its trials; the newest where not all fit."""
-    told, remarks = _told(comparison), list(_remarks(comparison))
-    most = max(2, height - len(told) - len(remarks))  # the heads of the trials are a row, too
+    trials, remarks = comparison.trials, list(_remarks(comparison))
+    most = max(2, height - len(trials) - len(remarks))  # the heads of the trials are a row, too
     rows: list[Row] = [[(line, style)] for text, style in remarks for line in wrapped(text, width, glyphs, most)]
-    columns = _shown(told, width)
+    columns = _shown(trials, width)
     room = max(0, height - len(rows) - 1)
-    medians = [_median(side, told, columns, width) for side in _both_sides(told)] if room >= MEDIANS_FROM else []
-    newest = told[max(0, len(told) - room + len(medians)) :]
-    return [*rows, _titles(columns, width), *(_trial(trial, columns, width, glyphs) for trial in newest), *medians][
-        :height
-    ]
+    medians = [_median(side, trials, columns, width) for side in _both_sides(trials)] if room >= MEDIANS_FROM else []
+    newest = trials[max(0, len(trials) - room + len(medians)) :]
+    lines = [_trial(trial, _gain_of(trial, trials), columns, width, glyphs) for trial in newest]
+    return [*rows, _titles(columns, width), *lines, *medians][:height]
 
 
-def _remarks(comparison: Told) -> Iterator[Piece]:
-    known = comparison.get("decision") in ("kept", "faster", "running")  # the table already says why
-    said = comparison.get("reason" if known else "why") or comparison.get("why")
-    notes = comparison.get("notes")
-    yield from ((clean(line), "value") for line in (notes if isinstance(notes, list) else [said or ""]))
-    yield from ((line, "warn") for line in disturbances(comparison))
-    learning = mapping(comparison.get("learning"))
-    if learning:
-        samples, before, after = (number(learning.get(name)) for name in ("samples", "loss_a", "loss_b"))
+def _remarks(comparison: Comparison) -> Iterator[Piece]:
+    is_known = comparison.decision in ("kept", "faster", "running")  # the table already says why
+    reason = (comparison.reason if is_known else "") or comparison.why
+    notes = getattr(comparison, "notes", None)
+    yield from ((clean(line), "value") for line in ([reason] if notes is None else notes))
+    yield from ((line, "warn") for line in disturbances(comparison.trials))
+    if learning := comparison.learning:
+        samples = learning.samples
         after_so_many = f"; loss after {counted(samples, 'samples')}: " if samples is not None else ""
-        losses = f"{amount(before)} without, {amount(after)} with" if after_so_many else ""
-        yield f"learning: {clean(learning.get('note') or NONE)}{after_so_many}{losses}", "warn"
+        losses = f"{amount(learning.loss_a)} without, {amount(learning.loss_b)} with" if after_so_many else ""
+        yield f"learning: {clean(learning.note or NONE)}{after_so_many}{losses}", "warn"
 
 
-def disturbances(told: Told) -> Iterator[str]:
-    """What ran beside how many of the trials."""
-    listed = told.get("trials")
-    reasons = [clean(mapping(trial).get("disturbed") or "") for trial in listed] if isinstance(listed, list) else []
+def disturbances(trials: Sequence[Trial]) -> Iterator[str]:
+    """What disturbed how many of the trials."""
+    reasons = [clean(trial.disturbed) for trial in trials]
     for reason in dict.fromkeys(filter(None, reasons)):
         yield f"disturbed, {reasons.count(reason)} of {counted(len(reasons), 'trials')}: {reason}"
 
@@ -182,11 +196,11 @@ _SIDES = {"a": "without", "b": "with", "p": "profiled"}
 _APART = 2  # blanks between two columns
 
 
-def _shown(trials: list[Told], width: int) -> list[Figure]:
+def _shown(trials: Sequence[Trial], width: int) -> list[Figure]:
     """What some trial knows; what does not fit is left out from the right."""
     room, shown = width - _SIDE - _OUTCOME, []
     for figure in figures.shown("trial"):
-        known = any(number(trial.get(figure.key)) is not None for trial in trials)
+        known = any(_value(figure.key, trial, _gain_of(trial, trials)) is not None for trial in trials)
         if known and _APART + figure.width <= room:
             shown.append(figure)
             room -= _APART + figure.width
@@ -198,62 +212,55 @@ def _titles(columns: list[Figure], width: int) -> Row:
     return fit([(f"{'trial':<{_SIDE}}{titles}  ended", "label")], width)
 
 
-def _told(comparison: Told) -> list[Told]:
-    """All trials, those of the changed side with their gain."""
-    listed = comparison.get("trials")
-    trials = [mapping(trial) for trial in listed] if isinstance(listed, list) else []
-    return [dict(trial) | {"gain": _gain_of(trial, trials)} for trial in trials]
-
-
-def gains(comparison: Told) -> list[float]:
+def gains(comparison: Comparison) -> list[float]:
     """The gain of each pair so far."""
-    return [gain for trial in _told(comparison) if (gain := number(trial["gain"])) is not None]
+    trials = comparison.trials
+    return [gain for trial in trials if (gain := _gain_of(trial, trials)) is not None]
 
 
-def _trial(trial: Told, columns: list[Figure], width: int, glyphs: Glyphs) -> Row:
-    side = _SIDES.get(str(trial.get("side")), clean(trial.get("side") or NONE))
-    row: Row = [(f"{_count(trial.get('repeat')):>2} {side:<{_SIDE - 3}}", "value")]
+def _value(key: str, trial: Trial, gain: float | None) -> Any:
+    return gain if key == "gain" else trial.figure(key)
+
+
+def _trial(trial: Trial, gain: float | None, columns: list[Figure], width: int, glyphs: Glyphs) -> Row:
+    row: Row = [(f"{trial.repeat:>2} {_SIDES.get(trial.side, clean(trial.side or NONE)):<{_SIDE - 3}}", "value")]
     for figure in columns:
-        row.append((f"{figure.bare(number(trial.get(figure.key))):>{_APART + figure.width}}", "value"))
-    ended = how_it_ended(trial)
-    said = fitting(ended.replace("\n", " "), max(4, width - length(row) - 2), glyphs)
-    well = "warn" if trial.get("disturbed") else "good"
-    return fit([*row, (f"  {said}", well if trial.get("outcome") == "ok" else "bad")], width)
+        row.append((f"{figure.bare(_value(figure.key, trial, gain)):>{_APART + figure.width}}", "value"))
+    ended = fitting(how_it_ended(trial).replace("\n", " "), max(4, width - length(row) - 2), glyphs)
+    well = "warn" if trial.disturbed else "good"
+    return fit([*row, (f"  {ended}", well if trial.good else "bad")], width)
 
 
-def how_it_ended(trial: Told) -> str:
-    """In as few words as a row has room for; by what it was disturbed is told above."""
-    error = clean(trial.get("error") or "")
-    more = f": {error}" if error else ", disturbed" if trial.get("disturbed") else ""
-    return clean(trial.get("outcome") or NONE) + more
+def how_it_ended(trial: Trial) -> str:
+    """The outcome in as few words as a row has room for; its disturbance is named above the rows."""
+    error = clean(trial.error or "")
+    more = f": {error}" if error else ", disturbed" if trial.disturbed else ""
+    return clean(trial.outcome or NONE) + more
 
 
-def _both_sides(trials: list[Told]) -> str:
-    """The sides, where both have trials of which medians can be taken."""
-    good = [trial.get("side") for trial in trials if trial.get("outcome") == "ok"]
+def _both_sides(trials: Sequence[Trial]) -> str:
+    """The sides, if both have trials of which medians can be taken."""
+    good = [trial.side for trial in trials if trial.good]
     return "ab" if good.count("a") > 1 and good.count("b") > 1 else ""
 
 
-def _median(side: str, trials: list[Told], columns: list[Figure], width: int) -> Row:
+def _median(side: str, trials: Sequence[Trial], columns: list[Figure], width: int) -> Row:
     """The medians of a side, which the head of the proof shows as before and after."""
-    mine = [trial for trial in trials if trial.get("side") == side and trial.get("outcome") == "ok"]
+    mine = [trial for trial in trials if trial.side == side and trial.good]
     row: Row = [(f"{f'med. {_SIDES[side]}':<{_SIDE}}", "label")]
     for figure in columns:
-        known = [value for trial in mine if (value := number(trial.get(figure.key))) is not None]
+        values = [_value(figure.key, trial, _gain_of(trial, trials)) for trial in mine]
+        known = [value for value in values if value is not None]
         row.append((f"{figure.bare(statistics.median(known) if known else None):>{_APART + figure.width}}", "title"))
     return fit(row, width)
 
 
-def _count(value: Any) -> str:
-    known = number(value)
-    return NONE if known is None else f"{known:.0f}"
-
-
-def _gain_of(trial: Told, trials: list[Told]) -> float | None:
+def _gain_of(trial: Trial, trials: Sequence[Trial]) -> float | None:
     """The gain of a changed trial over the unchanged one of the same pair."""
-    if trial.get("side") != "b" or trial.get("outcome") != "ok":
+    if trial.side != "b" or not trial.good:
         return None
-    mates = [t for t in trials if t.get("side") == "a" and t.get("repeat") == trial.get("repeat")]
-    known = [number(mate.get("samples_per_second")) for mate in mates if mate.get("outcome") == "ok"]
-    speed = number(trial.get("samples_per_second"))
-    return speed / known[-1] - 1 if speed is not None and known and known[-1] else None
+    speeds = [
+        mate.samples_per_second for mate in trials if mate.side == "a" and mate.repeat == trial.repeat and mate.good
+    ]
+    speed = trial.samples_per_second
+    return speed / speeds[-1] - 1 if speed is not None and speeds and speeds[-1] else None

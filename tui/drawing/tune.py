@@ -6,12 +6,12 @@ cleaned.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...engine import figures
 from ...engine.trials import sentences
+from ...engine.trials.record import Record, search_of
 from ...engine.tune.report.findings import (
     WITHOUT_INPUT,
     Brought,
@@ -20,15 +20,13 @@ from ...engine.tune.report.findings import (
     in_all,
     is_decided,
     limit_seconds,
-    listed,
-    search_of,
 )
 from ...engine.tune.report.sentences import ceiling_in_words, learning, left_in_words, memory_in_words, unproven
 from ...engine.units import MINUTE, NONE, amount, change, seconds, share
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.snapshot import Snapshot
-from ..reading.store import mapping, number
+from ..reading.store import number
 from ..text.phases import doing
 from . import comparisons
 from .big import tall
@@ -36,7 +34,6 @@ from .layout import CHART_WIDTH, EDGES_HEIGHT, EDGES_WIDTH, TALL_CHART
 from .proof import conclusion, state_piece
 from .rows import Row, fit, fitting, length, spread, wrapped
 
-Told = Mapping[str, Any]
 BAR, LEAST_VALUES = 20, 24  # widths of what an option brought as a bar, and of its values beside it
 LOSSES = 2  # the latest sentences about losses
 _NAME, _FIGURES = 21, 19
@@ -47,41 +44,41 @@ _STEP = figures.of_run("step_ms.p50")
 # ---- the head -------------------------------------------------------------------------------------
 
 
-def head(data: Told, elapsed: float | None, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
+def head(data: Record, elapsed: float | None, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
     """The search and its state; the speeds before and now; the time, and what happens; or what it came to.
 
     `elapsed` are the seconds that it has taken so far.
     """
-    left: Row = [(clean(data.get("preset_name") or NONE), "title"), (f"  {_about(data)}", "label")]
+    left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, elapsed or 0.0, glyphs), (" ", "")], width)]
     rows += _speeds(data, width, glyphs, low)
-    if data.get("state") == "running":
+    if data.state == "running":
         rows.append(_bar(data, elapsed, width, glyphs))
-        rows.append([(fitting(clean(data.get("doing") or ""), width, glyphs), "value")])
+        rows.append([(fitting(clean(data.doing), width, glyphs), "value")])
         return rows
     return [*rows, *_result(data, width, glyphs, low)]
 
 
-def _about(data: Told) -> str:
+def _about(data: Record) -> str:
     limit = limit_seconds(data)
     return "the fastest settings" + (f", within {limit / MINUTE:g} min" if limit else "")
 
 
-def _before_and_best(data: Told) -> tuple[float | None, float | None]:
+def _before_and_best(data: Record) -> tuple[float | None, float | None]:
     """The speeds of the pairs; without them those of the trials, and none of settings that were not kept."""
-    before, after = (number(mapping(data.get(name)).get(_SPEED.key)) for name in ("before", "after"))
-    if number(data.get("gain_total")) is not None and before is not None and after is not None:
+    before, after = ((side or {}).get(_SPEED.key) for side in (data.before, data.after))
+    if data.gain_total is not None and before is not None and after is not None:
         return before, after
-    was, best = (number(search_of(data).get(name)) for name in ("before_speed", "best_speed"))
+    was, best = search_of(data).before_speed, search_of(data).best_speed
     return was, None if is_decided(data) and not sentences.to_take(data) else best
 
 
-def _speeds(data: Told, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
+def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
     before, best = _before_and_best(data)
     if before is None:
-        return [[("no speed has been measured so far" if data else "reading the search ...", "label")]]
+        return [[("no speed has been measured so far" if data.is_read else "reading the search ...", "label")]]
     text = amount(before) if best is None or best == before else f"{amount(before)} → {amount(best)}"
-    other = sentences.differing_medians(data) if number(data.get("gain_total")) is not None else ""
+    other = sentences.differing_medians(data) if data.gain_total is not None else ""
     unit = f"{_SPEED.unit}, {other} by these medians" if other else _SPEED.unit
     beside: list[Row] = [_gain(data), [(unit, "label")], _ceiling(data)]
     lines = tall(text, glyphs)
@@ -93,25 +90,25 @@ def _speeds(data: Told, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
     return [[(line, "title"), ("   ", ""), *more] for line, more in zip(lines, beside, strict=True)]
 
 
-def _gain(data: Told) -> Row:
+def _gain(data: Record) -> Row:
     """The gain that was proven in pairs; before that the one that the trials so far show."""
-    if number(data.get("gain_total")) is not None:
+    if data.gain_total is not None:
         return [(sentences.speedup(data), "good")]
     so_far = gain_so_far(data)
     if so_far is None:
         return []
-    if data.get("state") == "running" and unproven(data) != "not chosen":
+    if data.state == "running" and unproven(data) != "not chosen":
         return [(f"{change(so_far)} so far", "value"), (", not yet proven in pairs", "label")]
     return [(f"{change(so_far)} in single trials", "value"), (f", {unproven(data)}", "warn")]
 
 
-def _ceiling(data: Told) -> Row:
-    said, noise = ceiling_in_words(data), number(search_of(data).get("noise"))
+def _ceiling(data: Record) -> Row:
+    said, noise = ceiling_in_words(data), search_of(data).noise
     repeats = f"{'; ' if said else ''}repeats differ by {share(noise, 1)}" if noise is not None else ""
     return [(said + repeats, "label")] if said or repeats else []
 
 
-def _bar(data: Told, elapsed: float | None, width: int, glyphs: Glyphs) -> Row:
+def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row:
     """The time used of the search's minutes."""
     limit = limit_seconds(data)
     right: Row = [(f" {left_in_words(elapsed, limit)} ", "value")]
@@ -123,10 +120,10 @@ def _bar(data: Told, elapsed: float | None, width: int, glyphs: Glyphs) -> Row:
 # ---- the result -----------------------------------------------------------------------------------
 
 
-def _result(data: Told, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
+def _result(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
     """What the search came to, in at most three lines, and what the losses say."""
-    because = clean(data.get("ended_because") or "")
-    ended = clean(conclusion(data)) if data else ""
+    because = clean(data.ended_because)
+    ended = clean(conclusion(data)) if data.is_read else ""
     whole = f"{ended}; {because}" if because and because not in ended else ended
     rows: list[Row] = [[(line, "title")] for line in wrapped(whole, width, glyphs, 3)]
     for said in map(clean, learning(data)[-LOSSES:]):
@@ -135,16 +132,16 @@ def _result(data: Told, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
     return rows
 
 
-def is_deciding(data: Told) -> bool:
+def is_deciding(data: Record) -> bool:
     """Whether the pairs that decide are being measured."""
-    decided = listed(data.get("comparisons"))
-    return bool(decided) and decided[-1].get("decision") == "running"
+    decided = data.comparisons
+    return bool(decided) and decided[-1].decision == "running"
 
 
-def pairs(data: Told, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def pairs(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """The pairs of trials that decide between the preset and the best settings."""
-    decided = listed(data.get("comparisons"))
-    proven = bool(decided) and decided[-1].get("decision") == "kept"
+    decided = data.comparisons
+    proven = bool(decided) and decided[-1].decision == "kept"
     title: Row = [("proven in pairs" if proven else "measured in pairs", "title")]
     if not decided:
         nothing = "the best settings have not been measured against the preset in pairs"
@@ -153,44 +150,44 @@ def pairs(data: Told, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     return _filled([title + gain, *comparisons.detail(decided[-1], width, height - 1, glyphs)], height)
 
 
-def pairs_line(data: Told, width: int, glyphs: Glyphs) -> Row:
+def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
     """The same in one line."""
-    decided = listed(data.get("comparisons"))
+    decided = data.comparisons
     if not decided:
         return [("pairs   ", "label"), (fitting("nothing was measured in pairs", max(0, width - 8), glyphs), "label")]
     if is_deciding(data):
         so_far = ", ".join(change(gain) for gain in comparisons.gains(decided[-1])) or "being measured"
         told = f"{comparisons.changes(decided[-1])} against the preset: {so_far}"
     else:
-        told = f"{comparisons.measured(decided[-1], glyphs)}: {clean(decided[-1].get('why') or '')}".replace("\n", " ")
+        told = f"{comparisons.measured(decided[-1], glyphs)}: {clean(decided[-1].why)}".replace("\n", " ")
     return [("pairs   ", "label"), (fitting(told, max(0, width - 8), glyphs), "value")]
 
 
 # ---- what each option brought ---------------------------------------------------------------------
 
 
-def options(data: Told, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """One row for each option: its gain with its spread, as a bar where there is room, and what was kept of it."""
     found = brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
-    low, high = comparisons.reach([_told(one) for one in found])
+    low, high = comparisons.reach([_drawn(one) for one in found])
     mark = f" ({WITHOUT_INPUT} no input)" if any(one.without_input and one.gain is not None for one in found) else ""
     title = fitting(f"what each option brought, vs. before{mark}", width, glyphs)
     rows: list[Row] = [[(title, "title")], *_in_all(data, width, glyphs)]
     for one in found:
         row: Row = [(f"{one.name:<{_NAME}}", "label"), (f"{_figures(one, glyphs):<{_FIGURES}}", _style(one))]
         if bar:
-            row += [(comparisons.whisker(_told(one), low, high, bar - 2, glyphs) + "  ", _style(one))]
+            row += [(comparisons.whisker(_drawn(one), low, high, bar - 2, glyphs) + "  ", _style(one))]
         kept = clean(sentences.changes(one.settings)) if one.settings else _dropped(one, data)
         rows.append(fit([*row, (fitting(kept, max(0, width - length(row)), glyphs), "value")], width))
     return _filled(rows, height)
 
 
-def _in_all(data: Told, width: int, glyphs: Glyphs) -> Iterator[Row]:
+def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
     """The gain of all together, which is against the start."""
     gain, noise, proved = in_all(data)
     if gain is not None:
-        figures_of = comparisons.measured({"gain": gain, "spread": noise}, glyphs) if proved else change(gain)
+        figures_of = comparisons.gain_and_spread(gain, noise, glyphs) if proved else change(gain)
         how = f"vs. start, {'in pairs' if proved else 'in single trials'}"
         yield fit(
             [(f"{'all together':<{_NAME}}", "label"), (f"{figures_of:<{_FIGURES}}", "value"), (how, "label")], width
@@ -202,12 +199,13 @@ def _filled(rows: list[Row], height: int) -> list[Row]:
     return [*rows, *([[]] * (height - len(rows)))][:height]
 
 
-def _dropped(one: Brought, data: Told) -> str:
+def _dropped(one: Brought, data: Record) -> str:
     return unproven(data) if one.state == "not chosen" else ""
 
 
-def _told(one: Brought) -> Told:
-    return {"gain": one.gain, "spread": one.spread} if one.state in ("kept", "not chosen", "nothing") else {}
+def _drawn(one: Brought) -> Brought:
+    """With its gain only if that is final."""
+    return one if one.state in ("kept", "not chosen", "nothing") else replace(one, gain=None)
 
 
 def _figures(one: Brought, glyphs: Glyphs) -> str:
@@ -221,7 +219,7 @@ def _style(one: Brought) -> str:
 # ---- one line each --------------------------------------------------------------------------------
 
 
-def options_line(data: Told, width: int, glyphs: Glyphs) -> Row:
+def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
     """What the options brought that were kept, then those that brought nothing, as far as there is room; no spreads."""
     row: Row = [("brought ", "label")]
     found = [one for one in brought(data) if one.state not in ("to come", "not tried")]
@@ -232,7 +230,7 @@ def options_line(data: Told, width: int, glyphs: Glyphs) -> Row:
     return row if len(row) > 1 else [("brought nothing so far", "label")]
 
 
-def _briefly(one: Brought, data: Told, glyphs: Glyphs) -> str:
+def _briefly(one: Brought, data: Record, glyphs: Glyphs) -> str:
     if one.state == "not chosen":
         return f"{_figures(one, glyphs)}, {unproven(data)}"
     if one.state == "nothing":
@@ -240,7 +238,7 @@ def _briefly(one: Brought, data: Told, glyphs: Glyphs) -> str:
     return _figures(replace(one, spread=None), glyphs)
 
 
-def memory_line(data: Told, width: int, glyphs: Glyphs) -> Row:
+def memory_line(data: Record, width: int, glyphs: Glyphs) -> Row:
     said = clean(memory_in_words(data)) or "not predicted so far"
     return [("memory  ", "label"), (fitting(said, max(0, width - 8), glyphs), "value")]
 

@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 
 from ...engine import figures
 from ...engine.trials import sentences
-from ...engine.tune.report.findings import PAIRS, WITHOUT_INPUT, is_chosen, is_dropped, listed, since_start
+from ...engine.trials.record import Record
+from ...engine.trials.search_record import Candidate
+from ...engine.trials.trial import Trial
+from ...engine.tune.report.findings import PAIRS, WITHOUT_INPUT, Ranked, is_chosen, is_dropped, since_start
 from ...engine.tune.report.sentences import unproven
 from ...engine.units import NONE, change, count, size, spread
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from ..reading.store import mapping, number
 from .comparisons import disturbances, how_it_ended
 from .rows import Piece, Row, fit, fitting, length, wrapped
 
-Told = Mapping[str, Any]
 _SPEED = figures.of_run("samples_per_second")
 LEAST_SETTINGS, ROOMY_SETTINGS, LEAST_WHY = 18, 28, 24  # widths of the columns that share the rest
 # The width of each column at the right of the settings, and its head.
@@ -58,22 +59,22 @@ def widths(whole: int) -> dict[str, int]:
     return {"settings": max(LEAST_SETTINGS, rest - why), **figures_of, **({"why": why} if why else {})}
 
 
-def cells(candidate: Told, data: Told, columns: Mapping[str, int], glyphs: Glyphs) -> list[Cell]:
+def cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs) -> list[Cell]:
     """A cell for each of these columns."""
     found = _cells(candidate, data, columns, glyphs)
     return [found[name] for name in columns]
 
 
-def _cells(candidate: Told, data: Told, columns: Mapping[str, int], glyphs: Glyphs) -> dict[str, Cell]:
+def _cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs) -> dict[str, Cell]:
     word, style = outcome(candidate, data, glyphs)
     mark = glyphs.up if is_chosen(candidate, data) else glyphs.running if style == "curve2" else " "
-    sigma = number(candidate.get("spread"))
+    sigma = candidate.spread
     sign = "±" if glyphs.braille else "+-"
     return {
         "settings": Cell(f"{mark} {_brief(candidate, columns['settings'] - 3, glyphs)}"),
         "speed": Cell(speed(candidate), right=True),
         "start": Cell(change(since_start(candidate, data)), right=True),
-        "gain": Cell(change(number(candidate.get("gain"))), right=True),
+        "gain": Cell(change(candidate.gain), right=True),
         "spread": Cell(NONE if sigma is None else f"{sign} {spread(sigma)}", right=True),
         "memory": Cell(memory(candidate), right=True),
         "outcome": Cell(f"  {word}", style),
@@ -81,56 +82,56 @@ def _cells(candidate: Told, data: Told, columns: Mapping[str, int], glyphs: Glyp
     }
 
 
-def _brief(candidate: Told, width: int, glyphs: Glyphs) -> str:
+def _brief(candidate: Candidate, width: int, glyphs: Glyphs) -> str:
     """What was tried, and what had been kept by then; where there is no room for all of it, how much that is."""
-    whole, tried = settings(candidate), mapping(candidate.get("tried"))
-    kept = sum(key not in tried for key in mapping(candidate.get("settings")))
+    whole, tried = settings(candidate), candidate.tried
+    kept = sum(key not in tried for key in candidate.settings)
     if len(whole) <= width or not (tried and kept):
         return fitting(whole, width, glyphs)
     return f"{fitting(_changes(tried), width - len(f' +{kept}'), glyphs)} +{kept}"
 
 
-def settings(candidate: Told) -> str:
+def settings(candidate: Candidate) -> str:
     """What was tried, and behind it what had been kept by then."""
-    tried, whole = mapping(candidate.get("tried")), mapping(candidate.get("settings"))
-    if candidate.get("stage") == PAIRS:
+    tried, whole = candidate.tried, candidate.settings
+    if candidate.stage == PAIRS:
         return f"in pairs: {_changes(whole) if whole else 'the preset'}"
     if not whole and not tried:
-        return _PRESETS.get(str(candidate.get("stage") or ""), "preset, once more")
+        return _PRESETS.get(candidate.stage, "preset, once more")
     before = {key: value for key, value in whole.items() if key not in tried}
     return _changes(tried or whole) + (f"  with {_changes(before)}" if before and tried else "")
 
 
-def _changes(changed: Told) -> str:
+def _changes(changed: Mapping[str, Any]) -> str:
     return clean(sentences.changes(changed)).replace("\n", " ")
 
 
-def speed(candidate: Told) -> str:
+def speed(candidate: Candidate) -> str:
     """Samples a second, marked where they were measured without their input."""
-    known = number(candidate.get("samples_per_second"))
-    mark = WITHOUT_INPUT if candidate.get("without_input") and known is not None else " "
+    known = candidate.samples_per_second
+    mark = WITHOUT_INPUT if candidate.without_input and known is not None else " "
     return f"{count(known)}{mark}"
 
 
-def memory(candidate: Told) -> str:
+def memory(candidate: Candidate) -> str:
     """The memory that it took; before it is known, what is predicted."""
-    peak, expected = number(candidate.get("peak_bytes")), number(candidate.get("predicted_bytes"))
+    peak, expected = candidate.peak_bytes, candidate.predicted_bytes
     return f"~{size(expected)}" if peak is None and expected is not None else size(peak)
 
 
-def outcome(candidate: Told, data: Told, glyphs: Glyphs) -> Piece:
+def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:
     """What was decided; of one that failed, how its last trial ended; of one faster but not chosen at the end, that."""
     if is_dropped(candidate, data):
         return f"{glyphs.failed} {' '.join(unproven(data).split()[:2])}", "warn"
-    decided = str(candidate.get("decision") or "")
-    if candidate.get("stage") == PAIRS and (decided == "kept" or not candidate.get("settings")):
-        return (f"{glyphs.ok} proved", "good") if candidate.get("settings") else ("  reference", "label")
-    if decided == "kept" and not candidate.get("tried"):
-        decided = "left out" if candidate.get("samples_per_second") is None else "reference"
+    decided = candidate.decision
+    if candidate.stage == PAIRS and (decided == "kept" or not candidate.settings):
+        return (f"{glyphs.ok} proved", "good") if candidate.settings else ("  reference", "label")
+    if decided == "kept" and not candidate.tried:
+        decided = "left out" if candidate.samples_per_second is None else "reference"
     word, style = _DECISIONS.get(decided, (clean(decided) or NONE, "label"))
-    trials = listed(candidate.get("trials"))
+    trials = candidate.trials
     if decided == "failed" and trials:
-        word = _ENDS.get(str(trials[-1].get("outcome")), word)
+        word = _ENDS.get(trials[-1].outcome, word)
     signs = {"good": glyphs.ok, "warn": glyphs.failed, "bad": glyphs.failed, "curve2": glyphs.more}
     return f"{signs.get(style, ' ')} {word}", style
 
@@ -138,11 +139,11 @@ def outcome(candidate: Told, data: Told, glyphs: Glyphs) -> Piece:
 # ---- one candidate --------------------------------------------------------------------------------
 
 
-def detail(candidate: Told, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def detail(candidate: Candidate, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Its settings, why it was tried and what was decided, and its trials, as far as there is room."""
     rows = [row for text, style in _said(candidate) for row in _wrapped(text, style, width, glyphs, height > 3)]
     room = height - len(rows)
-    trials = listed(candidate.get("trials"))
+    trials = candidate.trials
     return [*rows, *(_trial(one, width, glyphs) for one in trials[max(0, len(trials) - room) :])][:height]
 
 
@@ -152,34 +153,34 @@ def _wrapped(text: str, style: str, width: int, glyphs: Glyphs, roomy: bool) -> 
     return [[(fitting(text, width, glyphs), style)]]
 
 
-def _said(candidate: Told) -> Iterator[Piece]:
+def _said(candidate: Candidate) -> Iterator[Piece]:
     yield settings(candidate), "title"
-    reason, why = clean(candidate.get("reason") or ""), _why(candidate)
+    reason, why = clean(candidate.reason), _why(candidate)
     known = "; ".join(filter(None, (why, reason, *_beside(candidate))))
     if known:
         yield known, "value"
 
 
-def _beside(candidate: Told) -> Iterator[str]:
-    if candidate.get("without_input"):
+def _beside(candidate: Candidate) -> Iterator[str]:
+    if candidate.without_input:
         yield f"{WITHOUT_INPUT} without its input, on one repeated batch"
-    peak, expected = number(candidate.get("peak_bytes")), number(candidate.get("predicted_bytes"))
+    peak, expected = candidate.peak_bytes, candidate.predicted_bytes
     if peak is not None and expected is not None:
         yield f"{size(peak)} of memory, predicted {size(expected)}"
-    yield from disturbances(candidate)
+    yield from disturbances(candidate.trials)
 
 
-def _why(candidate: Told) -> str:
-    return clean(candidate.get("why") or "").replace("\n", " ")
+def _why(candidate: Candidate) -> str:
+    return clean(candidate.why).replace("\n", " ")
 
 
-def _trial(trial: Told, width: int, glyphs: Glyphs) -> Row:
+def _trial(trial: Trial, width: int, glyphs: Glyphs) -> Row:
     """The run's folder, its figures, and how it ended."""
-    row: Row = [(f"{clean(trial.get('run') or NONE):<8}", "label")]
+    row: Row = [(f"{clean(trial.run or NONE):<8}", "label")]
     for figure in (_SPEED, figures.of_run("step_ms.p50")):
         key = "step_ms" if figure.key.startswith("step_ms") else figure.key
-        row.append((f"  {figure.text(number(trial.get(key)))}", "value"))
+        row.append((f"  {figure.text(trial.figure(key))}", "value"))
     ended = how_it_ended(trial).replace("\n", " ")
     said = fitting(ended, max(4, width - length(row) - 2), glyphs)
-    well = "warn" if trial.get("disturbed") else "good"
-    return fit([*row, (f"  {said}", well if trial.get("outcome") == "ok" else "bad")], width)
+    well = "warn" if trial.disturbed else "good"
+    return fit([*row, (f"  {said}", well if trial.good else "bad")], width)

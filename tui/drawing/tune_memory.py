@@ -3,45 +3,42 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from ...engine.tune.report.findings import listed, memory_of, predicted
+from ...engine.trials.record import Record
+from ...engine.trials.search_record import Memory, MemoryPoint
+from ...engine.tune.report.findings import memory_of, predicted
 from ...engine.tune.report.sentences import kind_of_memory
 from ...engine.units import GIB
 from ..reading.series import NOTHING, Line
-from ..reading.store import number
 from .curves import Curve, Plot
 
-Told = Mapping[str, Any]
 KEY = "memory by batch size"
 _MIB = 1024**2
 _BEYOND = 1.08  # how far the axis goes beyond the last batch size
 _FAR = 8.0  # so many times the largest batch that was tried, a prediction is not drawn
 
 
-def plot(data: Told) -> Plot:
+def plot(data: Record) -> Plot:
     """One curve each for the prediction, the measured points, the limit, and where memory ran out.
 
     A limit that is far from all that was tried is left out: beside it the points would be one.
     """
     memory = memory_of(data)
-    points = [point for point in listed(memory.get("points")) if number(point.get("batch_size"))]
-    batches = [number(point.get("batch_size")) or 0.0 for point in points]
-    tried, largest = max(batches, default=0.0), number(memory.get("largest_batch")) or 0.0
+    points = [point for point in memory.points if point.batch_size]
+    batches = [float(point.batch_size) for point in points]
+    tried, largest = max(batches, default=0.0), memory.largest_batch or 0.0
     is_near = largest <= _FAR * tried
     end = (max(tried, largest) if is_near else 2 * tried) * _BEYOND
-    limit = number(memory.get("limit_bytes")) if is_near else None
+    limit = memory.limit_bytes if is_near else None
     unit, scale = _unit(limit, points)
     measured = [
-        (batch, peak)
-        for batch, point in zip(batches, points, strict=True)
-        if (peak := number(point.get("peak_bytes"))) is not None
+        (batch, peak) for batch, point in zip(batches, points, strict=True) if (peak := point.peak_bytes) is not None
     ]
     lost = [
         (batch, _reached(memory, point, batch))
         for batch, point in zip(batches, points, strict=True)
-        if number(point.get("peak_bytes")) is None
+        if point.peak_bytes is None
     ]
     curves = (
         Curve("predicted", _prediction(memory, end, scale), value=_scaled(_of_last(memory, measured), scale)),
@@ -55,9 +52,9 @@ def plot(data: Told) -> Plot:
     )
 
 
-def _unit(limit: float | None, points: Sequence[Told]) -> tuple[str, float]:
+def _unit(limit: float | None, points: Sequence[MemoryPoint]) -> tuple[str, float]:
     """The unit of the axis, and its bytes."""
-    known = [number(point.get("peak_bytes")) for point in points] + [limit]
+    known = [point.peak_bytes for point in points] + [limit]
     return ("GiB", GIB) if max((value for value in known if value is not None), default=0.0) >= GIB else ("MiB", _MIB)
 
 
@@ -65,18 +62,18 @@ def _scaled(value: float | None, scale: float) -> float | None:
     return None if value is None else value / scale
 
 
-def _of_last(memory: Told, measured: Sequence[tuple[float, float]]) -> float | None:
+def _of_last(memory: Memory, measured: Sequence[tuple[float, float]]) -> float | None:
     """What is predicted for the batch size that was measured last, beside which it stands."""
     return predicted(memory, measured[-1][0]) if measured else None
 
 
-def _reached(memory: Told, point: Told, batch: float) -> float:
+def _reached(memory: Memory, point: MemoryPoint, batch: float) -> float:
     """Where a trial that ran out of memory stands: at what was predicted of it, else at the limit."""
-    known = (number(point.get("predicted_bytes")), predicted(memory, batch), number(memory.get("limit_bytes")))
+    known = (point.predicted_bytes, predicted(memory, batch), memory.limit_bytes)
     return next((value for value in known if value is not None), 0.0)
 
 
-def _prediction(memory: Told, end: float, scale: float) -> Line:
+def _prediction(memory: Memory, end: float, scale: float) -> Line:
     first, last = predicted(memory, 0.0), predicted(memory, end)
     return NOTHING if first is None or last is None else _line([(0.0, first / scale), (end, last / scale)])
 

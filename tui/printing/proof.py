@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ...engine import figures
 from ...engine.trials import scaling_sentences, sentences
+from ...engine.trials.record import Comparison, Record
 from ...engine.units import NONE, change, seconds, size, spread, times
 from ..base.errors import clean
 from . import profile, tune
@@ -19,34 +19,34 @@ from .tables import Columns, show_table
 _FIGURES = figures.shown("trial")
 
 
-def show_list(proofs: Sequence[Mapping[str, Any]], sizes: Mapping[str, int]) -> None:
+def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
     """All proofs, a row each, with the bytes that their folders take."""
     rows = [
         [
-            proof["id"],
-            proof["kind"],
-            proof["state"],
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(proof["started_t"])),
-            seconds(proof["seconds"]),
-            size(sizes.get(proof["id"])),
-            sentences.conclusion(proof) if proof["state"] != "running" else proof["doing"],
+            proof.id,
+            proof.kind,
+            proof.state,
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(proof.started_t)),
+            seconds(proof.seconds),
+            size(sizes.get(proof.id)),
+            sentences.conclusion(proof) if proof.state != "running" else proof.doing,
         ]
         for proof in proofs
     ]
     show_table(Columns(["proof", "kind", "state", "started", "time", "size", "result"], rows))
 
 
-def show_trials(data: Mapping[str, Any]) -> None:
+def show_trials(data: Record) -> None:
     """Every trial, the dead ones too."""
     known = trials(data)
-    columns = [figure for figure in _FIGURES if any(trial.get(figure.key) is not None for _, trial in known)]
+    columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for _, trial in known)]
     head = ["trial", "", "repeat", *(figure.head for figure in columns), "outcome"]
     rows = [
         [
-            trial["run"],
+            trial.run,
             title,
-            str(trial["repeat"]),
-            *(figure.bare(trial.get(figure.key)) for figure in columns),
+            str(trial.repeat),
+            *(figure.bare(trial.figure(figure.key)) for figure in columns),
             sentences.outcome(trial),
         ]
         for title, trial in known
@@ -57,7 +57,7 @@ def show_trials(data: Mapping[str, Any]) -> None:
         print()
 
 
-def show_result(data: Mapping[str, Any], was_followed: bool = False) -> None:
+def show_result(data: Record, was_followed: bool = False) -> None:
     """What it came to: comparisons of a loop, figures before and after, one sentence.
 
     Who has followed a search line by line is not told its losses a second time.
@@ -65,42 +65,42 @@ def show_result(data: Mapping[str, Any], was_followed: bool = False) -> None:
     if sentences.only_predicts(data):
         say(sentences.conclusion(data))
         return
-    if data["kind"] == "diagnosis" and data.get("diagnosis"):
-        show(data["diagnosis"])
+    if data.kind == "diagnosis" and data.diagnosis:
+        show(data.diagnosis)
         print()
-    if stages := (data.get("ablation") or {}).get("stages"):
-        show_stages(stages)
+    if data.ablation and data.ablation.stages:
+        show_stages(data.ablation.stages)
         print()
-    if data.get("profile_trial"):
+    if data.profile_trial:
         print("\n".join(_profile(data)), end="\n\n")
-    if data["kind"] == "loop" and data["comparisons"]:
-        show_table(_comparisons(data["comparisons"]))
+    if data.kind == "loop" and data.comparisons:
+        show_table(_comparisons(data.comparisons))
         print()
-    if data["kind"] == "tune":
+    if data.kind == "tune":
         tune.show_tables(data)
-    if data["kind"] == "scaling":
+    if data.kind == "scaling":
         _show_scaling(data)
-    if data["kind"] not in ("diagnosis", "scaling") and data.get("before"):
+    if data.kind not in ("diagnosis", "scaling") and data.before:
         show_table(_before_and_after(data))
         print()
-    if data["kind"] == "tune":
+    if data.kind == "tune":
         tune.show_words(data, was_followed)
-    for comparison in data["comparisons"]:
-        if comparison.get("learning"):
-            say(sentences.learned(comparison["learning"]))
+    for comparison in data.comparisons:
+        if comparison.learning:
+            say(sentences.learned(comparison.learning))
     if disturbed := sentences.disturbance(data):
         say(disturbed)
     if other := sentences.differing_medians(data):
         say(f"{sentences.speedup(data)} by the gains of the pairs, {other} by the medians above")
-    if data["state"] == "running":
-        say(f"running: {data['doing']}")
+    if data.state == "running":
+        say(f"running: {data.doing}")
         return
-    if data.get("ended_because"):
-        say(f"ended because: {data['ended_because']}")
+    if data.ended_because:
+        say(f"ended because: {data.ended_because}")
     say(sentences.result(data))
 
 
-def _show_scaling(data: Mapping[str, Any]) -> None:
+def _show_scaling(data: Record) -> None:
     """A row for each number of replicas, and what limits the scaling."""
     head, *rows = scaling_sentences.table(data)
     if rows:
@@ -111,36 +111,36 @@ def _show_scaling(data: Mapping[str, Any]) -> None:
         say(line)
 
 
-def _profile(data: Mapping[str, Any]) -> list[str]:
+def _profile(data: Record) -> list[str]:
     """What XProf has read in the profile, or why there is nothing."""
     report = sentences.profile_of(data)
     return profile.lines(report) if report is not None else [clean(line) for line in sentences.profile_in_brief(data)]
 
 
-def _comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Columns:
+def _comparisons(comparisons: Sequence[Comparison]) -> Columns:
     rows = [
         [
-            sentences.changes(one["changes"]),
-            change(one["gain"]),
-            spread(one["spread"]),
-            NONE if one["expected_gain"] is None else f"at most {times(one['expected_gain'])}",
-            one["decision"],
-            one["why"],
+            sentences.changes(one.changes),
+            change(one.gain),
+            spread(one.spread),
+            NONE if one.expected_gain is None else f"at most {times(one.expected_gain)}",
+            one.decision,
+            one.why,
         ]
         for one in comparisons
     ]
     return Columns(["change", "gain", "spread", "expected", "decision", "why"], rows, right=range(1, 3))
 
 
-def _before_and_after(data: Mapping[str, Any]) -> Columns:
+def _before_and_after(data: Record) -> Columns:
     """Medians; of an A/B both sides, whatever came of it; of a loop what was kept, if anything."""
-    before, after = data["before"], data.get("after") or {}
+    before, after = data.before or {}, data.after or {}
     rows = [
         [figure.head, *(figure.bare(side.get(figure.key)) for side in (before, after))]
         for figure in _FIGURES
         if before.get(figure.key) is not None or after.get(figure.key) is not None
     ]
-    if data["kind"] in ("loop", "tune") and not after:
+    if data.kind in ("loop", "tune") and not after:
         return Columns(["median", "as it is"], [row[:2] for row in rows], right=[1])
-    names = ["without", "with"] if data["kind"] == "ab" else ["before", "after"]
+    names = ["without", "with"] if data.kind == "ab" else ["before", "after"]
     return Columns(["median", *names], rows, right=range(1, 3))

@@ -5,15 +5,15 @@ It follows proof.json; the tables at the end are in proof.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.text import Text
 
 from ...engine.figures import Figure, shown
 from ...engine.trials import scaling_sentences, sentences
-from ...engine.trials.record import elapsed_of
+from ...engine.trials.record import Record, elapsed_of
+from ...engine.trials.trial import Trial
 from ...engine.units import seconds
 from ..base.errors import clean
 from . import tune_progress
@@ -28,14 +28,14 @@ class ProofLines:
         self._told: set[str] = set()
         self._doing = ""
 
-    def show(self, data: Mapping[str, Any]) -> None:
-        search = data["kind"] == "tune"
+    def show(self, data: Record) -> None:
+        search = data.kind == "tune"
         for key, text in tune_progress.news(data) if search else _news(data):
             if key not in self._told:
                 self._told.add(key)
                 self.line(text)
-        if data["doing"] != self._doing and data["state"] == "running":
-            self._doing = data["doing"]
+        if data.doing != self._doing and data.state == "running":
+            self._doing = data.doing
             if not search:  # its candidates follow each other in seconds
                 self.doing(data)
 
@@ -45,8 +45,8 @@ class ProofLines:
     def laid_out(self, text: str) -> str:
         return text
 
-    def doing(self, data: Mapping[str, Any]) -> None:
-        self.line(f"{data['doing']} ...{left(data)}")
+    def doing(self, data: Record) -> None:
+        self.line(f"{data.doing} ...{left(data)}")
 
     def close(self) -> None:
         pass
@@ -60,64 +60,64 @@ class LiveProof(ProofLines):
         self._status = out.status("")
         self._status.start()
 
-    def show(self, data: Mapping[str, Any]) -> None:
+    def show(self, data: Record) -> None:
         super().show(data)
         self.doing(data)
 
     def laid_out(self, text: str) -> str:
         return broken(text, self.out.width)
 
-    def doing(self, data: Mapping[str, Any]) -> None:
+    def doing(self, data: Record) -> None:
         gone = elapsed_of(data)
-        self._status.update(Text(clean(f"{data['doing']}  {seconds(gone)}{left(data)}"), overflow="ellipsis"))
+        self._status.update(Text(clean(f"{data.doing}  {seconds(gone)}{left(data)}"), overflow="ellipsis"))
 
     def close(self) -> None:
         self._status.stop()
 
 
-def _news(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _news(data: Record) -> Iterator[tuple[str, str]]:
     """A line for each thing that is known by now, each with a key."""
     for title, trial in trials(data):
-        yield trial["run"], trial_line(title, trial)
-    if data["kind"] != "loop":
+        yield trial.run, trial_line(title, trial)
+    if data.kind != "loop":
         return
-    if data.get("diagnosis"):
-        yield "diagnosis", data["diagnosis"]["sentence"]
-    for number, comparison in enumerate(data["comparisons"]):
-        if comparison["decision"] != "running":
+    if data.diagnosis:
+        yield "diagnosis", data.diagnosis["sentence"]
+    for number, comparison in enumerate(data.comparisons):
+        if comparison.decision != "running":
             yield f"comparison {number}", sentences.verdict(comparison)
 
 
-def trials(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+def trials(data: Record) -> list[tuple[str, Trial]]:
     """All trials with what each of them was, in the order of their start; each once."""
-    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
-    for trial in data.get("baseline_trials") or ():
-        found[trial["run"]] = ("as it is", trial)
-    for trial in (data.get("ablation") or {}).get("trials") or ():
-        found[trial["run"]] = ("one repeated batch" if trial["side"] == "b" else "as it is", trial)
-    if profiled := data.get("profile_trial"):
-        found[profiled["run"]] = ("profiled", profiled)
+    found: dict[str, tuple[str, Trial]] = {}
+    for trial in data.baseline_trials:
+        found[trial.run] = ("as it is", trial)
+    for trial in data.ablation.trials if data.ablation else ():
+        found[trial.run] = ("one repeated batch" if trial.side == "b" else "as it is", trial)
+    if profiled := data.profile_trial:
+        found[profiled.run] = ("profiled", profiled)
     for title, trial in tune_progress.trials(data):
-        found[trial["run"]] = (title, trial)
+        found[trial.run] = (title, trial)
     for point in scaling_sentences.points(data):
-        for trial in point.get("trials") or ():
-            found[trial["run"]] = (scaling_sentences.replicas(point.get("replicas")), trial)
-    for comparison in data["comparisons"]:
-        what = sentences.changes(comparison["changes"])
-        for trial in comparison["trials"]:
-            found.setdefault(trial["run"], (f"{'with' if trial['side'] == 'b' else 'without'} {what}", trial))
-    return [found[run] for run in sorted(found)] if data["kind"] == "scaling" else list(found.values())
+        for trial in point.trials:
+            found[trial.run] = (scaling_sentences.replicas(point.replicas), trial)
+    for comparison in data.comparisons:
+        what = sentences.changes(comparison.changes)
+        for trial in comparison.trials:
+            found.setdefault(trial.run, (f"{'with' if trial.side == 'b' else 'without'} {what}", trial))
+    return [found[run] for run in sorted(found)] if data.kind == "scaling" else list(found.values())
 
 
-def trial_line(title: str, trial: Mapping[str, Any]) -> str:
+def trial_line(title: str, trial: Trial) -> str:
     """One ended trial in one line."""
-    head = f"{trial['run']:<6}{title:<30}"
-    if trial["outcome"] != "ok":
-        return f"{head} {trial['outcome']}: {trial['error']}"
-    known = [figure for figure in shown("trial") if trial.get(figure.key) is not None]
+    head = f"{trial.run:<6}{title:<30}"
+    if not trial.good:
+        return f"{head} {trial.outcome}: {trial.error}"
+    known = [figure for figure in shown("trial") if trial.figure(figure.key) is not None]
     parts = [
-        *(_phrase(figure, trial[figure.key]) for figure in known),
-        f"disturbed: {trial['disturbed']}" if trial.get("disturbed") else "",
+        *(_phrase(figure, trial.figure(figure.key)) for figure in known),
+        f"disturbed: {trial.disturbed}" if trial.disturbed else "",
     ]
     return f"{head} {'  '.join(filter(None, parts))}"
 
@@ -127,13 +127,13 @@ def _phrase(figure: Figure, value: float) -> str:
     return figure.phrase(value).rjust(0 if figure.name else figure.width + 1 + len(figure.unit))
 
 
-def left(data: Mapping[str, Any]) -> str:
+def left(data: Record) -> str:
     """`, about 48 s left`, where that can be said."""
-    budget = data.get("budget_seconds")
+    budget = data.budget_seconds
     if budget is None:
         return ""
     gone = elapsed_of(data)
-    remaining, most = max(0.0, budget - gone), data.get("budget_most_seconds")
+    remaining, most = max(0.0, budget - gone), data.budget_most_seconds
     if most is not None:
         return f", about {seconds(remaining)} to {seconds(max(0.0, most - gone))} left"
-    return f", {'at most' if data['kind'] == 'tune' else 'about'} {seconds(remaining)} left"
+    return f", {'at most' if data.kind == 'tune' else 'about'} {seconds(remaining)} left"

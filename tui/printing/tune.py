@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ...engine import figures
 from ...engine.trials import sentences as proof_sentences
+from ...engine.trials.record import Record
+from ...engine.trials.search_record import Candidate
 from ...engine.tune.report import memory_sentences, sentences
 from ...engine.tune.report.findings import (
     PAIRS,
     WITHOUT_INPUT,
+    Ranked,
     brought,
     chosen,
     in_all,
     limits_of,
+    memory_of,
     ranked,
-    search_of,
     since_start,
 )
 from ...engine.units import NONE, change, size, spread
@@ -24,17 +24,16 @@ from .console import say
 from .tables import Columns, show_table
 from .tune_progress import ABOUT_INPUT, is_marked
 
-Told = Mapping[str, Any]
 _SPEED = figures.of_run("samples_per_second")
 
 
-def show_tables(data: Told) -> None:
+def show_tables(data: Record) -> None:
     """The candidates, the best first, and what each option brought."""
     candidates = ranked(data)
     if not candidates:
         return
     show_table(_leaderboard(candidates, data))
-    if any(one.get("gain") is not None for one in candidates):
+    if any(one.gain is not None for one in candidates):
         say(sentences.about_gains(candidates))
     if any(map(is_marked, candidates)):
         say(ABOUT_INPUT)
@@ -44,15 +43,15 @@ def show_tables(data: Told) -> None:
     print()
 
 
-def _leaderboard(candidates: list[Mapping[str, Any]], data: Told) -> Columns:
+def _leaderboard(candidates: list[Ranked], data: Record) -> Columns:
     rows = [
         [
             str(place),
             _settings(one),
             _speed(one),
             change(since_start(one, data)),
-            change(one.get("gain")),
-            spread(one.get("spread")),
+            change(one.gain),
+            spread(one.spread),
             _memory(one),
             sentences.outcome(one, data) or "measured",
         ]
@@ -62,26 +61,26 @@ def _leaderboard(candidates: list[Mapping[str, Any]], data: Told) -> Columns:
     return Columns(head, rows, right=(0, 2, 3, 4, 5, 6))
 
 
-def _settings(candidate: Told) -> str:
+def _settings(candidate: Candidate) -> str:
     """All changes against the preset."""
-    settings = candidate.get("settings") or {}
-    if candidate.get("stage") == PAIRS:
+    settings = candidate.settings
+    if candidate.stage == PAIRS:
         return sentences.title(candidate)
     return proof_sentences.changes(settings) if settings else sentences.title(candidate)
 
 
-def _speed(candidate: Told) -> str:
-    speed = candidate.get("samples_per_second")
+def _speed(candidate: Candidate) -> str:
+    speed = candidate.samples_per_second
     return NONE if speed is None else _SPEED.bare(speed) + (WITHOUT_INPUT if is_marked(candidate) else " ")
 
 
-def _memory(candidate: Told) -> str:
+def _memory(candidate: Candidate) -> str:
     """What it took; of one that was not measured, what was predicted."""
-    peak, predicted = candidate.get("peak_bytes"), candidate.get("predicted_bytes")
+    peak, predicted = candidate.peak_bytes, candidate.predicted_bytes
     return f"~{size(predicted)}" if peak is None and predicted is not None else size(peak)
 
 
-def _brought(data: Told) -> Columns:
+def _brought(data: Record) -> Columns:
     rows = [
         [
             one.name,
@@ -99,11 +98,11 @@ def _brought(data: Told) -> Columns:
     return Columns(["option", "vs. before", "spread", "", "settings"], rows, right=(1, 2))
 
 
-def show_words(data: Told, was_followed: bool) -> None:
+def show_words(data: Record, was_followed: bool) -> None:
     """A line each for memory, the ceiling and the losses, which who has followed the search has read."""
     if said := sentences.memory_in_words(data):
-        say(f"memory: {said} ({sentences.kind_of_memory(search_of(data).get('memory') or {})})")
-    if limits_of(data).get("only") == ["batch_size"] and (said := memory_sentences.fitted(data)):
+        say(f"memory: {said} ({sentences.kind_of_memory(memory_of(data))})")
+    if list(limits_of(data).only) == ["batch_size"] and (said := memory_sentences.fitted(data)):
         say(said)
     for said in (sentences.ceiling_in_words(data), sentences.study_in_words(data)):
         if said:
@@ -112,7 +111,7 @@ def show_words(data: Told, was_followed: bool) -> None:
         say(line)
 
 
-def show_next(data: Told, saved: bool) -> None:
+def show_next(data: Record, saved: bool) -> None:
     """What can be done with it."""
     for line in sentences.next_steps(data, saved):
         say(line)

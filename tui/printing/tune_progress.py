@@ -5,45 +5,46 @@ proof_progress.py prints each line once; tune.py prints the tables at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ...engine import figures
 from ...engine.trials import sentences as proof_sentences
+from ...engine.trials.record import Comparison, Record, search_of
+from ...engine.trials.search_record import Candidate, LossCheck
+from ...engine.trials.trial import Trial
 from ...engine.tune.report import sentences
-from ...engine.tune.report.findings import WITHOUT_INPUT, listed, search_of
+from ...engine.tune.report.findings import WITHOUT_INPUT
 from ...engine.units import change, count
 
-Told = Mapping[str, Any]
 ABOUT_INPUT = f"{WITHOUT_INPUT} {sentences.ABOUT_INPUT}"
 _SPEED = figures.of_run("samples_per_second")
 
 
-def news(data: Told) -> Iterator[tuple[str, str]]:
+def news(data: Record) -> Iterator[tuple[str, str]]:
     """A line for each thing that is known by now, each with a key."""
-    for number, candidate in enumerate(listed(search_of(data).get("candidates"))):
-        if candidate.get("decision") != "running":
+    for number, candidate in enumerate(search_of(data).candidates):
+        if candidate.decision != "running":
             yield f"candidate {number}", candidate_line(candidate)
             if is_marked(candidate):
                 yield "without input", ABOUT_INPUT
-            if candidate.get("gain") is not None:
+            if candidate.gain is not None:
                 yield "gains", f"({sentences.ABOUT_GAINS})"
             if sentences.is_weighed(candidate):
                 yield "waits", f"({sentences.ABOUT_WAITS})"
             yield from _disturbed(candidate)
     yield from _losses(data)
-    for number, comparison in enumerate(listed(data.get("comparisons"))):
+    for number, comparison in enumerate(data.comparisons):
         yield from _pairs(number, comparison)
-        if comparison.get("decision") != "running":
+        if comparison.decision != "running":
             yield f"comparison {number}", proof_sentences.verdict(comparison)
 
 
-def candidate_line(candidate: Told) -> str:
+def candidate_line(candidate: Candidate) -> str:
     """What was tried, its speed, the gain and what was decided."""
     mark = WITHOUT_INPUT if is_marked(candidate) else " "
-    speed = candidate.get("samples_per_second")
+    speed = candidate.samples_per_second
     told = "" if speed is None else _SPEED.text(speed) + mark
-    gain = "" if candidate.get("gain") is None else change(candidate["gain"])
+    gain = "" if candidate.gain is None else change(candidate.gain)
     return (
         f"{_head(sentences.stage(candidate), sentences.title(candidate))} {told:>17} {gain:>8}  "
         f"{sentences.outcome(candidate)}".rstrip()
@@ -55,55 +56,54 @@ def _head(what: str, title: str) -> str:
     return f"{what:<19} {title:<24}"
 
 
-def is_marked(candidate: Told) -> bool:
+def is_marked(candidate: Candidate) -> bool:
     """Whether it has a speed that was measured without its input."""
-    return bool(candidate.get("without_input")) and candidate.get("samples_per_second") is not None
+    return candidate.without_input and candidate.samples_per_second is not None
 
 
-def _disturbed(candidate: Told) -> Iterator[tuple[str, str]]:
+def _disturbed(candidate: Candidate) -> Iterator[tuple[str, str]]:
     """That trials were disturbed is told when it is first seen; how many were, at the end."""
-    for trial in candidate["trials"]:
-        if trial.get("disturbed"):
-            yield "disturbed", f"note: {trial['disturbed']}: the figures can be worse than on a quiet machine"
+    for trial in candidate.trials:
+        if trial.disturbed:
+            yield "disturbed", f"note: {trial.disturbed}: the figures can be worse than on a quiet machine"
 
 
-def _losses(data: Told) -> Iterator[tuple[str, str]]:
-    for number, check in enumerate(listed(search_of(data).get("losses"))):
-        for trial in check["trials"]:
-            yield trial["run"], f"{_head('loss', _loss_title(check, trial))} {_loss(check, trial)}"
-        if check.get("decision") != "running":
+def _losses(data: Record) -> Iterator[tuple[str, str]]:
+    for number, check in enumerate(search_of(data).losses):
+        for trial in check.trials:
+            yield trial.run, f"{_head('loss', _loss_title(check, trial))} {_loss(check, trial)}"
+        if check.decision != "running":
             yield f"losses {number}", sentences.loss_check(check)
 
 
-def _loss(check: Told, trial: Told) -> str:
-    if trial["outcome"] not in ("ok", "timeout"):
+def _loss(check: LossCheck, trial: Trial) -> str:
+    if trial.outcome not in ("ok", "timeout"):
         return proof_sentences.outcome(trial)
-    return f"trained on {count(check.get('samples'))} samples" if check.get("samples") else str(trial["outcome"])
+    return f"trained on {count(check.samples)} samples" if check.samples else trial.outcome
 
 
-def _loss_title(check: Told, trial: Told) -> str:
-    settings = check.get("settings") or {}
-    return proof_sentences.changes(settings) if trial["side"] == "b" else "the preset as it is"
+def _loss_title(check: LossCheck, trial: Trial) -> str:
+    return proof_sentences.changes(check.settings) if trial.side == "b" else "the preset as it is"
 
 
-def _pairs(number: int, comparison: Told) -> Iterator[tuple[str, str]]:
+def _pairs(number: int, comparison: Comparison) -> Iterator[tuple[str, str]]:
     """Each pair once both its sides have been measured, and each trial that failed."""
-    good = {(trial["side"], trial["repeat"]): trial for trial in comparison["trials"] if trial["outcome"] == "ok"}
-    for trial in comparison["trials"]:
-        if trial["outcome"] != "ok":
-            yield f"{number} {trial['run']}", f"{trial['run']}: {proof_sentences.outcome(trial)}"
-        a, b = (good.get((side, trial["repeat"])) for side in "ab")
+    good = {(trial.side, trial.repeat): trial for trial in comparison.trials if trial.good}
+    for trial in comparison.trials:
+        if not trial.good:
+            yield f"{number} {trial.run}", f"{trial.run}: {proof_sentences.outcome(trial)}"
+        a, b = (good.get((side, trial.repeat)) for side in "ab")
         if a and b:
-            speeds = f"{_SPEED.text(a.get(_SPEED.key))} -> {_SPEED.text(b.get(_SPEED.key))}"
+            speeds = f"{_SPEED.text(a.figure(_SPEED.key))} -> {_SPEED.text(b.figure(_SPEED.key))}"
             gain = change(sentences.pair_gain(a, b))
-            yield f"pair {number} {trial['repeat']}", f"{'pair ' + str(trial['repeat']):<19} {speeds}  {gain}"
+            yield f"pair {number} {trial.repeat}", f"{'pair ' + str(trial.repeat):<19} {speeds}  {gain}"
 
 
-def trials(data: Told) -> Iterator[tuple[str, Told]]:
+def trials(data: Record) -> Iterator[tuple[str, Trial]]:
     """The trials of a search before the pairs, with what each of them was."""
-    for candidate in listed(search_of(data).get("candidates")):
-        for trial in candidate["trials"]:
+    for candidate in search_of(data).candidates:
+        for trial in candidate.trials:
             yield sentences.title(candidate), trial
-    for check in listed(search_of(data).get("losses")):
-        for trial in check["trials"]:
+    for check in search_of(data).losses:
+        for trial in check.trials:
             yield f"loss: {_loss_title(check, trial)}", trial

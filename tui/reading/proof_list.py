@@ -5,27 +5,26 @@ Reading is done in a thread. Imports no Textual.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ...engine.files import disk
 from ...engine.proof import folder
 from ...engine.proof.folder import Proof
+from ...engine.trials.record import UNREAD, Record
 
 
 @dataclass(frozen=True)
 class ProofEntry:
-    """A proof with what its proof.json says; empty where that cannot be read."""
+    """A proof with what its proof.json says; UNREAD if that cannot be read."""
 
     proof: Proof
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Record = field(default_factory=lambda: UNREAD)
     when: float = 0.0
     size: int | None = None  # bytes on the disk, with all trials; None: not measured yet
 
     @property
     def state(self) -> str:
-        return str(self.data.get("state") or "crashed")
+        return self.data.state or "crashed"
 
     @property
     def goes_on(self) -> bool:
@@ -47,7 +46,7 @@ class ProofList:
             known = self._known.get(proof.id)
             if known is None or known[0] != changed or known[1].goes_on:
                 size = known[1].size if known else None
-                known = (changed, ProofEntry(proof, proof.data, _changed(proof, "request.json"), size))
+                known = (changed, ProofEntry(proof, proof.record, _changed(proof, "request.json"), size))
                 self._to_measure[proof.id] = None
             found[proof.id] = known
         self._known = found

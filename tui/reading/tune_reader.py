@@ -5,12 +5,11 @@ Reading is done in a thread. Imports no Textual.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...engine.proof.folder import Proof
 from ...engine.runs import Run
+from ...engine.trials.record import UNREAD, Record
 from .run_reader import RunReader
 from .snapshot import Snapshot
 
@@ -19,7 +18,7 @@ from .snapshot import Snapshot
 class SearchReading:
     """What proof.json says; while the search goes on, the newest trial's run with what is known of it."""
 
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Record = field(default_factory=lambda: UNREAD)
     run: Run | None = None
     trial: Snapshot | None = None
 
@@ -32,8 +31,8 @@ class SearchReader:
         self._reader: RunReader | None = None
 
     def read(self) -> SearchReading:
-        data = self._proof.data
-        newest = self._proof.trials[-1:] if data.get("state") == "running" else []
+        data = self._proof.record
+        newest = self._proof.trials[-1:] if data.state == "running" else []
         if not newest:
             self._reader = None
             return SearchReading(data)

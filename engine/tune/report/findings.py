@@ -1,6 +1,6 @@
 """What a search has found so far, read from proof.json: its candidates in order, and what each option brought.
 
-What is missing in the file or of another kind is left out. sentences.py tells the same in words.
+sentences.py says the same in words.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...files.values import mapping, number
 from ...proof.improved_preset import leading_to, together
 from ...trials import STAGES
+from ...trials.record import Record, search_of
+from ...trials.search_record import Candidate, Limits, Memory
 from ...trials.sentences import changes, to_take
 from ...units import MINUTE, change, spread
 
-Told = Mapping[str, Any]
 PAIRS = "pairs"  # the stage of a candidate that was measured in pairs with the preset
 WITHOUT_INPUT = "*"  # the mark of what was measured without its input
 SCALED = ("train.learning_rate", "train.hold_steps", "train.decay_steps", "train.warmup_steps")  # with the batch size
@@ -32,132 +32,129 @@ _STAGE_OF = {
 }  # fmt: skip
 
 
-def search_of(data: Told) -> Told:
-    """Its `search`; empty where there is none."""
-    return mapping(data.get("search"))
+def limits_of(data: Record) -> Limits:
+    return search_of(data).limits
 
 
-def limits_of(data: Told) -> Told:
-    return mapping(search_of(data).get("limits"))
-
-
-def listed(value: Any) -> list[Told]:
-    """A list of objects, whatever stands there."""
-    return [mapping(one) for one in value] if isinstance(value, list) else []
-
-
-def limit_seconds(data: Told) -> float | None:
+def limit_seconds(data: Record) -> float | None:
     """The time that the search may take."""
-    minutes = number(limits_of(data).get("minutes"))
-    return None if minutes is None else minutes * MINUTE
+    return data.search.limits.minutes * MINUTE if data.search else None
 
 
 # ---- the candidates -------------------------------------------------------------------------------
 
 
-def ranked(data: Told) -> list[Told]:
+@dataclass(kw_only=True)
+class Ranked(Candidate):
+    """A row of the leaderboard: a candidate with its `number` in the order of the search.
+
+    The preset itself has the number -1, and each side that was measured in pairs a lower one with its `since_start`.
+    """
+
+    number: int
+    since_start: float | None = None
+
+
+def ranked(data: Record) -> list[Ranked]:
     """Those being measured, then by speed, the best first: with their input, without it, and those without a speed.
 
-    Each has its `number` in the order of the search. The preset itself stands among them, unless it is a candidate
-    already, and so does each side that was measured in pairs.
+    The preset itself stands among them, unless it is a candidate already, and so does each side that was measured in
+    pairs.
     """
-    listed_ones = enumerate(listed(search_of(data).get("candidates")))
-    found: list[Told] = [{**one, "number": number_} for number_, one in listed_ones]
-    if (was := _preset(data)) and not any(not mapping(one.get("settings")) for one in found):
-        found.append(was)
+    found = [Ranked(**vars(one), number=number) for number, one in enumerate(search_of(data).candidates)]
+    if all(one.settings for one in found):
+        found += _preset(data)
     return sorted([*found, *_of_pairs(data)], key=_place)
 
 
-def _place(candidate: Told) -> tuple[bool, bool, bool, float]:
-    speed = number(candidate.get("samples_per_second"))
-    without = bool(candidate.get("without_input"))
-    return candidate.get("decision") != "running", speed is None, without, -(speed or 0.0)
+def _place(candidate: Candidate) -> tuple[bool, bool, bool, float]:
+    speed = candidate.samples_per_second
+    return candidate.decision != "running", speed is None, candidate.without_input, -(speed or 0.0)
 
 
-def _preset(data: Told) -> Told:
-    """The preset as it was, as a candidate; empty before it was measured."""
-    trials = listed(data.get("baseline_trials"))
-    peaks = [peak for trial in trials if (peak := number(trial.get("peak_memory_bytes"))) is not None]
-    speed = number(search_of(data).get("before_speed"))
+def _preset(data: Record) -> list[Ranked]:
+    """The preset as it was, as a candidate; none before it was measured."""
+    speed, trials = search_of(data).before_speed, data.baseline_trials
     if speed is None:
-        return {}
-    return {
-        "stage": "", "settings": {}, "tried": {}, "reason": "the preset as it was", "trials": trials,
-        "samples_per_second": speed, "peak_bytes": max(peaks, default=None), "decision": "reference", "number": -1,
-    }  # fmt: skip
+        return []
+    peaks = [trial.peak_memory_bytes for trial in trials if trial.peak_memory_bytes is not None]
+    return [Ranked(
+        stage="", settings={}, tried={}, reason="the preset as it was", trials=trials, samples_per_second=speed,
+        peak_bytes=max(peaks, default=None), decision="reference", number=-1,
+    )]  # fmt: skip
 
 
-def _of_pairs(data: Told) -> Iterator[Told]:
+def _of_pairs(data: Record) -> Iterator[Ranked]:
     """Both sides of each comparison in pairs as candidates, with the speeds that the head of the search shows."""
-    for place, one in enumerate(listed(data.get("comparisons"))):
-        for side, settings in (("a", {}), ("b", mapping(one.get("changes")))):
-            trials = [trial for trial in listed(one.get("trials")) if trial.get("side") == side]
-            speeds = [speed for trial in trials if trial.get("outcome") == "ok"
-                      and (speed := number(trial.get("samples_per_second"))) is not None]  # fmt: skip
+    sides: tuple[tuple[str, bool], ...] = (("a", False), ("b", True))
+    for place, one in enumerate(data.comparisons):
+        for side, is_changed in sides:
+            trials = [trial for trial in one.trials if trial.side == side]
+            speeds = [trial.samples_per_second for trial in trials
+                      if trial.good and trial.samples_per_second is not None]  # fmt: skip
             if speeds:
-                told = {name: one.get(name) for name in ("why", "gain", "spread")} if settings else {}
-                yield {
-                    "stage": PAIRS, "settings": settings, "tried": {}, "trials": trials,
-                    "samples_per_second": statistics.median(speeds), "decision": one.get("decision"),
-                    "reason": f"in pairs: {changes(settings) if settings else 'the preset'}",
-                    "why": told.get("why"), "since_start": told.get("gain"), "spread": told.get("spread"),
-                    "number": -2 - 2 * place - (side == "b"),
-                }  # fmt: skip
+                yield Ranked(
+                    stage=PAIRS, settings=one.changes if is_changed else {}, tried={}, trials=trials,
+                    samples_per_second=statistics.median(speeds), decision=one.decision,
+                    reason=f"in pairs: {changes(one.changes) if is_changed else 'the preset'}",
+                    why=one.why if is_changed else "", since_start=one.gain if is_changed else None,
+                    spread=one.spread if is_changed else None, number=-2 - 2 * place - is_changed,
+                )  # fmt: skip
 
 
-def since_start(candidate: Told, data: Told) -> float | None:
+def since_start(candidate: Ranked, data: Record) -> float | None:
     """The gain against the start: the preset, measured as the candidate was, with or without its input.
 
     None of the preset itself, and where the preset was not measured without its input.
     """
-    if candidate.get("stage") == PAIRS:
-        return number(candidate.get("since_start"))
-    speed, before = number(candidate.get("samples_per_second")), number(search_of(data).get("before_speed"))
-    if candidate.get("without_input"):
-        alike = [one for one in listed(search_of(data).get("candidates")) if one.get("without_input")]
-        speeds = (number(one.get("samples_per_second")) for one in alike if not mapping(one.get("settings")))
+    if candidate.stage == PAIRS:
+        return candidate.since_start
+    speed, before = candidate.samples_per_second, search_of(data).before_speed
+    if candidate.without_input:
+        alike = [one for one in search_of(data).candidates if one.without_input]
+        speeds = (one.samples_per_second for one in alike if not one.settings)
         before = next(speeds, None)
-    return None if speed is None or not before or not mapping(candidate.get("settings")) else speed / before - 1
+    return None if speed is None or not before or not candidate.settings else speed / before - 1
 
 
-def is_best(candidate: Told, data: Told) -> bool:
+def is_best(candidate: Candidate, data: Record) -> bool:
     """Whether these are the best settings so far."""
-    best = mapping(search_of(data).get("best"))
-    return bool(best) and candidate.get("settings") == best and candidate.get("decision") == "kept"
+    best = search_of(data).best
+    return bool(best) and candidate.settings == best and candidate.decision == "kept"
 
 
-def chosen(data: Told) -> Told:
+def chosen(data: Record) -> Mapping[str, Any]:
     """The settings that the search has chosen, proved or not; before that what the pairs measure, or the fastest."""
     if is_decided(data):
         return to_take(data)
-    decided = listed(data.get("comparisons"))
-    return mapping(decided[-1].get("changes")) if decided else mapping(search_of(data).get("best"))
+    decided = data.comparisons
+    return decided[-1].changes if decided else search_of(data).best
 
 
-def is_decided(data: Told) -> bool:
+def is_decided(data: Record) -> bool:
     """Whether the search has ended with a decision; one that was stopped before has none."""
-    return data.get("state") == "done" or (data.get("state") != "running" and bool(data.get("comparisons")))
+    return data.state == "done" or (data.state != "running" and bool(data.comparisons))
 
 
-def is_chosen(candidate: Told, data: Told) -> bool:
+def is_chosen(candidate: Candidate, data: Record) -> bool:
     """Whether these are the chosen settings; a learning rate scaled with the batch size is chosen beside them."""
-    settings, taken = mapping(candidate.get("settings")), chosen(data)
+    settings, taken = candidate.settings, chosen(data)
     beside = [key for key in taken if key not in settings]
     alike = all(key in taken and taken[key] == value for key, value in settings.items())
-    stands = candidate.get("decision") == "kept" or candidate.get("stage") == PAIRS
+    stands = candidate.decision == "kept" or candidate.stage == PAIRS
     return bool(settings) and alike and all(key in SCALED for key in beside) and stands
 
 
-def is_dropped(candidate: Told, data: Told) -> bool:
+def is_dropped(candidate: Candidate, data: Record) -> bool:
     """Whether it was faster than what was the best then, and was not chosen in the end: what it tried, or all of it."""
-    whole = is_best(candidate, data) and bool(candidate.get("tried")) and not is_chosen(candidate, data)
+    whole = is_best(candidate, data) and bool(candidate.tried) and not is_chosen(candidate, data)
     return _is_undone(candidate, data) or (is_decided(data) and whole)
 
 
-def _is_undone(candidate: Told, data: Told) -> bool:
+def _is_undone(candidate: Candidate, data: Record) -> bool:
     """Whether what it tried was kept then, and is not among what was chosen in the end."""
-    best, taken, tried = mapping(search_of(data).get("best")), chosen(data), mapping(candidate.get("tried"))
-    kept = is_decided(data) and candidate.get("decision") == "kept"
+    best, taken, tried = search_of(data).best, chosen(data), candidate.tried
+    kept = is_decided(data) and candidate.decision == "kept"
     return kept and any(taken.get(key) != best.get(key) for key in tried)
 
 
@@ -193,19 +190,18 @@ class Brought:
         return {"nothing": "no gain", "trying": "being tried", "kept": "kept"}.get(self.state, self.state)
 
 
-def brought(data: Told) -> list[Brought]:
+def brought(data: Record) -> list[Brought]:
     """Of every option that may be searched, in the order of the search, and of combinations that were kept."""
-    wanted = limits_of(data).get("only")
-    stages = [stage for stage in STAGES if stage in wanted] if isinstance(wanted, list) else list(STAGES)
-    candidates = [one for one in listed(search_of(data).get("candidates")) if one.get("tried")]
-    going_on = data.get("state") == "running"
-    best = mapping(search_of(data).get("best"))
-    kept = [one for one in candidates if one.get("decision") == "kept" and one.get("stage") in _COMBINED]
-    stages += [stage for stage in _COMBINED if any(one.get("stage") == stage for one in kept)]
-    found = [_brought(stage, [one for one in candidates if one.get("stage") == stage], going_on) for stage in stages]
+    stages = [stage for stage in STAGES if stage in limits_of(data).only]
+    candidates = [one for one in search_of(data).candidates if one.tried]
+    going_on = data.state == "running"
+    best = search_of(data).best
+    kept = [one for one in candidates if one.decision == "kept" and one.stage in _COMBINED]
+    stages += [stage for stage in _COMBINED if any(one.stage == stage for one in kept)]
+    found = [_brought(stage, [one for one in candidates if one.stage == stage], going_on) for stage in stages]
     combined = {key: value for key, value in _merged(kept).items() if best.get(key) == value}
     found = [one if _stands(one, best) else _with_others(one, combined) for one in found]
-    dropped = {str(one.get("stage")) for one in candidates if _is_undone(one, data)}
+    dropped = {one.stage for one in candidates if _is_undone(one, data)}
     left = {key for key, value in best.items() if is_decided(data) and chosen(data).get(key) != value}
     return [
         replace(one, state="not chosen", settings={}) if one.stage in dropped or left & set(one.settings) else one
@@ -213,7 +209,7 @@ def brought(data: Told) -> list[Brought]:
     ]
 
 
-def _with_others(one: Brought, combined: Told) -> Brought:
+def _with_others(one: Brought, combined: Mapping[str, Any]) -> Brought:
     """Of values that no trial of the stage itself has kept: whether a combination has."""
     mine = {
         key: value
@@ -225,56 +221,55 @@ def _with_others(one: Brought, combined: Told) -> Brought:
     return Brought(one.stage, "nothing", {}) if one.state == "kept" else one
 
 
-def _brought(stage: str, tried: list[Told], going_on: bool) -> Brought:
-    kept = [one for one in tried if one.get("decision") == "kept"]
-    if any(one.get("decision") == "running" for one in tried) and going_on:
+def _brought(stage: str, tried: list[Candidate], going_on: bool) -> Brought:
+    kept = [one for one in tried if one.decision == "kept"]
+    if any(one.decision == "running" for one in tried) and going_on:
         return Brought(stage, "trying", _merged(kept), *_gain(kept))
     if kept:
-        return Brought(stage, "kept", _merged(kept), *_gain(kept), bool(kept[0].get("without_input")))
-    measured = [one for one in tried if one.get("decision") in ("rejected", "failed")]
+        return Brought(stage, "kept", _merged(kept), *_gain(kept), kept[0].without_input)
+    measured = [one for one in tried if one.decision in ("rejected", "failed")]
     if measured:
         best = max(measured, key=_gain_of)
-        figures = number(best.get("gain")), number(best.get("spread"))
-        return Brought(stage, "nothing", {}, *figures, bool(best.get("without_input")))
+        return Brought(stage, "nothing", {}, best.gain, best.spread, best.without_input)
     return Brought(stage, "to come" if going_on else "not tried", {})
 
 
-def _gain_of(candidate: Told) -> float:
-    gain = number(candidate.get("gain"))
-    return -math.inf if gain is None else gain
+def _gain_of(candidate: Candidate) -> float:
+    return -math.inf if candidate.gain is None else candidate.gain
 
 
-def _stands(one: Brought, best: Told) -> bool:
+def _stands(one: Brought, best: Mapping[str, Any]) -> bool:
     """Whether something was kept that the best settings still have, and not another option in its place."""
     return one.state == "trying" or any(best.get(key) == value for key, value in one.settings.items())
 
 
-def _gain(kept: list[Told]) -> tuple[float | None, float | None]:
+def _gain(kept: list[Candidate]) -> tuple[float | None, float | None]:
     return together(leading_to(_merged(kept), kept) or kept)
 
 
-def _merged(kept: list[Told]) -> dict[str, Any]:
-    return {key: value for one in kept for key, value in mapping(one.get("tried")).items()}
+def _merged(kept: list[Candidate]) -> dict[str, Any]:
+    return {key: value for one in kept for key, value in one.tried.items()}
 
 
 # ---- memory ---------------------------------------------------------------------------------------
 
 
-def memory_of(data: Told) -> Told:
-    return mapping(search_of(data).get("memory"))
+def memory_of(data: Record) -> Memory:
+    """The memory of its batches; one without points if nothing was measured of it."""
+    return search_of(data).memory or Memory(of="")
 
 
-def predicted(memory: Told, batch: float) -> float | None:
+def predicted(memory: Memory, batch: float) -> float | None:
     """The bytes that this batch size is expected to take."""
-    base, each = number(memory.get("base_bytes")), number(memory.get("bytes_per_sample"))
+    base, each = memory.base_bytes, memory.bytes_per_sample
     return None if base is None or each is None else base + each * batch
 
 
-def largest_error(memory: Told) -> float | None:
+def largest_error(memory: Memory) -> float | None:
     """The largest relative error of the predictions that were measured afterwards."""
     errors = []
-    for point in listed(memory.get("points")):
-        peak, said = number(point.get("peak_bytes")), number(point.get("predicted_bytes"))
+    for point in memory.points:
+        peak, said = point.peak_bytes, point.predicted_bytes
         if peak and said is not None:
             errors.append(abs(said - peak) / peak)
     return max(errors, default=None)
@@ -283,16 +278,16 @@ def largest_error(memory: Told) -> float | None:
 # ---- speeds ---------------------------------------------------------------------------------------
 
 
-def gain_so_far(data: Told) -> float | None:
+def gain_so_far(data: Record) -> float | None:
     """What the trials so far show; the pairs at the end prove it."""
     search = search_of(data)
-    before, best = number(search.get("before_speed")), number(search.get("best_speed"))
+    before, best = search.before_speed, search.best_speed
     return None if not before or best is None or best == before else best / before - 1
 
 
-def in_all(data: Told) -> tuple[float | None, float | None, bool]:
+def in_all(data: Record) -> tuple[float | None, float | None, bool]:
     """The gain of the chosen settings against the start, its spread, and whether pairs have proved it."""
-    proved = [one for one in listed(data.get("comparisons")) if one.get("decision") == "kept"]
-    if number(data.get("gain_total")) is not None and proved:
-        return number(proved[-1].get("gain")), number(proved[-1].get("spread")), True
+    proved = [one for one in data.comparisons if one.decision == "kept"]
+    if data.gain_total is not None and proved:
+        return proved[-1].gain, proved[-1].spread, True
     return gain_so_far(data), None, False

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...files.values import EMPTY, mapping, number
 from ...proof.improved_preset import BATCH
 from ...trials import LEAST_REPEATS, RESUMABLE, sentences
+from ...trials.record import UNREAD, Record, search_of
+from ...trials.search_record import Candidate, LossCheck, Memory, StudyState
 from ...trials.significance import LEAST_GAIN, gain
+from ...trials.trial import Trial
 from . import memory_sentences
-from .findings import PAIRS, WORDS, is_best, is_dropped, largest_error, limits_of, listed, memory_of, search_of
+from .findings import PAIRS, WORDS, is_best, is_dropped, largest_error, limits_of, memory_of
 
-Told = Mapping[str, Any]
 _KINDS = {
     "allocator": "of TensorFlow's allocator", "process": "of the process", "address_space": "of the address space",
 }  # fmt: skip
@@ -34,86 +34,86 @@ ABOUT_WAITS = "a gain by its waits follows from the shares of the time in which 
 _STAGES = WORDS | {"baseline": "baseline", "ceiling": "ceiling"}
 
 
-def about_gains(candidates: Sequence[Told]) -> str:
+def about_gains(candidates: Sequence[Candidate]) -> str:
     """What the gains of a table are, for those who read one for the first time."""
     return f"{ABOUT_COLUMNS}; {ABOUT_WAITS}" if any(map(is_weighed, candidates)) else ABOUT_COLUMNS
 
 
-def is_weighed(candidate: Told) -> bool:
+def is_weighed(candidate: Candidate) -> bool:
     """Whether its gain is not that of the speeds alone."""
-    by_waits, weighed = number(candidate.get("gain_by_waits")), number(candidate.get("gain"))
+    by_waits, weighed = candidate.gain_by_waits, candidate.gain
     return by_waits is not None and weighed is not None and by_waits > max(weighed, LEAST_GAIN)
 
 
 # ---- one candidate --------------------------------------------------------------------------------
 
 
-def stage(candidate: Told) -> str:
+def stage(candidate: Candidate) -> str:
     """The option that it is about, in words."""
-    named = str(candidate.get("stage") or "")
+    named = candidate.stage
     return _STAGES.get(named, named.replace("_", " "))
 
 
-def title(candidate: Told) -> str:
+def title(candidate: Candidate) -> str:
     """What was tried, or why the best settings were measured again."""
-    tried = mapping(candidate.get("tried"))
-    return sentences.changes(tried) if tried else str(candidate.get("reason") or "the preset as it is")
+    tried = candidate.tried
+    return sentences.changes(tried) if tried else candidate.reason or "the preset as it is"
 
 
-def outcome(candidate: Told, data: Told = EMPTY) -> str:
+def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
     """`kept`, or why not; of settings that were only measured, nothing. `data`: of a search that has ended."""
-    decision, why = str(candidate.get("decision") or ""), str(candidate.get("why") or "")
-    if candidate.get("stage") == PAIRS:
-        return ("proved" if decision == "kept" else decision) if candidate.get("settings") else ""
+    decision, why = candidate.decision, candidate.why
+    if candidate.stage == PAIRS:
+        return ("proved" if decision == "kept" else decision) if candidate.settings else ""
     if is_dropped(candidate, data):
         return unproven(data)
-    if not candidate.get("tried"):
+    if not candidate.tried:
         return "" if decision == "kept" else why
     if decision == "kept":
         return "kept"
-    reason = why.partition(": ")[2] if candidate.get("gain") is not None else why  # its gain is told beside it
+    reason = why.partition(": ")[2] if candidate.gain is not None else why  # its gain is told beside it
     return f"{decision}: {reason}" if reason else decision
 
 
-def pair_gain(a: Told, b: Told) -> float | None:
+def pair_gain(a: Trial, b: Trial) -> float | None:
     """The gain of a pair of trials, where both have a speed."""
-    before, after = number(a.get("samples_per_second")), number(b.get("samples_per_second"))
+    before, after = a.samples_per_second, b.samples_per_second
     return gain(before, after) if before and after is not None else None
 
 
 # ---- memory and the ceiling -----------------------------------------------------------------------
 
 
-def kind_of_memory(memory: Told) -> str:
-    return _KINDS.get(str(memory.get("of")), "")
+def kind_of_memory(memory: Memory) -> str:
+    return _KINDS.get(memory.of, "")
 
 
-def memory_in_words(data: Told) -> str:
+def memory_in_words(data: Record) -> str:
     """The prediction in one line, as far as it is known."""
     memory = memory_of(data)
-    return "; ".join(_memory(memory)) if memory else ""
+    return "; ".join(_memory(memory))
 
 
-def _memory(memory: Told) -> Iterator[str]:
-    base, each = number(memory.get("base_bytes")), number(memory.get("bytes_per_sample"))
+def _memory(memory: Memory) -> Iterator[str]:
+    base, each = memory.base_bytes, memory.bytes_per_sample
     if said := memory_sentences.should_fit(memory):
         yield said
-    if base is not None and each is not None and not memory.get("at_least"):
+    if base is not None and each is not None and not memory.at_least:
         yield f"{units.size(base)} + {units.size(each)} a sample"
     if (off := largest_error(memory)) is not None:
         yield f"predictions were off by {units.share(off, 1)} at most"
 
 
-def ceiling_in_words(data: Told) -> str:
+def ceiling_in_words(data: Record) -> str:
     """The speed without any input, and how much of it is reached; nothing where it is not known.
 
     Of settings that have been measured only without their input so far, that speed is all there is to tell.
     """
     search = search_of(data)
-    ceiling, best = number(search.get("ceiling")), number(search.get("best_speed"))
+    ceiling, best = search.ceiling, search.best_speed
     if ceiling is None:
         return ""
-    before, device = number(search.get("before_speed")), _without_input(data)
+    before, device = search.before_speed, _without_input(data)
     if before is not None and ceiling <= (1 + HARMLESS) * before:
         return f"without input no faster ({units.count(ceiling)})"
     if device is not None and device > ceiling:
@@ -124,36 +124,34 @@ def ceiling_in_words(data: Told) -> str:
     return f"ceiling without input {units.count(ceiling)}{reached}"
 
 
-def _without_input(data: Told) -> float | None:
+def _without_input(data: Record) -> float | None:
     """The speed of the best settings where they have been measured without their input alone."""
-    same = [one for one in listed(search_of(data).get("candidates")) if is_best(one, data)]
-    with_input = any(not one.get("without_input") for one in same)
-    return None if with_input or not same else number(same[-1].get("samples_per_second"))
+    same = [one for one in search_of(data).candidates if is_best(one, data)]
+    with_input = any(not one.without_input for one in same)
+    return None if with_input or not same else same[-1].samples_per_second
 
 
-def unproven(data: Told) -> str:
+def unproven(data: Record) -> str:
     """What became of the best settings of a search that has kept nothing."""
-    decided, losses = listed(data.get("comparisons")), listed(search_of(data).get("losses"))
-    refused = decided and decided[-1].get("decision") in ("rejected", "failed")
-    worse = any(check.get("decision") == "worse" for check in losses) and not limits_of(data).get("allow_worse_loss")
+    decided, losses = data.comparisons, search_of(data).losses
+    refused = decided and decided[-1].decision in ("rejected", "failed")
+    worse = any(check.decision == "worse" for check in losses) and not limits_of(data).allow_worse_loss
     return "not chosen" if refused or worse else "not proven in pairs"
 
 
-def study_in_words(data: Told) -> str:
+def study_in_words(data: Record) -> str:
     """How the study of a wide search stands; nothing where there is none."""
-    return "; ".join(_study(mapping(search_of(data).get("study"))))
+    study = search_of(data).study
+    return "; ".join(_study(study)) if study else ""
 
 
-def _study(study: Told) -> Iterator[str]:
-    trials, others, at_once = (number(study.get(key)) or 0 for key in ("trials", "of_others", "at_once"))
-    if study:
-        theirs = f", {units.count(others)} of them by other members" if others else ""
-        many = units.counted(trials, "trials")
-        yield f"study {study.get('name')} in {study.get('storage')}: {many}{theirs}"
-    if at_once > 1:
-        yield f"{units.count(at_once)} trials at once, each on a GPU of its own"
-    if study.get("note"):
-        yield str(study["note"])
+def _study(study: StudyState) -> Iterator[str]:
+    theirs = f", {units.count(study.of_others)} of them by other members" if study.of_others else ""
+    yield f"study {study.name} in {study.storage}: {units.counted(study.trials, 'trials')}{theirs}"
+    if study.at_once > 1:
+        yield f"{units.count(study.at_once)} trials at once, each on a GPU of its own"
+    if study.note:
+        yield study.note
 
 
 def left_in_words(elapsed: float | None, limit: float | None) -> str:
@@ -166,59 +164,59 @@ def left_in_words(elapsed: float | None, limit: float | None) -> str:
 # ---- what is learnt -------------------------------------------------------------------------------
 
 
-def loss_check(check: Told) -> str:
+def loss_check(check: LossCheck) -> str:
     """Both losses of a comparison of losses, and what they say."""
-    what = sentences.changes(mapping(check.get("settings")))
-    if check.get("decision") == "running":
+    what = sentences.changes(check.settings)
+    if check.decision == "running":
         return f"the loss with {what} is being compared with that of the preset"
-    a, b = number(check.get("loss_a")), number(check.get("loss_b"))
+    a, b = check.loss_a, check.loss_b
     if a is None or b is None:
-        return f"the loss with {what} is not judged: {check.get('why') or 'it was not measured'}"
-    return f"{_losses(check, a, b)} with {what}: {check.get('decision')}{_limit(check)}"
+        return f"the loss with {what} is not judged: {check.why or 'it was not measured'}"
+    return f"{_losses(check, a, b)} with {what}: {check.decision}{_limit(check)}"
 
 
-def _losses(check: Told, a: float, b: float) -> str:
+def _losses(check: LossCheck, a: float, b: float) -> str:
     """Which loss after how many samples, before and with the settings."""
     return f"{which_loss(check)} {units.amount(a)} with the preset, {units.amount(b)}"
 
 
-def which_loss(check: Told) -> str:
+def which_loss(check: LossCheck) -> str:
     """`validation loss after 8,085 samples (5 passes)`."""
-    of, samples, passes = str(check.get("of") or ""), number(check.get("samples")), number(check.get("passes"))
+    of, samples, passes = check.of, check.samples, check.passes
     whole = "" if passes is None else f" ({units.counted(passes, 'passes')})"
     return f"{of} loss".strip() + ("" if samples is None else f" after {units.counted(samples, 'samples')}{whole}")
 
 
-def _limit(check: Told) -> str:
-    limit, pairs = number(check.get("worse_from")), {trial.get("repeat") for trial in listed(check.get("trials"))}
+def _limit(check: LossCheck) -> str:
+    limit, pairs = check.worse_from, {trial.repeat for trial in check.trials}
     both = " in both pairs of trainings" if len(pairs) == 2 else ", from one pair, as there was time for no more"
     return "" if limit is None else f" (clearly worse is above {units.amount(limit)}{both})"
 
 
-def learning(data: Told) -> list[str]:
+def learning(data: Record) -> list[str]:
     """A line for each comparison of losses, and what followed from them."""
-    return [*(loss_check(check) for check in listed(search_of(data).get("losses"))), *learnt(data)]
+    return [*(loss_check(check) for check in search_of(data).losses), *learnt(data)]
 
 
-def learnt(data: Told) -> list[str]:
+def learnt(data: Record) -> list[str]:
     """What followed from the comparisons of losses."""
     said = []
-    if (fixed := search_of(data).get("rate_fixed")) and limits_of(data).get("learning_rate") != "keep":
+    if (fixed := search_of(data).rate_fixed) and limits_of(data).learning_rate != "keep":
         said.append(f"the learning rate is not scaled: {fixed}")
-    told = str(search_of(data).get("learning") or "")
+    told = search_of(data).learning
     return [*said, told] if told else said
 
 
 # ---- the end --------------------------------------------------------------------------------------
 
 
-def next_steps(data: Told, saved: bool = False) -> list[str]:
+def next_steps(data: Record, saved: bool = False) -> list[str]:
     """What the user can do with it, as commands with what each does."""
     return list(_next_steps(data, saved))
 
 
-def _next_steps(data: Told, saved: bool) -> Iterator[str]:
-    name, state = data.get("id"), data.get("state")
+def _next_steps(data: Record, saved: bool) -> Iterator[str]:
+    name, state = data.id, data.state
     if state in RESUMABLE:
         yield f"gputui tune --resume {name} goes on with it"
     if state == "done" and sentences.unproved(data):
@@ -226,47 +224,47 @@ def _next_steps(data: Told, saved: bool) -> Iterator[str]:
     if sentences.to_take(data) and not saved:
         mark = ", marked as not proved" if sentences.unproved(data) else ""
         yield f"gputui proof {name} -o fastest.yaml saves the fastest preset{mark}"
-    if state != "running" and data.get("comparisons"):
+    if state != "running" and data.comparisons:
         yield f"gputui proof {name} --markdown > report.md writes the report"
     yield from _learns_worse(data)
-    if state == "done" and str(data.get("ended_because") or "").startswith(sentences.OUT_OF_TIME):
+    if state == "done" and data.ended_because.startswith(sentences.OUT_OF_TIME):
         again = f"gputui tune --resume {name} --minutes N tries the rest in N more minutes"
         yield f"not everything was tried: {again}"
 
 
-def nothing_to_measure(data: Told) -> str:
+def nothing_to_measure(data: Record) -> str:
     """Why more minutes would change nothing of a search that has ended; nothing where they may."""
     found = search_of(data)
-    if limits_of(data).get("dry_run"):
+    if limits_of(data).dry_run:
         return "it has only predicted the memory; gputui tune --preset NAME searches"
-    if data.get("state") != "done" or found.get("unproved") or limits_of(data).get("wide"):
+    if data.state != "done" or found.unproved or limits_of(data).wide:
         return ""
-    if str(data.get("ended_because") or "").startswith(sentences.OUT_OF_TIME):
+    if data.ended_because.startswith(sentences.OUT_OF_TIME):
         return ""
-    proved = "its gain is proved" if data.get("changes_kept") else "nothing is faster than the preset"
+    proved = "its gain is proved" if data.changes_kept else "nothing is faster than the preset"
     return f"every option was tried, and {proved}: there is nothing to measure with more minutes"
 
 
-def more_minutes(data: Told) -> int:
+def more_minutes(data: Record) -> int:
     """Whole minutes in which a search that has ended could measure its pairs, with half as much again."""
-    trials = [seconds for row in sentences.trials(data) if (seconds := number(row.get("seconds")))]
-    pairs = 2 * (number(data.get("repeats")) or LEAST_REPEATS) * statistics.median(trials or [LONG_TRIAL])
+    trials = [trial.seconds for trial in data.trials if trial.seconds]
+    pairs = 2 * (data.repeats or LEAST_REPEATS) * statistics.median(trials or [LONG_TRIAL])
     return max(LEAST_MINUTES, math.ceil(1.5 * pairs / units.MINUTE))
 
 
-def _learns_worse(data: Told) -> Iterator[str]:
+def _learns_worse(data: Record) -> Iterator[str]:
     """Where a larger batch has learnt worse: scaling its learning rate, which most often helps, or accepting it."""
-    worse = [check for check in listed(search_of(data).get("losses")) if check.get("decision") == "worse"]
+    worse = [check for check in search_of(data).losses if check.decision == "worse"]
     if not worse:
         return
-    scaled = limits_of(data).get("learning_rate") != "keep"
-    if not scaled and any(BATCH in mapping(check.get("settings")) for check in worse):
-        fixed = search_of(data).get("rate_fixed")
+    scaled = limits_of(data).learning_rate != "keep"
+    if not scaled and any(BATCH in check.settings for check in worse):
+        fixed = search_of(data).rate_fixed
         yield (
             f"a lower loss may need another learning rate, which only your code can set: {fixed}"
             if fixed
             else "the same command with --learning-rate linear (sqrt for adam) and --warmup-steps N scales the "
             "learning rate with the batch size, which often mends the loss"
         )
-    if not limits_of(data).get("allow_worse_loss"):
+    if not limits_of(data).allow_worse_loss:
         yield "with --allow-worse-loss the fastest settings are chosen although they learn worse"

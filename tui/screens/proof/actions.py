@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....engine.files.values import number
 from ....engine.files.writing import write_atomically
 from ....engine.presets import PresetError
 from ....engine.proof import folder as proof_folder
@@ -24,6 +23,7 @@ from ..starting import ask_and_launch, resumed_measurement
 
 if TYPE_CHECKING:
     from ....engine.options import Options
+    from ....engine.trials.record import Record
     from ...base.base_app import BaseApp
 
 STOP = (
@@ -52,7 +52,7 @@ def _ended(proof: Proof, what: str) -> str:
     return "" if proof.state == "running" else f"the {what} has ended meanwhile"
 
 
-async def go_on(app: BaseApp, proof: Proof, data: Mapping[str, Any]) -> None:
+async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
     """Go on with a search that has ended before its time, or for as many more minutes as the user gives it."""
     from ....engine.tune import tune_request  # only where it is gone on with
 
@@ -83,10 +83,10 @@ class AskMinutes(AskText):
             return f"{text!r} is no number of minutes"
 
 
-def _is_out_of_time(data: Mapping[str, Any]) -> bool:
+def _is_out_of_time(data: Record) -> bool:
     """Whether nothing is left of the search's own minutes, or it has ended."""
-    limit, spent = limit_seconds(data), number(data.get("seconds"))
-    return data.get("state") == "done" or (limit is not None and spent is not None and spent >= limit)
+    limit, spent = limit_seconds(data), data.seconds
+    return data.state == "done" or (limit is not None and spent >= limit)
 
 
 async def open_improved(app: BaseApp, proof: Proof, preset_yaml: str) -> None:
@@ -100,7 +100,7 @@ async def open_improved(app: BaseApp, proof: Proof, preset_yaml: str) -> None:
     app.open_form(path)
 
 
-async def save_report(app: BaseApp, proof: Proof, data: Mapping[str, Any], folder: Path) -> None:
+async def save_report(app: BaseApp, proof: Proof, data: Record, folder: Path) -> None:
     """Save the report as Markdown to a file that the user names."""
     path = await _path(app, "Save the report as Markdown to this path", f"proof-{proof.id}.md", folder)
     if path is None:
@@ -143,7 +143,7 @@ async def _path(app: BaseApp, question: str, name: str, folder: Path) -> Path | 
     return path
 
 
-async def apply_kept(app: BaseApp, proof: Proof, data: Mapping[str, Any]) -> None:
+async def apply_kept(app: BaseApp, proof: Proof, data: Record) -> None:
     """Put the changes that were kept into the form of the preset that they were measured on, as changes of it.
 
     Those that are not proved are marked as such. Where that is no file, the improved preset is opened.
@@ -179,7 +179,7 @@ def _wanted(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options
     return (source if source is not None and source.is_file() else None), options
 
 
-async def copy_report(app: BaseApp, data: Mapping[str, Any]) -> None:
+async def copy_report(app: BaseApp, data: Record) -> None:
     """Copy the report as Markdown."""
     try:
         text = as_markdown(data)
@@ -189,5 +189,5 @@ async def copy_report(app: BaseApp, data: Mapping[str, Any]) -> None:
         app.copy(text, "the report as Markdown")
 
 
-def _write(path: Path, data: Mapping[str, Any]) -> None:
+def _write(path: Path, data: Record) -> None:
     path.write_text(as_markdown(data), encoding="utf-8")

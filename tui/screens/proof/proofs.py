@@ -12,8 +12,9 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ....engine.trials import sentences
+from ....engine.trials.record import search_of
 from ....engine.trials.scaling_sentences import in_brief as scaled
-from ....engine.tune.report.findings import gain_so_far, search_of
+from ....engine.tune.report.findings import gain_so_far
 from ....engine.tune.report.sentences import unproven
 from ....engine.units import NONE, change, size, times
 from ...base import keys
@@ -23,7 +24,6 @@ from ...drawing.proof import STATES, conclusion
 from ...drawing.rows import Row, fitting
 from ...reading.proof_list import ProofEntry, ProofList
 from ...reading.run_list import when_text
-from ...reading.store import mapping, number
 from ...widgets.key_footer import KeyFooter
 from ...widgets.painted import Panel
 from ...widgets.table import Column, OpeningTable
@@ -121,7 +121,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
             self.show_latest()
 
     def _cells(self, entry: ProofEntry) -> list[Text]:
-        name = clean(entry.data.get("preset_name") or entry.proof.id)
+        name = clean(entry.data.preset_name or entry.proof.id)
         sign = self.glyphs.more if entry.goes_on else self.glyphs.ok if entry.state == "done" else self.glyphs.failed
         word = STATES.get(entry.state, clean(entry.state))
         cells = {
@@ -139,7 +139,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         if not self.entries:
             return [[("reading ..." if self.latest is None else EMPTY, "label")]]
         at = self.current
-        said = "" if at is None else clean(at.data.get("doing") if at.goes_on else conclusion(at.data))
+        said = "" if at is None else clean(at.data.doing if at.goes_on else conclusion(at.data))
         return [[(fitting(said, width, self.glyphs), "label")]]
 
     def on_data_table_row_highlighted(self) -> None:
@@ -156,30 +156,30 @@ def _label(name: str) -> Text:
 
 def _gain(entry: ProofEntry) -> str:
     """How many times as fast; of one comparison, its own gain, kept or not."""
-    total = number(entry.data.get("gain_total"))
+    total = entry.data.gain_total
     if total is not None:
         return times(total)
-    if entry.data.get("kind") == "tune":
+    if entry.data.kind == "tune":
         so_far = gain_so_far(entry.data)
         if so_far is not None:
             return f"{change(so_far)} so far" if entry.goes_on else unproven(entry.data).partition(" in")[0]
         return NONE
-    listed = entry.data.get("comparisons")
-    one = mapping(listed[0]) if isinstance(listed, list) and listed and entry.data.get("kind") == "ab" else {}
-    if one.get("decision") == "undecided":
+    listed = entry.data.comparisons
+    one = listed[0] if listed and entry.data.kind == "ab" else None
+    if one and one.decision == "undecided":
         return "undecided"
-    return change(number(one.get("gain"))) if one else NONE
+    return change(one.gain) if one else NONE
 
 
 def _kept(entry: ProofEntry) -> str:
     """The changes that were kept, or what was compared."""
-    kept = mapping(entry.data.get("changes_kept"))
-    if entry.data.get("kind") == "tune":
-        best = kept or mapping(search_of(entry.data).get("best"))
+    kept = entry.data.changes_kept
+    if entry.data.kind == "tune":
+        best = kept or search_of(entry.data).best
         return f"search: {clean(sentences.changes(best)) if best else 'nothing found so far'}"
-    if entry.data.get("kind") == "scaling":
+    if entry.data.kind == "scaling":
         return clean(scaled(entry.data))
-    listed = entry.data.get("comparisons")
-    if not kept and entry.data.get("kind") == "ab" and isinstance(listed, list) and listed:
-        return clean(sentences.changes(mapping(mapping(listed[0]).get("changes"))))
+    listed = entry.data.comparisons
+    if not kept and entry.data.kind == "ab" and listed:
+        return clean(sentences.changes(listed[0].changes))
     return clean(sentences.changes(kept)) if kept else "nothing kept"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual import work
 from textual.binding import BindingType
 
 from ....engine.trials import RESUMABLE, scaling_sentences
+from ....engine.trials.scaling_record import Point
 from ...base import keys
 from ...base.errors import clean
-from ...drawing import comparisons
 from ...drawing.rows import Row, wrapped
-from ...reading.store import mapping
 from ...widgets.table import Column
 from . import scaling_actions
 from .screen import ProofScreen
@@ -33,7 +32,7 @@ class ScalingScreen(ProofScreen):
     ]
 
     @property
-    def compared(self) -> list[comparisons.Told]:
+    def compared(self) -> list[Any]:
         return scaling_sentences.points(self.data)
 
     def _widths(self) -> dict[str, int]:
@@ -45,7 +44,7 @@ class ScalingScreen(ProofScreen):
     def _column(self, name: str, width: int) -> Column:
         return Column(name, Text(name, justify="right"), width)
 
-    def _row(self, one: comparisons.Told) -> list[Text]:
+    def _row(self, one: Point) -> list[Text]:
         cells = dict(zip(scaling_sentences.HEAD, scaling_sentences.row(one), strict=True))
         return [Text(cells[name], justify="right", no_wrap=True) for name in self._widths()]
 
@@ -55,14 +54,13 @@ class ScalingScreen(ProofScreen):
         Each is told whole where all fit; what limits the scaling is cut last.
         """
         remarks = [*scaling_sentences.remarks(self.data), scaling_sentences.ABOUT] if self.compared else []
-        listed = (self.picked or {}).get("trials")
-        trials = [scaling_sentences.trial(mapping(one)) for one in listed] if isinstance(listed, list) else []
+        trials = [scaling_sentences.trial(one) for one in (self.picked.trials if self.picked else ())]
         rows: list[Row] = []
         for most, of_a_trial in LINES:
             rows = [*self._rows(remarks, "label", width, most), *self._rows(trials, "value", width, of_a_trial)]
             if len(rows) <= height:
                 break
-        nothing: list[Row] = [[("nothing has been measured so far" if self.data else "reading ...", "label")]]
+        nothing: list[Row] = [[("nothing has been measured so far" if self.data.is_read else "reading ...", "label")]]
         return (rows or nothing)[:height]
 
     def _rows(self, texts: Iterable[str], style: str, width: int, most: int) -> Iterator[Row]:
@@ -74,9 +72,9 @@ class ScalingScreen(ProofScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys without a purpose now are not in the footer."""
         if action == "resume":
-            return self.data.get("state") in RESUMABLE
+            return self.data.state in RESUMABLE
         if action == "again":
-            return bool(self.data) and not self.goes_on
+            return self.data.is_read and not self.goes_on
         return super().check_action(action, parameters)
 
     def why_not(self, verb: str) -> str:

@@ -30,6 +30,7 @@ from .view import ENDED_READ_SECONDS, READ_SECONDS, ProofView, latest_run
 
 if TYPE_CHECKING:
     from ....engine.proof.folder import Proof
+    from ....engine.trials.record import Record
 
 LOW = 20  # below this height the large figures are one line
 LEAST_CHANGE = 48  # cells; where there is more room, the figures stay near what they are of
@@ -44,7 +45,7 @@ class _Changes(Table):
     ]
 
 
-class ProofScreen(ProofView[dict[str, Any]]):
+class ProofScreen(ProofView["Record"]):
     """One proof; `clock` returns the time."""
 
     CSS_PATH = "proof.tcss"
@@ -65,11 +66,12 @@ class ProofScreen(ProofView[dict[str, Any]]):
         return self.query_one(Table)
 
     @property
-    def compared(self) -> list[comparisons.Told]:
+    def compared(self) -> list[Any]:
+        """The comparisons, or what else has a row of its own with trials."""
         return comparisons.compared(self.data)
 
     @property
-    def picked(self) -> comparisons.Told | None:
+    def picked(self) -> Any | None:
         """The comparison under the cursor."""
         listed, row = self.compared, self.table.cursor_row
         return listed[row] if 0 <= row < len(listed) else None
@@ -84,15 +86,16 @@ class ProofScreen(ProofView[dict[str, Any]]):
     def on_mount(self) -> None:
         self.table.focus()
 
-    def readings(self, leaving: threading.Event) -> Iterator[dict[str, Any]]:
+    def readings(self, leaving: threading.Event) -> Iterator[Record]:
         while not leaving.is_set():
-            data = self.proof.data
+            data = self.proof.record
             yield data
-            leaving.wait(READ_SECONDS if data.get("state") == "running" else ENDED_READ_SECONDS)
+            leaving.wait(READ_SECONDS if data.state == "running" else ENDED_READ_SECONDS)
 
     def show_latest(self) -> None:
         """What is new; of a proof that goes on always the head, which tells the time."""
-        fresh = self.latest or self.data  # a file that cannot be read now may have been read before
+        is_read = self.latest is not None and self.latest.is_read
+        fresh = self.latest if self.latest and is_read else self.data  # else the file may have been read before
         if fresh != self.data:
             self.data = fresh
             self.show_now()
@@ -122,7 +125,7 @@ class ProofScreen(ProofView[dict[str, Any]]):
     def _detail(self, width: int, height: int) -> list[Row]:
         picked = self.picked
         if picked is None:
-            nothing = "nothing has been compared so far" if self.data else "reading the proof ..."
+            nothing = "nothing has been compared so far" if self.data.is_read else "reading the proof ..."
             return [[(nothing, "label")]]
         return comparisons.detail(picked, width, height, self.glyphs)
 
@@ -150,7 +153,7 @@ class ProofScreen(ProofView[dict[str, Any]]):
     def _column(self, name: str, width: int) -> Column:
         return Column(name, Text(name, justify="right" if name in ("at most", "measured") else "left"), width)
 
-    def _row(self, one: comparisons.Told) -> list[Text]:
+    def _row(self, one: Any) -> list[Text]:
         widths = self._widths()
         word, style = comparisons.decision(one, self.glyphs)
         cells = [
@@ -175,8 +178,8 @@ class ProofScreen(ProofView[dict[str, Any]]):
         if action == "stop":
             return self.goes_on
         if action == "open":
-            return bool(self.data.get("preset_after"))
-        return action not in ("save_report", "copy") or bool(self.data)
+            return bool(self.data.preset_after)
+        return action not in ("save_report", "copy") or self.data.is_read
 
     def why_not(self, verb: str) -> str:
         """Why a key of this screen does nothing now."""
@@ -186,8 +189,8 @@ class ProofScreen(ProofView[dict[str, Any]]):
 
     @work(exclusive=True, group="open")
     async def action_open(self) -> None:
-        await actions.open_improved(self.app, self.proof, str(self.data.get("preset_after")))
+        await actions.open_improved(self.app, self.proof, str(self.data.preset_after))
 
     def on_data_table_row_selected(self) -> None:
         """Open the run of the latest trial."""
-        self.open_trial(latest_run(self.picked or {}))
+        self.open_trial(latest_run(self.picked.trials if self.picked else ()))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, work
 from textual.binding import BindingType
 
 from ....engine.runs import Run
+from ....engine.trials.record import UNREAD
+from ....engine.trials.trial import Trial
 from ...base import keys
 from ...base.errors import clean
-from ...reading.store import mapping
 from ..base import FollowingScreen, Reading
 from . import actions
 
@@ -37,17 +38,17 @@ class ProofView(FollowingScreen[Reading]):
     def __init__(self, proof: Proof) -> None:
         super().__init__()
         self.proof = proof
-        self.data: Mapping[str, Any] = {}
+        self.data = UNREAD
 
     @property
     def goes_on(self) -> bool:
-        return self.data.get("state") == "running"
+        return self.data.state == "running"
 
     def on_key(self, event: events.Key) -> None:
         """A key without a purpose now is not in the footer, and says why when it is pressed."""
         for verb, action in self.EXPLAINED.items():
             idle = not action or self.check_action(action, ()) is False
-            if self.data and idle and event.key in keys.keys_of(self.app, verb) and (why := self.why_not(verb)):
+            if self.data.is_read and idle and event.key in keys.keys_of(self.app, verb) and (why := self.why_not(verb)):
                 self.app.notify(clean(why), markup=False)
 
     def why_not(self, verb: str) -> str:  # noqa: ARG002 - of those that override it
@@ -62,7 +63,7 @@ class ProofView(FollowingScreen[Reading]):
 
     @work(exclusive=True, group="stop")
     async def action_stop(self) -> None:
-        await actions.stop(self.app, self.proof, self.data.get("kind") == "tune")
+        await actions.stop(self.app, self.proof, self.data.kind == "tune")
 
     @work(exclusive=True, group="save")
     async def action_save_report(self) -> None:
@@ -73,8 +74,6 @@ class ProofView(FollowingScreen[Reading]):
         await actions.copy_report(self.app, self.data)
 
 
-def latest_run(told: Mapping[str, Any]) -> str:
-    """The folder of the latest trial of a comparison or a candidate; empty before there is one."""
-    trials = told.get("trials")
-    names = [mapping(trial).get("run") for trial in trials] if isinstance(trials, list) else []
-    return next((str(name) for name in reversed(names) if name), "")
+def latest_run(trials: Sequence[Trial]) -> str:
+    """The folder of the latest of the trials; empty before there is one."""
+    return next((trial.run for trial in reversed(trials) if trial.run), "")

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual import on, work
@@ -21,7 +21,7 @@ from textual.containers import Container
 from ....engine import figures
 from ....engine.trials import RESUMABLE, sentences
 from ....engine.trials.record import elapsed_of
-from ....engine.tune.report.findings import WITHOUT_INPUT, ranked
+from ....engine.tune.report.findings import WITHOUT_INPUT, Ranked, ranked
 from ....engine.tune.report.sentences import nothing_to_measure
 from ...base import keys
 from ...base.settings import Charts
@@ -34,7 +34,6 @@ from ...drawing.proof import conclusion
 from ...drawing.rows import Row
 from ...drawing.tune import SearchLayout, share_out
 from ...drawing.tune_leaderboard import HEADS, WIDTHS
-from ...reading.store import number
 from ...reading.tune_reader import SearchReader, SearchReading
 from ...text.phases import doing
 from ...widgets.charts import Chart
@@ -83,8 +82,8 @@ class TuneScreen(ProofView[SearchReading]):
 
     def __init__(self, proof: Proof) -> None:
         super().__init__(proof)
-        self._ranked: list[Mapping[str, Any]] = []
-        self._memory = tune_memory.plot({})
+        self._ranked: list[Ranked] = []
+        self._memory = tune_memory.plot(self.data)
 
     @property
     def table(self) -> Table:
@@ -95,10 +94,10 @@ class TuneScreen(ProofView[SearchReading]):
         return self.latest or SearchReading()
 
     @property
-    def picked(self) -> Mapping[str, Any]:
+    def picked(self) -> Ranked | None:
         """The candidate under the cursor."""
         row = self.table.cursor_row
-        return self._ranked[row] if 0 <= row < len(self._ranked) else {}
+        return self._ranked[row] if 0 <= row < len(self._ranked) else None
 
     def compose(self) -> ComposeResult:
         yield Header()
@@ -122,11 +121,12 @@ class TuneScreen(ProofView[SearchReading]):
         while not leaving.is_set():
             now = reader.read()
             yield now
-            leaving.wait(READ_SECONDS if now.data.get("state") == "running" else ENDED_READ_SECONDS)
+            leaving.wait(READ_SECONDS if now.data.state == "running" else ENDED_READ_SECONDS)
 
     def show_latest(self) -> None:
         """What is new; of a search that goes on always the head, which tells the time, and the running trial."""
-        fresh = self.reading.data or self.data  # a file that cannot be read now may have been read before
+        now = self.reading.data
+        fresh = now if now.is_read else self.data  # a file that cannot be read now may have been read before
         if fresh != self.data:
             self.data = fresh
             self._ranked, self._memory = ranked(fresh), tune_memory.plot(fresh)
@@ -179,12 +179,12 @@ class TuneScreen(ProofView[SearchReading]):
                 self.query_one(f"#{name}", Chart).show(shown.get(key, Plot(key, "", ())))
 
     def _head(self, width: int, _height: int) -> list[Row]:
-        elapsed = elapsed_of(self.data) if self.goes_on else number(self.data.get("seconds"))
+        elapsed = elapsed_of(self.data) if self.goes_on else self.data.seconds
         return drawing.head(self.data, elapsed, width, self.glyphs, low=self.size.height < LOW)
 
     def _detail(self, width: int, height: int) -> list[Row]:
-        if not self.picked:
-            return [[("nothing has been measured so far" if self.data else "reading the search ...", "label")]]
+        if self.picked is None:
+            return [[("nothing has been measured so far" if self.data.is_read else "reading the search ...", "label")]]
         return tune_leaderboard.detail(self.picked, width, height, self.glyphs)
 
     def _lines(self, width: int, _height: int) -> list[Row]:
@@ -206,13 +206,13 @@ class TuneScreen(ProofView[SearchReading]):
         """The cursor stays on its candidate; at the top it stays at the top, where the running one is."""
         at_top = self.table.cursor_row == 0
         widths = tune_leaderboard.widths(self.size.width - 2)
-        rows = {str(one["number"]): self._row(one, widths) for one in self._ranked}
-        marked = any(one.get("without_input") for one in self._ranked)
+        rows = {str(one.number): self._row(one, widths) for one in self._ranked}
+        marked = any(one.without_input for one in self._ranked)
         self.table.fill([_column(name, width, marked) for name, width in widths.items()], rows)
         if at_top and rows:
             self.table.move_cursor(row=0, animate=False)
 
-    def _row(self, one: Mapping[str, Any], widths: Mapping[str, int]) -> list[Text]:
+    def _row(self, one: Ranked, widths: Mapping[str, int]) -> list[Text]:
         cells = tune_leaderboard.cells(one, self.data, widths, self.glyphs)
         return [Text(cell.text, style=painted_colour(self.app, cell.style), no_wrap=True,
                      justify="right" if cell.right else "left") for cell in cells]  # fmt: skip
@@ -222,8 +222,10 @@ class TuneScreen(ProofView[SearchReading]):
 
     def on_data_table_row_selected(self) -> None:
         """Open the run of the latest trial, or of the one that is being measured."""
-        running, run = self.picked.get("decision") == "running", self.reading.run
-        self.open_trial(run.id if running and run is not None else latest_run(self.picked))
+        picked, run = self.picked, self.reading.run
+        if picked is not None:
+            is_measured = picked.decision == "running"
+            self.open_trial(run.id if run is not None and is_measured else latest_run(picked.trials))
 
     # ---- its charts -------------------------------------------------------------------------------
 
@@ -268,8 +270,8 @@ class TuneScreen(ProofView[SearchReading]):
         if action == "stop":
             return self.goes_on
         if action == "resume":
-            ended = self.data.get("state") == "done" and not nothing_to_measure(self.data)
-            return ended or self.data.get("state") in RESUMABLE
+            ended = self.data.state == "done" and not nothing_to_measure(self.data)
+            return ended or self.data.state in RESUMABLE
         if action in ("apply", "save"):
             return bool(sentences.to_take(self.data))
         if action == "chart":
@@ -299,7 +301,7 @@ class TuneScreen(ProofView[SearchReading]):
 
     @work(exclusive=True, group="save")
     async def action_save(self) -> None:
-        name = f"{Path(str(self.data.get('preset_name') or 'preset')).stem}-fast.yaml"
+        name = f"{Path(str(self.data.preset_name or 'preset')).stem}-fast.yaml"
         await actions.save_kept(self.app, self.proof, name, Path.cwd())
 
 
