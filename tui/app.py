@@ -80,12 +80,12 @@ class GputuiApp(BaseApp):
         """Return the name of the theme: that of the settings, else one that suits the terminal and its colours."""
         if "NO_COLOR" in os.environ:  # Textual removes it from the environment later
             return MONOCHROME.name
-        wanted = self.settings.theme
-        if wanted in self.available_themes:
-            return wanted
-        if wanted:
-            known = ", ".join(theme.name for theme in THEMES)
-            self.settings.problems.append(f"{self.settings.path}: there is no theme {wanted!r}; known: {known}")
+        theme = self.settings.theme
+        if theme in self.available_themes:
+            return theme
+        if theme:
+            names = ", ".join(theme.name for theme in THEMES)
+            self.settings.problems.append(f"{self.settings.path}: there is no theme {theme!r}; known: {names}")
         # Sixteen colours have no shades: only the theme without any stays readable.
         system: Any = constants.COLOR_SYSTEM
         colours = Console(color_system=system, force_terminal=True).color_system
@@ -104,7 +104,7 @@ class GputuiApp(BaseApp):
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         interpreter.ask_with(partial(self.call_from_thread, self._asking))
         self.settings.complain = partial(self.call_from_thread, self.complain)
-        self._tell_faults()
+        self._notify_faults()
         self.call_after_refresh(self._collect_seldom)
         self.call_after_refresh(self._sweep)
         self.call_after_refresh(self.run_watch.start)
@@ -127,12 +127,12 @@ class GputuiApp(BaseApp):
     def _asking(self, python: str) -> None:
         self.notify(clean(f"asking {python} what is installed for it ..."), markup=False)
 
-    def _tell_faults(self) -> None:
+    def _notify_faults(self) -> None:
         """Show the faults of the settings in one line; if there are several, the palette lists them."""
         faults = self.settings.problems
         if len(faults) > 1:
-            said = f"{len(faults)} faults in {self.settings.path.name}: {self.key('palette')} faults lists them"
-            self.notify(said, severity="error", markup=False, timeout=10)
+            message = f"{len(faults)} faults in {self.settings.path.name}: {self.key('palette')} faults lists them"
+            self.notify(message, severity="error", markup=False, timeout=10)
         elif faults:
             self.complain(faults[0])
 
@@ -273,9 +273,9 @@ class GputuiApp(BaseApp):
     def _open_latest(self) -> None:
         from ..engine import runs
 
-        found = runs.all_runs()
-        if found:
-            running = next((run for run in found[:LOOKED_AT] if run.state in UNDER_WAY), found[0])
+        all_runs = runs.all_runs()
+        if all_runs:
+            running = next((run for run in all_runs[:LOOKED_AT] if run.state in UNDER_WAY), all_runs[0])
             self.call_from_thread(self.open_run, running)
         else:
             self.call_from_thread(self.notify, "No runs so far: r starts one from the form.")
@@ -285,10 +285,10 @@ class GputuiApp(BaseApp):
         """Name a run that is running; if there are no runs yet, show the purpose of gputui."""
         from ..engine import runs
 
-        known = runs.all_runs()[:LOOKED_AT]
-        if not known:
+        newest = runs.all_runs()[:LOOKED_AT]
+        if not newest:
             self.call_from_thread(self.form.introduce)
-        for run in known:
+        for run in newest:
             if run.state in UNDER_WAY:
                 self.call_from_thread(self.form.offer, runs.title(run))
                 return

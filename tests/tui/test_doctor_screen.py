@@ -73,7 +73,7 @@ async def test_the_screen_shows_findings_with_words_and_signs(monkeypatch: pytes
         await shown(pilot, screen)
         assert Examination.made == [False, True]
         assert {style for row in screen._status_lines(90, 1) for _, style in row} == {"bad"}  # something is broken
-        screen.found = [Finding("note", "GPU", "no NVIDIA GPU"), *FOUND[:3]]
+        screen.findings = [Finding("note", "GPU", "no NVIDIA GPU"), *FOUND[:3]]
         assert {style for row in screen._status_lines(90, 1) for _, style in row} == {"value"}  # no GPU is no alarm
         await pilot.press("escape")
         assert app.screen is not screen

@@ -137,7 +137,7 @@ async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, mo
         app.open_run(going_on)
         await wait_for(pilot, "✗ out of memory")
         app.clear_notifications()
-        app.run_watch._tell(Ended("first", going_on.id, "oom"))
+        app.run_watch._show_end(Ended("first", going_on.id, "oom"))
         assert not app._notifications, "the screen shows it, and nothing lies over its keys"
     assert written == ["\x1b[22;2t\x1b]2;100 % first - gputui\x07", "\x1b]2;\x07\x1b[23;2t"]
 

@@ -169,10 +169,10 @@ async def test_a_comparison_that_comes_after_the_screen_has_gone_is_dropped(thre
         await wait_for(pilot, "options that differ")
         screen = pilot.app.screen
         assert isinstance(screen, CompareScreen)
-        assert screen.found is not None
+        assert screen.comparison is not None
         await pilot.press("escape")
         await wait_for(pilot, lambda: not screen.is_attached)
-        screen.show(three, screen.found)
+        screen.show(three, screen.comparison)
 
 
 async def test_a_home_that_cannot_be_written_is_said(three: list[Run], home: Path) -> None:

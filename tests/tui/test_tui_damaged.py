@@ -83,6 +83,6 @@ async def compared(pilot: Pilot[None], damaged: list[Run]) -> None:
     for start in range(0, len(runs), 20):
         screen = CompareScreen([*good, *runs[start : start + 20]])
         await tiny(pilot).push_screen(screen)
-        await wait_for(pilot, lambda screen=screen: screen.found is not None)  # type: ignore[misc]
+        await wait_for(pilot, lambda screen=screen: screen.comparison is not None)  # type: ignore[misc]
         text_of(pilot.app)
         await pilot.press("escape")

@@ -231,8 +231,8 @@ class BaseApp(UpstreamApp):
         """In a thread."""
         from . import clipboard  # needed only after a copy
 
-        said = clean(f"{what}; {clipboard.keep(text)}")
-        self.call_from_thread(self.notify, said, title="Copied", markup=False)
+        message = clean(f"{what}; {clipboard.keep(text)}")
+        self.call_from_thread(self.notify, message, title="Copied", markup=False)
 
     def notify(
         self, message: str, *, title: str = "", severity: SeverityLevel = "information",
@@ -244,8 +244,8 @@ class BaseApp(UpstreamApp):
         """
         if severity == "information":
             self.withdraw()
-        said = f"{title}: {message}" if title else message
-        super().notify(said, severity=severity, timeout=timeout or SHOWN_SECONDS[severity], markup=markup)
+        text = f"{title}: {message}" if title else message
+        super().notify(text, severity=severity, timeout=timeout or SHOWN_SECONDS[severity], markup=markup)
 
     def complain(self, reason: str) -> None:
         self.notify(clean(reason), severity="error", markup=False)

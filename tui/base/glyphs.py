@@ -128,8 +128,8 @@ PLAIN = Glyphs(
 
 def glyphs_of(app: object) -> Glyphs:
     """Return the glyphs of an application that has set `glyphs`; else glyphs that suit the environment."""
-    found = getattr(app, "glyphs", None)
-    return found if isinstance(found, Glyphs) else suited()
+    glyphs = getattr(app, "glyphs", None)
+    return glyphs if isinstance(glyphs, Glyphs) else suited()
 
 
 def is_poor(environment: Mapping[str, str]) -> bool:

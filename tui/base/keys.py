@@ -118,19 +118,25 @@ NAMES = frozenset(key.value for key in Keys)
 
 def bind(verb: str, action: str = "", label: str = "", *, show: bool = True, meaning: str = "") -> Binding:
     """The binding of a verb; without `action` the action has the name of the verb, without `label` its label."""
-    known = VERBS[verb]
-    said = meaning or known.meaning
+    declared = VERBS[verb]
+    tooltip = meaning or declared.meaning
     return Binding(
-        known.keys, action or verb, label or known.label, show=show, id=verb, tooltip=said, priority=verb == "quit"
+        declared.keys,
+        action or verb,
+        label or declared.label,
+        show=show,
+        id=verb,
+        tooltip=tooltip,
+        priority=verb == "quit",
     )
 
 
 def numbered(verb: str, action: str = "") -> list[BindingType]:
     """A binding for each key of a verb whose keys are numbers; the action gets the number. The footer shows one."""
-    known = VERBS[verb]
+    declared = VERBS[verb]
     return [
-        Binding(key, f"{action or verb}({key})", known.label, show=key == "1", id=verb, tooltip=known.meaning)
-        for key in known.keys.split(",")
+        Binding(key, f"{action or verb}({key})", declared.label, show=key == "1", id=verb, tooltip=declared.meaning)
+        for key in declared.keys.split(",")
     ]
 
 
@@ -163,20 +169,20 @@ def scrolls() -> list[BindingType]:
 
 def remapped(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The keymap for Textual, and one line for each verb whose keys cannot be used."""
-    wanted: dict[str, tuple[str, ...]] = {}
+    changed: dict[str, tuple[str, ...]] = {}
     problems = []
     for verb, keys in given.items():
-        found = tuple(dict.fromkeys(_named(key) for key in keys.split(",")))
-        if reason := _wrong(verb, keys, found):
+        names = tuple(dict.fromkeys(_named(key) for key in keys.split(",")))
+        if reason := _wrong(verb, keys, names):
             problems.append(brief(f"keys: {verb}: {reason}"))
         else:
-            wanted[verb] = found
-    while clash := next(_clashes(wanted), None):
+            changed[verb] = names
+    while clash := next(_clashes(changed), None):
         verb, key, other = clash
         kept = ", ".join(shown(key) for key in VERBS[verb].keys.split(","))
         problems.append(f"keys: {verb}: {shown(key)} is the key of {other} ({VERBS[other].meaning}); {kept} stays")
-        del wanted[verb]
-    return {verb: ",".join(keys) for verb, keys in wanted.items()}, problems
+        del changed[verb]
+    return {verb: ",".join(keys) for verb, keys in changed.items()}, problems
 
 
 def shown(key: str) -> str:
@@ -231,14 +237,14 @@ def _wrong(verb: str, given: str, keys: tuple[str, ...]) -> str:
 
 def _is_key(key: str) -> bool:
     *modifiers, name = key.split("+")
-    known = len(name) == 1 or name in NAMES or key_to_character(REPLACED_KEYS.get(name, name)) is not None
-    return bool(key) and (key in NAMES or (known and all(re.fullmatch("ctrl|alt|shift|super", m) for m in modifiers)))
+    exists = len(name) == 1 or name in NAMES or key_to_character(REPLACED_KEYS.get(name, name)) is not None
+    return bool(key) and (key in NAMES or (exists and all(re.fullmatch("ctrl|alt|shift|super", m) for m in modifiers)))
 
 
-def _clashes(wanted: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str, str]]:
+def _clashes(changed: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str, str]]:
     """Yield each verb with a new key that another verb has too, the key, and the other verb."""
-    for verb, keys in wanted.items():
+    for verb, keys in changed.items():
         for other in GRAMMAR:
-            theirs = wanted.get(other.id, tuple(_named(key) for key in other.keys.split(",")))
+            theirs = changed.get(other.id, tuple(_named(key) for key in other.keys.split(",")))
             if other.id != verb and other.place != FIELD:
                 yield from ((verb, key, other.id) for key in keys if key in theirs)

@@ -84,11 +84,11 @@ SECTIONS: dict[str, Any] = {"runs": Runs, "charts": Charts, "log": Log, "notify"
 
 def declared() -> Iterator[tuple[str, Field[Any]]]:
     """Every setting with its dotted key."""
-    for one in fields(Values):
-        if one.name in SECTIONS:
-            yield from ((f"{one.name}.{inner.name}", inner) for inner in fields(SECTIONS[one.name]))
+    for setting_field in fields(Values):
+        if setting_field.name in SECTIONS:
+            yield from ((f"{setting_field.name}.{inner.name}", inner) for inner in fields(SECTIONS[setting_field.name]))
         else:
-            yield one.name, one
+            yield setting_field.name, setting_field
 
 
 class Settings:
@@ -129,10 +129,10 @@ class Settings:
 
     def get(self, key: str) -> Any:
         """The value of a dotted key."""
-        found: Any = self._values
+        value: Any = self._values
         for name in key.split("."):
-            found = getattr(found, name)
-        return found
+            value = getattr(value, name)
+        return value
 
     def change(self, key: str, value: Any) -> None:
         """Set the value of a dotted key, such as "runs.sort", and keep it in the file."""
@@ -156,30 +156,30 @@ class Settings:
 
     def _read(self) -> Values:
         """Return the values of the file; an invalid value is replaced by its default."""
-        found = Values()
+        values = Values()
         if not self.path.exists():
-            return found
+            return values
         from . import settings_file
 
-        known = dict(declared())
+        settings = dict(declared())
         try:
             given = settings_file.read(self.path)
         except settings_file.SettingsFault as fault:
-            self._tell(fault.line, f"{fault}; the defaults are used")
-            return found
+            self._add_problem(fault.line, f"{fault}; the defaults are used")
+            return values
         for key, line, value in given:
-            if key not in known:
-                near = ", ".join(one for one in known if one.partition(".")[0] == key.partition(".")[0])
-                self._tell(line, f"there is no setting {key}; known: {near or ', '.join(known)}")
+            if key not in settings:
+                near = ", ".join(name for name in settings if name.partition(".")[0] == key.partition(".")[0])
+                self._add_problem(line, f"there is no setting {key}; known: {near or ', '.join(settings)}")
                 continue
-            value = _as_declared(known[key], value)
-            if reason := wrong(known[key], value):
-                self._tell(line, f"{key} {reason}; {shown(known[key].metadata['default'])} is used")
+            value = _as_declared(settings[key], value)
+            if reason := wrong(settings[key], value):
+                self._add_problem(line, f"{key} {reason}; {shown(settings[key].metadata['default'])} is used")
             else:
-                found = _with(found, key, value)
-        return found
+                values = _with(values, key, value)
+        return values
 
-    def _tell(self, line: int, text: str) -> None:
+    def _add_problem(self, line: int, text: str) -> None:
         self.problems.append(brief(f"{self.path}:{line}: {text}" if line else f"{self.path}: {text}"))
 
     def _write(self) -> None:
@@ -202,9 +202,9 @@ class Settings:
 # ---- values -------------------------------------------------------------------------------------
 
 
-def takes(one: Field[Any]) -> str:
+def takes(setting_field: Field[Any]) -> str:
     """Return in words which values the setting takes."""
-    default, choices, (low, high) = (one.metadata[name] for name in ("default", "choices", "limits"))
+    default, choices, (low, high) = (setting_field.metadata[name] for name in ("default", "choices", "limits"))
     if choices:
         return "one of " + ", ".join(choices)
     numbers = f"a number from {low:g} to {high:g}"
@@ -212,9 +212,9 @@ def takes(one: Field[Any]) -> str:
     return kinds.get(type(default), "text")
 
 
-def wrong(one: Field[Any], value: Any) -> str:
+def wrong(setting_field: Field[Any], value: Any) -> str:
     """Return the reason why a value does not fit the setting; empty if it fits."""
-    default, choices, (low, high) = (one.metadata[name] for name in ("default", "choices", "limits"))
+    default, choices, (low, high) = (setting_field.metadata[name] for name in ("default", "choices", "limits"))
     if isinstance(default, tuple):
         fits = isinstance(value, tuple) and all(isinstance(item, str) for item in value)
     elif isinstance(default, dict):
@@ -222,7 +222,7 @@ def wrong(one: Field[Any], value: Any) -> str:
     else:
         fits = type(value) is type(default) and (not choices or value in choices)
         fits = fits and (not isinstance(value, float) or low <= value <= high)
-    return "" if fits else f"must be {takes(one)}, not {shown(value)}"
+    return "" if fits else f"must be {takes(setting_field)}, not {shown(value)}"
 
 
 def shown(value: Any) -> str:
@@ -234,9 +234,9 @@ def shown(value: Any) -> str:
     return repr(value)
 
 
-def _as_declared(one: Field[Any], value: Any) -> Any:
+def _as_declared(setting_field: Field[Any], value: Any) -> Any:
     """Convert a value of YAML to its declared type: list to tuple, numbers in a mapping to text, integer to float."""
-    default = one.metadata["default"]
+    default = setting_field.metadata["default"]
     if value is None:
         return default
     if isinstance(default, tuple) and isinstance(value, list):

@@ -27,13 +27,13 @@ class SettingsFault(Exception):
 
 def read(path: Path) -> list[tuple[str, int, Any]]:
     """Return dotted key, line and value of everything in the file; an empty list without a file."""
-    found: list[tuple[str, int, Any]] = []
+    entries: list[tuple[str, int, Any]] = []
     for name, value in _parsed(_text(path)).items():
         if isinstance(value.value, dict) and name not in WHOLE:
-            found += [(f"{name}.{inner}", one.line, _plain(one)) for inner, one in value.value.items()]
+            entries += [(f"{name}.{inner}", item.line, _plain(item)) for inner, item in value.value.items()]
         elif value.value is not None or name in WHOLE:
-            found.append((name, value.line, _plain(value)))
-    return found
+            entries.append((name, value.line, _plain(value)))
+    return entries
 
 
 def write(path: Path, changes: Mapping[str, Any]) -> None:
@@ -44,10 +44,10 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
     before = _text(path)
     _parsed(before)
     try:
-        yaml, document = yaml_writing.load(before if _says_something(before) else "{}\n")
+        yaml, document = yaml_writing.load(before if _has_content(before) else "{}\n")
     except yaml_writing.LayoutFault as fault:
         raise SettingsFault(str(fault)) from None
-    if not _says_something(before):
+    if not _has_content(before):
         document.fa.set_block_style()
     for key, value in changes.items():
         section, _, name = key.rpartition(".")
@@ -58,7 +58,7 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
             place = document[section]
         place[name] = yaml_writing.node(dict(value) if isinstance(value, Mapping) else value)
     text = yaml_writing.dump(yaml, document, before)
-    _put(path, text if _says_something(before) else (before or NEW) + text)
+    _put(path, text if _has_content(before) else (before or NEW) + text)
 
 
 def _put(path: Path, text: str) -> None:
@@ -82,12 +82,12 @@ def _text(path: Path) -> str:
 
 def _parsed(text: str) -> dict[str, Located]:
     try:
-        return located_yaml.parse(text) if _says_something(text) else {}
+        return located_yaml.parse(text) if _has_content(text) else {}
     except YamlFault as fault:
         raise _fault(fault) from None
 
 
-def _says_something(text: str) -> bool:
+def _has_content(text: str) -> bool:
     """Return whether the text has more than comments."""
     lines = (line.strip() for line in text.splitlines())
     return any(line and not line.startswith("#") and line not in ("---", "{}") for line in lines)
@@ -96,11 +96,11 @@ def _says_something(text: str) -> bool:
 def _plain(value: Located) -> Any:
     """Return a value without its lines."""
     if isinstance(value.value, dict):
-        return {name: _plain(one) if isinstance(one, Located) else one for name, one in value.value.items()}
+        return {name: _plain(item) if isinstance(item, Located) else item for name, item in value.value.items()}
     return value.value
 
 
 def _fault(fault: YamlFault) -> SettingsFault:
     """Convert a fault of the reader, whose message is about presets."""
-    said = fault.message.replace("so it is no preset", "so it holds no settings").replace("in presets", "here")
-    return SettingsFault(f"{fault.key}: {said}" if fault.key else said, fault.line)
+    message = fault.message.replace("so it is no preset", "so it holds no settings").replace("in presets", "here")
+    return SettingsFault(f"{fault.key}: {message}" if fault.key else message, fault.line)

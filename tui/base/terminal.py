@@ -42,24 +42,24 @@ def titled(text: str) -> str:
 
 def notification(text: str, environment: Mapping[str, str]) -> str:
     """Return the sequence that shows a text on the desktop; empty if the terminal may not understand it."""
-    said = f"\x1b]9;{_harmless(text)}\x07"
+    sequence = f"\x1b]9;{_harmless(text)}\x07"
     if "TMUX" in environment:
-        return f"\x1bPtmux;{said.replace(chr(27), chr(27) * 2)}\x1b\\" if tmux_passes_on(environment) else ""
+        return f"\x1bPtmux;{sequence.replace(chr(27), chr(27) * 2)}\x1b\\" if tmux_passes_on(environment) else ""
     if "STY" in environment or environment.get("TERM", "").startswith("screen"):
         return ""  # GNU screen
-    return said
+    return sequence
 
 
 def tmux_passes_on(environment: Mapping[str, str]) -> bool:
     """Return whether this tmux passes sequences on to its terminal, which its user has to allow."""
     try:
-        asked = subprocess.run(
+        answer = subprocess.run(
             ["tmux", "show-options", "-Apqv", "-t", environment.get("TMUX_PANE", ""), "allow-passthrough"],
             capture_output=True, text=True, timeout=TMUX_SECONDS, env=dict(environment), check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return False
-    return asked.stdout.strip() in ("on", "all")
+    return answer.stdout.strip() in ("on", "all")
 
 
 def understands(environment: Mapping[str, str]) -> bool:

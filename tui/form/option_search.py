@@ -50,8 +50,8 @@ class Hit:
 
 def search(words: str) -> list[Hit]:
     """Return the options that match every word, the best first; if equal, first those with the words in their names."""
-    asked = tuple(words.lower().split())
-    hits = _hits(asked, _begins) or _hits(asked, _contains)
+    terms = tuple(words.lower().split())
+    hits = _hits(terms, _begins) or _hits(terms, _contains)
     meant = keys_of(words)  # of several options with this other name, the most usual comes first
     order = {key: number for number, key in enumerate(meant)}
     return sorted(hits, key=lambda hit: (hit.rank, hit.elsewhere is not None, order.get(hit.info.key, len(order))))

@@ -131,7 +131,7 @@ class ChartScreen(AppScreen):
         charts = self._all
         if not charts:
             return
-        plot = next((one for one in charts if one.key == self.key), charts[0])
+        plot = next((chart for chart in charts if chart.key == self.key), charts[0])
         self.key = plot.key
         closer = self.chart.closer if self.chart.window is not None else 1.0
         self.chart.show(replace(plot, how=(*plot.how, *([f"zoomed {times(closer)}"] if closer > 1 else []))))

@@ -168,13 +168,13 @@ class CopyScreen(ModalScreen[Copyable | None]):
         self.offered = offered
 
     def compose(self) -> ComposeResult:
-        widest = max(len(one.name) for one in self.offered)
+        widest = max(len(copyable.name) for copyable in self.offered)
         prompts = [
             Content.assemble(
                 (f"{DIGITS[at : at + 1]:1} ", "bold $text-warning"),
-                one.name.ljust(widest + 2), (clean(one.preview), "$foreground-muted"),
+                copyable.name.ljust(widest + 2), (clean(copyable.preview), "$foreground-muted"),
             )
-            for at, one in enumerate(self.offered)
+            for at, copyable in enumerate(self.offered)
         ]  # fmt: skip
         with Vertical() as box:
             box.border_title = "Copy"

@@ -53,22 +53,22 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[Finding] = []
+        self.findings: list[Finding] = []
         self.deep, self.looking = False, LOOKING
         self._examination: Examination | None = None
 
     def compose(self) -> ComposeResult:
         yield Header()
         yield _Findings(cursor_type="row", cell_padding=1)
-        yield Panel(self._status_lines, id="said")
+        yield Panel(self._status_lines, id="status")
         yield KeyFooter()
 
     def on_mount(self) -> None:
         self.query_one(Table).fill(self._columns(), {})
 
     def on_resize(self) -> None:
-        if self.found:
-            self.show(self.found)
+        if self.findings:
+            self.show(self.findings)
 
     def on_unmount(self) -> None:
         if self._examination is not None:
@@ -77,7 +77,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
     def action_look(self, deep: bool) -> None:
         if not self.looking:
             self.deep, self.looking = deep, "importing TensorFlow ..." if deep else LOOKING
-            self._say()
+            self._show_status()
             self.read_again()
 
     def readings(self, leaving: threading.Event) -> Iterator[list[Finding]]:
@@ -98,13 +98,15 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         super().watch_latest()
 
     def show_latest(self) -> None:
-        found = self.latest or []
-        self.show(worst_first([*found, *terminal(os.environ, os.terminal_size(self.app.size))]))
+        findings = self.latest or []
+        self.show(worst_first([*findings, *terminal(os.environ, os.terminal_size(self.app.size))]))
 
-    def show(self, found: list[Finding]) -> None:
-        self.found = found
-        self.query_one(Table).fill(self._columns(), {str(number): self._cells(one) for number, one in enumerate(found)})
-        self._say()
+    def show(self, findings: list[Finding]) -> None:
+        self.findings = findings
+        self.query_one(Table).fill(
+            self._columns(), {str(number): self._cells(finding) for number, finding in enumerate(findings)}
+        )
+        self._show_status()
 
     def _columns(self) -> list[Column]:
         """Return the columns; the last takes the rest of the screen, so that long findings are wrapped and not cut."""
@@ -117,8 +119,8 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         ]
 
     def _beside(self) -> tuple[list[str], list[str]]:
-        levels = [f"{sign(finding.level)} {finding.level}" for finding in self.found]
-        return levels, ["about", *(finding.about for finding in self.found)]
+        levels = [f"{sign(finding.level)} {finding.level}" for finding in self.findings]
+        return levels, ["about", *(finding.about for finding in self.findings)]
 
     def _cells(self, finding: Finding) -> list[Text]:
         level = Text(f"{sign(finding.level)} {finding.level}", style=colour(self.app, COLOURS[finding.level]))
@@ -127,16 +129,16 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
             what.append(f"\n{clean(finding.remedy)}", style="dim")
         return [level, Text(finding.about), what]
 
-    def _say(self) -> None:
+    def _show_status(self) -> None:
         """Show the conclusion, in as many lines as it needs."""
-        said = self.query_one("#said", Panel)
-        said.styles.height = len(self._status_lines(self.size.width - 2, 0))
-        said.repaint()
+        panel = self.query_one("#status", Panel)
+        panel.styles.height = len(self._status_lines(self.size.width - 2, 0))
+        panel.repaint()
 
     def _status_lines(self, width: int, _height: int) -> list[Row]:
-        said, style = self.looking, "label"
-        if not said:
-            broken = blocks(self.found)  # a missing GPU is no error
-            said, style = conclusion(self.found), "bad" if broken else "value"
-            said = f"{sign('error')} {said}" if broken else said
-        return [[(line, style)] for line in textwrap.wrap(said, max(LEAST_WIDTH, width))]
+        text, style = self.looking, "label"
+        if not text:
+            broken = blocks(self.findings)  # a missing GPU is no error
+            text, style = conclusion(self.findings), "bad" if broken else "value"
+            text = f"{sign('error')} {text}" if broken else text
+        return [[(line, style)] for line in textwrap.wrap(text, max(LEAST_WIDTH, width))]

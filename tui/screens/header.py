@@ -47,7 +47,7 @@ class Header(Horizontal):
 
     def compose(self) -> ComposeResult:
         listed = catalogue.places()
-        places = [ScreenTab(one.name, VERBS[one.verb].label, key_of(self.app, one.verb)) for one in listed]
+        places = [ScreenTab(entry.name, VERBS[entry.verb].label, key_of(self.app, entry.verb)) for entry in listed]
         yield ScreenTabs(places, catalogue.place_of(self.screen), "live", keys_from=self._keys_from)
         if self._title is not None:
             yield self._title

@@ -79,9 +79,9 @@ class HelpScreen(ModalScreen[None]):
 
     def _text(self, width: int) -> Content:
         """Return the keys of this screen, the meaning of its marks, then the keys that all screens have."""
-        found = working(self.below)
-        here = [(ACTING, found.pop(ACTING))] if ACTING in found else []
-        sections = (*here, *getattr(self.below, "HELP_SECTIONS", ()), *found.items())
+        groups = working(self.below)
+        here = [(ACTING, groups.pop(ACTING))] if ACTING in groups else []
+        sections = (*here, *getattr(self.below, "HELP_SECTIONS", ()), *groups.items())
         return Content("\n\n").join(_section(title, lines, width) for title, lines in sections)
 
 
@@ -99,7 +99,7 @@ class ListScreen(HelpScreen):
 
 def working(screen: Screen[Any]) -> dict[str, list[tuple[str, str]]]:
     """Return the keys that do something on the screen now, one line for each action, in their groups."""
-    found: dict[str, dict[str, tuple[list[str], str]]] = {}
+    groups: dict[str, dict[str, tuple[list[str], str]]] = {}
     for key, active in screen.active_bindings.items():
         binding = active.binding
         if not active.enabled or not binding.description or binding.system:
@@ -110,13 +110,17 @@ def working(screen: Screen[Any]) -> dict[str, list[tuple[str, str]]]:
             continue  # no terminal sends it by default
         verb = keys.VERBS.get(binding.id or "")
         group = REST if verb is None else ACTING if verb.group == "Actions" else verb.group
-        said = OF_TEXTUAL.get(binding.action) or binding.tooltip or binding.description
-        listed = found.setdefault(group, {}).setdefault(f"{binding.action.partition('(')[0]} {said}", ([], said))[0]
+        meaning = OF_TEXTUAL.get(binding.action) or binding.tooltip or binding.description
+        listed = groups.setdefault(group, {}).setdefault(
+            f"{binding.action.partition('(')[0]} {meaning}", ([], meaning)
+        )[0]
         if (name := keys.shown(key)) not in listed:
             listed.append(name)
-    order = [ACTING, *(group for group in keys.GROUPS if group in found), REST]
+    order = [ACTING, *(group for group in keys.GROUPS if group in groups), REST]
     return {
-        group: [(", ".join(names), said) for names, said in found[group].values()] for group in order if group in found
+        group: [(", ".join(names), meaning) for names, meaning in groups[group].values()]
+        for group in order
+        if group in groups
     }
 
 

@@ -78,8 +78,8 @@ def resumed_run(run: Run, new_code: bool = False) -> Start:
     def launch_it() -> tuple[Run, Any]:
         kind = options_of(run).get("strategy.kind")
         python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
-        found = [*checks.by_command(kind), *checks.of_kind(kind, this_machine.read()), *python]
-        if errors := [finding for finding in found if finding.level == "error"]:
+        findings = [*checks.by_command(kind), *checks.of_kind(kind, this_machine.read()), *python]
+        if errors := [finding for finding in findings if finding.level == "error"]:
             raise RunError(f"{run.id} cannot be resumed: {errors[0]}")
         return run, run_resuming.resume(run, new_code)
 
@@ -89,9 +89,9 @@ def resumed_run(run: Run, new_code: bool = False) -> Start:
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
     """Check and launch a run; returns it with its engine's process. Raises ConflictError, OSError and RunError."""
     here = this_machine.read()
-    found = tuple(checks.on_screen(preset, here))
-    if any(finding.level == "error" for finding in found):
-        raise ConflictError(here, found)
+    findings = tuple(checks.on_screen(preset, here))
+    if any(finding.level == "error" for finding in findings):
+        raise ConflictError(here, findings)
     return warm.start(preset) if warm is not None else launch.start(preset)
 
 
@@ -133,16 +133,16 @@ def open_measurement(app: BaseApp, proof: Proof, process: subprocess.Popen[bytes
     app.open_proof(proof)
 
 
-def new_measurement(app: BaseApp, title: str, wanted: Request) -> Start:
+def new_measurement(app: BaseApp, title: str, request: Request) -> Start:
     """Return the start of a new proof, search or measurement of scaling."""
 
     def launch() -> tuple[Proof, subprocess.Popen[bytes]]:
         from ...engine.proof import folder
 
-        proof = folder.create(wanted)
+        proof = folder.create(request)
         return proof, folder.start(proof)
 
-    return _measurement(app, title, lambda: wanted, launch)
+    return _measurement(app, title, lambda: request, launch)
 
 
 def resumed_measurement(app: BaseApp, title: str, proof: Proof, resume: Callable[[], subprocess.Popen[bytes]]) -> Start:
@@ -153,7 +153,7 @@ def resumed_measurement(app: BaseApp, title: str, proof: Proof, resume: Callable
 def _measurement(
     app: BaseApp,
     title: str,
-    wanted: Callable[[], Request],
+    request: Callable[[], Request],
     launch: Callable[[], tuple[Proof, subprocess.Popen[bytes]]],
     but: Path | None = None,
 ) -> Start:
@@ -165,7 +165,7 @@ def _measurement(
 
         here = this_machine.read()
         own = () if but is None else (but,)
-        return starting.beside(starting.of_request(wanted(), here), here, *own)
+        return starting.beside(starting.of_request(request(), here), here, *own)
 
     def begin() -> tuple[Proof, subprocess.Popen[bytes]]:
         warm_engine.close(app)

@@ -55,8 +55,8 @@ class TerminalInput(XTermParser):
         self._escaped = -PIECE_SECONDS
         self._piece = ""
         while text:
-            found, text = self._cut(text)
-            yield from found
+            messages, text = self._cut(text)
+            yield from messages
 
     def tick(self) -> Iterator[Message]:
         """Called about every tenth of a second: gives up pieces that have waited long enough."""
@@ -92,17 +92,17 @@ class TerminalInput(XTermParser):
         if sequence == PASTE:
             self._pasted = ""
             return [], rest
-        return ([] if REPLY.match(sequence) else self._known(sequence)), rest
+        return ([] if REPLY.match(sequence) else self._events_of(sequence)), rest
 
-    def _known(self, sequence: str) -> list[Message]:
+    def _events_of(self, sequence: str) -> list[Message]:
         """The events of a sequence; for an unknown one Textual's parser would wait for more."""
-        found = list(super().feed(sequence))
+        messages = list(super().feed(sequence))
         if self._awaiting.timeout is not None:
             self._gen = self.parse(self._tokens.append)
             self._awaiting, self._timeout_time = next(self._gen), None
             if len(sequence) == 2:
-                found += self._sequence_to_key_events(sequence[1], alt=True)
-        return found
+                messages += self._sequence_to_key_events(sequence[1], alt=True)
+        return messages
 
     def _paste(self, text: str) -> tuple[list[Message], str]:
         """Text up to the end of the paste, which may also arrive in pieces."""

@@ -135,11 +135,11 @@ class ChartGrid(Vertical):
 
     def _fill(self, turn: int | None) -> None:
         grid = self.query_one("#grid")
-        known = list(grid.query(Chart))
-        if len(known) < self._room:
-            grid.mount_all(Chart() for _ in range(self._room - len(known)))
-            known = list(grid.query(Chart))
-        for position, chart in enumerate(known):
+        charts = list(grid.query(Chart))
+        if len(charts) < self._room:
+            grid.mount_all(Chart() for _ in range(self._room - len(charts)))
+            charts = list(grid.query(Chart))
+        for position, chart in enumerate(charts):
             chart.display, chart.has_edge = position < self._room, self._edges
             if self.display and position < self._room:
                 plot = self.shown[position] if position < len(self.shown) else EMPTY

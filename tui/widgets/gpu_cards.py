@@ -151,20 +151,20 @@ class GpuCards(Vertical):
 
     def _fill(self, turn: int | None = None) -> None:
         grid = self.query_one(VerticalScroll)
-        known = {card.gpu.index: card for card in grid.query(GpuCard)}
+        cards = {card.gpu.index: card for card in grid.query(GpuCard)}
         for position, gpu in enumerate(self._gpus):
-            if gpu.index not in known:
-                known[gpu.index] = GpuCard(gpu, self._x_end)
-                grid.mount(known[gpu.index])
+            if gpu.index not in cards:
+                cards[gpu.index] = GpuCard(gpu, self._x_end)
+                grid.mount(cards[gpu.index])
             curve = turn is None or (turn + position) % 2 == 0
-            known[gpu.index].show(gpu, self._x_end, self._cards.all_of_it, curve=curve)
-            known[gpu.index].set_class(gpu is self.picked, "-picked")
+            cards[gpu.index].show(gpu, self._x_end, self._cards.all_of_it, curve=curve)
+            cards[gpu.index].set_class(gpu is self.picked, "-picked")
         self._show_detail()
 
     def _show_detail(self) -> None:
         gpu = self.picked
-        found = self.query("#detail").results(GpuCard)
-        detail = next(iter(found), None)
+        details = self.query("#detail").results(GpuCard)
+        detail = next(iter(details), None)
         if detail is None and gpu is not None:
             detail = GpuCard(gpu, self._x_end, all_of_it=True, id="detail")
             self.mount(detail)
@@ -242,7 +242,7 @@ def _head(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     sign: Row = [(glyphs.warn, "warn")] if gpu.throttle else []
     marks = [[(" ", ""), *_throttled(gpu, glyphs)], _throttled(gpu, glyphs), sign]
     lefts = [[*_number(gpu, glyphs), *mark] for mark in marks]
-    left = next((one for one in lefts if length(one) + length(right) <= width), lefts[-1])
+    left = next((row for row in lefts if length(row) + length(right) <= width), lefts[-1])
     name = _short_name(clean(gpu.name or ""), width - length(left) - length(right) - 1)
     return headline([*left, (name, "label")], right, width, glyphs.rule)
 

@@ -26,53 +26,53 @@ class KeyFooter(ChosenKeys):
 
     def chosen_keys(self) -> list[ShownKey]:
         """Return the keys for which there is room, the most important first; the last keys always stay."""
-        known = [one for one in self._known() if self._is_offered(one)]
+        offered = [key for key in self._first_keys() if self._is_offered(key)]
         named = self._has_keys_above()
-        wanted = [one for one in known if one.binding.show and not (named and _goes_to_a_place(one))]
-        shown = {one.binding.id for one in wanted}  # of numbered keys only the first is shown
-        more = [one for one in known if one.binding.id not in shown and one.enabled and _acts(one)]
-        last = [one for one in wanted if one.binding.id in ALWAYS]
-        last.sort(key=lambda one: one.binding.id == "help")
-        places = [one for one in wanted if _goes_to_a_place(one)]
-        first = [one for one in wanted if one not in last and one not in places]
+        visible = [key for key in offered if key.binding.show and not (named and _goes_to_a_place(key))]
+        shown = {key.binding.id for key in visible}  # of numbered keys only the first is shown
+        more = [key for key in offered if key.binding.id not in shown and key.enabled and _acts(key)]
+        last = [key for key in visible if key.binding.id in ALWAYS]
+        last.sort(key=lambda key: key.binding.id == "help")
+        places = [key for key in visible if _goes_to_a_place(key)]
+        first = [key for key in visible if key not in last and key not in places]
         free = self.app.size.width - sum(map(self._width, last)) + 1  # no gap follows the last key
-        found = []
-        for one in (*first, *places, *more):
-            free -= self._width(one)
+        fitting = []
+        for key in (*first, *places, *more):
+            free -= self._width(key)
             if free < 0:
                 break
-            found.append(one)
-        return [ShownKey(one.binding, one.enabled, one.tooltip) for one in found + last]
+            fitting.append(key)
+        return [ShownKey(key.binding, key.enabled, key.tooltip) for key in fitting + last]
 
-    def _known(self) -> list[ActiveBinding]:
+    def _first_keys(self) -> list[ActiveBinding]:
         """Return the first key of each action, with Enter in a field, which Textual does not show."""
-        found = _by_action(one for one in self.screen.active_bindings.values() if not self._is_written(one))
-        found = [self._with_runs(one) for one in found]
+        keys_now = _by_action(key for key in self.screen.active_bindings.values() if not self._is_written(key))
+        keys_now = [self._with_runs(key) for key in keys_now]
         if not isinstance(self.screen.focused, Input):
-            return found
+            return keys_now
         accept = keys.VERBS["accept"].label
         return [
-            one._replace(binding=replace(one.binding, description=accept, show=True))
-            if one.binding.key == "enter" and one.binding.action == "submit"
-            else one
-            for one in found
+            key._replace(binding=replace(key.binding, description=accept, show=True))
+            if key.binding.key == "enter" and key.binding.action == "submit"
+            else key
+            for key in keys_now
         ]
 
-    def _with_runs(self, one: ActiveBinding) -> ActiveBinding:
+    def _with_runs(self, key: ActiveBinding) -> ActiveBinding:
         """Add to the key that quits that running runs continue."""
-        if one.binding.action != "app.quit" or one.binding.id != "leave" or not getattr(self.app, "running_count", 0):
-            return one
-        return one._replace(binding=replace(one.binding, description=f"{one.binding.description}, runs go on"))
+        if key.binding.action != "app.quit" or key.binding.id != "leave" or not getattr(self.app, "running_count", 0):
+            return key
+        return key._replace(binding=replace(key.binding, description=f"{key.binding.description}, runs go on"))
 
-    def _is_offered(self, one: ActiveBinding) -> bool:
+    def _is_offered(self, key: ActiveBinding) -> bool:
         """Return whether the action could do anything now, according to `keys_without_use` of the screen."""
         without: Container[str] = getattr(self.screen, "keys_without_use", ())
-        return (one.binding.id or "") not in without
+        return (key.binding.id or "") not in without
 
-    def _is_written(self, one: ActiveBinding) -> bool:
+    def _is_written(self, key: ActiveBinding) -> bool:
         """Return whether the focused field takes the key as text; Textual (8.2) does not know that of all signs."""
-        sign, focused = keys.shown(one.binding.key), self.screen.focused
-        return len(sign) == 1 and focused is not None and focused.check_consume_key(one.binding.key, sign)
+        sign, focused = keys.shown(key.binding.key), self.screen.focused
+        return len(sign) == 1 and focused is not None and focused.check_consume_key(key.binding.key, sign)
 
     def _has_keys_above(self) -> bool:
         """Return whether the header names the keys of its screens."""
@@ -81,24 +81,24 @@ class KeyFooter(ChosenKeys):
         except NoMatches:
             return False
 
-    def _width(self, one: ActiveBinding) -> int:
+    def _width(self, key: ActiveBinding) -> int:
         """In columns, with the gap that follows."""
-        return cell_len(f"{self.app.get_key_display(one.binding)} {one.binding.description} ")
+        return cell_len(f"{self.app.get_key_display(key.binding)} {key.binding.description} ")
 
 
 def _by_action(bindings: Iterable[ActiveBinding]) -> list[ActiveBinding]:
     """Return the first key of each action."""
-    found: dict[str, ActiveBinding] = {}
-    for one in bindings:
-        found.setdefault(one.binding.action, one)
-    return list(found.values())
+    first: dict[str, ActiveBinding] = {}
+    for key in bindings:
+        first.setdefault(key.binding.action, key)
+    return list(first.values())
 
 
-def _goes_to_a_place(one: ActiveBinding) -> bool:
-    return (verb := keys.VERBS.get(one.binding.id or "")) is not None and verb.group == keys.PLACES
+def _goes_to_a_place(key: ActiveBinding) -> bool:
+    return (verb := keys.VERBS.get(key.binding.id or "")) is not None and verb.group == keys.PLACES
 
 
-def _acts(one: ActiveBinding) -> bool:
+def _acts(key: ActiveBinding) -> bool:
     """Return whether the key is worth showing if there is room."""
-    verb = keys.VERBS.get(one.binding.id or "")
+    verb = keys.VERBS.get(key.binding.id or "")
     return verb is not None and (verb.group == "Actions" or verb.id == "palette")

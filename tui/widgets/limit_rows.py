@@ -52,11 +52,11 @@ class Words(Static, can_focus=True):
         keys.bind("down", "step(1)", show=False),
     ]
 
-    def __init__(self, name: str, words: Sequence[tuple[str, str]], chosen: set[str], *, one: bool = False) -> None:
-        """`words`: pairs of an id and the shown text; `one`: exactly one is on."""
+    def __init__(self, name: str, words: Sequence[tuple[str, str]], chosen: set[str], *, single: bool = False) -> None:
+        """`words`: pairs of an id and the shown text; `single`: exactly one is on."""
         super().__init__(id=name, markup=False)
-        self._words, self.chosen, self._one = words, set(chosen), one
-        self._at = next((at for at, (word, _) in enumerate(words) if one and word in chosen), 0)
+        self._words, self.chosen, self._single = words, set(chosen), single
+        self._at = next((at for at, (word, _) in enumerate(words) if single and word in chosen), 0)
         self._places: list[tuple[int, int, int]] = []  # line, first and last column of each word
 
     def on_mount(self) -> None:
@@ -85,7 +85,7 @@ class Words(Static, can_focus=True):
         self.update(Content.assemble(*parts))
 
     def _mark(self, word: str) -> str:
-        on, off = ("(*)", "( )") if self._one else ("[x]", "[ ]")
+        on, off = ("(*)", "( )") if self._single else ("[x]", "[ ]")
         return on if word in self.chosen else off
 
     def action_step(self, by: int) -> None:
@@ -99,13 +99,13 @@ class Words(Static, can_focus=True):
 
     def action_move(self, by: int) -> None:
         self._at = (self._at + by) % len(self._words)
-        if self._one:
+        if self._single:
             self.chosen = {self._words[self._at][0]}
         self._show()
 
     def action_switch(self) -> None:
         word = self._words[self._at][0]
-        self.chosen = {word} if self._one else self.chosen ^ {word}
+        self.chosen = {word} if self._single else self.chosen ^ {word}
         self._show()
 
     def on_click(self, event: events.Click) -> None:

@@ -59,7 +59,7 @@ class LogLines(ScrollRequests, can_focus=True):
         self.lines: tuple[str, ...] = ()
         self.rows: list[LogRow] = []
         self.sought = ""
-        self.found: list[int] = []
+        self.matches: list[int] = []
         self.at = -1
         self.follows = True
         self.in_context = False
@@ -128,19 +128,19 @@ class LogLines(ScrollRequests, can_focus=True):
         self.sought, self.in_context = text, False
         self.follows = True
         self.fill()
-        self.at = len(self.found) - 1
+        self.at = len(self.matches) - 1
         self.step(0)
 
     def step(self, by: int) -> None:
-        if self.found:
-            self.at = (self.at + by) % len(self.found)
-            self.scroll_to(y=max(0, self.found[self.at] - self.size.height // 2), animate=False)
+        if self.matches:
+            self.at = (self.at + by) % len(self.matches)
+            self.scroll_to(y=max(0, self.matches[self.at] - self.size.height // 2), animate=False)
         self.refresh()
 
     def _search(self) -> None:
-        wanted = self.sought.casefold()
-        self.found = [i for i, row in enumerate(self.rows) if wanted in row.text.casefold()]
-        self.at = min(self.at, len(self.found) - 1)
+        sought = self.sought.casefold()
+        self.matches = [i for i, row in enumerate(self.rows) if sought in row.text.casefold()]
+        self.at = min(self.at, len(self.matches) - 1)
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         return action != "context" or bool(self.sought)
@@ -150,7 +150,7 @@ class LogLines(ScrollRequests, can_focus=True):
         at, self.follows = self.at, False
         self.in_context = not self.in_context
         self.fill()
-        self.at = min(at, len(self.found) - 1)
+        self.at = min(at, len(self.matches) - 1)
         self.step(0)
 
     def action_fold(self) -> None:
@@ -196,14 +196,14 @@ class LogLines(ScrollRequests, can_focus=True):
         self.refresh()
 
     def _segments(self, line: str, base: Style) -> list[Segment]:
-        wanted, low = self.sought.casefold(), line.casefold()
-        if not wanted or wanted not in low or len(low) != len(line):
+        sought, low = self.sought.casefold(), line.casefold()
+        if not sought or sought not in low or len(low) != len(line):
             return [Segment(line, base)]
-        found = base + self.get_component_rich_style("log--found", partial=True)
+        look = base + self.get_component_rich_style("log--found", partial=True)
         segments, start = [], 0
-        while (at := low.find(wanted, start)) >= 0:
-            end = at + len(wanted)
-            segments += [Segment(line[start:at], base), Segment(line[at:end], found)]
+        while (at := low.find(sought, start)) >= 0:
+            end = at + len(sought)
+            segments += [Segment(line[start:at], base), Segment(line[at:end], look)]
             start = end
         return [*segments, Segment(line[start:], base)]
 
@@ -250,19 +250,19 @@ class LogPanel(Vertical):
         now = picture.snapshot
         self.lines.show(picture.log, picture.log_arrived, now.epochs, now.resumes)
         self._count = picture.log_count + len(now.epochs)
-        self._say()
+        self._show_title()
 
-    def _say(self) -> None:
+    def _show_title(self) -> None:
         view, title = self.lines, self.query_one(LogTitle)
-        place = f"{view.at + 1} of {len(view.found)}" if view.found else "not found"
+        place = f"{view.at + 1} of {len(view.matches)}" if view.matches else "not found"
         steps = f"{keys.key_of(self.app, 'next_match')} {keys.key_of(self.app, 'previous_match')}"
         sought = f"{view.sought!r}: {place}  {steps}  " if view.sought else ""
         ways = f"{keys.key_of(self.app, 'search')} filters  {keys.key_of(self.app, 'wrap')} wraps  "
         many = counted(self._count, "lines")
-        said = f"{sought or (ways if self.size.width >= KEYS_FROM else '')}{many}"
-        if said == title.right:  # setting a title repaints the whole widget
+        title_text = f"{sought or (ways if self.size.width >= KEYS_FROM else '')}{many}"
+        if title_text == title.right:  # setting a title repaints the whole widget
             return
-        title.right = said
+        title.right = title_text
         title.repaint()
         self.border_title = "log"
         self.border_subtitle = Content(title.right)
@@ -277,24 +277,24 @@ class LogPanel(Vertical):
             return False
         self.remove_class("-seeking")
         self.lines.seek("")
-        self._say()
+        self._show_title()
         self.lines.focus()
         return True
 
     def step(self, by: int) -> None:
         self.lines.step(by)
-        self._say()
+        self._show_title()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Each letter filters."""
         event.stop()
         if self.has_class("-seeking"):
             self.lines.seek(event.value)
-            self._say()
+            self._show_title()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self.remove_class("-seeking")
         self.lines.seek(event.value)
-        self._say()
+        self._show_title()
         self.lines.focus()

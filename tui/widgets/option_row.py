@@ -166,11 +166,11 @@ class OptionRow(Widget, can_focus=True):
 
     def _where(self, width: int) -> str:
         """Return the place where a search has found the option, or the usual text at the right if that is its name."""
-        found = self.hit.elsewhere if self.hit is not None else None
-        if found is None or self.hit is None:
+        match = self.hit.elsewhere if self.hit is not None else None
+        if match is None or self.hit is None:
             return self._aside()
         glyphs = glyphs_of(self.app)
-        return f"{found.place} {around(clean(found.text), self.hit.words, width - len(found.place) - 1, glyphs.more)}"
+        return f"{match.place} {around(clean(match.text), self.hit.words, width - len(match.place) - 1, glyphs.more)}"
 
     def _mark(self) -> str:
         if self.key in self.state.errors:

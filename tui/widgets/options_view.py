@@ -305,6 +305,6 @@ class ColumnLayout(Layout):
             for number, column in enumerate(columns):
                 placed = list(self._vertical.arrange(parent, column, Size(width, size.height), greedy))
                 placements += WidgetPlacement.translate(placed, Offset(number * width, top))
-                below = max([below, *(top + one.region.bottom + one.margin.bottom for one in placed)])
+                below = max([below, *(top + placement.region.bottom + placement.margin.bottom for placement in placed)])
             top = below
         return placements

@@ -137,8 +137,8 @@ class Painted(Widget):
         strip = self._strips.get(y)
         if strip is None:
             row = self._rows[y] if y < len(self._rows) else []
-            known = self._styles
-            segments = [Segment(text, known[name] if name in known else self._style(name)) for text, name in row]
+            styles = self._styles
+            segments = [Segment(text, styles[name] if name in styles else self._style(name)) for text, name in row]
             made = LightStrip(segments, self._width if row else 0)
             fits = bool(row) and self._width == width
             strip = self._strips[y] = made if fits else made.adjust_cell_length(width, self._style(""))
@@ -147,8 +147,8 @@ class Painted(Widget):
     def _style(self, name: str) -> Style:
         style = self._styles.get(name)
         if style is None:
-            known = name in STYLES
-            style = self.get_component_rich_style(f"painted--{name}") if known else self.rich_style
+            has_class = name in STYLES
+            style = self.get_component_rich_style(f"painted--{name}") if has_class else self.rich_style
             style = self._styles[name] = self._filtered(style)
         return style
 

@@ -64,7 +64,7 @@ class ScreenTabs(Painted):
     def _items(self, with_keys: bool) -> list[Row]:
         counts = {self._counted: self._count}
         return [
-            item(one, one.name == self._here, counts.get(one.name, 0), self.glyphs, with_keys) for one in self._places
+            item(tab, tab.name == self._here, counts.get(tab.name, 0), self.glyphs, with_keys) for tab in self._places
         ]
 
     async def on_click(self, event: events.Click) -> None:

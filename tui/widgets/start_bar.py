@@ -86,8 +86,8 @@ class StartBar(Horizontal):
         first = (REFUSED, "bold $text-error") if self._refusals else offered
         room = self.size.width - BESIDE - cell_len(first[0] if first else "")
         sentences = self._refusals or self._outlooks
-        said = next((one for one in sentences if cell_len(one) <= room), "".join(sentences[-1:]))
-        shown.update(Content.assemble(first, said))
+        text = next((sentence for sentence in sentences if cell_len(sentence) <= room), "".join(sentences[-1:]))
+        shown.update(Content.assemble(first, text))
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         event.stop()

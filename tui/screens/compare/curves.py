@@ -34,7 +34,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
     def __init__(self, runs: Sequence[Run]) -> None:
         super().__init__()
         self.runs = list(runs)
-        self.found: Comparison | None = None
+        self.comparison: Comparison | None = None
         self._curves: Mapping[str, Snapshot] = {}  # by the run's id, once they have been read
         self._chosen = ""  # the key of the shown chart
 
@@ -52,10 +52,10 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     def _named(self) -> list[compared_charts.Named]:
         """Return the runs whose curves have been read, named by their differences."""
-        if (found := self.found) is None:
+        if (comparison := self.comparison) is None:
             return []
-        moments = moments_of(found.runs)
-        titles = distinct(found.titles)
+        moments = moments_of(comparison.runs)
+        titles = distinct(comparison.titles)
         names = told_apart(titles, moments)
         short = in_brief(names, titles, moments, SHORT_NAME)
         return [
@@ -63,9 +63,9 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
                 clean(names[at]),
                 clean(short[at]),
                 self._curves[id_],
-                {row.key: row.values[at] for row in found.figures},
+                {row.key: row.values[at] for row in comparison.figures},
             )
-            for at, id_ in enumerate(found.runs)
+            for at, id_ in enumerate(comparison.runs)
             if id_ in self._curves
         ]
 
@@ -92,7 +92,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
     def hardly_seen(self) -> str:
         """The remark on the axis of the chosen chart, if its curves hardly differ on it."""
         plots = self.charts(self.app.settings.charts)
-        plot = next((one for one in plots if one.key == self._chosen), None)
+        plot = next((chart for chart in plots if chart.key == self._chosen), None)
         return compared_charts.hardly_seen(plot) if plot is not None else ""
 
     @property
@@ -103,16 +103,16 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
     def show_curves(self) -> None:
         """Show the chosen chart; on small screens the table needs all the room."""
         chart = self.query_one(Chart)
-        found = self.charts(self.app.settings.charts)
-        chart.display = bool(found) and self.size.height >= LEAST_HEIGHT
-        if not found:
+        charts = self.charts(self.app.settings.charts)
+        chart.display = bool(charts) and self.size.height >= LEAST_HEIGHT
+        if not charts:
             return
-        names = [plot.key for plot in found]
+        names = [plot.key for plot in charts]
         at = names.index(self._chosen) if self._chosen in names else 0
         self._chosen = names[at]
         least = self.size.height // 3 if self.size.height >= HIGH else LEAST_CHART
         chart.styles.height = max(least, self.size.height - self.rows_needed)
-        chart.show(replace(found[at], corner=f"[{at + 1}/{len(found)}]" if len(found) > 1 else ""))
+        chart.show(replace(charts[at], corner=f"[{at + 1}/{len(charts)}]" if len(charts) > 1 else ""))
 
     def action_page(self, by: int) -> None:
         names = [plot.key for plot in self.charts(self.app.settings.charts)]

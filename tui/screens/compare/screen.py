@@ -80,7 +80,7 @@ class CompareScreen(ComparedCurves):
         yield Header()
         yield Chart(id="curves")
         yield OpeningTable(cursor_type="cell", fixed_columns=1, cell_padding=1)
-        yield Panel(self._remark_lines, id="said")
+        yield Panel(self._remark_lines, id="status")
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
@@ -99,17 +99,17 @@ class CompareScreen(ComparedCurves):
 
     # ---- the table --------------------------------------------------------------------------------
 
-    def show(self, runs: list[Run], found: Comparison) -> None:
+    def show(self, runs: list[Run], comparison: Comparison) -> None:
         """Fill the table, with the cursor on the baseline: a newly pinned run becomes the first column too."""
         if not self.is_attached:
             return
-        self.runs, self.found = runs, found
+        self.runs, self.comparison = runs, comparison
         for self._is_narrow in (False, True):
-            body = self._body(found)
-            heads, fits = self._heads(found, body)
+            body = self._body(comparison)
+            heads, fits = self._heads(comparison, body)
             if fits:
                 break
-        head = ["", *heads, *([self._noise] if has_noise(found) else [])]
+        head = ["", *heads, *([self._noise] if has_noise(comparison) else [])]
         self._fill([Text(name, justify="right") for name in head], body)
         self.call_after_refresh(self._show_remarks)
 
@@ -117,42 +117,42 @@ class CompareScreen(ComparedCurves):
     def _noise(self) -> str:
         return NARROW_NOISE if self._is_narrow else NOISE
 
-    def _body(self, found: Comparison) -> list[list[Text]]:
+    def _body(self, comparison: Comparison) -> list[list[Text]]:
         """Return the rows, each with its name and a cell for each run."""
         runs, short = self.runs, self._is_narrow
-        changes = [change_text(row, at, short=short) for row in found.figures for at in range(len(runs))]
+        changes = [change_text(row, at, short=short) for row in comparison.figures for at in range(len(runs))]
         self._change_width = max(map(len, changes), default=0)
-        rows = [("run", [moment_of(run) for run in self.runs], ""), ("outcome", list(found.states), "")]
-        rows += [(name, versions, "") for name, versions in version_cells(found)]
-        rows += [("", [], ""), ("options that differ" if found.options else "no option differs", [], "")]
-        room = self._option_room(found) if short else 0
-        rows += [(row.key, _options(row, room), "") for row in found.options]
+        rows = [("run", [moment_of(run) for run in self.runs], ""), ("outcome", list(comparison.states), "")]
+        rows += [(name, versions, "") for name, versions in version_cells(comparison)]
+        rows += [("", [], ""), ("options that differ" if comparison.options else "no option differs", [], "")]
+        room = self._option_room(comparison) if short else 0
+        rows += [(row.key, _options(row, room), "") for row in comparison.options]
         rows += [("", [], ""), ("figures", [], "")]
         body = [[_label(label, bool(cells)), *map(_right, cells), _right(last)] for label, cells, last in rows]
-        for figure in found.figures:
+        for figure in comparison.figures:
             cells = [self._figure(figure, position) for position in range(len(self.runs))]
             body.append([_label(figure.label, True), *cells, _right(noise_text(figure, short=short))])
         return body
 
-    def _option_room(self, found: Comparison) -> int:
+    def _option_room(self, comparison: Comparison) -> int:
         """Return the longest text of an option with which all columns fit, but at least LEAST_HEAD characters."""
-        names = [row.key for row in found.options] + [row.label for row in found.figures]
+        names = [row.key for row in comparison.options] + [row.label for row in comparison.figures]
         labels = max(map(len, names), default=0)
-        beside = len(NARROW_NOISE) + 2 if has_noise(found) else 0
+        beside = len(NARROW_NOISE) + 2 if has_noise(comparison) else 0
         return max(LEAST_HEAD, (self.size.width - labels - beside - 3) // max(1, len(self.runs)) - 2)
 
-    def _heads(self, found: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
+    def _heads(self, comparison: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
         """Return the headings, as long as there is room, and whether all columns fit with them.
 
         The pinned baseline is marked. If titles would push a column beyond the edge, runs are named only by their
         changes.
         """
-        titles, pinned = distinct(found.titles), found.baseline if found.choice == "pinned" else ""
-        marks = [" (baseline)" if run == pinned else "" for run in found.runs]
-        least = max(HEAD_WIDTH, (self.size.width - LABEL_WIDTH) // max(1, len(found.runs)) - BESIDE)
+        titles, pinned = distinct(comparison.titles), comparison.baseline if comparison.choice == "pinned" else ""
+        marks = [" (baseline)" if run == pinned else "" for run in comparison.runs]
+        least = max(HEAD_WIDTH, (self.size.width - LABEL_WIDTH) // max(1, len(comparison.runs)) - BESIDE)
         longest = max((len(title.whole) for title in titles), default=0)
         widths = [max((row[at].cell_len for row in body if at < len(row)), default=0) for at in range(len(titles) + 2)]
-        noise = [self._noise] if has_noise(found) else [""]
+        noise = [self._noise] if has_noise(comparison) else [""]
         scrollbar = self.size.height < HIGH
 
         def fits(heads: list[str]) -> bool:
@@ -164,7 +164,7 @@ class CompareScreen(ComparedCurves):
             whole = [clean(title.within(room)) + mark for title, mark in zip(titles, marks, strict=True)]
             if fits(whole):
                 return whole, True
-        names = told_apart(titles, moments_of(found.runs))
+        names = told_apart(titles, moments_of(comparison.runs))
         for room in range(least, LEAST_HEAD - 1, -1):
             short = [clean(name if len(name) <= room else f"{name[: room - 2]}..") for name in names]
             brief = [name + mark for name, mark in zip(short, marks, strict=True)]
@@ -190,9 +190,9 @@ class CompareScreen(ComparedCurves):
         text = Text(value_text(row, row.values[position]))
         if not change:
             return text.append("" if position == 0 else " " * (self._change_width + 2))
-        known = bool(by) and row.more_is_better is not None and row.tells(position) is not False
+        is_sure = bool(by) and row.more_is_better is not None and row.tells(position) is not False
         good = by is not None and (by > 0) == row.more_is_better
-        style = colour(self.app, "success" if good else "error") if known else "dim"
+        style = colour(self.app, "success" if good else "error") if is_sure else "dim"
         return text.append(f"  {change:>{self._change_width}}", style=style)
 
     @property
@@ -201,15 +201,15 @@ class CompareScreen(ComparedCurves):
         table = self.query_one(Table)
         if not table.row_count:
             return self.size.height
-        said = len(self._remark_lines(self.size.width - 2, 0))
-        return 2 + 1 + table.row_count + table.show_horizontal_scrollbar + said
+        remarks = len(self._remark_lines(self.size.width - 2, 0))
+        return 2 + 1 + table.row_count + table.show_horizontal_scrollbar + remarks
 
     def show_curves(self) -> None:
         super().show_curves()
         self._show_remarks()
 
     def _remark_lines(self, width: int, _height: int) -> list[Row]:
-        remarked = remarks(self.found) if self.found is not None else []
+        remarked = remarks(self.comparison) if self.comparison is not None else []
         table = self.query_one(Table)
         if remarked and table.row_count and table.virtual_size.width > table.size.width:
             left, right = self.app.key("cursor_left"), self.app.key("cursor_right")
@@ -229,14 +229,14 @@ class CompareScreen(ComparedCurves):
 
     def on_resize(self) -> None:
         self.show_curves()
-        if self.found is not None:
+        if self.comparison is not None:
             self.call_after_refresh(self._show_remarks)
 
     @property
     def selected(self) -> Run | None:
         """The run of the column under the cursor."""
         position = self.query_one(Table).cursor_column - 1
-        return self.runs[position] if self.found is not None and 0 <= position < len(self.runs) else None
+        return self.runs[position] if self.comparison is not None and 0 <= position < len(self.runs) else None
 
     def action_pin(self) -> None:
         """Pin the selected run, or unpin it if it is pinned."""
@@ -249,17 +249,17 @@ class CompareScreen(ComparedCurves):
     def _pin(self, run: Run) -> None:
         with self._pinning:
             try:
-                said = _toggle(run)
+                message = _toggle(run)
             except OSError as reason:
                 self.app.call_from_thread(self.app.complain, clean(f"cannot be pinned: {reason}"))
                 return
-        said = f"{said}; {self.app.key('pin')} unpins it" if baseline.pinned().run == run else said
+        message = f"{message}; {self.app.key('pin')} unpins it" if baseline.pinned().run == run else message
         self.app.call_from_thread(self.read_again)
-        self.app.call_from_thread(self.notify, clean(said), markup=False)
+        self.app.call_from_thread(self.notify, clean(message), markup=False)
 
     def action_copy(self) -> None:
-        if self.found is not None:
-            self.app.copy(as_markdown(self.found), "the comparison as Markdown")
+        if self.comparison is not None:
+            self.app.copy(as_markdown(self.comparison), "the comparison as Markdown")
 
     def on_data_table_cell_selected(self) -> None:
         self.action_open()

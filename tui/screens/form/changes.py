@@ -28,11 +28,11 @@ MARK, OPTION, LEAST = 1, 27, 10  # widths of the columns; the values share the r
 NOTHING = "nothing differs from the file, and nothing from the defaults"
 
 
-def shared(room: int, wanted: list[int]) -> list[int]:
+def shared(room: int, needed: list[int]) -> list[int]:
     """Return the widths of columns: each gets the width it needs, or an equal part of what narrower columns leave."""
-    widths = dict.fromkeys(range(len(wanted)), LEAST)
-    for left, at in zip(range(len(wanted), 0, -1), sorted(widths, key=lambda at: wanted[at]), strict=True):
-        widths[at] = max(LEAST, min(wanted[at], room // left))
+    widths = dict.fromkeys(range(len(needed)), LEAST)
+    for left, at in zip(range(len(needed), 0, -1), sorted(widths, key=lambda at: needed[at]), strict=True):
+        widths[at] = max(LEAST, min(needed[at], room // left))
         room -= widths[at]
     return list(widths.values())
 
@@ -108,8 +108,8 @@ class ChangesScreen(AppScreen):
         """Return the columns; the values share the width that the names leave."""
         values = (("now", "now"), ("file", "in the file"), ("default", "default"))
         cells = [[label for _, label in values], *map(self._texts, self._listed)]
-        wanted = [[cell_len(text) for text in texts] for texts in cells]
-        longest = [max(column) for column in zip(*wanted, strict=True)]
+        lengths = [[cell_len(text) for text in texts] for texts in cells]
+        longest = [max(column) for column in zip(*lengths, strict=True)]
         widths = shared(self.size.width - MARK - OPTION - 2 * 5 - 1, longest) or [LEAST] * 3
         return [
             Column("mark", Text(""), MARK),

@@ -87,13 +87,13 @@ class CheckedForm(FormView):
         from ....engine import checks
 
         preset = state.preset
-        found, batch = tuple(checks.on_screen(preset, here)), checks.own_batch(preset.options)
-        self.app.call_from_thread(self._checked, preset, found, batch)
+        findings, batch = tuple(checks.on_screen(preset, here)), checks.own_batch(preset.options)
+        self.app.call_from_thread(self._checked, preset, findings, batch)
 
-    def _checked(self, preset: Preset, found: tuple[Finding, ...], own_batch: int | None) -> None:
+    def _checked(self, preset: Preset, findings: tuple[Finding, ...], own_batch: int | None) -> None:
         # A screen that is being removed is not displayed, and has lost its innermost widgets first.
         if preset is self.state.preset and self.display and self.query(Findings):
-            self._findings, self.checked, self._own_batch = found, preset, own_batch
+            self._findings, self.checked, self._own_batch = findings, preset, own_batch
             self.options.grey(self.no_gpu_reason)
             self._show_remarks()
             self._show_help()
@@ -144,21 +144,21 @@ class CheckedForm(FormView):
     def action_redo(self) -> None:
         self._go_back_to(self.history.redo(self.state), "done again", "undo")
 
-    def _go_back_to(self, act: Act | None, said: str, back: Literal["undo", "redo"]) -> None:
+    def _go_back_to(self, act: Act | None, done: str, back: Literal["undo", "redo"]) -> None:
         """Restore the content before a change, and go to the first option that differs, or name the change."""
         if act is None:
-            self.app.notify(f"nothing to be {said}")
+            self.app.notify(f"nothing to be {done}")
             return
-        wanted = act.before
-        other, keys = wanted.state is not self.state, wanted.keys(self.state)
-        wanted.state.put(wanted.texts, wanted.description)
-        self._hold(wanted.state)
+        moment = act.before
+        other, keys = moment.state is not self.state, moment.keys(self.state)
+        moment.state.put(moment.texts, moment.description)
+        self._hold(moment.state)
         if other:  # which is seen only in the title
             held = f"the form now holds {self.state.name}; {self.app.key(back)} takes that back"
             self.app.notify(
-                clean(f"{said}: {act.what}; {held}"), title="Another preset", severity="warning", markup=False
+                clean(f"{done}: {act.what}; {held}"), title="Another preset", severity="warning", markup=False
             )
         elif len(keys) != 1:
-            self.app.notify(clean(act.what), title=said.capitalize(), markup=False)
+            self.app.notify(clean(act.what), title=done.capitalize(), markup=False)
         if keys and not other:
             self.go_to(keys[0])

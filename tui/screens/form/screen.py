@@ -221,9 +221,9 @@ class FormScreen(CheckedForm):
         """Drop the waiting start."""
         self.app.give_up_waiting()
 
-    def refused(self, here: Machine, found: tuple[Finding, ...]) -> None:
+    def refused(self, here: Machine, findings: tuple[Finding, ...]) -> None:
         """Show the error of the last check before a launch."""
-        self.machine, self._findings = here, found
+        self.machine, self._findings = here, findings
         self._show_remarks()
         self.app.complain(self.refusal)
 
@@ -240,8 +240,8 @@ class FormScreen(CheckedForm):
 
     def offer(self, title: str) -> None:
         """Show a message that a run is running, with the key that shows the run."""
-        said = f"{clean(title)}; {self.app.key('live')} shows it"
-        self.app.notify(said, title="A run is running", markup=False)
+        message = f"{clean(title)}; {self.app.key('live')} shows it"
+        self.app.notify(message, title="A run is running", markup=False)
 
     def commands(self) -> Iterator[SystemCommand]:
         """Yield the commands without a key, for the command palette."""

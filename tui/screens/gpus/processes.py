@@ -53,7 +53,7 @@ class ProcessesScreen(FollowingScreen[Users]):
 
     DEFAULT_CSS = """
     ProcessesScreen { layout: vertical; background: $background; }
-    ProcessesScreen #said { padding: 0 1; height: 2; }
+    ProcessesScreen #status { padding: 0 1; height: 2; }
     """
     AUTO_FOCUS = "DataTable"
     HELP_SECTIONS = (
@@ -77,7 +77,7 @@ class ProcessesScreen(FollowingScreen[Users]):
     def compose(self) -> ComposeResult:
         yield Header()
         yield ProcessTable(cursor_type="row", cell_padding=0)
-        yield Panel(self._status, id="said")
+        yield Panel(self._status, id="status")
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Users]:
@@ -90,14 +90,14 @@ class ProcessesScreen(FollowingScreen[Users]):
         columns = [Column(name, _heading(name), width) for name, width in widths.items()]
         lines = self.latest.lines if self.latest else ()
         self.query_one(Table).fill(columns, {line.key: self._cells(line, widths["process"]) for line in lines})
-        self.query_one("#said", Panel).repaint()
+        self.query_one("#status", Panel).repaint()
 
     def on_resize(self) -> None:
         if self.latest is not None:
             self.show_latest()
 
     def on_data_table_row_highlighted(self) -> None:
-        self.query_one("#said", Panel).repaint()
+        self.query_one("#status", Panel).repaint()
 
     def _cells(self, line: Line, width: int) -> list[Text]:
         process, user = line.process, line.process is None
@@ -130,13 +130,13 @@ class ProcessesScreen(FollowingScreen[Users]):
     def _status(self, width: int, height: int) -> list[Row]:
         """Return the whole command under the cursor, if there is room, and the GPUs whose processes are unknown."""
         rows: list[Row] = []
-        found = self.latest or Users()
-        if found.unknown:
-            rows.append([(fitting(f"processes not known of {clean(found.unknown)}", width, self.glyphs), "warn")])
+        users = self.latest or Users()
+        if users.unknown:
+            rows.append([(fitting(f"processes not known of {clean(users.unknown)}", width, self.glyphs), "warn")])
         key = self.query_one(Table).current_key
-        line = next((line for line in found.lines if line.key == key), None)
+        line = next((line for line in users.lines if line.key == key), None)
         text = "" if line is None else clean(line.text)
-        if line is None and not found.unknown:
+        if line is None and not users.unknown:
             now = self.source.now
             text = now.no_gpu_reason or ("no process uses a GPU" if now.gpus else "asking the NVIDIA driver ...")
         if line is not None and line.process is None:

@@ -138,8 +138,8 @@ class GpusScreen(FollowingScreen[Snapshot]):
         names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in self.now.gpus)
         kinds = ", ".join(f"{count} x {name}" for name, count in names.items())
         right = [("  ", ""), (self._pace(), "label")]
-        said = whole_words(kinds or "the host", width - length(right), self.glyphs)
-        return [spread([(said, "title")], right, width)]
+        text = whole_words(kinds or "the host", width - length(right), self.glyphs)
+        return [spread([(text, "title")], right, width)]
 
     def _pace(self) -> str:
         """Return the age that a reading can have, or what the screen waits for."""

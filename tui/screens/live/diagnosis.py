@@ -92,11 +92,11 @@ class DiagnosisScreen(AppScreen):
     def _read_folder(self) -> None:
         from ....engine.diagnosis import of_run  # only for a run that left no diagnosis
 
-        found = asdict(of_run(self.run_folder))
-        self.app.call_from_thread(self._take, found)
+        diagnosis = asdict(of_run(self.run_folder))
+        self.app.call_from_thread(self._take, diagnosis)
 
-    def _take(self, found: Mapping[str, Any]) -> None:
-        self._of_folder = found
+    def _take(self, diagnosis: Mapping[str, Any]) -> None:
+        self._of_folder = diagnosis
         self._show_new()
 
     # ---- drawing ----------------------------------------------------------------------------------
@@ -110,9 +110,9 @@ class DiagnosisScreen(AppScreen):
         now = self.now
         if self.diagnosis:
             return rows(self.diagnosis, now.input_stages, width, self.glyphs, _step_ms(now))
-        said = MEASURING if is_due(now) else READING if now.outcome else NOT_BEGUN
+        text = MEASURING if is_due(now) else READING if now.outcome else NOT_BEGUN
         stages = rows(EMPTY, now.input_stages, width, self.glyphs, _step_ms(now))[2:] if now.input_stages else []
-        return [[(said, "label")], *stages]
+        return [[(text, "label")], *stages]
 
     @work(exclusive=True, group="prove")
     async def action_prove(self) -> None:

@@ -136,8 +136,8 @@ class LiveScreen(LiveView, RunActions):
             yield Copyable("log", many, log.text)
         for plot in self.charts(self.app.settings.charts):
             if readout.has_values(plot):
-                said = "the values of the chart, separated by tabs"
-                yield Copyable(plot.key, said, partial(readout.table, plot))
+                preview = "the values of the chart, separated by tabs"
+                yield Copyable(plot.key, preview, partial(readout.table, plot))
 
     @work(exclusive=True, group="apply")
     async def action_apply(self) -> None:

@@ -166,9 +166,9 @@ def _refused(app: BaseApp, state: FormState) -> bool:
 
 def _names(state: FormState) -> Iterator[str]:
     """Yield file names for the user's own copy of a preset: free names first, none of a shipped preset."""
-    known = presets.named_presets()
+    taken = presets.named_presets()
     names = (state.name, *(f"{state.name}-{number}" for number in range(2, 1000)))
-    yield from (f"{name}.yaml" for name in names if name not in known)
+    yield from (f"{name}.yaml" for name in names if name not in taken)
     yield f"{state.name}.yaml"
 
 

@@ -111,7 +111,7 @@ class PresetsScreen(Screen[None]):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._arrived.wait(), ARRIVE_SECONDS)
         here = self.listings.get("here", Listing()).files
-        self._select = next((one.path for one in here if not (one.other or one.fault)), self._select)
+        self._select = next((file.path for file in here if not (file.other or file.fault)), self._select)
         self._show()
 
     # ---- reading in threads ---------------------------------------------------------------------
@@ -150,8 +150,8 @@ class PresetsScreen(Screen[None]):
         entries = self.query_one("#list", OptionList)
         entries.set_options(options)
         free = [i for i, option in enumerate(options) if not option.disabled]
-        wanted = [i for i in free if self.listed[int(options[i].id or 0)].path == select]
-        entries.highlighted = next(iter(wanted or free), None)
+        selected = [i for i in free if self.listed[int(options[i].id or 0)].path == select]
+        entries.highlighted = next(iter(selected or free), None)
         self._placed = self.chosen.path if self.chosen else None
         if not self._awaited:
             self._select = None
@@ -164,11 +164,11 @@ class PresetsScreen(Screen[None]):
         for head, files, note in self._sections():
             if head and (files or note):
                 options.append(Option(Content.styled(head, "bold $text-primary"), disabled=True))
-            width = max((len(one.name) for one in files), default=0)
-            for one in files:
-                line = prompt(one, width, room, glyphs_of(self.app))
-                options.append(Option(line, id=str(len(listed)), disabled=bool(one.other)))
-                listed.append(one)
+            width = max((len(file.name) for file in files), default=0)
+            for file in files:
+                line = prompt(file, width, room, glyphs_of(self.app))
+                options.append(Option(line, id=str(len(listed)), disabled=bool(file.other)))
+                listed.append(file)
             if note:
                 options.append(Option(Content.styled(f"  {clean(note)}", "$text-warning"), disabled=True))
         return options, listed
@@ -178,14 +178,14 @@ class PresetsScreen(Screen[None]):
         if preset_files.is_path(self.typed):
             _, begun = preset_files.split(self.typed)
             listing = self.listings.get("path", Listing())
-            return [("", [one for one in listing.files if one.name.startswith(begun)], listing.note)]
+            return [("", [file for file in listing.files if file.name.startswith(begun)], listing.note)]
         words = self.typed.lower().split()
-        known: set[Path] = set()
+        listed: set[Path] = set()
         sections = []
         for group in GROUPS:
             listing = self.listings.get(group, Listing())
-            files = [one for one in listing.files if one.path not in known and _fits(one, words)]
-            known |= {one.path for one in listing.files}
+            files = [file for file in listing.files if file.path not in listed and _fits(file, words)]
+            listed |= {file.path for file in listing.files}
             sections.append((HEADS[group], files, "" if words else listing.note))
         return sections
 
@@ -223,7 +223,7 @@ class PresetsScreen(Screen[None]):
         if not preset_files.is_path(self.typed):
             self.query_one("#list").focus()
             return
-        names = [one.name for one in self.listed if not one.other]
+        names = [file.name for file in self.listed if not file.other]
         whole = preset_files.completed(self.typed, names)
         if whole == self.typed and (chosen := self.chosen):
             whole = os.path.join(os.path.split(self.typed)[0], chosen.name)
@@ -340,10 +340,10 @@ class PresetsScreen(Screen[None]):
         self.query_one("#preview", Static).update(text)
 
     def _previewed(self, read: tuple[Path, Found]) -> None:
-        path, found = read
-        self._previews[path] = found
+        path, preset = read
+        self._previews[path] = preset
         if self.chosen and self.chosen.path == path:
-            self.query_one("#preview", Static).update(preview(path, found))
+            self.query_one("#preview", Static).update(preview(path, preset))
 
 
 def _resolved(path: Path) -> Found:
@@ -353,22 +353,22 @@ def _resolved(path: Path) -> Found:
         return fault
 
 
-def _fits(one: PresetFile, words: list[str]) -> bool:
-    text = f"{one.name} {one.text} {one.path if one.group == 'recent' else ''}".lower()
+def _fits(file: PresetFile, words: list[str]) -> bool:
+    text = f"{file.name} {file.text} {file.path if file.group == 'recent' else ''}".lower()
     return all(word in text for word in words)
 
 
 Found = Preset | PresetError
 
 
-def prompt(one: PresetFile, width: int, room: int, glyphs: Glyphs) -> Content:
+def prompt(file: PresetFile, width: int, room: int, glyphs: Glyphs) -> Content:
     """Return a line of at most `room` cells, whose description ends at a word."""
-    name = clean(one.name).ljust(width + 2)
-    text = whole_words(clean(one.text), room - len(name) - 2, glyphs) if room else clean(one.text)
-    if one.other:
-        return Content.assemble(("  " + name, "$foreground-muted"), (clean(one.other), "$foreground-muted"))
-    if one.fault:
-        return Content.assemble(("  " + name, "bold"), (f"cannot be used: {clean(one.fault)}", "$text-error"))
+    name = clean(file.name).ljust(width + 2)
+    text = whole_words(clean(file.text), room - len(name) - 2, glyphs) if room else clean(file.text)
+    if file.other:
+        return Content.assemble(("  " + name, "$foreground-muted"), (clean(file.other), "$foreground-muted"))
+    if file.fault:
+        return Content.assemble(("  " + name, "bold"), (f"cannot be used: {clean(file.fault)}", "$text-error"))
     return Content.assemble(("  " + name, "bold"), text)
 
 

@@ -101,12 +101,12 @@ class RunActions(AppScreen):
         """Stop the run; if a user has already stopped it, from this viewer or another, ask whether to stop at once."""
         if (run := self.run_meant) is None:
             return
-        asked, lost = await asyncio.to_thread(_before_stopping, run)
-        if asked or run.id in self.stopping_runs:
-            question, answers, said = STOP_NOW, ("Stop now", "Keep waiting"), "stopping at once"
+        already_stopped, lost = await asyncio.to_thread(_before_stopping, run)
+        if already_stopped or run.id in self.stopping_runs:
+            question, answers, message = STOP_NOW, ("Stop now", "Keep waiting"), "stopping at once"
         else:
             question, answers = lost, ("Stop", "Keep running")
-            said = f"stopping after this step; press {self.app.key('stop')} again to stop at once"
+            message = f"stopping after this step; press {self.app.key('stop')} again to stop at once"
         if question and await self.app.push_screen_wait(Ask(question, answers, lambda: ended(run))) != answers[0]:
             return
         self.stopping_runs.add(run.id)
@@ -114,8 +114,8 @@ class RunActions(AppScreen):
             await asyncio.to_thread(runs.request_stop, run)
         except (RunError, OSError) as reason:
             self.stopping_runs.discard(run.id)
-            said = str(reason)
-        self.say(said)
+            message = str(reason)
+        self.say(message)
         self.acted(run)
 
     # ---- starting -------------------------------------------------------------------------------
@@ -181,9 +181,9 @@ class RunActions(AppScreen):
         if (run := self.run_meant) is None:
             return
         before = await asyncio.to_thread(notes.read, run)
-        said = await self.app.push_screen_wait(AskNote(f"Note on {await asyncio.to_thread(title, run)}", before))
-        if said is not None:
-            await self._write([run], lambda one: notes.write_note(one, said))
+        note = await self.app.push_screen_wait(AskNote(f"Note on {await asyncio.to_thread(title, run)}", before))
+        if note is not None:
+            await self._write([run], lambda each: notes.write_note(each, note))
 
     @work(group="noting")
     async def action_tags(self) -> None:
@@ -193,11 +193,11 @@ class RunActions(AppScreen):
         have = [await asyncio.to_thread(notes.read, run) for run in meant]
         common = [tag for tag in have[0].tags if all(tag in other.tags for other in have)]
         of = f"{len(meant)} runs" if len(meant) > 1 else await asyncio.to_thread(title, meant[0])
-        said = await self.app.push_screen_wait(AskTags(f"Tags of {of}, with blanks between them", common))
-        if said is not None:
-            wanted = notes.tags_in(said.replace(",", " ").split())
-            gone = [tag for tag in common if tag not in wanted]
-            await self._write(meant, lambda one: notes.retag(one, wanted, gone))
+        text = await self.app.push_screen_wait(AskTags(f"Tags of {of}, with blanks between them", common))
+        if text is not None:
+            tags = notes.tags_in(text.replace(",", " ").split())
+            gone = [tag for tag in common if tag not in tags]
+            await self._write(meant, lambda each: notes.retag(each, tags, gone))
 
     async def _write(self, meant: list[Run], write: Any) -> None:
         for run in meant:

@@ -48,8 +48,8 @@ class DeletingScreen(FollowingScreen[Reading]):
         freed = size(sum(sizes[item.id] for item in gone))
         back = f"{self.app.key('undo')} brings {'them' if len(gone) > 1 else 'it'} back; quitting frees {freed}"
         what = f"deleted {counted(len(gone), self.DELETES)}"
-        said = f"{what} for good: {freed} are free" if for_good else f"{what}; {back}"
-        self._changed(said if gone else "", refused)
+        message = f"{what} for good: {freed} are free" if for_good else f"{what}; {back}"
+        self._changed(message if gone else "", refused)
 
     def brought_back(self, back: Sequence[Deletable]) -> None:
         """Called in a thread with the restored items."""
@@ -58,14 +58,14 @@ class DeletingScreen(FollowingScreen[Reading]):
     def action_bring_back(self) -> None:
         back, refused = self.trash.bring_back()
         self.brought_back(back)
-        said = f"{counted(len(back), self.DELETES)} {'were' if len(back) > 1 else 'was'} restored" if back else ""
+        message = f"{counted(len(back), self.DELETES)} {'were' if len(back) > 1 else 'was'} restored" if back else ""
         nothing = f"there is no deleted {self.DELETES.removesuffix('s')} to bring back"
-        self._changed(said if back or refused else nothing, refused)
+        self._changed(message if back or refused else nothing, refused)
 
-    def _changed(self, said: str, refused: Sequence[str]) -> None:
+    def _changed(self, message: str, refused: Sequence[str]) -> None:
         """In a thread that deletes: show the message and the refusals, and read the table again."""
-        if said:
-            self.app.call_from_thread(self.notify, said, markup=False)
+        if message:
+            self.app.call_from_thread(self.notify, message, markup=False)
         for reason in refused:
             self.app.call_from_thread(self.notify, clean(reason), severity="error", markup=False)
         self.app.call_from_thread(self.read_again)

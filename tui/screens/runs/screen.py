@@ -85,7 +85,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         yield Input(kept.filter, placeholder=FILTERED_BY, id="filter", compact=True, classes=seen)
         chosen = [name for name in kept.columns if name in COLUMNS]
         yield RunsTable(chosen, Order(kept.sort, kept.descending) if kept.sort in COLUMNS else None)
-        yield Panel(self._status_line, id="said")
+        yield Panel(self._status_line, id="status")
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -279,9 +279,9 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
     def _workers_of(self, chosen: Sequence[Run]) -> dict[str, Run]:
         """Return the runs of the other workers of each training on several machines, folded below their chief's."""
-        known = {entry.run.id: entry for entry in self.entries}
-        names = [name for run in chosen if run.id in known for name in known[run.id].workers]
-        return {name: known[name].run for name in names if name in known and known[name].run not in chosen}
+        entries = {entry.run.id: entry for entry in self.entries}
+        names = [name for run in chosen if run.id in entries for name in entries[run.id].workers]
+        return {name: entries[name].run for name in names if name in entries and entries[name].run not in chosen}
 
     def brought_back(self, back: Sequence[Deletable]) -> None:
         self._go_to = back[0].id if back else ""

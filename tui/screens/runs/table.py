@@ -91,9 +91,9 @@ class RunsTable(OpeningTable):
     def _row(self, entry: Entry, marked: bool, widths: tuple[tuple[str, int], ...]) -> _Row:
         """Return the row of a run, made again only if something in it has changed: there may be thousands of runs."""
         made_of = (entry, marked, widths, self._times.get(entry.run.id))
-        known = self._rows.get(entry.run.id)
-        if known is not None and known.made_of == made_of:
-            return known
+        former = self._rows.get(entry.run.id)
+        if former is not None and former.made_of == made_of:
+            return former
         cells = [self._cell(name, entry, width) for name, width in widths]
         if cells:
             cells[0] = Text.assemble((("*" if marked else " ") + " "), cells[0], no_wrap=True)
@@ -107,11 +107,11 @@ class RunsTable(OpeningTable):
             title = entry.title.within(width - len(time) - 1 if time else width)
             return Text(clean(f"{title} {time}".rstrip()), no_wrap=True)
         if name == "state":
-            said = fitting(f"{self._sign(entry)} {entry.state_word}", width, self._glyphs)
-            return Text(said, style=colour(self.app, _colour(entry)), no_wrap=True)
+            text = fitting(f"{self._sign(entry)} {entry.state_word}", width, self._glyphs)
+            return Text(text, style=colour(self.app, _colour(entry)), no_wrap=True)
         column = COLUMNS[name]
-        said = fitting(clean(column.show(entry)), width, self._glyphs)
-        return Text(f"{said:>{width}}" if column.right else said, no_wrap=True)
+        text = fitting(clean(column.show(entry)), width, self._glyphs)
+        return Text(f"{text:>{width}}" if column.right else text, no_wrap=True)
 
     def _sign(self, entry: Entry) -> str:
         if entry.goes_on:
@@ -126,12 +126,12 @@ def _times(entries: Collection[Entry]) -> dict[str, str]:
     alike: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         alike.setdefault((entry.title.whole, when_text(entry.when)), []).append(entry)
-    found: dict[str, str] = {}
+    times: dict[str, str] = {}
     for group in alike.values():
         if len(group) > 1:
             ids = [entry.run.id for entry in group]
-            found |= zip(ids, moments_of(ids), strict=True)
-    return found
+            times |= zip(ids, moments_of(ids), strict=True)
+    return times
 
 
 def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, scrolls: bool) -> dict[str, int]:

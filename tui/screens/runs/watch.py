@@ -47,9 +47,9 @@ class RunWatch:
         """In a thread."""
         from ...reading.running import RunningRuns  # not needed for the first paint
 
-        found = RunningRuns()
+        running_runs = RunningRuns()
         while not self._leaving.is_set():
-            self._app.call_later(self._take, found.read())
+            self._app.call_later(self._take, running_runs.read())
             self._leaving.wait(LOOK_SECONDS)
 
     def _take(self, now: Now) -> None:
@@ -57,29 +57,29 @@ class RunWatch:
         if self._title is not None and not self._leaving.is_set():
             self._title.show(title_of(now))
         for ended in now.ended:
-            self._tell(ended)
+            self._show_end(ended)
 
-    def _tell(self, ended: Ended) -> None:
+    def _show_end(self, ended: Ended) -> None:
         """Show on the present screen, and by the terminal, that a run has ended."""
         from ...text.phases import ENDED  # not needed for the first paint
 
-        app, said = self._app, ENDED.get(ended.state, ended.state)
+        app, outcome = self._app, ENDED.get(ended.state, ended.state)
         well = ended.state in ("ok", "stopped")
         app.withdraw()  # that it is stopping
-        self._announce(ended, said)
+        self._announce(ended, outcome)
         seen = getattr(app.screen, "run_folder", None)
         if seen is not None and seen.id == ended.id:
             return  # the screen shows the end, and the footer the keys that work now
-        text = clean(f"{ended.title}: {said}")
+        text = clean(f"{ended.title}: {outcome}")
         app.notify(text, severity="information" if well else "error", markup=False, timeout=SHOWN_SECONDS)
 
-    def _announce(self, ended: Ended, said: str) -> None:
+    def _announce(self, ended: Ended, outcome: str) -> None:
         """Ring the bell and notify the desktop, if the settings say so."""
         app = self._app
         if self.at_terminal and app.settings.notify.bell:
             app.bell()
         if self.at_terminal and app.settings.notify.desktop:
-            line = f"gputui: {ended.title}: {said}"
+            line = f"gputui: {ended.title}: {outcome}"
             app.run_worker(lambda: self._notify_desktop(line), group="running", thread=True)
 
     def _notify_desktop(self, line: str) -> None:

@@ -93,7 +93,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
             yield LimitRow("leave alone", _field("leave", texts.leave), "options that keep their values: cache, xla")
             yield LimitRow(
                 "learning rate",
-                Words("learning_rate", [(rate, rate) for rate in RATES], {texts.learning_rate}, one=True),
+                Words("learning_rate", [(rate, rate) for rate in RATES], {texts.learning_rate}, single=True),
             )
             yield LimitRow("warm-up", _field("warmup_steps", texts.warmup_steps), "steps, with linear or sqrt")
             yield LimitRow(
