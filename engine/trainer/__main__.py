@@ -1,10 +1,10 @@
 """`python -P -m gputui.engine.trainer RUN_DIR`: train one run's preset.
 
-Says that it is there before it imports anything heavy; TensorFlow is first imported inside `session`. With `--warm`
+Writes its first event before it imports anything heavy; TensorFlow is first imported inside `session`. With `--warm`
 instead of the folder it imports TensorFlow first, touches no device, and waits for the folder on its engine's pipe.
 With `--fork-server` it imports TensorFlow and forks the trainers of several runs (fork_server.py).
 
-Deferred imports: TensorFlow takes seconds, and the first sign of life comes before what it needs.
+Deferred imports: TensorFlow takes seconds, and the first event is written before.
 """
 
 import faulthandler
@@ -42,16 +42,16 @@ def main() -> None:
     engine_pipe = int(os.environ.pop("GPUTUI_REPORT"))
     os.set_inheritable(engine_pipe, False)
     heartbeat = TrainerHeartbeat.inherited(os.environ.pop(HEARTBEAT, None))
-    faulthandler.register(DUMP_STACKS, file=2)  # the engine asks for it where the training hangs
+    faulthandler.register(DUMP_STACKS, file=2)  # the engine asks for it if the training hangs
     another_backend = environment.choose_backend()
     clock, folder = RunClock.read(os.environ.pop(VARIABLE, None)), sys.argv[1]
     if folder == WARM:
-        clock, folder = read_address(_when_wanted(lifeline.readline))
+        clock, folder = read_address(_address_of_run(lifeline.readline))
         write_to_log(Path(folder))
     writer = EventWriter(Path(folder) / EVENTS_FILE, Path(folder).name, clock)
     writer.emit(Phase(phase="starting"), clock.date)
     writer.emit(Phase(phase="importing", detail="TensorFlow"))
-    # Imported after the first sign of life. Until the switch listens, signals and the engine's words wait.
+    # Imported after the first event. Until the switch listens, signals and the engine's messages wait.
     from ..runs import Run
     from .common.process_exit import ProcessExit
     from .measure.run_report import RunReport
@@ -70,30 +70,30 @@ def main() -> None:
 
 
 def _leave_result(report: Any, reason: str) -> None:
-    """Before anything has been trained; the engine itself tells of a time limit."""
+    """Write the result of a run that ends before it has trained; after a time limit the engine writes it."""
     if reason == ENGINE_GONE:
         report.finish("crashed", 0, ENGINE_LOST)
     elif reason == "stopped":
         report.finish("stopped", 0)
 
 
-def _when_wanted(next_line: Callable[[], str]) -> str:
-    """Import what takes seconds, then wait for a run; end where none comes, even if an import hangs."""
+def _address_of_run(next_line: Callable[[], str]) -> str:
+    """Import TensorFlow, then return the address of a run; end the process if no run comes, even if an import hangs."""
     stop_signals.set_defaults()
-    heard: SimpleQueue[str] = SimpleQueue()
-    threading.Thread(target=_hear, args=(next_line, heard), name="run", daemon=True).start()
+    addresses: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_read_address, args=(next_line, addresses), name="run", daemon=True).start()
     with exempt_from_gc():
         from . import assembly  # noqa: F401
 
-    return heard.get()
+    return addresses.get()
 
 
-def _hear(next_line: Callable[[], str], heard: SimpleQueue[str]) -> None:
+def _read_address(next_line: Callable[[], str], addresses: SimpleQueue[str]) -> None:
     address = next_line().rstrip("\n")
     if not address:
         private_folders.remove_scratch()  # its engine may have been killed
         os._exit(0)
-    heard.put(address)
+    addresses.put(address)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class Training:
 
 
 def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
-    """Apply every option but those of the loop; raises TrainerError."""
+    """Apply all options except those of the loop; raises TrainerError."""
     joined = None
     if options.strategy.kind == "multi_worker":
         options, joined = _join(options, report, stop)
@@ -53,7 +53,7 @@ def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
 
 
 def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Options, Joined]:
-    """Meet the other workers; the options then have the seed of all."""
+    """Meet the other workers; returns the options with the seed that all share."""
     options, joined = tensorflow_cluster.meet(
         options, report.run, lambda what: report.phase("configuring", what), stop.check
     )
@@ -102,8 +102,8 @@ def _own(
     distribution: tf.distribute.Strategy | None,
     joined: Joined | None,
 ) -> TrainingLoop:
-    """A user's own training (workload.entry) instead of a model and data of ours."""
-    from .own import building  # only where the user brings code
+    """The loop of a user's own training (workload.entry), instead of a model and data of gputui."""
+    from .own import building  # only needed for a user's code
 
     stop.check()
     own = building.build(options, distribution, report, _share(joined))

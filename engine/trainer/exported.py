@@ -1,4 +1,4 @@
-"""What only exported scripts hold: callbacks for Keras' own fit, and a user's data opened plainly.
+"""Code for exported scripts only: callbacks for Keras' own fit, and opening a user's data.
 
 Nothing here runs in the trainer; the exporter takes the text (export/source.py).
 """
@@ -96,34 +96,34 @@ def are_arrays(data: Any) -> bool:
 
 
 def length(data: tf.data.Dataset, needed: bool) -> int:
-    """Elements of a Dataset; where TensorFlow cannot tell and it is needed, they are counted."""
-    known = int(data.cardinality())
-    counts = needed and known == tf.data.UNKNOWN_CARDINALITY
-    return int(looked_at(data, lambda seen: sum(1 for _ in seen))) if counts else known
+    """The number of elements of a Dataset; if TensorFlow does not know it and it is `needed`, they are counted."""
+    cardinality = int(data.cardinality())
+    counts = needed and cardinality == tf.data.UNKNOWN_CARDINALITY
+    return int(looked_at(data, lambda seen: sum(1 for _ in seen))) if counts else cardinality
 
 
 def elements_of(
     data: Any, count: int | None, load: Callable[..., Any] | None, vary: Callable[..., Any] | None, needed: bool
 ) -> Elements:
-    """Single samples: arrays, or a Dataset that comes with a map. `needed`: how many there are has to be known."""
+    """Single samples: arrays, or a Dataset that comes with a map. `needed`: their number has to be known."""
     if are_arrays(data):
         arrays = as_tensors(as_fitted(data))
         dataset = tf.data.Dataset.from_tensor_slices(arrays)
         dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
         return Elements(dataset, int(dataset.cardinality()), load, vary, arrays if dense else None, whole=True)
-    known = length(data, needed and not count)
-    count = min(known, count or known) if known >= 0 else count
+    elements = length(data, needed and not count)
+    count = min(elements, count or elements) if elements >= 0 else count
     return Elements(data.take(count), count, load, vary) if count else Elements(data.repeat(), 2**62, load, vary)
 
 
 def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:
-    """Batches of a Dataset that your code has batched; below 0 where nobody knows."""
-    known = length(data, needed and not count)
-    if known < 0 and count:
+    """The number of batches of a Dataset that your code has batched; below 0 if it is unknown."""
+    batches = length(data, needed and not count)
+    if batches < 0 and count:
         fixed = tf.nest.flatten(data.element_spec)[0].shape[0]  # a smaller rest is left out then
         size = fixed or len(tf.nest.flatten(looked_at(data, lambda seen: next(iter(seen))))[0])
-        known = batches_per_pass(count, size, drop_remainder=bool(fixed))
-    return known
+        batches = batches_per_pass(count, size, drop_remainder=bool(fixed))
+    return batches
 
 
 class Copied(keras.utils.PyDataset):

@@ -1,12 +1,12 @@
 """`python -P -m gputui.engine.trainer FOLDER --fork-server`: imports TensorFlow once, and forks a trainer for each run.
 
 For a run it forks a process that forks the trainer and then becomes its engine by exec. So the engine has no TensorFlow
-and its trainer is its own child: it sees how that ends, and adopts what that leaves behind. What options change in the
-environment TensorFlow reads after its import (setup/environment.py).
+and its trainer is its own child: it sees how the trainer ends, and adopts the processes that the trainer leaves behind.
+TensorFlow reads the variables that options set after its import (setup/environment.py).
 
-A GPU driver does not survive a fork: where the import has opened one, this process ends and nothing is forked.
+A GPU driver does not survive a fork: if the import has opened one, this process ends and does not fork.
 
-Deferred imports: TensorFlow takes seconds, and what rules out a fork is found before.
+Deferred imports: TensorFlow takes seconds, and the reasons against a fork are checked before.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
 def serve() -> None:
-    """Fork until nobody asks any more. Returns in each trainer, whose arguments and environment are then those of one
-    that was started.
+    """Fork until no further run comes. Returns in each trainer, whose arguments and environment are then as if it had
+    been started alone.
     """
     stop_signals.set_defaults()
     environment_given, words = dict(os.environ), sys.argv[-2:]
@@ -48,7 +48,7 @@ def serve() -> None:
         _part(environment_given, words, *read_address(os.fsdecode(request)), *descriptors)
         with contextlib.suppress(OSError):  # memory is short: they are read when they are needed
             process_memory.populate(pages)
-        _seed_anew()
+        _seed_numpy()
     except BaseException:  # noqa: BLE001 - a forked process ends here and never returns to the code of its parent
         traceback.print_exc()
         os._exit(1)
@@ -66,7 +66,7 @@ def _prepared(words: list[str]) -> process_memory.Pages:
     if _has_opened_a_device():
         raise OSError("the import has opened a device")
     pages = process_memory.library_pages()
-    process_memory.populate(pages)  # whether the kernel can
+    process_memory.populate(pages)  # raises OSError if the kernel cannot
     return pages
 
 
@@ -119,7 +119,7 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
 
 
 def _require_wanted(line: int) -> None:
-    """Tell which process is the engine, and end it where nobody waits for it any more."""
+    """Send the process id of the engine, and end the process if the launcher no longer waits for it."""
     with socket.socket(fileno=line) as asking:
         asking.sendall(str(os.getpid()).encode())
         if not asking.recv(1):
@@ -127,7 +127,7 @@ def _require_wanted(line: int) -> None:
 
 
 def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
-    """What tells an engine that its trainer runs already."""
+    """The variables that tell an engine that its trainer already runs, and by which pipes it reaches it."""
     ours = [channels.lifeline, channels.report] + ([] if channels.memory is None else [channels.memory])
     for descriptor in ours:
         os.set_inheritable(descriptor, True)
@@ -137,8 +137,8 @@ def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
     return variables
 
 
-def _seed_anew() -> None:
-    """Python's own generator is seeded anew at each fork."""
+def _seed_numpy() -> None:
+    """Seed NumPy's generator again in a forked process, as Python does with its own."""
     import numpy as np
 
     np.random.seed()

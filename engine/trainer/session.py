@@ -2,7 +2,7 @@
 
 environment, devices, precision, strategy, data, model, compile, fit. Every way it can end becomes an outcome here.
 
-Deferred imports: all of these import TensorFlow, which takes seconds; what can be refused is refused before.
+Deferred imports: all of these import TensorFlow, which takes seconds; errors found without it are reported before.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _PLACE = re.compile(
 def train_run(report: RunReport, stop: StopSwitch) -> int:
     """Train the run's preset; writes events and result; returns the process's exit status."""
     batch_size, kind = 0, "single"
-    known: dict[str, Any] = {}
+    evidence: dict[str, Any] = {}
     try:
         options = options_json.from_json(report.run.file(options_json.FILE).read_text(encoding="utf-8"))
         stop.leave_result = lambda reason: _stopped(report, StopRequested(reason), options)
         batch_size, kind = options.input.batch_size, options.strategy.kind
-        known = {"on_oom": options.run.on_oom, "own": options.workload.entry is not None}
+        evidence = {"on_oom": options.run.on_oom, "own": options.workload.entry is not None}
         prepared = environment.prepare(options)
         stop.leave_result = lambda reason: _stopped(report, StopRequested(reason), options, prepared)
         _train(options, report, stop, prepared)
@@ -56,7 +56,7 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
         _stopped(report, request, options)
         return 0
     except BaseException as fault:  # noqa: BLE001 - the result of the run says why it ended, whatever was raised
-        if _is_a_stop(fault) and stop.heard():
+        if _is_a_stop(fault) and stop.requested():
             _stopped(report, StopRequested(stop.reason), options)
             return 0
         traceback.print_exc()
@@ -65,8 +65,8 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
             _stopped(report, StopRequested(stop.reason), options)  # all were asked to stop, and one was a moment faster
             stop.exit(0)
         fault = _blamed(fault) if kind == "multi_worker" else fault
-        known |= {"device_batches": report.device_batches}
-        outcome, error = _failed(fault, report.doing, batch_size, report.run.path, **known)
+        evidence |= {"device_batches": report.device_batches}
+        outcome, error = _failed(fault, report.doing, batch_size, report.run.path, **evidence)
         report.finish(outcome, 1, error)
         if kind == "multi_worker":
             _leave_the_others(noticed, stop)
@@ -82,7 +82,7 @@ def _blamed(fault: BaseException) -> BaseException:
 
 
 def _lost(fault: BaseException) -> BaseException | None:
-    """The failed exchange with other workers, also where a user's code met it; None for another fault."""
+    """The failed exchange with other workers, also if a user's code raised because of it; None for another fault."""
     from .cluster import peers
 
     return next((link for link in (fault, fault.__cause__) if link is not None and peers.is_of_peers(link)), None)
@@ -97,7 +97,7 @@ def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
 
 
 def _is_a_stop(fault: BaseException) -> bool:
-    """What a signal raises where code of the user's handles it: the switch has heard it, too."""
+    """Whether the fault is of a signal that the user's code handles; the switch has received it, too."""
     return any(isinstance(link, KeyboardInterrupt | SystemExit) for link in (fault, fault.__cause__))
 
 
@@ -124,8 +124,8 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
         from .fit.built import save_model
         from .setup import autograph
 
-    autograph.keep_apart()
-    autograph.leave_ours()
+    autograph.write_into_run_folder()
+    autograph.exclude_ours()
     report.phase("configuring")
     training = assemble(options, report, stop)
     built = training.loop.built
@@ -133,7 +133,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
     before = read_events(report.run.path, [EVENTS_FILE]).last(events.Started) if resume_at is not None else None
     _announce(training, report, resume_at, prepared)
     if before is not None:
-        _tell_other_replicas(before, training, report)
+        _warn_of_other_replicas(before, training, report)
     if resume_at is not None and (damaged := built.checkpoints.damaged(resume_at)):
         report.warn("checkpoint_damaged", damaged)
     report.when_first_step_is_done = prepared.cache.first_step_done
@@ -161,14 +161,14 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
 
 
 def _has_left(training: Any, report: RunReport, stop: StopSwitch, fault: Exception) -> bool:
-    """Whether a training that has failed after a request to stop has left a checkpoint of its last step all the same.
+    """Leave a checkpoint of the last step if the training failed after a request to stop; returns whether it did so.
 
     A scheduler sends its signal also to the processes that load a user's data, and without them the next batch fails.
-    Not for several steps in an execution or several workers: what a failed execution has changed is not known then.
+    Not for several steps in an execution or several workers: a failed execution may have changed the state then.
     """
     loop, built = training.loop, training.loop.built
     one_step = built.joined is None and built.options.compile.steps_per_execution == 1
-    if not one_step or stop.at_once or not stop.heard() or stop.reason != "stopped":
+    if not one_step or stop.at_once or not stop.requested() or stop.reason != "stopped":
         return False
     traceback.print_exception(fault)
     loop.leave()
@@ -232,7 +232,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
 
 
 def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str, Any], prepared: Prepared) -> None:
-    """What is not as it was asked for, or not certain."""
+    """Warn about settings that do not apply, and about uncertain readings."""
     from .setup import actual_settings
 
     if built.own is not None:
@@ -246,8 +246,8 @@ def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str
         report.warn("gpus_uncertain", built.devices.uncertain, "GPU readings of this run may be of another GPU")
 
 
-def _tell_other_replicas(before: events.Started, training: Any, report: RunReport) -> None:
-    """Warn if the run was resumed on more or fewer devices: its steps are others from here on."""
+def _warn_of_other_replicas(before: events.Started, training: Any, report: RunReport) -> None:
+    """Warn if the run was resumed on more or fewer devices: its steps have another size from here on."""
     pipeline, steps = training.loop.built.pipeline, training.loop.steps_per_epoch
     if pipeline.replicas == before.replicas:
         return
@@ -270,23 +270,24 @@ def _workers(training: Any) -> list[dict[str, Any]]:
 
 
 def _failed(
-    fault: BaseException, phase: str, batch_size: int, run_folder: Path, **known: Any
+    fault: BaseException, phase: str, batch_size: int, run_folder: Path, **more: Any
 ) -> tuple[events.Outcome, dict[str, str]]:
-    """An exception -> outcome and error; an exhausted resource is told apart in all its forms.
+    """The outcome and the error of an exception; exhausted memory is recognised in all its forms.
 
-    `known` is more of what the evidence has.
+    `more` are further fields of the evidence.
     """
     log = Run(run_folder).log_tail(ending.LOG_LINES)
-    seen = ending.Evidence(1, log, batch_size, phase=phase, ceilings=limits.ceilings(), **known)
+    evidence = ending.Evidence(1, log, batch_size, phase=phase, ceilings=limits.ceilings(), **more)
     if isinstance(fault, TrainerError):
-        # The user's line is where TensorFlow found out; a failure of the device is not that line's fault.
-        end = ending.named_by(str(fault.__cause__), seen, fault.message) if _is_tensorflows(fault.__cause__) else None
-        return _of_end(end, run_folder) if end else _as_told(fault)
+        # TensorFlow names the user's line that it ran; a failure of the device is not that line's fault.
+        cause = fault.__cause__
+        end = ending.named_by(str(cause), evidence, fault.message) if _is_tensorflows(cause) else None
+        return _of_end(end, run_folder) if end else _as_raised(fault)
     if (number := disk.refusal(fault)) is not None:
         message = f"{disk.describe(number, disk.place(fault) or run_folder)}: the training could not go on"
         return "error", _error("disk", message, f"{disk.remedy(number)}; the full traceback is in engine.log")
     kind, message = type(fault).__name__, _first_line(str(fault))
-    if end := ending.named_by(f"{kind}: {fault}", seen, message):
+    if end := ending.named_by(f"{kind}: {fault}", evidence, message):
         return _of_end(end, run_folder)
     if phase == "importing" and isinstance(fault, ImportError):
         hint = f"{sys.executable} -c 'import tensorflow' shows the whole error; install TensorFlow there again"
@@ -299,7 +300,7 @@ def _of_end(end: ending.Ending, run_folder: Path) -> tuple[events.Outcome, dict[
     return end.outcome, _error(end.kind, end.message, end.hint)
 
 
-def _as_told(fault: TrainerError) -> tuple[events.Outcome, dict[str, str]]:
+def _as_raised(fault: TrainerError) -> tuple[events.Outcome, dict[str, str]]:
     return "error", _error(fault.kind, fault.message, fault.hint)
 
 
@@ -308,7 +309,7 @@ def _is_tensorflows(fault: BaseException | None) -> bool:
 
 
 def _first_line(text: str) -> str:
-    """The line that says what is wrong; TensorFlow puts where it was built, a stack of files, before it."""
+    """The line that says what is wrong; before it TensorFlow lists the files in which the operation was built."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _PLACE.search(line)]
     line = _OP_NAMES.sub("", lines[0]).strip() if lines else "no message"
     return line if len(line) <= 240 else line[:240] + "..."

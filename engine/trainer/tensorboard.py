@@ -41,7 +41,7 @@ def write(run: Run, folder: Path) -> Path:
 
 
 def _about(name: str) -> str:
-    """What TensorBoard shows beside the name of a chart."""
+    """The description that TensorBoard shows with a chart."""
     figure = figure_of(name)
     return "" if figure is None else f"{figure.label} ({figure.unit}): {figure.about}. Source: {figure.source}."
 

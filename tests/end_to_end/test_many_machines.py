@@ -136,7 +136,7 @@ def test_a_worker_that_ends_while_tensorflow_connects_the_workers_is_named(home:
 
     meeting.hold(lambda what: None, chief_runs)
     until(lambda: (run := run_of_worker(0)) and any("connecting" in told["detail"] for told in happened(run, "phase")))
-    meeting.lines.close()
+    meeting.connections.close()
     ((code, out, err),) = finish(chief)
     assert code == 1, out + err
     assert f"worker 1 ({workers[1]}) has ended while the workers were connected" in out + err

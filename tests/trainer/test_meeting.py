@@ -105,9 +105,9 @@ def test_a_worker_that_is_started_again_takes_its_place_again(clock: Clock) -> N
         worker.join()
         assert worker.fault is None
         assert [hello["run"] for hello in worker.heard] == ["chief", "again", "last"]
-        assert worker.meeting.lines.drop_ended() == set(), "no line is that of the one before"
+        assert worker.meeting.connections.drop_ended() == set(), "no line is that of the one before"
     for worker in (chief, again, last):
-        worker.meeting.lines.close()
+        worker.meeting.connections.close()
 
 
 def test_a_worker_that_ends_and_does_not_come_again_is_named(clock: Clock) -> None:

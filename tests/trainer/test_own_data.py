@@ -250,7 +250,7 @@ def test_the_stages_of_shuffled_arrays_have_their_names(extra: str, own: Write) 
     for _ in range(45):  # to within a pass, which alone has nodes
         next(iterator)
     meter = StageMeter(pipe.stages(), 1)
-    meter.look(iterator)
+    meter.read(iterator)
     names = [stage.name for stage in meter.take()[0]]
     assert names == ["read", "shuffle", *(["load"] if extra else []), "batch", "pass", "prefetch"]
 

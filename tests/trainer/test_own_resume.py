@@ -236,7 +236,7 @@ def _refused_with_other_code(own: Write, whole: Training) -> None:
 def test_a_checkpoint_of_an_older_version_is_restored_and_what_it_lacks_is_said(own: Write) -> None:
     whole = own(DRAWN / "metric.py", *SHORT)
     state = whole.loop.built.checkpoints.state
-    state._look = None  # what older versions saved: what Keras lists
+    state._find_more = None  # what older versions saved: what Keras lists
     whole.train()
     again = resumed(own, DRAWN / "metric.py", whole, 4, *SHORT)
     ((kind, message),) = warned(again)

@@ -42,7 +42,7 @@ def measured(pipe: Pipeline, batches: int = 30, looks: int = 5, declared: Any = 
     for number in range(batches * pipe.replicas):
         next(iterator)
         if (number + 1) % (batches * pipe.replicas // looks) == 0:
-            assert meter.look(iterator)
+            assert meter.read(iterator)
     return meter.take()
 
 
@@ -114,7 +114,7 @@ def _stages_are_the_declared_ones(data: str, calls: str, cache: str, augment: st
     names: set[str] = set()
     for _ in range(6 * replicas):  # less than a pass: with a cache, while it is filled
         next(iterator)
-        meter.look(iterator)
+        meter.read(iterator)
         names |= {stage.name for stage in meter.take()[0]}
     declared = list(dict.fromkeys(stage.name for stage in pipe.stages()))
     if data == "data=synthetic" and cache == "off" and calls != "off":
@@ -130,13 +130,13 @@ def test_a_filled_cache_leaves_nothing_of_what_lies_behind_it() -> None:
     iterator = iter(pipe.stream())
     for _ in range(5):
         next(iterator)
-    meter.look(iterator)
+    meter.read(iterator)
     assert "load" in [stage.name for stage in meter.take()[0]]
     for _ in range(2 * pipe.batches_per_pass):
         next(iterator)
     for _ in range(10):
         next(iterator)
-        meter.look(iterator)
+        meter.read(iterator)
     names = [stage.name for stage in meter.take()[0]]
     assert "cache" in names
     assert not {"load", SOURCE} & set(names)
@@ -160,7 +160,7 @@ def test_a_pipeline_that_declares_nothing_is_told_by_its_operations_numbered_fro
     meter = StageMeter((), 1)
     for _ in range(10):
         next(iterator)
-    assert meter.look(iterator)
+    assert meter.read(iterator)
     stages, _ = meter.take()
     names = [stage.name for stage in stages]
     assert names[0] == "Range"
@@ -192,12 +192,12 @@ def test_the_buffer_is_empty_where_the_pipeline_is_slow_and_full_where_it_is_ahe
     for _ in range(5):
         permits.release(8)  # for the batch that is taken
         next(iterator)
-        meter.look(iterator)
+        meter.read(iterator)
     assert meter.take()[1] == 0.0
     permits.release(8 * 200)
 
     def fill() -> float | None:
-        meter.look(iterator)
+        meter.read(iterator)
         return meter.take()[1]
 
     until(lambda: fill() == 1.0)
@@ -205,12 +205,12 @@ def test_the_buffer_is_empty_where_the_pipeline_is_slow_and_full_where_it_is_ahe
 
 
 def test_there_is_no_model_of_what_is_no_iterator_of_tensorflow() -> None:
-    assert not StageMeter((), 1).look(iter(()))
+    assert not StageMeter((), 1).read(iter(()))
     settings = tf.data.Options()
     settings.autotune.enabled = False
     iterator = iter(tf.data.Dataset.range(3).with_options(settings))
     next(iterator)
-    assert not StageMeter((), 1).look(iterator)
+    assert not StageMeter((), 1).read(iterator)
 
 
 # ---- when it is said --------------------------------------------------------------------------

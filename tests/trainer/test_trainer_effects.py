@@ -262,7 +262,7 @@ def test_looks_by_their_cost_take_a_share_of_the_time(cpus: Devices, monkeypatch
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     watch = health.Health(model, "auto", True, cast(RunReport, None), looking)
     for step in range(1000):
-        watch.look_by_cost(step, {})
+        watch.check_by_cost(step, {})
     assert [later - earlier for earlier, later in itertools.pairwise(looks)] == pytest.approx(
         [2.03] * (len(looks) - 1), abs=0.02
     )

@@ -1,8 +1,8 @@
 """Checkpoints from which a run is resumed exactly, even in the middle of an epoch, and when they are written.
 
 The content is defined in state.py; the position in the data follows from the step (data/pipeline.py). A checkpoint is
-written beside its final place, synced to disk and renamed. It is checked before it is used, and where it is damaged an
-older one is used.
+written under another name, synced to disk and renamed. It is checked before it is used; if it is damaged, an older one
+is used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Checkpoints:
         self._end: int | None = None  # the training's last step
 
     def save(self, step: int) -> None:
-        """Write the state after `step` steps; raises NotWritten where the disk refuses."""
+        """Write the state after `step` steps; raises NotWritten if the disk refuses."""
         if step == self.last_step:
             return
         draft = self._folder / f".draft-{os.getpid()}"
@@ -64,18 +64,18 @@ class Checkpoints:
         self._remove_older(step)
 
     def _remove_older(self, step: int) -> None:
-        """Remove older checkpoints; unusable ones do not count among those that are kept, and are removed as well."""
-        done = [found for found in checkpoint_files.steps_in(self._folder) if found <= step]
-        kept = [found for found in done if found not in self._unusable][: self._keep]
-        for old in done:
+        """Remove older checkpoints; unusable ones do not count as kept, and are removed as well."""
+        written = [each for each in checkpoint_files.steps_in(self._folder) if each <= step]
+        kept = [each for each in written if each not in self._unusable][: self._keep]
+        for old in written:
             if old < kept[-1] and len(kept) == self._keep:
                 _remove(self._path(old))
 
     def latest_step(self, end: int | None = None) -> int | None:
-        """The newest step, not beyond `end`, with an intact checkpoint, or None where there are no checkpoints.
+        """The newest step, not beyond `end`, with an intact checkpoint, or None if there are no checkpoints.
 
-        Raises TrainerError where there are some and none can be used. Removes what a killed process left half-written:
-        a run has only one trainer at a time.
+        Raises TrainerError if there are checkpoints and none can be used. Removes half-written files of a killed
+        process: a run has only one trainer at a time.
         """
         for draft in self._folder.glob(".draft-*"):
             _remove(draft)
@@ -95,12 +95,12 @@ class Checkpoints:
         return None
 
     def damaged(self, used: int) -> str:
-        """A warning about checkpoints newer than the one that is used; empty where there are none."""
+        """A warning about checkpoints newer than the one that is used; empty if there are none."""
         if not self._unusable:
             return ""
         lost = max((step - used for step in self._unusable if self._end is None or step <= self._end), default=0)
-        told = f"{checkpoint_files.describe(self._unusable)}; resuming from step {used}"
-        return f"{told}, {counted(lost, 'steps')} {'is' if lost == 1 else 'are'} lost" if lost else told
+        warning = f"{checkpoint_files.describe(self._unusable)}; resuming from step {used}"
+        return f"{warning}, {counted(lost, 'steps')} {'is' if lost == 1 else 'are'} lost" if lost else warning
 
     def _verify(self, step: int) -> None:
         if self._end is not None and step > self._end:
@@ -116,7 +116,7 @@ class Checkpoints:
         return self.state.fits(str(self._path(step) / PREFIX))
 
     def restore(self, step: int) -> None:
-        """Restore the state after `step` steps into the built model; raises TrainerError where it does not fit."""
+        """Restore the state after `step` steps into the built model; raises TrainerError if it does not fit."""
         path = self._path(step)
         try:
             self.state.restore(str(path / PREFIX))
@@ -161,7 +161,7 @@ class CheckpointSaver:
         self._due = isinstance(self._every, int) and step // self._every != (step - count) // self._every
 
     def take_due(self, epoch_ends: bool = False) -> bool:
-        """Whether a checkpoint is due; the answer is given once."""
+        """Whether a checkpoint is due; True only once for each."""
         due, self._due = self._due or (epoch_ends and self._every == "epoch"), False
         return due
 

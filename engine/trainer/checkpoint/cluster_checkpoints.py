@@ -1,7 +1,8 @@
 """Checkpoints of a training on several machines: the chief writes and reads them, for all workers.
 
-Weights and the optimizer's state are the same on every worker. What each has of its own (running figures, statistics of
-batch normalisation, seeds, random states) is sent to the chief before it writes, and back after it has read.
+Weights and the optimizer's state are the same on every worker. The rest differs (running figures, statistics of batch
+normalisation, seeds, random states): each worker sends it to the chief before the chief writes, and gets it back after
+the chief has read.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class ClusterCheckpoints(Checkpoints):
             return
         self.state.of_workers = self._exchange.of_all(self.state.of_its_own())
         refused = self._refused(step) if self._is_chief else None
-        # Where the chief's disk has refused it, all try again when they are asked for the same step once more.
+        # If the chief's disk has refused it, all try again when the same step is saved again.
         if self._exchange.rows([float(refused is not None)])[0, 0] == 0:
             self.last_step = step
         if refused is not None:
             raise refused
 
     def _refused(self, step: int) -> NotWritten | None:
-        """Write it; why the disk refuses."""
+        """Write the checkpoint; returns the reason if the disk refuses."""
         try:
             super().save(step)
         except NotWritten as reason:
@@ -42,8 +43,8 @@ class ClusterCheckpoints(Checkpoints):
         return None
 
     def latest_step(self, end: int | None = None) -> int | None:
-        found = super().latest_step(end) if self._is_chief else None
-        step = json.loads(self._exchange.of_chief(json.dumps(found).encode() if self._is_chief else None))
+        latest = super().latest_step(end) if self._is_chief else None
+        step = json.loads(self._exchange.of_chief(json.dumps(latest).encode() if self._is_chief else None))
         return None if step is None else int(step)
 
     def fits(self, step: int) -> bool:
@@ -58,7 +59,7 @@ class ClusterCheckpoints(Checkpoints):
             self.state.take(part, self._exchange.of_chief(data, self.state.size_of(part)))
         kept = self.state.of_workers or [] if self._is_chief else []
         count = int(self._exchange.rows([float(len(kept))])[0, 0])
-        blobs = [self._exchange.of_chief(kept[place] if self._is_chief else None) for place in range(count)]
+        blobs = [self._exchange.of_chief(kept[index] if self._is_chief else None) for index in range(count)]
         if not self._is_chief and self._exchange.index < count:
             self.state.take_own(blobs[self._exchange.index])
         self.last_step = step

@@ -1,7 +1,7 @@
 """Finds variables, optimizers and random generators in the objects of a user's code.
 
 Only objects that can belong to a training are searched: Keras' objects, containers, and the objects, functions and
-classes of the user's own code. Saving what was found is in state.py.
+classes of the user's own code. state.py saves them.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Module:
 
 
 def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Found:
-    """All objects below the roots; `theirs` says by name whether a module belongs to the user's code."""
-    found = Found()
+    """All objects below the roots; `theirs` says by its name whether a module belongs to the user's code."""
+    parts = Found()
     seen: dict[int, Any] = {}
     left = [(root, not isinstance(root, Module)) for root in reversed([*roots, *_of_keras()])]
     while left:
@@ -59,17 +59,17 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Found:
             continue
         seen[id(value)] = value  # kept alive, so that no other object gets its id
         if isinstance(value, _GENERATORS):
-            found.generators.append(value)
+            parts.generators.append(value)
         elif isinstance(value, keras.Variable | tf.Variable):
             if whole:
-                found.variables.append(value.value if isinstance(value, keras.Variable) else value)
+                parts.variables.append(value.value if isinstance(value, keras.Variable) else value)
         elif isinstance(value, keras.random.SeedGenerator):
-            found.variables.append(value.state.value)
+            parts.variables.append(value.state.value)
         elif isinstance(value, tf.random.Generator):
-            found.variables.append(value.state)
+            parts.variables.append(value.state)
         elif whole or not isinstance(value, _HOLDERS):
             left.extend((inner, whole) for inner in reversed(_inside(value, theirs)))
-    return found
+    return parts
 
 
 def _of_keras() -> list[Any]:
@@ -98,7 +98,7 @@ def _inside(value: Any, theirs: Callable[[str], bool]) -> Sequence[Any]:
 
 
 def _enclosed(function: types.FunctionType) -> list[Any]:
-    """The variables that a function has captured where it was defined."""
+    """The variables that a function has captured, and its defaults."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
@@ -112,11 +112,11 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """The model's optimizer, and those that a model with its own training step keeps in itself.
+    """The model's optimizer, and further ones that a model with its own training step keeps.
 
-    They may be attributes, lie in lists and dicts, or belong to models within it.
+    They may be attributes, lie in lists and dicts, or belong to models within the model.
     """
-    return list({id(found): found for found in _optimizers([model.optimizer, model], set())}.values())
+    return list({id(each): each for each in _optimizers([model.optimizer, model], set())}.values())
 
 
 def _optimizers(value: Any, seen: set[int]) -> Iterator[keras.optimizers.Optimizer]:

@@ -1,8 +1,8 @@
-"""The state of a training as a checkpoint holds it: what Keras lists, and what it does not.
+"""The state of a training as a checkpoint holds it: the variables that Keras lists, and further state.
 
 Keras lists the variables of a model, its metrics and its optimizer. A user's code may have more: optimizers in lists,
-TensorFlow variables, random generators in a module, Python's and NumPy's random state. object_graph.py finds those that
-objects refer to; step_graph.py finds those that the traced step writes.
+TensorFlow variables, random generators in a module, Python's and NumPy's random state. object_graph.py finds what the
+user's objects refer to, and step_graph.py the variables that the traced step writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .object_graph import Found, optimizers
 
 _GROUP = re.compile(r"([a-z]+)/")
 _MORE, _HOST = "more", "host"  # group for a user's training; checkpoints of older versions lack it
-_WORKERS = "workers"  # what each worker of several machines has of its own
+_WORKERS = "workers"  # group for state that differs between the workers of several machines
 _THE_SAME = ("weights", "optimizer")  # groups that all of them share
 ANEW = (
     "the checkpoint is of an older gputui, which did not save random generators and what Keras does not list: "
@@ -35,50 +35,52 @@ ANEW = (
 
 
 class State:
-    """The state of one model; `look` finds what else user code has. Keras lists everything of gputui's own models."""
+    """The state of one model. `find_more` finds the objects of a user's code that Keras does not list; gputui's own
+    models have none.
+    """
 
-    def __init__(self, model: keras.Model, look: Callable[[], Found] | None = None) -> None:
-        self._model, self._look = model, look
+    def __init__(self, model: keras.Model, find_more: Callable[[], Found] | None = None) -> None:
+        self._model, self._find_more = model, find_more
         self._written: list[tf.Variable] = []  # variables that the traced step writes
-        self.begins_anew = ""  # what a restored checkpoint did not contain
-        self.of_workers: list[bytes] | None = None  # with several machines: what each has of its own
+        self.begins_anew = ""  # why a restored checkpoint lacks some state
+        self.of_workers: list[bytes] | None = None  # with several machines: the state that differs, of each
 
     def saw(self, graph: Any, ours: Iterable[tf.Variable]) -> None:
         """Note the variables that the graph of a traced step writes, wherever the code keeps them."""
-        known = {id(variable) for variable in ours}
-        self._written = [variable for variable in step_graph.written(graph) if id(variable) not in known]
+        ours_by_id = {id(variable) for variable in ours}
+        self._written = [variable for variable in step_graph.written(graph) if id(variable) not in ours_by_id]
 
     def objects(self) -> dict[str, Any]:
         """All objects by groups, as tf.train.Checkpoint takes them."""
         listed = _listed(self._model)
-        if self._look is not None:
-            listed = self._with_more(listed, self._look())
+        if self._find_more is not None:
+            listed = self._with_more(listed, self._find_more())
         return listed if self.of_workers is None else listed | {_WORKERS: _Workers(self)}
 
     def _with_more(self, listed: dict[str, Any], kept: Found) -> dict[str, Any]:
-        known = {id(part) for part in tf.nest.flatten(listed)}
-        known |= {id(part) for variable in tf.nest.flatten(listed) for part in _parts(variable)}
+        in_list = {id(part) for part in tf.nest.flatten(listed)}
+        in_list |= {id(part) for variable in tf.nest.flatten(listed) for part in _parts(variable)}
         more = {id(part): part for variable in (*kept.variables, *self._written) for part in _parts(variable)}
         return listed | {
-            _MORE: [part for key, part in more.items() if key not in known],
+            _MORE: [part for key, part in more.items() if key not in in_list],
             _HOST: _Host(kept.generators),
         }
 
     # ---- of several machines --------------------------------------------------------------------
 
     def the_same(self) -> list[tf.Variable]:
-        """The variables that are the same on all workers, as this one has them; of several replicas the first."""
+        """The variables that are the same on all workers; of several replicas those of the first."""
         groups = _listed(self._model)
         return [variable for name in _THE_SAME for variable in tf.nest.flatten(groups[name])]
 
     def of_its_own(self) -> bytes:
-        """The state that is this worker's alone."""
+        """The state that differs from worker to worker, as bytes."""
         host = json.dumps(read_random_states(self._generators())).encode()
         values = [part.numpy().tobytes() for part in self._own_parts()]
         return b"".join([len(host).to_bytes(8, "big"), host, *values])
 
     def take_own(self, data: bytes) -> None:
-        """Restore what `of_its_own` has told."""
+        """Restore the bytes of `of_its_own`."""
         begins = 8 + int.from_bytes(data[:8], "big")
         write_random_states(self._generators(), json.loads(data[8:begins]))
         for part in self._own_parts():
@@ -88,21 +90,21 @@ class State:
 
     def _own_parts(self) -> list[tf.Variable]:
         groups = self.objects()
-        found = [groups[name] for name in groups if name not in (*_THE_SAME, _HOST, _WORKERS)]
-        parts = [part for variable in tf.nest.flatten(found) for part in _parts(variable)]
+        own = [groups[name] for name in groups if name not in (*_THE_SAME, _HOST, _WORKERS)]
+        parts = [part for variable in tf.nest.flatten(own) for part in _parts(variable)]
         return [part for part in parts if part.dtype != tf.string]
 
     def _generators(self) -> list[Any]:
-        return self._look().generators if self._look is not None else []
+        return self._find_more().generators if self._find_more is not None else []
 
     @staticmethod
     def size_of(variable: tf.Variable) -> int:
-        """Its bytes."""
+        """The bytes of a variable."""
         return int(variable.dtype.size * math.prod(variable.shape))
 
     @staticmethod
     def take(variable: tf.Variable, data: bytes) -> None:
-        """Give all its parts in this process the value with these bytes."""
+        """Assign these bytes to all parts of the variable in this process."""
         value = np.frombuffer(data, variable.dtype.as_numpy_dtype).reshape(variable.shape)
         for part in _parts(variable):
             part.assign(value)
@@ -113,7 +115,7 @@ class State:
         tf.train.Checkpoint(**self.objects()).write(prefix)
 
     def fits(self, prefix: str) -> bool:
-        """Whether there are as many variables as in a checkpoint; some models create theirs in their first step."""
+        """Whether the model has as many variables as a checkpoint; some models create theirs in their first step."""
         try:
             held = _held(prefix)
         except (tf.errors.OpError, ValueError, RuntimeError):
@@ -122,7 +124,7 @@ class State:
         return all(held[group] == count for group, count in counts.items() if _was_saved(group, held))
 
     def restore(self, prefix: str) -> None:
-        """Restore the checkpoint; raises AssertionError, ValueError or what TensorFlow raises where it does not fit."""
+        """Restore the checkpoint; if it does not fit, raises AssertionError, ValueError or an error of TensorFlow."""
         held, objects = _held(prefix), self.objects()
         counts = _counts(objects)
         if not _was_saved(_HOST, held) and _HOST in objects:
@@ -152,20 +154,20 @@ class _Host(tf.train.experimental.PythonState):
 
 
 class _Workers(tf.train.experimental.PythonState):
-    """What each worker of several machines has of its own."""
+    """The state that differs between the workers of several machines, of each."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def serialize(self) -> str:
-        return json.dumps([base64.b64encode(one).decode() for one in self._state.of_workers or ()])
+        return json.dumps([base64.b64encode(data).decode() for data in self._state.of_workers or ()])
 
     def deserialize(self, text: Any) -> None:
-        self._state.of_workers = [base64.b64decode(one) for one in json.loads(text)]
+        self._state.of_workers = [base64.b64decode(data) for data in json.loads(text)]
 
 
 def _listed(model: keras.Model) -> dict[str, list[Any]]:
-    """What Keras lists; the seeds of dropout are among the non-trainable variables."""
+    """The variables that Keras lists; the seeds of dropout are among the non-trainable ones."""
     return {
         "weights": [variable.value for variable in model.trainable_variables],
         "others": [_parts(variable.value) for variable in model.non_trainable_variables],
@@ -175,7 +177,7 @@ def _listed(model: keras.Model) -> dict[str, list[Any]]:
 
 
 def _parts(variable: Any) -> list[tf.Variable]:
-    """What each replica holds: batch norm's statistics and metrics differ until they are aggregated."""
+    """The variable of each replica: batch norm's statistics and metrics differ until they are aggregated."""
     return list(getattr(variable, "values", [variable]))
 
 

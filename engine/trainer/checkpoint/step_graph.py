@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 _READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"}
-_CALLS = {  # operations that run a function: the attributes that name it, and where its inputs begin
+_CALLS = {  # operations that run a function: the attributes that name it, and the index of its first input
     "PartitionedCall": (("f",), 0),
     "StatefulPartitionedCall": (("f",), 0),
     "While": (("body", "cond"), 0),
@@ -17,7 +17,7 @@ _CALLS = {  # operations that run a function: the attributes that name it, and w
     "If": (("then_branch", "else_branch"), 1),
     "StatelessIf": (("then_branch", "else_branch"), 1),
 }
-# Their state is inside TensorFlow's kernels, where it can be neither read nor set.
+# Their state is inside TensorFlow's kernels: it can be neither read nor set.
 DRAWS = {
     "RandomStandardNormal": "tf.random.normal",
     "RandomUniform": "tf.random.uniform",
@@ -45,7 +45,7 @@ class Draw:
 
 
 def written(graph: Any) -> list[tf.Variable]:
-    """The variables outside the graph that it writes."""
+    """The variables outside the graph that the graph writes."""
     inner = {id(placeholder): outer for outer, placeholder in graph.captures}
     handles = {id(inner[id(tensor)]) for tensor in graph.inputs if id(tensor) in inner and _is_written(graph, tensor)}
     return [variable for variable in graph.variables if id(variable.handle) in handles]
@@ -64,8 +64,8 @@ def _writes(graph: Any, operation: Any, tensor: Any) -> bool:
     if not called:
         return True
     first = _CALLS[operation.type][1]
-    places = [place - first for place, given in enumerate(operation.inputs) if given is tensor and place >= first]
-    return any(_is_written(inner, inner.inputs[place]) for inner in called for place in places)
+    inputs = [index - first for index, given in enumerate(operation.inputs) if given is tensor and index >= first]
+    return any(_is_written(inner, inner.inputs[index]) for inner in called for index in inputs)
 
 
 def draws(graph: Any) -> list[Draw]:

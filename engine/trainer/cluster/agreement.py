@@ -1,7 +1,7 @@
-"""What all workers do together at the same step: stop, end a measurement, look at the weights.
+"""The agreement of all workers on what they do at the same step: stop, end a measurement, check the weights.
 
-Each may be asked to stop at any moment. They exchange what each was asked a few times a second, at executions that all
-of them know beforehand: how many executions lie between two exchanges follows from figures that all have exchanged.
+Each worker may be asked to stop at any moment. A few times a second they exchange what each was asked for, at
+executions that all know beforehand: the number of executions between two exchanges follows from figures that all have.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _REASONS = ("", "stopped", "timeout", ENGINE_GONE)  # the later ones prevail
 
 @dataclass
 class Wishes:
-    """What this worker asks of all, or what all have agreed on."""
+    """The requests of this worker to all, or those that all have agreed on."""
 
     enough: bool = False  # the time of run.measure_seconds was measured
-    look: bool = False  # at the weights, for NaN
+    check_weights: bool = False  # for NaN
     end: bool = False  # a callback has set model.stop_training
 
 
 class Agreement:
-    """The exchange between executions; `told` is called with the worker that was asked to stop, if it is another."""
+    """The exchange between executions; `asked_by` is the worker that was asked to stop, if it is another one."""
 
     def __init__(self, cluster: Cluster, exchange: Exchange, stop: StopSwitch) -> None:
         self._cluster, self._exchange, self._stop = cluster, exchange, stop
@@ -43,11 +43,11 @@ class Agreement:
         return self.now() if self._left <= 0 else Wishes()
 
     def now(self) -> Wishes:
-        """Exchange what each was asked; all workers call it at the same place."""
+        """Exchange what each worker was asked for; all workers call this at the same place."""
         seconds = (time.monotonic() - self._since) / self._between
         wishes, self.wishes = self.wishes, Wishes()
         reason = _REASONS.index(self._stop.reason) if self._stop.reason in _REASONS else 1
-        rows = self._exchange.rows([reason, wishes.enough, wishes.look, wishes.end, seconds])
+        rows = self._exchange.rows([reason, wishes.enough, wishes.check_weights, wishes.end, seconds])
         slowest = float(rows[:, 4].max())
         self._left = self._between = max(1, min(MOST_EXECUTIONS, int(EVERY_SECONDS / max(slowest, 1e-6))))
         self._since = time.monotonic()
@@ -55,7 +55,7 @@ class Agreement:
         return Wishes(*(bool(rows[:, column].any()) for column in (1, 2, 3)))
 
     def soon(self) -> None:
-        """Exchange before the next execution: what follows may take longer than what came before."""
+        """Exchange before the next execution: the next executions may take longer than the last ones."""
         self._left, self._between, self._since = 1, 1, time.monotonic()
 
     def _stop_if_asked(self, reasons: list[int]) -> None:

@@ -2,8 +2,8 @@
 
 MultiWorkerMirroredStrategy's constructor waits for all workers without a time limit, and no thread of Python runs
 meanwhile. So this process watches: it has the connections over which the workers have met, and the kernel closes those
-of a worker that dies. Then it says so in the log, where the engine reads it, and kills the trainer, which could not be
-ended otherwise. It imports nothing of gputui's, so that it starts at once.
+of a worker that dies. Then it writes so to the log, which the engine reads, and kills the trainer, which could not be
+ended otherwise. It imports no module of gputui, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -15,51 +15,51 @@ import signal
 import socket
 import sys
 
-CONNECTED = b"connected"  # said by a trainer to its lookout, and by that to the others
-PATIENCE_SECONDS = 3.0  # for the trainer to find out by itself, and to say more
+CONNECTED = b"connected"  # sent by a trainer to its watching process, and by that to the others
+PATIENCE_SECONDS = 3.0  # for the trainer to notice the failure itself, and to report more
 LOST = "{worker} has ended while TensorFlow connected the workers"
 
 
 def watch(trainer: int, control: int, watched: dict[int, str], answered: list[int]) -> None:
     """Return when the trainer is connected or has ended; kill it when one of the `watched` workers has ended.
 
-    `watched` are the connections by which this worker has reached the others. Those in `answered` lead to the others'
-    lookouts, which must not take this worker for one that has died when they are closed.
+    `watched` are the connections by which this worker has reached the others. The connections in `answered` lead to the
+    others' watching processes: they are notified before these are closed, as a closed connection means a dead worker.
     """
-    lines = {number: socket.socket(fileno=number) for number in (*watched, *answered)}
+    connections = {number: socket.socket(fileno=number) for number in (*watched, *answered)}
     while True:
         ready, _, _ = select.select([control, *watched], [], [])
         if control in ready:
             if os.read(control, len(CONNECTED)) == CONNECTED:
-                _tell([lines[number] for number in answered])
+                _notify([connections[number] for number in answered])
             return
         for number in ready:
             worker = watched.pop(number)
-            if not _is_connected(lines[number]) and not _ends_by_itself(control):
+            if not _is_connected(connections[number]) and not _ends_by_itself(control):
                 print(f"gputui: {LOST.format(worker=worker)}", file=sys.stderr, flush=True)
                 if os.getppid() == trainer:
                     os.kill(trainer, signal.SIGKILL)
-                os._exit(0)  # at once: what outlives a trainer is reported
+                os._exit(0)  # at once: a process that outlives its trainer is reported
 
 
-def _is_connected(line: socket.socket) -> bool:
-    """Whether the worker has said so; where it has died, its connection is at its end."""
+def _is_connected(connection: socket.socket) -> bool:
+    """Whether the worker has notified this one that it is connected; if it has died, its connection has ended."""
     try:
-        return line.recv(len(CONNECTED)) != b""
+        return connection.recv(len(CONNECTED)) != b""
     except OSError:
         return False
 
 
 def _ends_by_itself(control: int) -> bool:
-    """Whether the trainer gets on or ends within a moment, without being killed."""
+    """Whether the trainer is connected, or ends, within a moment without being killed."""
     return bool(select.select([control], [], [], PATIENCE_SECONDS)[0])
 
 
-def _tell(lines: list[socket.socket]) -> None:
-    for line in lines:
+def _notify(connections: list[socket.socket]) -> None:
+    for connection in connections:
         try:
-            line.settimeout(PATIENCE_SECONDS)
-            line.sendall(CONNECTED)
+            connection.settimeout(PATIENCE_SECONDS)
+            connection.sendall(CONNECTED)
         except OSError:
             continue  # that worker has ended
 

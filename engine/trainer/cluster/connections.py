@@ -1,4 +1,4 @@
-"""The connections over which the workers have met, kept until TensorFlow has connected them: they show who dies."""
+"""The connections over which the workers have met. Kept until TensorFlow connects them: they show which worker dies."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from . import connection_watch
 
 # The kernel asks whether the other machine is still there: one that has lost its power closes nothing.
 _SILENT_SECONDS, _ASK_SECONDS, _ASKED = 5, 5, 3
-_END_SECONDS = 10.0  # for the lookout, after the workers are connected
+_END_SECONDS = 10.0  # for the watching process, after the workers are connected
 ByIndex = dict[int, socket.socket]
 
 
-class Lines:
-    """Those by which this worker has `called` the others, and those by which they have called it, by index."""
+class Connections:
+    """Connections by index of the worker: `called` by this worker, and `answered`, which the others have opened."""
 
     def __init__(self) -> None:
         self.called: ByIndex = {}
@@ -33,34 +33,37 @@ class Lines:
         return index in self.called and index in self.answered
 
     def drop_ended(self) -> set[int]:
-        """Drop the lines of workers that have ended, and return who was there both ways; nothing is said on a line."""
-        poll, places = select.poll(), dict[int, tuple[ByIndex, int]]()
-        for lines in (self.called, self.answered):
-            for index, line in lines.items():
-                poll.register(line, select.POLLIN)
-                places[line.fileno()] = lines, index
-        ended = [places[number] for number, _ in poll.poll(0)]
+        """Drop the connections of workers that have ended; returns the workers that were connected both ways.
+
+        Nothing is sent over a connection that is kept: one that can be read has ended.
+        """
+        poll, by_number = select.poll(), dict[int, tuple[ByIndex, int]]()
+        for group in (self.called, self.answered):
+            for index, connection in group.items():
+                poll.register(connection, select.POLLIN)
+                by_number[connection.fileno()] = group, index
+        ended = [by_number[number] for number, _ in poll.poll(0)]
         lost = {index for _, index in ended if self.both_ways(index)}
-        for lines, index in ended:
-            drop(lines, index)
+        for group, index in ended:
+            drop(group, index)
         return lost
 
     def close(self) -> None:
-        for lines in (self.called, self.answered):
-            for index in tuple(lines):
-                drop(lines, index)
+        for group in (self.called, self.answered):
+            for index in tuple(group):
+                drop(group, index)
 
     @contextlib.contextmanager
     def watched(self, cluster: Cluster) -> Iterator[None]:
-        """Meanwhile another process watches them: it kills this one when a worker ends before all are connected."""
+        """A context in which another process watches them; it kills this one if a worker ends too early."""
         control, ours = os.pipe()
         try:
-            process = self._lookout(cluster, control)
+            process = self._start_watch(cluster, control)
         finally:
             os.close(control)
         try:
             yield
-            with contextlib.suppress(BrokenPipeError):  # somebody has ended it
+            with contextlib.suppress(BrokenPipeError):  # another process has ended it
                 os.write(ours, connection_watch.CONNECTED)
         finally:
             os.close(ours)
@@ -68,9 +71,9 @@ class Lines:
                 process.wait(_END_SECONDS)
             self.close()
 
-    def _lookout(self, cluster: Cluster, control: int) -> subprocess.Popen[bytes]:
-        called = {line.fileno(): cluster.named(index) for index, line in self.called.items()}
-        answered = [line.fileno() for line in self.answered.values()]
+    def _start_watch(self, cluster: Cluster, control: int) -> subprocess.Popen[bytes]:
+        called = {connection.fileno(): cluster.named(index) for index, connection in self.called.items()}
+        answered = [connection.fileno() for connection in self.answered.values()]
         task = {"trainer": os.getpid(), "control": control, "watched": called, "answered": answered}
         return subprocess.Popen(
             [sys.executable, "-I", "-S", str(Path(connection_watch.__file__)), json.dumps(task)],
@@ -78,20 +81,16 @@ class Lines:
         )  # fmt: skip
 
 
-def keep(lines: ByIndex, index: int, line: socket.socket) -> None:
-    """In place of an older one."""
-    drop(lines, index)
-    lines[index] = line
-    _ask_when_silent(line)
-
-
-def drop(lines: ByIndex, index: int) -> None:
-    if (line := lines.pop(index, None)) is not None:
-        line.close()
-
-
-def _ask_when_silent(line: socket.socket) -> None:
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+def keep(group: ByIndex, index: int, connection: socket.socket) -> None:
+    """Keep a connection instead of an older one to the same worker."""
+    drop(group, index)
+    group[index] = connection
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", _SILENT_SECONDS), ("TCP_KEEPINTVL", _ASK_SECONDS), ("TCP_KEEPCNT", _ASKED)):
-        if (option := getattr(socket, name, None)) is not None:  # which of them there are depends on the system
-            line.setsockopt(socket.IPPROTO_TCP, option, value)
+        if (option := getattr(socket, name, None)) is not None:  # not every system has all of them
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def drop(group: ByIndex, index: int) -> None:
+    if (connection := group.pop(index, None)) is not None:
+        connection.close()

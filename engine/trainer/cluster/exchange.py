@@ -1,7 +1,7 @@
-"""Exchanges small values between the workers, on the CPU and beside the exchange of gradients.
+"""Exchanges small values between the workers, on the CPU and apart from the exchange of gradients.
 
-All workers have to call the same functions in the same order, so they are called only where that is certain: between
-two executions, never when a time has passed.
+All workers have to call the same functions in the same order. So they are called only between two executions, and never
+because some time has passed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHUNK_WORDS = 4_000_000
 
 
 class Exchange:
-    """What worker `index` of `workers` exchanges with the others."""
+    """The exchange of worker `index` with all `workers`."""
 
     def __init__(self, workers: int, index: int) -> None:
         self.workers, self.index = workers, index
@@ -31,7 +31,7 @@ class Exchange:
         return self._summed(table, _ROWS + table.size)
 
     def of_chief(self, data: bytes | None, length: int | None = None) -> bytes:
-        """The chief's bytes, on all workers; `length` where all know it."""
+        """The chief's bytes, on all workers; `length` is given if all know it."""
         if length is None:
             length = int(self.rows([float(len(data or b"")) if self.index == 0 else 0.0])[0, 0])
         words = np.zeros(math.ceil(length / 4), np.int32)

@@ -1,8 +1,8 @@
 """All workers meet before TensorFlow connects them, so that one that never comes can be named.
 
 MultiWorkerMirroredStrategy waits for its peers inside its constructor, without a time limit and without letting any
-Python thread run. So each worker first listens on its own address and calls all others. It goes on when it has reached
-everybody and everybody has reached it; TensorFlow's server then takes the port over. The connections stay open
+Python thread run. So each worker first listens on its own address and calls all others. It continues when it has
+reached all others and all have reached it; TensorFlow's server then takes the port over. The connections stay open
 (connections.py), and show which worker ends before all have met.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 from ...runs.cluster import Cluster, host_of, port_of
 from ..common.faults import TrainerError
 from . import connections
-from .connections import Lines
+from .connections import Connections
 
 VARIABLE = "GPUTUI_PEER_SECONDS"
 WAIT_SECONDS = 300.0
@@ -35,105 +35,109 @@ Hello = Mapping[str, Any]
 
 
 def seconds() -> float:
-    """How long the others are waited for."""
+    """The longest time to wait for the other workers."""
     try:
         return float(os.environ.get(VARIABLE, "")) or WAIT_SECONDS
     except ValueError:
         return WAIT_SECONDS
 
 
-class Attendance:
-    """What each worker has said of itself, by index; used by several threads."""
+class Contacts:
+    """The message of each worker about itself and the connections to it, by index; used by several threads."""
 
     def __init__(self, index: int, itself: Hello, others: Sequence[int]) -> None:
-        self.heard: dict[int, Hello] = {index: itself}
-        self.lines = Lines()
-        self.ended: dict[int, float] = {}  # when workers were lost that had been there
+        self.hellos: dict[int, Hello] = {index: itself}
+        self.connections = Connections()
+        self.ended: dict[int, float] = {}  # when workers ended that had been connected both ways
         self._others = others
         self._lock = threading.Lock()
         self._left = False
 
     def missing(self) -> list[int]:
-        """Those that are not there, or not any more."""
+        """The other workers that are not connected both ways, or no longer."""
         with self._lock:
-            self.ended |= dict.fromkeys(self.lines.drop_ended(), time.monotonic())
-            return [index for index in self._others if not self.lines.both_ways(index)]
+            self.ended |= dict.fromkeys(self.connections.drop_ended(), time.monotonic())
+            return [index for index in self._others if not self.connections.both_ways(index)]
 
-    def reached(self, index: int, hello: Hello, line: socket.socket) -> None:
-        """Keep the line to the process that listens at a worker's address; raises ValueError after `leave`."""
+    def reached(self, index: int, hello: Hello, connection: socket.socket) -> None:
+        """Keep the connection to the process at a worker's address; raises ValueError after `leave`."""
         with self._lock:
-            self._require_presence()
-            if not self._is_known(index, hello):
-                connections.drop(self.lines.answered, index)  # of one that was there before
-            self.heard[index] = hello
-            connections.keep(self.lines.called, index, line)
+            self._require_not_left()
+            if not self._is_same_process(index, hello):
+                connections.drop(self.connections.answered, index)  # of an earlier process of this worker
+            self.hellos[index] = hello
+            connections.keep(self.connections.called, index, connection)
 
-    def called_by(self, index: int, hello: Hello, line: socket.socket) -> None:
-        """Keep the line of a worker that has called; raises ValueError where another one is there, and it calls again.
+    def called_by(self, index: int, hello: Hello, connection: socket.socket) -> None:
+        """Keep the connection of a worker that has called; raises ValueError if another process is connected.
 
-        It was started again, and the end of the one before has not been noticed yet; or two have one number.
+        Then the worker was started again, and the end of its earlier process has not been noticed yet; or two workers
+        share an index. The worker calls again later.
         """
         with self._lock:
-            self._require_presence()
-            if index in self.lines.called and not self._is_known(index, hello):
+            self._require_not_left()
+            if index in self.connections.called and not self._is_same_process(index, hello):
                 raise ValueError("another process")
-            self.heard[index] = hello
-            connections.keep(self.lines.answered, index, line)
+            self.hellos[index] = hello
+            connections.keep(self.connections.answered, index, connection)
 
     def leave(self) -> None:
-        """Close all lines; none is kept any more."""
+        """Close all connections, and keep no further ones."""
         with self._lock:
             self._left = True
-            self.lines.close()
+            self.connections.close()
 
-    def _is_known(self, index: int, hello: Hello) -> bool:
-        return bool(self.heard.get(index, {}).get("process") == hello.get("process"))
+    def _is_same_process(self, index: int, hello: Hello) -> bool:
+        return bool(self.hellos.get(index, {}).get("process") == hello.get("process"))
 
-    def _require_presence(self) -> None:
+    def _require_not_left(self) -> None:
         if self._left:
             raise ValueError("this worker has left")
 
 
 class Meeting:
-    """One worker's part in it; `lines` are the connections between it and the others."""
+    """One worker's part in the meeting; `connections` are those between it and the others."""
 
     def __init__(self, cluster: Cluster, hello: Hello) -> None:
         self._cluster = cluster
         itself = {"index": cluster.index, "workers": list(cluster.workers), "process": secrets.token_hex(8)}
         self._hello: Hello = {**itself, **hello}
         self._others = [index for index in range(len(cluster.workers)) if index != cluster.index]
-        self._there = Attendance(cluster.index, self._hello, self._others)
-        self.lines = self._there.lines
+        self._contacts = Contacts(cluster.index, self._hello, self._others)
+        self.connections = self._contacts.connections
         self._fault: TrainerError | None = None
         self._unknown: set[int] = set()  # workers whose host has no address on this machine yet
         self._over = threading.Event()
 
     def hold(self, tell: Callable[[str], None], check: Callable[[], None]) -> list[Hello]:
-        """Wait for everybody; `tell` is told whom it waits for, `check` may raise. Raises TrainerError."""
+        """Wait for all workers; returns what each has sent about itself. Raises TrainerError, or what `check` raises.
+
+        `tell` is called with the workers that are waited for.
+        """
         with self._listening():
             for index in self._others:
                 threading.Thread(target=self._call, args=(index,), name=f"call {index}", daemon=True).start()
             try:
                 self._wait(tell, check)
             except BaseException:
-                self._there.leave()
+                self._contacts.leave()
                 raise
             finally:
                 self._over.set()
-        return [self._there.heard[index] for index in range(len(self._cluster.workers))]
+        return [self._contacts.hellos[index] for index in range(len(self._cluster.workers))]
 
     def _wait(self, tell: Callable[[str], None], check: Callable[[], None]) -> None:
-        limit, told, told_at = seconds(), "", 0.0
+        limit, last_text, last_time = seconds(), "", 0.0
         began = time.monotonic()
-        while missing := self._there.missing():
+        while missing := self._contacts.missing():
             check()
             if self._fault is not None:
                 raise self._fault
             now, waiting = time.monotonic(), f"waiting for {self._named(missing)}{self._ended(missing)}"
-            if waiting != told or now - told_at > TELL_SECONDS:
+            if waiting != last_text or now - last_time > TELL_SECONDS:
                 tell(waiting)
-                told, told_at = waiting, now
-            if late := [index for index in missing if now - self._there.ended.get(index, began) > limit]:
+                last_text, last_time = waiting, now
+            if late := [index for index in missing if now - self._contacts.ended.get(index, began) > limit]:
                 message = f"{self._named(late)} did not come within {limit:g} s ({self._cluster.source})"
                 raise TrainerError("peer_missing", message + self._ended(late), _NEVER_CAME)
             time.sleep(LOOK_SECONDS)
@@ -141,14 +145,14 @@ class Meeting:
             raise self._fault
 
     def _named(self, missing: Sequence[int]) -> str:
-        """The workers, and of which the host is not known."""
+        """The workers as text, with the hosts that have no address on this machine."""
         unknown = [host_of(self._cluster.workers[index]) for index in missing if index in self._unknown]
-        known = f"; not known on this machine: {', '.join(dict.fromkeys(unknown))}" if unknown else ""
-        return ", ".join(map(self._cluster.named, missing)) + known
+        addition = f"; not known on this machine: {', '.join(dict.fromkeys(unknown))}" if unknown else ""
+        return ", ".join(map(self._cluster.named, missing)) + addition
 
     def _ended(self, missing: Sequence[int]) -> str:
-        """Which of them had come before, as an addition; empty where none had."""
-        ended = [index for index in missing if index in self._there.ended]
+        """An addition that names the missing workers that had come before; empty if there are none."""
+        ended = [index for index in missing if index in self._contacts.ended]
         return f"; was there and has ended: {self._named(ended)}" if ended else ""
 
     # ---- calling ------------------------------------------------------------------------------
@@ -156,30 +160,30 @@ class Meeting:
     def _call(self, index: int) -> None:
         address = self._cluster.workers[index]
         while not self._over.is_set():
-            if index not in self.lines.called:
+            if index not in self.connections.called:
                 with contextlib.suppress(OSError, ValueError):
                     self._reach(index, (host_of(address), port_of(address)))
             self._over.wait(PAUSE_SECONDS)
 
     def _reach(self, index: int, address: tuple[str, int]) -> None:
         try:
-            line = socket.create_connection(address, timeout=CALL_SECONDS)
+            connection = socket.create_connection(address, timeout=CALL_SECONDS)
         except socket.gaierror:
             self._unknown.add(index)
             raise
         self._unknown.discard(index)
-        self._speak(index, line)
+        self._introduce(index, connection)
 
-    def _speak(self, index: int, called: socket.socket) -> None:
-        with _kept(called) as line, line.makefile("rwb") as file:
+    def _introduce(self, index: int, called: socket.socket) -> None:
+        with _kept(called) as connection, connection.makefile("rwb") as file:
             _send(file, self._hello)
             answer = _read(file)
-            _send(file, {})  # the other knows by this that it was heard
+            _send(file, {})  # it shows the other worker that its answer has arrived
             self._examine(index, answer)
-            self._there.reached(index, answer, line)
+            self._contacts.reached(index, answer, connection)
 
     def _examine(self, index: int, hello: Hello) -> None:
-        """Note the fault where a worker is another than its address should be, and raise ValueError."""
+        """Raises ValueError, and keeps the fault, if the process at a worker's address is another worker."""
         named = self._cluster.named(index)
         if hello.get("workers") != self._hello["workers"]:
             message = f"{named} was started with other workers: {', '.join(map(str, hello.get('workers') or ()))}"
@@ -216,34 +220,34 @@ class Meeting:
         server.settimeout(LOOK_SECONDS)
         while not self._over.is_set():
             with contextlib.suppress(OSError):
-                line, _ = server.accept()
-                threading.Thread(target=self._answer, args=(line,), daemon=True).start()
+                connection, _ = server.accept()
+                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
-    def _answer(self, line: socket.socket) -> None:
-        """Whoever calls may be another program, or TensorFlow of a worker that is a moment ahead."""
-        line.settimeout(CALL_SECONDS)
-        with contextlib.suppress(OSError, ValueError, KeyError), _kept(line), line.makefile("rwb") as file:
+    def _answer(self, connection: socket.socket) -> None:
+        """The caller may be another program, or TensorFlow of a worker that is a moment ahead."""
+        connection.settimeout(CALL_SECONDS)
+        with contextlib.suppress(OSError, ValueError, KeyError), _kept(connection), connection.makefile("rwb") as file:
             hello = _read(file)
             _send(file, self._hello)
             _read(file)
             if (index := int(hello["index"])) not in self._others:
                 raise ValueError("no other worker of this cluster")
             self._examine(index, hello)
-            self._there.called_by(index, hello, line)
+            self._contacts.called_by(index, hello, connection)
 
 
 @contextlib.contextmanager
-def _kept(line: socket.socket) -> Iterator[socket.socket]:
-    """A connection that stays open unless something fails."""
+def _kept(connection: socket.socket) -> Iterator[socket.socket]:
+    """A context after which the connection stays open unless an exception is raised in it."""
     try:
-        yield line
+        yield connection
     except BaseException:
-        line.close()
+        connection.close()
         raise
 
 
 def _server(port: int) -> socket.socket:
-    """Listens on all addresses of this machine, as TensorFlow's server will."""
+    """A server that listens on all addresses of this machine, as TensorFlow's server will."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
     return socket.create_server(("", port), backlog=128)
@@ -255,7 +259,7 @@ def _send(file: Any, value: Hello) -> None:
 
 
 def _read(file: Any) -> dict[str, Any]:
-    found = json.loads(file.readline(_MOST_BYTES))
-    if not isinstance(found, dict):
+    value = json.loads(file.readline(_MOST_BYTES))
+    if not isinstance(value, dict):
         raise ValueError("no object")
-    return found
+    return value

@@ -18,7 +18,7 @@ from ...options import OPTIONS, Options
 from ...runs import Run
 from ...runs.cluster import SOURCE, VARIABLE, Cluster
 from ..common.faults import TrainerError
-from .connections import Lines
+from .connections import Connections
 from .exchange import Exchange
 from .meeting import Hello, Meeting
 from .peers import SUSPENSION
@@ -36,12 +36,12 @@ _WAYS = {"auto": "AUTO", "ring": "RING", "nccl": "NCCL"}
 
 @dataclass(frozen=True)
 class Joined:
-    """The cluster that this worker has joined; `hellos` hold what each worker has sent over `lines` about itself."""
+    """The cluster that this worker has joined; `hellos` are the messages of all workers about themselves."""
 
     cluster: Cluster
     hellos: list[Hello]
     exchange: Exchange
-    lines: Lines
+    connections: Connections
 
     def described(self, replicas: int, gpus: list[str]) -> list[dict[str, Any]]:
         """The workers as the event `started` lists them; all workers call it at the same place."""
@@ -80,7 +80,7 @@ def meet(options: Options, run: Run, tell: Callable[[str], None], check: Callabl
         _compare(cluster, hello, other, index)
     seed = hellos[0]["options"].get("train.seed")
     options = replace(options, train=replace(options.train, seed=seed))
-    return options, Joined(cluster, hellos, Exchange(len(cluster.workers), cluster.index), meeting.lines)
+    return options, Joined(cluster, hellos, Exchange(len(cluster.workers), cluster.index), meeting.connections)
 
 
 def _flat(options: Options) -> dict[str, Any]:
@@ -106,27 +106,27 @@ def _compare(cluster: Cluster, mine: Mapping[str, Any], other: Hello, index: int
 def connect(options: Options, joined: Joined) -> tf.distribute.Strategy:
     """The strategy over all workers; before it no device may have been opened. Raises TrainerError.
 
-    Its constructor waits for the others, which have all met before, and lets no other thread run meanwhile; another
-    process watches for a worker that ends.
+    The constructor of the strategy waits for the others, which have all met before, and lets no other thread run
+    meanwhile; another process watches for a worker that ends.
     """
     way = _WAYS.get(options.strategy.communication)
     if way is None:
         message = f"strategy.communication={options.strategy.communication} exchanges within one machine"
         raise TrainerError("strategy", message, "set it to auto, ring or nccl")
     implementation = getattr(tf.distribute.experimental.CommunicationImplementation, way)
-    wanted = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
+    communication = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
     try:
-        with joined.lines.watched(joined.cluster):
-            strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=wanted)
+        with joined.connections.watched(joined.cluster):
+            strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=communication)
     except (RuntimeError, ValueError, tf.errors.OpError) as fault:
         reason = " ".join(str(fault).split())[:200]
         raise TrainerError("peer", f"TensorFlow could not connect the workers: {reason}", _ports_hint(joined)) from None
-    SUSPENSION.start()  # not before: that no thread ran while the others were waited for was no suspension
+    SUSPENSION.start()  # not before: while the constructor waits no thread runs, which is no suspension
     return strategy
 
 
 def require_alike(joined: Joined, kind: str, count: int) -> None:
-    """Raises TrainerError where workers have other devices: the exchange of gradients would wait without end."""
+    """Raises TrainerError if workers have different devices: the exchange of gradients would wait without end."""
     rows = joined.exchange.rows([float(count), float(kind == "GPU")])
     mine = rows[joined.cluster.index]
     for index, row in enumerate(rows):
@@ -141,7 +141,7 @@ def _devices(count: float, are_gpus: float) -> str:
 
 
 def draw_apart(model: keras.Model, joined: Joined) -> None:
-    """Let layers such as dropout draw other numbers on each worker: with one seed all would treat their rows alike."""
+    """Make layers such as dropout draw other numbers on each worker: one seed would treat the rows of all alike."""
     for variable in model.non_trainable_variables:
         if "seed_generator" in variable.path:
             for part in getattr(variable.value, "values", [variable.value]):

@@ -1,4 +1,4 @@
-"""What can go wrong in the trainer in words a user can act on; everything else is an unexpected error."""
+"""The trainer's errors, with messages that a user can act on; any other exception is unexpected."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class ProcessExit:
             self._close(code)
 
     def _begin(self, code: int, seconds: float, meanwhile: Callable[[], None]) -> bool:
-        """Set the time limits; False where another thread was first."""
+        """Set the time limits; returns False if another thread was first."""
         if not self._asked.acquire(blocking=False):
             return False
         try:
@@ -96,15 +96,16 @@ def _end_after(seconds: float, code: int) -> None:
 
 def _still_running() -> str:
     main = threading.main_thread()
-    return ", ".join(sorted(one.name for one in threading.enumerate() if not one.daemon and one is not main))
+    running = [thread for thread in threading.enumerate() if not thread.daemon and thread is not main]
+    return ", ".join(sorted(thread.name for thread in running))
 
 
 def _write_open_files() -> None:
-    """Flush the files that nobody has closed; Python itself does so when it collects them."""
+    """Flush the files that are still open; Python itself does so when it collects them."""
     objects = import_cost.tracked_objects()
     # Only the type of each object is tested: isinstance on so many objects would take long.
-    kinds = {kind for kind in {type(found) for found in objects} if issubclass(kind, io.TextIOBase | io.BufferedIOBase)}
-    files = [found for found in objects if type(found) in kinds]
+    kinds = {kind for kind in {type(each) for each in objects} if issubclass(kind, io.TextIOBase | io.BufferedIOBase)}
+    files = [each for each in objects if type(each) in kinds]
     # Text files first: they flush into the binary buffer below.
     for file in sorted(files, key=lambda file: not isinstance(file, io.TextIOBase)):
         with contextlib.suppress(Exception):

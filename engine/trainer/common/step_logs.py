@@ -19,16 +19,16 @@ def flat(logs: Mapping[str, Any] | None) -> dict[str, Any]:
 
     A name that is not text, which the user's code may use, becomes text.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in (logs or {}).items():
-        found.update(flat(value) if isinstance(value, Mapping) else {_text(name): value})
-    return found
+        values.update(flat(value) if isinstance(value, Mapping) else {_text(name): value})
+    return values
 
 
 def as_keras(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What Keras' fit gives to callbacks: numbers, arrays where a metric is not a scalar, and all else unchanged."""
-    found = {name: (value, _array(value)) for name, value in flat(logs).items()}
-    return {name: value if array is None else _number(array) for name, (value, array) in found.items()}
+    """The logs as Keras' fit gives them to callbacks: numbers, arrays for vectors and above, all else unchanged."""
+    converted = {name: (value, _array(value)) for name, value in flat(logs).items()}
+    return {name: value if array is None else _number(array) for name, (value, array) in converted.items()}
 
 
 def floats(logs: Mapping[str, Any] | None) -> dict[str, float]:
@@ -60,7 +60,7 @@ def _number(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _array(value: Any) -> np.ndarray[Any, Any] | None:
-    """Its numbers, which waits for the device; None where it has none."""
+    """The value's numbers, for which the host waits for the device; None if it has none."""
     if value is None or isinstance(value, (str, bytes, complex)):
         return None
     try:

@@ -17,7 +17,7 @@ from typing import IO, Any
 from ...system import stop_signals
 
 HEARING_SECONDS = 0.5  # the longest time between a signal's arrival and its handling
-ENGINE_GONE = "engine"  # the reason where nobody has asked: the engine was killed or has failed
+ENGINE_GONE = "engine"  # the reason if the engine was killed or has failed
 ENGINE_LOST = {
     "kind": "engine",
     "message": "the engine of this run was killed or has failed, so that the training has ended by itself",
@@ -27,8 +27,8 @@ ENDED_BY_STOP = 128 + signal.SIGTERM  # as in a shell; for a process that is sto
 
 
 class StopRequested(Exception):
-    """Raised in the training loop; `reason` is `stopped`, `timeout` or ENGINE_GONE, `engine_of` the other worker whose
-    engine that is.
+    """Raised in the training loop; `reason` is `stopped`, `timeout` or ENGINE_GONE. `engine_of` names the other worker
+    whose engine is gone.
     """
 
     def __init__(self, reason: str, engine_of: str = "") -> None:
@@ -87,8 +87,8 @@ class StopSwitch:
         if self.reason:
             raise StopRequested(self.reason)
 
-    def heard(self) -> bool:
-        """Whether a stop was requested, where a signal may have arrived this very moment."""
+    def requested(self) -> bool:
+        """Whether a stop was requested; waits a moment, as a signal may just have arrived."""
         return self._asked.wait(HEARING_SECONDS)
 
     def on_signal(self, number: int, _frame: Any) -> None:
@@ -97,7 +97,7 @@ class StopSwitch:
             os.write(self.writer, bytes([number]))
 
     def _hear_signals(self, reader: int) -> None:
-        """Read signal numbers from the pipe, which also gets those of signals that the user's code handles."""
+        """Read signal numbers from the pipe, which also gets the signals that the user's code handles."""
         with contextlib.suppress(OSError):  # the user's code may close descriptors that it has not opened
             while numbers := os.read(reader, 64):
                 if any(number in stop_signals.NUMBERS for number in numbers):
@@ -106,7 +106,7 @@ class StopSwitch:
     def _watch_engine(self, lifeline: IO[str]) -> None:
         for line in lifeline:
             self.request("timeout" if line.strip() == "timeout" else "stopped")
-        # End of file: the engine has ended, and nobody is left to end a training that hangs.
+        # End of file: the engine has ended, and no other process would end a training that hangs.
         self.engine_gone = True
         self.request(ENGINE_GONE, deadline=True)
 

@@ -2,7 +2,7 @@
 
 Tried with TensorFlow 2.18 to 2.21 and Keras 3.10 to 3.15 (`make test-versions`, docs/environments.md). Older versions
 are refused before a trainer starts, with the reasons in engine/interpreter/supported_versions.py. A later one may
-lack a name: then nothing is trained, and the error tells which.
+lack a name: then the training is refused, and the error names it.
 
 Attributes of a model stay where they are used. They are the same in all of these versions: _call_has_training_arg,
 _compile_loss and its _flat_losses, _compile_metrics, the build of both, _compute_loss, _aggregate_additional_loss,
@@ -28,7 +28,7 @@ try:
     # Where Keras keeps the generator of keras.random without a seed, for each thread.
     from keras.src.backend.common.global_state import get_global_attribute, set_global_attribute
 
-    # Which samples count where a batch has a mask. From where it is defined: keras.src.backend has it up to Keras 3.15,
+    # Which samples of a batch with a mask count. From its own module: keras.src.backend has it up to Keras 3.15,
     # and lacks it in the nightly builds of 3.16.
     from keras.src.backend.common.masking import get_keras_mask
 
@@ -81,26 +81,24 @@ def memory_limits() -> dict[str, int]:
     """Bytes that TensorFlow's allocator may take on each logical device, by the device's full name.
 
     TensorFlow has this figure in the attributes of its devices only, which no public function reads without opening the
-    devices once more. Empty where a version has other functions for it.
+    devices once more. Empty if a version has other functions for it.
     """
     try:
         from tensorflow.python import pywrap_tfe
         from tensorflow.python.client import pywrap_tf_session as listing
         from tensorflow.python.eager import context
 
-        found = pywrap_tfe.TFE_ContextListDevices(context.context()._context_handle)
+        devices = pywrap_tfe.TFE_ContextListDevices(context.context()._context_handle)
     except (ImportError, AttributeError, TypeError):
         return {}
     try:
-        return _memory_by_name(listing, found)
+        return _memory_by_name(listing, devices)
     except (AttributeError, TypeError):
         return {}
     finally:
-        pywrap_tfe.TF_DeleteDeviceList(found)
+        pywrap_tfe.TF_DeleteDeviceList(devices)
 
 
-def _memory_by_name(listing: Any, found: Any) -> dict[str, int]:
-    places = range(listing.TF_DeviceListCount(found))
-    return {
-        listing.TF_DeviceListName(found, place): int(listing.TF_DeviceListMemoryBytes(found, place)) for place in places
-    }
+def _memory_by_name(listing: Any, devices: Any) -> dict[str, int]:
+    numbers = range(listing.TF_DeviceListCount(devices))
+    return {listing.TF_DeviceListName(devices, n): int(listing.TF_DeviceListMemoryBytes(devices, n)) for n in numbers}

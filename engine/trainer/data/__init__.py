@@ -1,1 +1,1 @@
-"""Data: where samples come from (source, files, named) and how they become batches (pipeline)."""
+"""Data: the sources of samples (source, files, named), and making batches of them (pipeline)."""

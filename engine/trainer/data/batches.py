@@ -29,11 +29,11 @@ class Share:
     index: int
 
     def size(self, global_batch: int) -> int:
-        """Rows of a whole batch that are this worker's."""
+        """This worker's number of rows in a whole batch."""
         return global_batch // self.workers
 
     def bounds(self, rows: Any) -> tuple[Any, Any]:
-        """The first of its rows, and the one beyond the last, in a batch of so many."""
+        """The indexes of its first row, and of the row after its last, in a batch of `rows`."""
         return self.index * rows // self.workers, (self.index + 1) * rows // self.workers
 
     def rows(self, batch: Any) -> Any:
@@ -54,24 +54,24 @@ class Share:
 
 
 class Batches(Protocol):
-    """Endless training and validation batches; counts are None where unknown."""
+    """Endless training and validation batches; counts are None if they are unknown."""
 
     @property
     def replicas(self) -> int: ...
 
     @property
     def replicas_here(self) -> int:
-        """Those of this process."""
+        """The replicas of this process."""
         ...
 
     @property
     def share(self) -> Share | None:
-        """This worker's part of the data, where several machines train together."""
+        """This worker's part of the data; None unless several machines train together."""
         ...
 
     @property
     def sharing(self) -> str:
-        """How the data is shared out among them; empty for one machine."""
+        """How the data is shared out among machines; empty for one machine."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class Batches(Protocol):
 
     @property
     def device_scale(self) -> float | None:
-        """The factor that scales bytes to floats on the device; None where the model takes its inputs unchanged."""
+        """The factor that scales bytes to floats on the device; None if the model takes its inputs unchanged."""
         ...
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset: ...

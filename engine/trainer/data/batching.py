@@ -1,4 +1,4 @@
-"""From samples to batches: each function is one part of the pipeline and obeys the options that are about it.
+"""From samples to batches: each function is one part of the pipeline and obeys the options of that part.
 
 Exported scripts hold these very functions as text, with the options' values in place (export/source.py): what is
 changed or added here is in them, too.
@@ -23,10 +23,10 @@ COPIED_TOGETHER_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Elements:
-    """What batches are made of: elements that are cheap to shuffle, how many a pass has, and how samples come of them.
+    """Elements that are cheap to shuffle, their number in a pass, and the functions that make samples of them.
 
-    `load` makes a sample of an element, `vary` changes it at random in each pass. Of `arrays` in memory samples are
-    taken out by their numbers. `whole`: all are shuffled, whatever the size of the buffer.
+    `load` makes a sample of an element, `vary` changes it at random in each pass. Samples are taken out of `arrays` in
+    memory by their indexes. `whole`: all are shuffled, whatever the size of the buffer.
     """
 
     dataset: tf.data.Dataset
@@ -46,8 +46,8 @@ class Sizes:
     seed: int
 
 
-# Those that are `numbered` come with the number of their pass and their own in it. The first pass has the number
-# `first_pass`, and leaves out `skipped` batches. `share` is this worker's of several machines.
+# Batches that are `numbered` come with the number of their pass and their own number in it. The first pass has the
+# number `first_pass`, and leaves out `skipped` batches. `share` is this worker's, if several machines train.
 def training_batches(
     data: Elements,
     sizes: Sizes,
@@ -87,8 +87,7 @@ def validation_batches(
 
 def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options) -> tf.data.Dataset:
     """One pass: shuffled while the elements are still small, loaded, varied, then batched."""
-    wanted = options.input
-    if wanted.shuffle != "off" and data.arrays is not None:
+    if options.input.shuffle != "off" and data.arrays is not None:
         batches = drawn_batches(data, sizes, number, share, options)
         if data.load is None and data.vary is None:  # nothing is done to single samples
             return batches.take(sizes.per_pass)
@@ -101,15 +100,14 @@ def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None,
     if data.vary is not None:
         elements = mapped(elements, data.vary, options)
     made = data.load is not None or data.vary is not None
-    return batched(elements, made, sizes, wanted.drop_remainder, share, options).take(sizes.per_pass)
+    return batched(elements, made, sizes, options.input.drop_remainder, share, options).take(sizes.per_pass)
 
 
 def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.data.Dataset:
     """The elements in the order of the pass with this number."""
-    wanted = options.input
-    if wanted.shuffle == "off":
+    if options.input.shuffle == "off":
         return data.dataset
-    buffer = data.samples if data.whole else min(wanted.shuffle, data.samples)
+    buffer = data.samples if data.whole else min(options.input.shuffle, data.samples)
     return data.dataset.shuffle(buffer, seed=tf.constant(seed, tf.int64) + number)
 
 
@@ -139,11 +137,11 @@ def loaded(elements: tf.data.Dataset, load: Callable[..., Any] | None, options: 
 
 def mapped(elements: tf.data.Dataset, function: Callable[..., Any], options: Options) -> tf.data.Dataset:
     """Map a function over the elements, with the order set here: TensorFlow's options do not reach a map in a pass."""
-    wanted = options.input
-    if wanted.parallel_calls == "off":
+    given = options.input
+    if given.parallel_calls == "off":
         return elements.map(function)
-    calls = tf.data.AUTOTUNE if wanted.parallel_calls == "auto" else wanted.parallel_calls
-    return elements.map(function, num_parallel_calls=calls, deterministic=wanted.deterministic_order)
+    calls = tf.data.AUTOTUNE if given.parallel_calls == "auto" else given.parallel_calls
+    return elements.map(function, num_parallel_calls=calls, deterministic=given.deterministic_order)
 
 
 def batched(
@@ -154,29 +152,29 @@ def batched(
     With such a map TensorFlow makes one parallel operation of both. Without one, `auto` leaves small batches to a
     single thread.
     """
-    wanted = options.input
+    given = options.input
     size = sizes.global_batch if share is None else share.size(sizes.global_batch)
     if (
         made
-        or wanted.parallel_calls == "off"
-        or (wanted.parallel_calls == "auto" and batch_bytes(samples.element_spec, size) < COPIED_TOGETHER_BYTES)
+        or given.parallel_calls == "off"
+        or (given.parallel_calls == "auto" and batch_bytes(samples.element_spec, size) < COPIED_TOGETHER_BYTES)
     ):
         return samples.batch(size, drop_remainder=drop_remainder)
-    calls = tf.data.AUTOTUNE if wanted.parallel_calls == "auto" else wanted.parallel_calls
-    order = wanted.deterministic_order
+    calls = tf.data.AUTOTUNE if given.parallel_calls == "auto" else given.parallel_calls
+    order = given.deterministic_order
     return samples.batch(size, drop_remainder=drop_remainder, num_parallel_calls=calls, deterministic=order)
 
 
 def batch_bytes(sample: Any, size: int) -> float:
-    """The size of a batch of such samples; infinite where that differs from sample to sample."""
+    """The bytes of a batch of such samples; infinite if samples differ in size."""
     total = 0.0
     for part in tf.nest.flatten(sample):
-        known = isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() and part.dtype != tf.string
-        total += size * part.dtype.size * part.shape.num_elements() if known else math.inf
+        fixed = isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() and part.dtype != tf.string
+        total += size * part.dtype.size * part.shape.num_elements() if fixed else math.inf
     return total
 
 
-# ---- what the model takes ------------------------------------------------------------------------
+# ---- as the model takes them ----------------------------------------------------------------------
 
 
 def prepared(batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], options: Options) -> tf.data.Dataset:
@@ -203,7 +201,7 @@ def augmented(x: Any, position: Any, seed: int, options: Options) -> Any:
 
 
 def inputs(x: Any, scale: float, shape: tuple[int, ...], options: Options) -> Any:
-    """Floats, or bytes as they are where the device makes floats of them."""
+    """Floats, or unchanged bytes if the device converts them to floats."""
     if options.bytes_to_device and x.dtype == tf.uint8:
         return tf.ensure_shape(x, (None, *shape))
     return floats(x, scale, shape)

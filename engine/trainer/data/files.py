@@ -1,6 +1,6 @@
 """Data from the user's files: npz arrays, images in class folders, TFRecords.
 
-Faults that can be found before training are reported before training, naming the file.
+Faults that can be detected before training are reported then, naming the file.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _named(path: str, file: Any, *names: str) -> np.ndarray:
     for name in names:
         if name in file:
             return np.asarray(file[name])
-    wanted = " or ".join(map(repr, names))
-    raise DataError(f"{os.path.basename(path)} has no array {wanted} (it has: {', '.join(file) or 'none'})")
+    either = " or ".join(map(repr, names))
+    raise DataError(f"{os.path.basename(path)} has no array {either} (it has: {', '.join(file) or 'none'})")
 
 
 def images(options: Options, seed: int) -> Source:
@@ -83,12 +83,12 @@ def images(options: Options, seed: int) -> Source:
     paths: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        found = class_images(root / name)
-        if not found:
+        images_of_class = class_images(root / name)
+        if not images_of_class:
             raise DataError(f"{root / name} contains no images ({', '.join(IMAGE_SUFFIXES)})", "fill or remove it")
-        _readable(found[:1])
-        paths += found
-        labels += [label] * len(found)
+        _readable(images_of_class[:1])
+        paths += images_of_class
+        labels += [label] * len(images_of_class)
     shape = _image_shape(options)
     source = from_arrays(
         np.array(paths).reshape(-1, 1), np.array(labels), options.train.validation_split, seed, 1 / 255, len(names)
@@ -117,7 +117,7 @@ def class_images(folder: Path) -> list[str]:
 
 
 def image_sample(encoded: Any, shape: tuple[int, ...]) -> Any:
-    """An encoded image as bytes of the shape that is wanted."""
+    """An encoded image as bytes, resized to this shape."""
     image = tf.io.decode_image(encoded, channels=shape[2], expand_animations=False)
     return tf.cast(tf.round(tf.image.resize(image, shape[:2])), tf.uint8)
 
@@ -154,7 +154,7 @@ def tfrecord(options: Options, _seed: int) -> Source:
     shape = tuple(workload.shape)
     encoding = workload.tfrecord_encoding
     return Source(
-        # Raises an error at the end of the first pass where workload.samples is more than there are.
+        # Raises an error at the end of the first pass if workload.samples is more than there are.
         Part(records.skip(validation).take(kept).apply(tf.data.experimental.assert_cardinality(kept)), kept),
         Part(records.take(validation), validation),
         shape,
@@ -172,10 +172,10 @@ def record_stream(paths: list[str], options: Options) -> tf.data.Dataset:
     The order is always the same, whatever input.deterministic_order says: the first records are for validation, and no
     record may be in both parts.
     """
-    wanted = options.input
-    if wanted.parallel_reads == "off" or len(paths) < 2:
+    given = options.input
+    if given.parallel_reads == "off" or len(paths) < 2:
         return tf.data.TFRecordDataset(paths)
-    files = min(len(paths), MAX_READS if wanted.parallel_reads == "auto" else wanted.parallel_reads)
+    files = min(len(paths), MAX_READS if given.parallel_reads == "auto" else given.parallel_reads)
     names = tf.data.Dataset.from_tensor_slices(paths)
     return names.interleave(tf.data.TFRecordDataset, cycle_length=files, num_parallel_calls=files, deterministic=True)
 
@@ -222,7 +222,7 @@ def _first_record_fits(records: tf.data.Dataset, options: Options, path: str) ->
 
 
 def _count(records: tf.data.Dataset, options: Options) -> int:
-    """Read all records once: how many there are, and whether every label is one of the classes."""
+    """The number of records, all of which are read once; raises DataError for a label that is not a class."""
     name, classes = options.workload.tfrecord_label, options.workload.classes
 
     def tally(seen: Any, batch: Any) -> Any:

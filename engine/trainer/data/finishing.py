@@ -16,16 +16,16 @@ from ...telemetry import limits
 
 
 def finish(batches: tf.data.Dataset, options: Options, replicas: int, trains: bool = False) -> tf.data.Dataset:
-    """Split the batches over the replicas and prefetch them; a training may repeat the first alone."""
+    """Split the batches over the replicas and prefetch them; a training may repeat its first batch alone."""
     if replicas > 1:
         batches = split(batches, replicas)
     return within_limits(ahead(one_batch(batches, replicas, options) if trains else batches, options))
 
 
 def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Give tf.data the CPU and memory limits of the container: it would count those of the whole machine.
+    """Give tf.data the CPU and memory limits of the container: else it takes those of the whole machine.
 
-    A budget that an option or the user's own data set has set stays.
+    A budget that an option or the user's data set has set stays.
     """
     given = batches.options().autotune
     cpus = limits.cpus_limited() and given.cpu_budget is None
@@ -41,7 +41,7 @@ def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def one_batch(batches: tf.data.Dataset, replicas: int, options: Options) -> tf.data.Dataset:
-    """All batches, or the first alone, repeated."""
+    """All batches; with input.one_batch the first alone, repeated."""
     if options.input.one_batch:
         return batches.take(replicas).cache().repeat()
     return batches
@@ -49,23 +49,23 @@ def one_batch(batches: tf.data.Dataset, replicas: int, options: Options) -> tf.d
 
 def ahead(batches: tf.data.Dataset, options: Options) -> tf.data.Dataset:
     """Prefetch the batches, in a fixed order or not, with threads of their own or shared ones."""
-    wanted = options.input
+    given = options.input
     settings = tf.data.Options()
     # A user's data set may say itself that its order may vary.
     if batches.options().deterministic is not False or options.train.deterministic:
-        settings.deterministic = wanted.deterministic_order
-    if wanted.private_threads != "auto":
-        settings.threading.private_threadpool_size = wanted.private_threads
+        settings.deterministic = given.deterministic_order
+    if given.private_threads != "auto":
+        settings.threading.private_threadpool_size = given.private_threads
     # Otherwise TensorFlow turns a sequential pipeline into parallel maps and batches, and adds a prefetch.
-    if wanted.parallel_calls == "off":
+    if given.parallel_calls == "off":
         settings.experimental_optimization.map_parallelization = False
     # A fused map and batch keeps the order, and prepares batches in a thread of its own: up to nine were seen.
-    if wanted.parallel_calls == "off" or wanted.prefetch == "off" or not wanted.deterministic_order:
+    if given.parallel_calls == "off" or given.prefetch == "off" or not given.deterministic_order:
         settings.experimental_optimization.map_and_batch_fusion = False
-    if wanted.prefetch == "off":
+    if given.prefetch == "off":
         settings.experimental_optimization.inject_prefetch = False
         return batches.with_options(settings)
-    return batches.prefetch(tf.data.AUTOTUNE if wanted.prefetch == "auto" else wanted.prefetch).with_options(settings)
+    return batches.prefetch(tf.data.AUTOTUNE if given.prefetch == "auto" else given.prefetch).with_options(settings)
 
 
 def split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
@@ -86,11 +86,11 @@ def split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
 
 
 def sample_count(data: Any) -> Any:
-    """The number of samples of a batch: an int where it is known when a function is traced."""
+    """The number of samples of a batch: an int if the shape has it, else a tensor."""
     first = next(part for part in tf.nest.flatten(data) if part is not None)
-    known = first.shape[0]
-    if known is not None:
-        return int(known)
+    rows = first.shape[0]
+    if rows is not None:
+        return int(rows)
     if isinstance(first, tf.SparseTensor):
         return tf.cast(first.dense_shape[0], tf.int32)
     return tf.cast(first.nrows(), tf.int32) if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
@@ -112,9 +112,9 @@ def rows_of(tensor: Any, first: Any, count: Any) -> Any:
 # ---- in the memory of GPUs -----------------------------------------------------------------------
 
 
-def batches_ahead(wanted: Input, kind: str, spec: Any) -> int:
+def batches_ahead(input_options: Input, kind: str, spec: Any) -> int:
     """How many batches of this type wait in the memory of each device of this kind (`GPU` or `CPU`)."""
-    return wanted.device_batches if kind == "GPU" and fits_devices(spec) else 0
+    return input_options.device_batches if kind == "GPU" and fits_devices(spec) else 0
 
 
 def fits_devices(spec: Any) -> bool:
@@ -140,7 +140,7 @@ def _is_numeric(kind: tf.DType) -> bool:
 
 
 def through_an_iterator(batches: tf.data.Dataset) -> tuple[tf.data.Dataset, Any]:
-    """The same batches, one after the other on demand, and the iterator that they come from."""
+    """The same batches one by one on demand, and the iterator that they come from."""
     with tf.device("/CPU:0"):
         iterator = iter(batches)
         handed_on = tf.data.Dataset.counter().map(lambda _: iterator.get_next())

@@ -49,7 +49,7 @@ class Pipeline:
     source: Source
     replicas: int
     seed: int
-    share: Share | None = None  # of the data, where several machines train together
+    share: Share | None = None  # of the data, if several machines train together
 
     @property
     def global_batch_size(self) -> int:
@@ -57,7 +57,7 @@ class Pipeline:
 
     @property
     def replicas_here(self) -> int:
-        """Those of this process."""
+        """The replicas of this process."""
         return self.replicas if self.share is None else self.replicas // self.share.workers
 
     @property
@@ -95,7 +95,7 @@ class Pipeline:
 
     @property
     def device_scale(self) -> float | None:
-        """The factor that scales bytes to floats on the device; None where the model takes its inputs unchanged."""
+        """The factor that scales bytes to floats on the device; None if the model takes its inputs unchanged."""
         return self.source.scale if self.source.bytes and self.options.bytes_to_device else None
 
     @property
@@ -109,16 +109,16 @@ class Pipeline:
 
     @property
     def not_applied(self) -> list[dict[str, str]]:
-        """Those of them that were set."""
+        """The inapplicable options that were set."""
         why = self.inapplicable.get("input.cast")
         return [{"option": "input.cast", "why": why}] if why and self.options.input.cast == "device" else []
 
     def find_fault(self) -> None:
-        """Find the cause of a TensorFlow error in the data: raises DataError where it finds the sample at fault."""
+        """Search the data for the cause of a TensorFlow error: raises DataError if a sample is at fault."""
         self.source.find_fault()
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
-        """Endless training batches from `first_step` on; per-replica batches where there are replicas."""
+        """Endless training batches from `first_step` on, split if there are several replicas."""
         return finish(self.global_batches(first_step), self.options, self.replicas_here, trains=True)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
@@ -133,7 +133,7 @@ class Pipeline:
 
     @property
     def _elements(self) -> Elements:
-        """What training batches are made of."""
+        """The elements that training batches are made of."""
         train = self.source.train
         return Elements(train.elements, train.samples, self.source.load, self.source.vary)
 
@@ -142,20 +142,20 @@ class Pipeline:
 
     @property
     def _caches(self) -> bool:
-        """Whether training samples are cached, which is pointless for a single batch."""
+        """Whether training samples are cached; a single batch needs no cache."""
         return self.options.input.cache != "off" and not self.options.input.one_batch
 
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of `stream`, from the source to the end; those over the data begin again in each pass."""
-        wanted = self.options.input
-        cached, augmented = self._caches, wanted.augment != "off"
+        """The stages of `stream`, from the source to the end."""
+        given = self.options.input
+        cached, augmented = self._caches, given.augment != "off"
         load = Stage("load", "Map") if self.source.load else None
         prepared = Stage("augment" if augmented else "prepare", "Map")
-        found = (
+        stages = (
             Stage(SOURCE, ""),
             load if cached else None,
             Stage("cache", "Cache") if cached else None,
-            Stage("shuffle", "Shuffle") if wanted.shuffle != "off" else None,
+            Stage("shuffle", "Shuffle") if given.shuffle != "off" else None,
             None if cached else load,
             Stage("augment", "Map") if self.source.vary else None,
             Stage("batch", "Batch"),
@@ -163,10 +163,10 @@ class Pipeline:
             Stage("pass", "FlatMap"),
             prepared if augmented or not self._ready else None,
             Stage("split", "FlatMap", splits=self.replicas_here) if self.replicas_here > 1 else None,
-            Stage("one batch", "Cache") if wanted.one_batch else None,
-            Stage("prefetch", "Prefetch") if wanted.prefetch != "off" else None,
+            Stage("one batch", "Cache") if given.one_batch else None,
+            Stage("prefetch", "Prefetch") if given.prefetch != "off" else None,
         )
-        return tuple(stage for stage in found if stage is not None)
+        return tuple(stage for stage in stages if stage is not None)
 
     def validation(self) -> tf.data.Dataset:
         """Endless validation batches in a fixed order, `validation_batches` of them in a pass."""
@@ -198,7 +198,7 @@ class Pipeline:
 
     @functools.cached_property
     def _ready(self) -> bool:
-        """Whether batches already have the form that the model takes."""
+        """Whether batches already have the types and shape that the model takes."""
         x, _ = batching.loaded(self.source.train.elements, self.source.load, self.options).element_spec
         made = self.device_scale is not None or (x.dtype == tf.float32 and self.source.scale == 1.0)
         return made and x.shape == self.source.shape and self.options.workload.model != "transformer"
@@ -214,8 +214,8 @@ class Pipeline:
         model = ("model", "width", "blocks", "normalization")
         data = {name: value for name, value in asdict(self.options.workload).items() if name not in model}
         train, reads = self.options.train, self.options.input.parallel_reads
-        told = (data, train.validation, train.validation_split, reads, self.seed, self.source.stamp)
-        digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+        identity = (data, train.validation, train.validation_split, reads, self.seed, self.source.stamp)
+        digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as fault:

@@ -30,7 +30,7 @@ class Part:
 class Source:
     """A data set split in two.
 
-    `load` turns one element into (input, label) where that takes time (decoding, generating). `vary` changes one loaded
+    `load` turns one element into (input, label) if that takes time (decoding, generating). `vary` changes one loaded
     training sample at random, differently in each pass. `scale` is the factor for inputs when a batch becomes float32.
     `stamp` changes when the files behind the data change. `find_fault`, called after a TensorFlow error in the data,
     raises DataError that names the sample at fault, if it finds one. `bytes`: the inputs are uint8 before they become
@@ -50,7 +50,7 @@ class Source:
 
 
 def split_order(samples: int, validation_split: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the samples that train and of those that validate, in an order drawn by the seed."""
+    """The indexes of the training samples and of the validation samples, in an order drawn by the seed."""
     order = np.random.default_rng(seed).permutation(samples)
     kept, _ = split_counts(samples, validation_split)
     return order[:kept], order[kept:]
@@ -68,14 +68,14 @@ def from_arrays(
 ) -> Source:
     """Arrays in memory, in an order drawn by `seed`. x: (n, ...), y: (n,) integer labels.
 
-    The last of them are for validation, or `test` where it is given. `keeps_bytes`: no floats are made of uint8.
+    The last of them are for validation, or `test` if it is given. `keeps_bytes`: uint8 is not converted to floats.
     """
     trained, held_out = split_order(len(x), 0.0 if test else validation_split, seed)
     arrays = [(x[trained], y[trained]), test or (x[held_out], y[held_out])]
     is_bytes = x.dtype == np.uint8
     fit = 4 * sum(part.size for part, _ in arrays) <= MAX_FLOAT_BYTES
     if fit and x.dtype.kind in "fiu" and not (is_bytes and keeps_bytes):
-        # Done once where the memory allows it, instead of for each batch.
+        # Done once if the memory allows it, instead of for each batch.
         arrays, scale = [(part.astype("float32") * np.float32(scale), labels) for part, labels in arrays], 1.0
     train, validation = (_part(*part) for part in arrays)
     return Source(train, validation, tuple(train.elements.element_spec[0].shape), classes, scale=scale, bytes=is_bytes)
@@ -89,15 +89,15 @@ def _part(x: np.ndarray, y: np.ndarray) -> Part:
 
 
 def check_test_part(x: np.ndarray, test: tuple[np.ndarray, np.ndarray], classes: int, name: str) -> int:
-    """The number of classes of both parts; raises DataError where the test part does not match the training part."""
+    """The number of classes of both parts; raises DataError if the test part does not match the training part."""
     x_test, y_test = test
-    found = check_arrays(x_test, y_test, f"{name} (test)")
+    classes_of_test = check_arrays(x_test, y_test, f"{name} (test)")
     if x_test.shape[1:] != x.shape[1:] or x_test.dtype != x.dtype:
         raise DataError(
             f"{name}: x_test is {x_test.dtype} of shape {x_test.shape}, the training part {x.dtype} of {x.shape}",
             "samples of both parts need the same shape and type",
         )
-    return max(classes, found)
+    return max(classes, classes_of_test)
 
 
 def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:

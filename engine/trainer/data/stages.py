@@ -78,17 +78,17 @@ class StageMeter:
         self._tallies: dict[Place, Tally] = {}
         self._fills: list[float] = []
 
-    def look(self, iterator: Any) -> bool:
-        """Add what has been counted since the last reading; False where TensorFlow keeps no model."""
+    def read(self, iterator: Any) -> bool:
+        """Add the times and counts since the last reading; returns False if TensorFlow keeps no model."""
         try:
             model = tf.data.experimental.get_model_proto(iterator)
         except (ValueError, tf.errors.NotFoundError):
             return False
-        found: dict[Place, list[int]] = {}
-        _visit(model.nodes, model.output, ((0, model.nodes[model.output].name),), found)
-        for place, numbers in found.items():
+        by_place: dict[Place, list[int]] = {}
+        _visit(model.nodes, model.output, ((0, model.nodes[model.output].name),), by_place)
+        for place, numbers in by_place.items():
             self._count(place, {number: model.nodes[number] for number in numbers})
-            if "Cache" in place[-1][1] and not any(other[:-1] == place for other in found):
+            if "Cache" in place[-1][1] and not any(other[:-1] == place for other in by_place):
                 self._forget_behind(place)
         for number in model.nodes[model.output].inputs:
             self._see_buffer(model.nodes[number])
@@ -133,12 +133,13 @@ class StageMeter:
         return stages, fill
 
 
-def _visit(nodes: Any, number: int, place: Place, found: dict[Place, list[int]]) -> None:
-    found.setdefault(place, []).append(number)
+def _visit(nodes: Any, number: int, place: Place, by_place: dict[Place, list[int]]) -> None:
+    """Add the node and all its inputs, by their places in the pipeline."""
+    by_place.setdefault(place, []).append(number)
     many = nodes[number].node_class in MANY
     for position, child in enumerate(nodes[number].inputs):
         index = min(position, 1) if many else position
-        _visit(nodes, child, (*place, (index, nodes[child].name)), found)
+        _visit(nodes, child, (*place, (index, nodes[child].name)), by_place)
 
 
 class StageWatch:
@@ -155,7 +156,7 @@ class StageWatch:
         now = time.perf_counter()
         if now < self._next_look:
             return
-        there = self._meter.look(iterator)
+        there = self._meter.read(iterator)
         cost = time.perf_counter() - now
         if self._began is None:
             self._began, self._next_event = now, now + FIRST_SECONDS
@@ -167,7 +168,7 @@ class StageWatch:
             self._report()
 
     def finish(self) -> None:
-        """Report what was read, where the training was too short for a report while it ran."""
+        """Report the times if the training was too short for a report while it ran."""
         if self._began is not None and not self._reported:
             self._report()
 
@@ -185,7 +186,7 @@ class Naming:
         self._tallies, self._declared, self._replicas = tallies, declared, replicas
 
     def stages(self) -> list[Timed]:
-        """The stages from the source to the end; those of one name are combined under the operation that takes most of
+        """The stages from the source to the end. Stages of one name are combined, with the operation that takes most of
         the time.
         """
         root = min(self._tallies, key=len)
@@ -251,26 +252,26 @@ def _match(left: list[Stage], op: str) -> Stage | None:
 
 
 def with_functions(stages: list[Timed], functions: Mapping[str, Sequence[str]]) -> list[Timed]:
-    """The stages with the user's functions that they call, where there are as many of one kind as functions."""
+    """The stages, named with the user's functions that they call if each kind has as many stages as functions."""
     named = list(stages)
     for kind, places in functions.items():
-        found = [i for i, stage in enumerate(stages) if _kind(stage.op).removesuffix("AndBatch") == kind]
-        if len(found) == len(places):
-            for i, place in zip(found, places, strict=True):
+        indexes = [i for i, stage in enumerate(stages) if _kind(stage.op).removesuffix("AndBatch") == kind]
+        if len(indexes) == len(places):
+            for i, place in zip(indexes, places, strict=True):
                 named[i] = replace(stages[i], name=f"{stages[i].name} of {place}")
     return named
 
 
 def _numbered(parts: list[Timed]) -> list[Timed]:
-    """Adds numbers to names that occur several times."""
+    """The stages with numbers added to names that occur several times."""
     times = Counter(part.name for part in parts)
     seen: Counter[str] = Counter()
-    found = []
+    numbered = []
     for part in parts:
         seen[part.name] += 1
         name = f"{part.name} {seen[part.name]}" if times[part.name] > 1 else part.name
-        found.append(replace(part, name=name))
-    return found
+        numbered.append(replace(part, name=name))
+    return numbered
 
 
 def _combined(parts: list[Timed]) -> Timed:

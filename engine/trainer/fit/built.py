@@ -34,8 +34,9 @@ FILES = ("model.keras", "model.weights.h5")
 
 @dataclass
 class Built:
-    """A compiled model, its data, and what goes with them; `own` where they come from a user's code, `joined` where
-    several machines train together.
+    """A compiled model, its data, and all that a training needs of them.
+
+    `own` is set if model and data come from a user's code, `joined` if several machines train together.
     """
 
     options: Options

@@ -1,4 +1,4 @@
-"""The evaluations of a training: the run's own after an epoch, and those that a user's callbacks start."""
+"""The evaluations of a training: the run's own after an epoch, and evaluations that a user's callbacks start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...system.heartbeat import TrainerHeartbeat
 from ..common.step_logs import floats
 from ..measure.first_times import FirstTimes
 from . import train_function
-from .restoring import ExactResume
+from .restoring import Restoring
 from .train_function import constant
 
 BEAT_SECONDS = 5.0
@@ -29,13 +29,13 @@ class Evaluation:
         steps_per_execution: int,
         check_stop: Callable[[], object],
         first: FirstTimes,
-        resume: ExactResume,
+        restoring: Restoring,
         heartbeat: TrainerHeartbeat,
         scale: float | None,
         micro_batches: int,
     ) -> None:
         self._steps_per_execution, self._check_stop = steps_per_execution, check_stop
-        self._first, self._resume = first, resume
+        self._first, self._restoring = first, restoring
         self._heartbeat, self._next_beat = heartbeat, 0.0
         function = train_function.testing(model, scale, micro_batches)
         self._run: Callable[[Any, Any], dict[str, Any]] = function
@@ -74,7 +74,7 @@ class Evaluation:
             floats(logs)
             self._heartbeat.beat()
             self._next_beat = time.monotonic() + BEAT_SECONDS
-        self._resume.first_test_ran(functools.partial(self._trace, iterator, constant(count)))
+        self._restoring.first_test_ran(functools.partial(self._trace, iterator, constant(count)))
         return logs
 
     def _execute_of_callback(self, iterator: Any) -> Any:

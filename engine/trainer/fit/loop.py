@@ -32,7 +32,7 @@ from ..measure.run_figures import Plan
 from .built import Built
 from .evaluation import Evaluation
 from .model_fit import FitData, ModelFit
-from .restoring import ExactResume
+from .restoring import Restoring
 from .train_function import Executions
 from .watch import Watch
 
@@ -67,7 +67,7 @@ class TrainingLoop:
         self.watch = Watch(built, self.data, self.parts, self.executions.traces, self.steps_per_epoch)
         self._saver = CheckpointSaver(built.checkpoints, report, options.run.checkpoint)
         ours = self.parts.clock.variables
-        self._resume = ExactResume(built, self.watch.health, ours, self.steps_per_epoch)
+        self._restoring = Restoring(built, self.watch.health, ours, self.steps_per_epoch)
         self._first = FirstTimes(report, pipeline, built.xla.compiles)
         joined = built.joined
         self.agreement = Agreement(joined.cluster, joined.exchange, built.stop) if joined else None
@@ -75,7 +75,7 @@ class TrainingLoop:
         self.watch.health.together = joined is not None
         together = options.compile.steps_per_execution
         self._evaluation = Evaluation(
-            model, together, self._check_stop, self._first, self._resume, report.heartbeat, pipeline.device_scale,
+            model, together, self._check_stop, self._first, self._restoring, report.heartbeat, pipeline.device_scale,
             options.train.micro_batches,
         )  # fmt: skip
         model.train_function = self._execute
@@ -87,7 +87,7 @@ class TrainingLoop:
         own, report = self.built.own, self.built.report
         first = own.pipeline.fit.initial_epoch * self.steps_per_epoch if own else 0
         self.step = first if resume_at is None else resume_at
-        self._resume.begin(resume_at)
+        self._restoring.begin(resume_at)
         warmup = self._warmup(self.steps - self.step)
         self._clock = report.speed.begin(warmup, self._on_gpu, self.parts.totals)
         if self.exchange_timer is not None:
@@ -105,10 +105,10 @@ class TrainingLoop:
         return own.callbacks_for(self, epochs) if own else EpochCallbacks(self, self.built.model)
 
     def _warmup(self, steps: int) -> int:
-        """Steps left out of the figures; where a time is measured, these include the pass that fills the cache."""
+        """Steps left out of the figures; with run.measure_seconds these include the pass that fills the cache."""
         options, least = self.built.options, plan.warmup_steps(steps)
-        wanted = options.input
-        fills = options.run.measure_seconds is not None and wanted.cache != "off" and not wanted.one_batch
+        caches = options.input.cache != "off" and not options.input.one_batch
+        fills = options.run.measure_seconds is not None and caches
         return max(least, self.built.pipeline.batches_per_pass) if fills else least
 
     def _fit_to_the_end(self, callbacks: keras.callbacks.CallbackList) -> None:
@@ -141,7 +141,7 @@ class TrainingLoop:
         )
 
     def leave(self, metrics: dict[str, float] | None = None) -> None:
-        """Before ending: report the progress, and write a checkpoint where checkpoints are on."""
+        """Before ending: report the progress, and write a checkpoint if checkpoints are on."""
         self.profiler.close()
         self.watch.training_ends(self.step, metrics)
         if self._evaluation.epoch_metrics:  # stopped during the evaluation, which is not repeated
@@ -187,7 +187,7 @@ class TrainingLoop:
         enough = seconds is not None and plan.enough(clock.measured_until(now), clock.measured_steps, seconds)
         if self.agreement is not None:
             wishes = self.agreement.wishes
-            wishes.enough, wishes.look = enough, self.watch.health.wants_look
+            wishes.enough, wishes.check_weights = enough, self.watch.health.wants_check
             enough = self._obeyed(self.agreement.before_execution).enough
         elif self.built.stop.reason:
             self.pause()
@@ -197,29 +197,29 @@ class TrainingLoop:
             raise _Measured
 
     def _obeyed(self, exchange: Callable[[], Wishes]) -> Wishes:
-        """Exchange what each worker was asked, and do what all have agreed on; raises StopRequested."""
+        """Exchange what each worker was asked for, and do what all have agreed on; raises StopRequested."""
         try:
             agreed = exchange()
         except StopRequested as request:
             self.pause()
             if not request.engine_of:
-                self._tell_who_stops()
+                self._warn_of_stopping_worker()
             raise
-        if agreed.look:
-            self.watch.health.wants_look = False
-            self.watch.look(self.step)
+        if agreed.check_weights:
+            self.watch.health.wants_check = False
+            self.watch.check_weights(self.step)
         if agreed.end:
             self.built.model.stop_training = True
         return agreed
 
-    def _tell_who_stops(self) -> None:
+    def _warn_of_stopping_worker(self) -> None:
         joined, agreement = self.built.joined, self.agreement
         if joined is not None and agreement is not None and agreement.asked_by is not None:
             who = joined.cluster.named(agreement.asked_by)
             self.built.report.warn("peer_stopped", f"{who} stops, as its own run says, and all stop together")
 
     def _check_stop(self) -> None:
-        """Within an evaluation."""
+        """Raises StopRequested; called within an evaluation."""
         if self.agreement is None:
             self.built.stop.check()
         else:
@@ -229,7 +229,7 @@ class TrainingLoop:
         """Run the steps; an execution in which something is compiled is timed separately."""
         first = self.built.report.first_seconds.step is None
         compiles = self._first.meets_smaller_batch(self.step, count) and not first
-        adds_clock = self.executions.clock_is_wanted and not first
+        adds_clock = self.executions.clock_is_due and not first
         if compiles or adds_clock:
             self._stand_still()
         else:
@@ -251,12 +251,12 @@ class TrainingLoop:
     def _run_first(self, iterator: Any, count: int, began: float) -> Any:
         report, trace = self.built.report, functools.partial(self.executions.trace, iterator, count)
         report.phase("compiling", "XLA" if self.built.xla.compiles else "tracing")
-        self._resume.first_step_comes(trace)
+        self._restoring.first_step_comes(trace)
         if self.built.own is not None and self.parts.samples and step_graph.draws(trace().graph):
             self.executions.always_with_clock()
         logs = self.executions.run(iterator, self.step, count)
         floats(logs)  # waits for the device: the first step has ended when its figures are known
-        self._resume.first_step_ran(trace)
+        self._restoring.first_step_ran(trace)
         self.built.stop.at_once = False
         report.first_step_done(time.perf_counter() - began)
         self.watch.first_step_done()
@@ -282,7 +282,7 @@ class TrainingLoop:
             floats(logs)
         return logs
 
-    # ---- what the callbacks of fit pass on ----------------------------------------------------
+    # ---- called by the callbacks of fit -------------------------------------------------------
 
     def pause(self) -> None:
         """No execution follows directly: the time until the next one does not count as steps."""
@@ -307,7 +307,7 @@ class TrainingLoop:
         if self.agreement is not None:
             self.agreement.soon()
         self.built.report.epochs.begin()
-        self._resume.epoch_begins()
+        self._restoring.epoch_begins()
 
     def evaluation_begins(self) -> None:
         self.pause()
@@ -345,7 +345,7 @@ class TrainingLoop:
 
     def save(self) -> None:
         """Write a checkpoint of this step, unless the model has NaN weights: then the older checkpoints are better."""
-        self.watch.health.look(self.step)
+        self.watch.health.check(self.step)
         self.pause()
         if self.built.own is not None:
             self.built.own.record_code(self.built.report.run)
@@ -354,8 +354,8 @@ class TrainingLoop:
 
 @contextlib.contextmanager
 def _more_to_come(model: keras.Model) -> Iterator[None]:
-    """Whether the training goes on after this fit; at the end of the last, Keras replaces weights by their moving
-    average.
+    """A context around a fit that others follow: at the end of the last one alone, Keras may replace weights by their
+    moving average.
     """
     optimizer = model.optimizer
     finalize = optimizer.finalize_variable_values

@@ -28,23 +28,23 @@ def split_training(
     `prepare` is applied to each part. `compiled`: XLA compiles the computation of a part, and what follows the parts,
     but not the loop over them: within a loop its code for CPUs computes a convolution with one thread only.
     """
-    places: list[int] = []  # of the weights that have a gradient
+    with_gradient: list[int] = []  # indexes of the weights that have a gradient
 
     def part(data: Any, share: Any) -> Any:
         with tf.GradientTape() as tape:
             loss, weight, divisor, logs = _forward(model, prepare(data), share, training=True)
             scaled = model.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, model.trainable_weights)
-        places[:] = [place for place, gradient in enumerate(gradients) if gradient is not None]
-        return [weight * loss, divisor, *(_to_be_added(gradients[place], weight) for place in places)], logs
+        with_gradient[:] = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        return [weight * loss, divisor, *(_to_be_added(gradients[index], weight) for index in with_gradient)], logs
 
     def applied(loss: Any, divisor: Any, sums: Any, count: Any) -> Any:
         _count_loss(model, tf.math.divide_no_nan(loss, divisor), count)
         weights = model.trainable_weights
         gradients: list[Any] = [None] * len(weights)
-        for place, total in zip(places, sums, strict=True):
+        for index, total in zip(with_gradient, sums, strict=True):
             mean = tf.math.divide_no_nan(total, tf.cast(divisor, total.dtype))
-            gradients[place] = tf.cast(mean, weights[place].dtype)
+            gradients[index] = tf.cast(mean, weights[index].dtype)
         if weights:
             model.optimizer.apply_gradients(zip(gradients, weights, strict=True))
         return model.get_metrics_result()
@@ -81,7 +81,7 @@ def split_testing(
 
 
 def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """The loss of a part, by how much it counts, what the sum over the parts is divided by, and the metrics so far.
+    """The loss of a part, its weight, the divisor of the sum over the parts, and the metrics so far.
 
     `share` is the part's share of the batch.
     """
@@ -89,8 +89,8 @@ def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple
     predicted = model(x, training=training) if model._call_has_training_arg else model(x)
     loss = model._compute_loss(x=x, y=y, y_pred=predicted, sample_weight=sample_weight, training=training)
     logs = model.compute_metrics(x, y, predicted, sample_weight=sample_weight)
-    if reductions(model) == {"sum"}:  # what layers add to the loss is there in each part
-        added = [model._aggregate_additional_loss(one) for one in model.losses]
+    if reductions(model) == {"sum"}:  # losses that layers add are in each part
+        added = [model._aggregate_additional_loss(extra) for extra in model.losses]
         loss += sum(added, tf.zeros_like(loss)) * (tf.cast(share, loss.dtype) - 1)
         return loss, tf.ones_like(loss), tf.cast(share, loss.dtype), dict(logs)
     weight = tf.cast(_counts_as(model, data, predicted), loss.dtype)
@@ -98,9 +98,9 @@ def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple
 
 
 def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
-    """What the loss of a part is the mean over: its samples, their weights, or what a mask leaves of a sequence."""
+    """The number over which the loss of a part is a mean: of its samples, their weights, or what a mask keeps."""
     x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    masks = [get_keras_mask(one) for one in tf.nest.flatten(predicted)]
+    masks = [get_keras_mask(output) for output in tf.nest.flatten(predicted)]
     by_weight = "mean_with_sample_weight" in reductions(model)
     if len(masks) > 1 and (by_weight or any(mask is not None for mask in masks)):
         raise ValueError(
@@ -118,11 +118,11 @@ def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
 
 
 def reductions(model: keras.Model) -> set[Any]:
-    """How the compiled losses make one number of those of the samples; empty where the model has a way of its own."""
+    """How the compiled losses reduce the losses of samples to one number; empty if the model computes its own loss."""
     compiled = getattr(model, "_compile_loss", None)
     if compiled is None or type(model).compute_loss is not keras.Model.compute_loss:
         return set()
-    return {getattr(one.loss, "reduction", None) for one in compiled._flat_losses or ()}
+    return {getattr(each.loss, "reduction", None) for each in compiled._flat_losses or ()}
 
 
 def _count_loss(model: keras.Model, loss: Any, samples: Any) -> None:
@@ -153,11 +153,11 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
         return traced(taken, tf.cast(count, tf.float32) / tf.cast(rows, tf.float32))
 
     def added(state: Any, first: Any, count: Any) -> Any:
-        """Add a part to those before, which are done when it begins: else TensorFlow computes both at once."""
+        """Add a part. It begins when the parts before it are done: else TensorFlow computes several at once."""
         with tf.control_dependencies(tf.nest.flatten(state)):
             first = tf.identity(first)
         sums, logs = of(first, count)
-        return [one + other for one, other in zip(state[0], sums, strict=True)], logs
+        return [total + part_sum for total, part_sum in zip(state[0], sums, strict=True)], logs
 
     start = of(0, size)
     shapes = tf.nest.map_structure(lambda tensor: tf.TensorShape([None] * len(tensor.shape)), start[1])
@@ -176,7 +176,7 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
 
 
 def require_divisible(options: Options, model: keras.Model, replicas: int) -> None:
-    """Raises TrainerError where the options ask for parts and the training cannot have them."""
+    """Raises TrainerError if the options ask for parts and the batches of this model cannot be computed in parts."""
     asked = [f"train.micro_batches={options.train.micro_batches}"] if options.train.micro_batches > 1 else []
     if options.run.on_oom == "accumulate":
         asked.append("run.on_oom=accumulate")
@@ -186,7 +186,7 @@ def require_divisible(options: Options, model: keras.Model, replicas: int) -> No
 
 
 def obstacle_to_parts(model: keras.Model, replicas: int) -> str:
-    """Why batches cannot be computed in parts, or nothing."""
+    """Why batches cannot be computed in parts; empty if they can."""
     name = type(model).__name__
     if type(model).train_step is not keras.Model.train_step or "train_step" in vars(model):
         return f"{name} has a train_step of its own, which applies its gradients itself"

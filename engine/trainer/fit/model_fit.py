@@ -1,7 +1,7 @@
-"""Calls `model.fit` with its batches, also that of a user's class which changes what it hands to Keras' fit.
+"""Calls `model.fit` with its batches, also the fit of a user's class that changes the arguments for Keras' fit.
 
-A fit that is overridden gets what a user hands to it: a tf.data.Dataset and a list of callbacks. What it hands on is
-taken over where it calls Keras' fit: batches go to the devices then, and its own callbacks are called with the others.
+A fit that is overridden gets the arguments that a user would pass: a tf.data.Dataset and a list of callbacks. Its call
+of Keras' fit is intercepted: the batches that it passes on go to the devices, and its callbacks are called, too.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class ModelFit:
             self._report.warn("fit_overridden", what)
 
     def _compiled_once(self) -> contextlib.AbstractContextManager[None]:
-        """Refuse compile in a callback or a fit of the user's, where it would take the training step away."""
+        """Refuse compile in a user's callback or fit, as it would remove the training step."""
         stock = keras.Model.compile
 
         def compile_(of: keras.Model, *arguments: Any, **named: Any) -> Any:
@@ -166,7 +166,7 @@ class ModelFit:
 
 
 def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) -> None:
-    """Call a fit with its data first, as a user does, whatever it calls them; by Keras' name if it takes only names."""
+    """Call a fit with its data as the first argument, whatever its name; by Keras' name if it takes only names."""
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD):
         function(**_accepted(function, {"x": data, **arguments}))
@@ -175,16 +175,16 @@ def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) ->
 
 
 def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that the function takes; the others are set where it calls Keras' fit."""
-    known = inspect.signature(function).parameters
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
+    """The arguments that the function takes; the others are added when it calls Keras' fit."""
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return arguments
-    return {name: value for name, value in arguments.items() if name in known}
+    return {name: value for name, value in arguments.items() if name in parameters}
 
 
 @contextlib.contextmanager
 def _replaced(name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """A method of keras.Model, which its subclasses reach by super(), is this function meanwhile."""
+    """A context in which this function replaces a method of keras.Model, which its subclasses reach by super()."""
     before = vars(keras.Model).get(name)
     setattr(keras.Model, name, function)
     try:

@@ -1,4 +1,4 @@
-"""Resumes a training exactly at a checkpoint: waits until the model has all variables, then restores everything."""
+"""Restores the checkpoint of a resumed training, as soon as the model has all its variables."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .built import Built
 Trace = Callable[[], Any]  # traces a step without running it, or returns the earlier trace
 
 
-class ExactResume:
-    """Restores the checkpoint of a resumed training as soon as the model has all its variables.
+class Restoring:
+    """Restores everything that changes while a model trains.
 
-    A step of the user's own may write or draw from anything, which its traced graph shows. gputui's own models need no
-    such search.
+    A step of a user's model may write any variable and draw from any generator: the graph of its traced step shows
+    which. gputui's own models need no such search.
     """
 
     def __init__(self, built: Built, health: Health, ours: Sequence[tf.Variable], steps_per_epoch: int) -> None:
@@ -26,7 +26,7 @@ class ExactResume:
         self._resumed = self._tested = False
 
     def begin(self, step: int | None) -> None:
-        """A training begins, resumed at the checkpoint of `step` where there is one."""
+        """A training begins; it is resumed at the checkpoint of `step` unless that is None."""
         self._step, self._resumed = step, step is not None
 
     def epoch_begins(self) -> None:
@@ -38,13 +38,13 @@ class ExactResume:
         """Trace the first step of a user's model, which may create its variables there."""
         if self._step is not None:
             if self._built.own is not None:
-                self._look(trace())
+                self._note_written(trace())
             self._restore(self._step)
 
     def first_step_ran(self, trace: Trace) -> None:
         if self._built.own is not None:
             traced = trace()
-            self._look(traced)
+            self._note_written(traced)
             self._warn_of_draws(traced)
 
     def first_test_ran(self, trace: Trace) -> None:
@@ -63,7 +63,7 @@ class ExactResume:
             self._built.model.reset_metrics()  # figures of the previous epoch, or of its evaluation
         self._step = None
 
-    def _look(self, traced: Any) -> None:
+    def _note_written(self, traced: Any) -> None:
         self._built.checkpoints.state.saw(traced.graph, self._ours)
 
     def _warn_of_draws(self, traced: Any) -> None:

@@ -1,8 +1,8 @@
 """The function that `model.fit` calls for each execution: several steps in one graph, with the input wait measured.
 
 It is built once here; the loop around it is loop.py. It replaces Keras' own function, which fails for strategies with
-several steps in an execution, runs too many steps where the executions do not divide the epoch, and cannot tell waiting
-for input from computing.
+several steps in an execution, runs too many steps if the executions do not divide the epoch, and cannot separate
+waiting for input from computing.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ class Execute(Protocol):
 def training(
     model: keras.Model, clocks: Sequence[GraphClock], scale: float | None = None, parts: int = 1
 ) -> list[Execute]:
-    """For each clock an execute(iterator, count), which runs `count` training steps and returns the logs of the last.
+    """One execute(iterator, count) for each clock; it runs `count` training steps and returns the logs of the last.
 
-    What XLA compiles of a step is the same for all of them. With a `scale` the inputs are bytes. Each batch is computed
-    in `parts`.
+    All share the code that XLA compiles of a step. With a `scale` the inputs are bytes. Each batch is computed in
+    `parts`.
     """
     strategy = model.distribute_strategy
     compiled = bool(model.jit_compile)
     mirrored = strategy.num_replicas_in_sync > 1
     if parts > 1:
-        one = _one_step(model, split_training(model, parts, _cast(scale), compiled), False)
+        step = _one_step(model, split_training(model, parts, _cast(scale), compiled), False)
     else:
-        step = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
-        one = _one_step(model, first_cast(step, scale), compiled and not mirrored)
-    return [_execution(model, one, clock) for clock in clocks]
+        of_keras = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
+        step = _one_step(model, first_cast(of_keras, scale), compiled and not mirrored)
+    return [_execution(model, step, clock) for clock in clocks]
 
 
 def testing(model: keras.Model, scale: float | None, parts: int) -> Execute:
@@ -76,36 +76,36 @@ def _one_test(model: keras.Model, scale: float | None, parts: int) -> Callable[[
 
 
 def _cast(scale: float | None) -> Callable[[Any], Any]:
-    """A part of a batch, bytes made floats of; the other parts stay bytes meanwhile."""
+    """Converts bytes to floats, for one part of a batch at a time: the other parts stay bytes meanwhile."""
     return first_cast(lambda data: data, scale)
 
 
-def _execution(model: keras.Model, one: Callable[[Any], Logs], clock: GraphClock) -> Execute:
+def _execution(model: keras.Model, step: Callable[[Any], Logs], clock: GraphClock) -> Execute:
     """One graph with a loop over the steps. The loop traces the step a second time, so a single step has none."""
-    function = _single(one, clock) if int(model.steps_per_execution) == 1 else _repeated(one, clock)
+    function = _single(step, clock) if int(model.steps_per_execution) == 1 else _repeated(step, clock)
     return cast(Execute, tf.function(function, reduce_retracing=True))
 
 
-def _single(one: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, Any], Logs]:
+def _single(step: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, Any], Logs]:
     @tf.autograph.experimental.do_not_convert
     def execute(iterator: Any, count: Any) -> Logs:  # noqa: ARG001 - TensorFlow takes the name into its graph
         data, begun, waited = clock.first(iterator)
-        logs = one(data)
+        logs = step(data)
         clock.end(begun, waited)
         return logs
 
     return execute
 
 
-def _repeated(one: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, Any], Logs]:
+def _repeated(step: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, Any], Logs]:
     def further(iterator: Any, done: Any, waited: Any) -> tuple[Any, Any, Logs]:
         data, waited = clock.next(iterator, waited)
-        return done + 1, waited, one(data)
+        return done + 1, waited, step(data)
 
     @tf.autograph.experimental.do_not_convert
     def execute(iterator: Any, count: Any) -> Logs:
         data, begun, waited = clock.first(iterator)
-        logs = one(data)
+        logs = step(data)
         start = (tf.constant(1), waited, logs)
         _, waited, logs = tf.while_loop(
             lambda done, *_: done < count,
@@ -135,7 +135,7 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
     of_replica = in_replica if mirrored and generator is not None else step
 
     @tf.autograph.experimental.do_not_convert
-    def one(data: Any) -> Logs:
+    def distributed_step(data: Any) -> Logs:
         returned = strategy.run(of_replica, args=(data,))
         logs = flat(returned) if isinstance(returned, dict) else {}
         figures = {name: _mean(value, strategy) for name, value in logs.items() if _is_figure(value, strategy)}
@@ -148,8 +148,8 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
         return figures
 
     if not compiled:
-        return one
-    return tf.function(one, jit_compile=True, reduce_retracing=True)
+        return distributed_step
+    return tf.function(distributed_step, jit_compile=True, reduce_retracing=True)
 
 
 def _mean(value: Any, strategy: tf.distribute.Strategy) -> Any:
@@ -160,7 +160,7 @@ def _mean(value: Any, strategy: tf.distribute.Strategy) -> Any:
 
 
 def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
-    """Whether it is a number or an array of numbers; a step may also return text."""
+    """Whether a value that a step returns is a number or an array of numbers; it may also be text."""
     try:
         kind = tf.convert_to_tensor(strategy.experimental_local_results(value)[0]).dtype
     except (TypeError, ValueError):
@@ -219,8 +219,8 @@ def constant(count: int) -> Any:
 
 
 class Executions:
-    """The function of the training steps, traced once; where the clock has a graph of its own, this one is traced when
-    it is first wanted.
+    """The function of the training steps, traced once. If the clock has a graph of its own, that graph is traced when a
+    sample is first due.
     """
 
     def __init__(self, model: keras.Model, pipeline: Batches, parts: StepParts, micro_batches: int) -> None:
@@ -249,8 +249,8 @@ class Executions:
         self._clock_has_run = True
 
     @property
-    def clock_is_wanted(self) -> bool:
-        """Whether the next execution is the first one with the clock, which is traced and compiled first."""
+    def clock_is_due(self) -> bool:
+        """Whether the next execution is the first one with the clock, whose graph is still to be traced."""
         return self._parts.sample_is_due and not self._clock_has_run
 
     def run_clock_first(self, iterator: Any, step: int, count: int) -> Any:

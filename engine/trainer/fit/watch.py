@@ -1,4 +1,4 @@
-"""Looks after a training between its executions: the model's health, the progress, the time of its input."""
+"""Watches a training between its executions: health of the model, progress, memory, times of the input stages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .model_fit import FitData
 
 
 class Watch:
-    """Mostly does nothing: the device is waited for only at a pulse, a few times a second."""
+    """Acts at a pulse, a few times a second, for which the host waits for the device; else it costs little."""
 
     def __init__(
         self, built: Built, data: FitData, parts: StepParts, traces: Callable[[], int], steps_per_epoch: int
@@ -36,7 +36,7 @@ class Watch:
         self._pulses.first_step_done()
 
     def execution_ran(self, step: int, began: float, iterator: Any) -> None:
-        self.health.look_by_steps(step)
+        self.health.check_by_steps(step)
         if self._pulses.due(began):
             self._pulse(step, iterator)
 
@@ -45,22 +45,22 @@ class Watch:
         self._parts.pulse()
         self._speed.clock.device_was_waited_for()
         window_loss = self.loss.take()
-        self.health.look_by_cost(step, self._metrics)
+        self.health.check_by_cost(step, self._metrics)
         self._pulses.pulse(self._moment(step, self._metrics, window_loss))
         self._stages.pulse(self._data.pipeline_iterator(iterator))
 
-    def look(self, step: int) -> None:
-        """Look at the weights, with the metrics of the last pulse."""
-        self.health.look(step, self._metrics)
+    def check_weights(self, step: int) -> None:
+        """Check the weights now, with the metrics of the last pulse."""
+        self.health.check(step, self._metrics)
 
     def epoch_ends(self, step: int, metrics: dict[str, float]) -> None:
         window_loss = self.loss.end_epoch()
-        self.health.look(step, metrics)
+        self.health.check(step, metrics)
         training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
         self._pulses.out_of_turn(self._moment(step, training, window_loss))
 
     def training_ends(self, step: int, metrics: dict[str, float] | None = None) -> None:
-        """Report before the end, with the present metrics or those of the last pulse."""
+        """Report before the end, with the present metrics or the metrics of the last pulse."""
         self.finish()
         self._pulses.out_of_turn(self._moment(step, self._metrics if metrics is None else metrics))
 

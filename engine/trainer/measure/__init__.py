@@ -1,1 +1,1 @@
-"""What is measured of the training: step times, phases, FLOPs, the health of the model, profiles."""
+"""Measures the training: step times, phases, FLOPs, the health of the model, profiles."""

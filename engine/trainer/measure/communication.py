@@ -29,7 +29,7 @@ COPIES = 5
 
 
 class ExchangeTimer:
-    """Times it after the warm-up, and each time the training has become twice as long."""
+    """Times the exchange after the warm-up, and again each time the training has become twice as long."""
 
     def __init__(self, model: keras.Model, exchange: Exchange, report: RunReport) -> None:
         self._model, self._exchange, self._report = model, exchange, report
@@ -43,26 +43,27 @@ class ExchangeTimer:
         self._next = step + warmup if self._can_be_timed() else None
 
     def due(self, step: int) -> bool:
-        """Whether to time it before the execution after `step`: the same on all workers."""
+        """Whether the exchange is timed before the execution after `step`: the same on all workers."""
         return self._next is not None and step >= self._next
 
     def measure(self, step: int) -> None:
-        """Time it, with idle devices; all workers call it at the same step."""
+        """Time the exchange, with idle devices; all workers call this at the same step."""
         self._next = step + max(LEAST_STEPS, step - self._begun)
         seconds = statistics.median([self._seconds() for _ in range(1 + TIMES)][1:])
-        size = sum(math.prod(one.shape) * tf.as_dtype(one.dtype).size for one in self._model.trainable_variables)
+        weights = self._model.trainable_variables
+        size = sum(math.prod(weight.shape) * tf.as_dtype(weight.dtype).size for weight in weights)
         self._report.speed.exchange_ms = 1000 * seconds
         self._report.writer.emit(events.GradientExchange(ms=1000 * seconds, bytes=size, step=step))
 
     def _can_be_timed(self) -> bool:
-        """Gradients of embeddings are as large as what a batch looks up, which differs from batch to batch."""
+        """Not with embeddings: their gradients are as large as the rows that a batch reads, which differ by batch."""
         looks_up = any(isinstance(layer, keras.layers.Embedding) for layer in self._model._flatten_layers())
         return bool(self._model.trainable_variables) and not looks_up
 
     def _seconds(self) -> float:
         if self._function is None:
             self._function = tf.function(self._summed_up, autograph=False)
-        self._exchange.wait()  # begin together: the time in which one waits for another is none of the exchange's
+        self._exchange.wait()  # begin together: waiting for another worker is no part of the exchange
         began = time.perf_counter()
         for part in self._model.distribute_strategy.experimental_local_results(self._function()):
             part.numpy()
@@ -74,17 +75,17 @@ class ExchangeTimer:
 
     def _in_replica(self) -> Any:
         """One number of all sums, which the host can wait for."""
-        # Copies, as the strategy exchanges what has been computed on the replica's device.
+        # Copies, as the strategy exchanges values computed on the replica's device.
         weights = [tf.identity(variable.value) for variable in self._model.trainable_variables]
         sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, weights)
-        return tf.add_n([tf.reduce_sum(tf.cast(tf.reshape(one, [-1])[:1], tf.float32)) for one in sums])
+        return tf.add_n([tf.reduce_sum(tf.cast(tf.reshape(total, [-1])[:1], tf.float32)) for total in sums])
 
 
 def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float | None:
-    """Of a batch of these types to the GPU that gets it last; None where sizes differ, or where copying fails.
+    """Seconds of copying a batch of these types to the slowest GPU; None if sizes of tensors differ or copying fails.
 
-    `samples` are those of a batch for one device. A copy that finds no memory on the GPU raises InternalError
-    (TensorFlow 2.21: "Dst tensor is not initialized"). Whatever fails here must not end the training.
+    `samples` is their number in a batch for one device. A copy that finds no memory on the GPU raises InternalError
+    (TensorFlow 2.21: "Dst tensor is not initialized"). No failure here may end the training.
     """
     sizes = [_bytes(part, samples) for part in tf.nest.flatten(spec)]
     if any(size is None for size in sizes):
@@ -98,7 +99,7 @@ def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float |
 
 
 def _bytes(spec: Any, samples: int) -> int | None:
-    """The size of a tensor with so many samples."""
+    """The size of a tensor with `samples` rows; None if it is not fixed."""
     if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0) or None in spec.shape[1:]:
         return None
     return samples * math.prod(spec.shape[1:]) * spec.dtype.size

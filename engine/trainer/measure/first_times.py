@@ -13,7 +13,7 @@ from .run_report import RunReport
 
 
 class FirstEvaluation:
-    """Tells what an evaluation compiles as `compiling`, and keeps its time as that of the first evaluation."""
+    """Reports the compiling of an evaluation as a phase, and keeps its time as that of the first evaluation."""
 
     def __init__(self, report: RunReport) -> None:
         self._report = report
@@ -39,7 +39,7 @@ class FirstEvaluation:
             self._report.phase("compiling", "evaluation")
 
     def compiled(self) -> None:
-        """It has ended."""
+        """The compiling has ended."""
         if self._since is not None:
             seconds = time.perf_counter() - self._since
             self._report.first_seconds.evaluation = (self._report.first_seconds.evaluation or 0.0) + seconds

@@ -4,8 +4,8 @@ The count is of one forward pass, and a training step counts as three of them, s
 product twice, once for the inputs and once for the weights. So recomputation and the optimizer do not make a training
 look better than it is.
 
-TensorFlow's profiler counts a graph's operations except Einsum, which is counted here. Where the operations of any
-product are not known there is no figure, since a part of it would look like a badly used GPU.
+TensorFlow's profiler counts a graph's operations except Einsum, which is counted here. If the operations of any product
+are not known there is no figure: a part of it would look like a badly used GPU.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class Chip(Protocol):
 
 
 def peak(options: Options, gpus: Sequence[Chip], replicas: int) -> float | None:
-    """Dense FLOP/s of all GPUs that train, in the number format of their products; None where a chip is unknown.
+    """Dense FLOP/s of all GPUs that train, in the number format of their products; None if a chip is unknown.
 
     A part of a chip (MIG) has no peak of its own in the table. NVIDIA_TF32_OVERRIDE=0 switches TF32 off in NVIDIA's
-    libraries, whatever TensorFlow is told.
+    libraries, whatever TensorFlow's setting is.
     """
     used = plan.gpus_used(replicas, options.device.logical_devices)
     tf32 = options.precision.tf32 and not tf32_overridden()
-    wanted = number_format(options.precision.policy, tf32)
-    peaks = {None if gpu.mig else peak_flops(gpu.name, wanted) for gpu in gpus}
-    one = peaks.pop() if len(peaks) == 1 else None  # different chips wait for the slowest: they have no peak together
-    return one * used if one is not None else None
+    numbers = number_format(options.precision.policy, tf32)
+    peaks = {None if gpu.mig else peak_flops(gpu.name, numbers) for gpu in gpus}
+    peak_of_chip = peaks.pop() if len(peaks) == 1 else None  # different chips wait for the slowest: no common peak
+    return peak_of_chip * used if peak_of_chip is not None else None
 
 
 def per_step(model: keras.Model, global_batch_size: int) -> float | None:
-    """Floating point operations of a training step, or None where they cannot be counted."""
+    """Floating point operations of a training step, or None if they cannot be counted."""
     if type(model).train_step is not keras.Model.train_step:
         return None  # the user's own step may run the model any number of times
     try:
@@ -91,10 +91,10 @@ def _counted(graph: tf.Graph) -> Iterator[tuple[str, int | None]]:
 
 
 def _einsum(op: Any) -> int | None:
-    """A multiplication and an addition for each combination of its indices; None where a size is unknown.
+    """A multiplication and an addition for each combination of its indices; None if a size is unknown.
 
-    An index is a letter, or one of those that "..." stands for, counted from the last; an index of size 1 is broadcast.
-    With one input it only moves or adds.
+    An index is a letter, or an axis that "..." stands for, counted from the last; an index of size 1 is broadcast. An
+    Einsum with one input only moves or adds.
     """
     if len(op.inputs) < 2:
         return 0

@@ -25,7 +25,7 @@ FEW_WEIGHTS = 32  # so few are checked one by one within a millisecond; to trace
 
 
 class Health:
-    """Checks all float weights now and then; `looking` surrounds the time for which a check waits for the device."""
+    """Checks all float weights now and then; `waiting` is a context around its wait for the device."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class Health:
         every: int | str,
         stop_on_nan: bool,
         report: RunReport,
-        looking: Callable[[], AbstractContextManager[None]],
+        waiting: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self._model, self._stop_on_nan, self._report, self._looking = model, stop_on_nan, report, looking
+        self._model, self._stop_on_nan, self._report, self._waiting = model, stop_on_nan, report, waiting
         self._every = every if isinstance(every, int) else None  # steps between two checks; None: by their cost
-        self.together = False  # several machines look together, at a step that they agree on
-        self.wants_look = False
+        self.together = False  # several machines check together, at a step that they agree on
+        self.wants_check = False
         self._next_time = 0.0
         self._next_step = 0
         self._last_good_step = 0
@@ -47,25 +47,25 @@ class Health:
         """Training begins at `step` (over 0 when resumed)."""
         self._last_good_step = step
 
-    def look_by_steps(self, step: int) -> None:
-        """After each execution: check where the number of steps between two checks has passed."""
+    def check_by_steps(self, step: int) -> None:
+        """After each execution: check if the number of steps between two checks has passed."""
         if self._every is not None and step >= self._next_step:
-            self.look(step)
+            self.check(step)
 
-    def look_by_cost(self, step: int, metrics: Mapping[str, float]) -> None:
-        """At a pulse: check where the cost allows it, and whenever the loss is NaN."""
+    def check_by_cost(self, step: int, metrics: Mapping[str, float]) -> None:
+        """At a pulse: check if the cost allows it, and whenever the loss is NaN."""
         if _is_lost(metrics) or (self._every is None and time.perf_counter() >= self._next_time):
             if self.together:
-                self.wants_look = True
+                self.wants_check = True
             else:
-                self.look(step, metrics)
+                self.check(step, metrics)
 
-    def look(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
+    def check(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
         """Check now. NaN weights end the run with a TrainerError; a NaN loss with finite weights is reset."""
-        with self._looking():
+        with self._waiting():
             alive = self.alive(step)
         if not alive:
-            self._found_dead(step)
+            self._report_dead(step)
         elif _is_lost(metrics or {}):
             self._report.warn(
                 "loss_restarted",
@@ -74,7 +74,7 @@ class Health:
             )
             self._model.reset_metrics()
 
-    def _found_dead(self, step: int) -> None:
+    def _report_dead(self, step: int) -> None:
         message = (
             f"weights are not finite (NaN or infinity), first seen at step {step}; "
             f"they were still finite at step {self._last_good_step}"
@@ -113,7 +113,7 @@ class Health:
 
     @functools.cached_property
     def _all_finite(self) -> Callable[[], Any]:
-        """The check, as one graph where there are many weights; by the first look, a model has all of them."""
+        """The check, as one graph if there are many weights; at the first check, a model has all of them."""
         few = len(self._model.weights) <= FEW_WEIGHTS
         return self._check if few else tf.function(self._check, autograph=False)
 
@@ -124,7 +124,7 @@ class Health:
 
 
 def _parts_here(weight: Any) -> list[Any]:
-    """What this process holds; the aggregate of what differs would have to be asked of all machines at once."""
+    """The parts that this process holds: an aggregate of parts that differ would need all machines at once."""
     parts = list(getattr(weight.value, "values", [weight.value]))
     return parts[:1] if weight.trainable else parts
 

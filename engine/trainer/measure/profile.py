@@ -25,18 +25,18 @@ class Profiler:
         self._marker: Any = None
 
     def begins(self, number: int, count: int) -> bool:
-        """Whether to start it before the execution of the steps `number` to `number + count - 1`."""
+        """Whether recording starts before the execution of the steps `number` to `number + count - 1`."""
         if self._steps is None or self.running:
             return False
         first, last = self._steps
         return number <= last and number + count > first
 
     def ends(self, step: int) -> bool:
-        """Whether `step`, which is done, was the last one."""
+        """Whether `step`, which is done, was the last step of the profile."""
         return self.running and self._steps is not None and step >= self._steps[1]
 
     def start(self) -> None:
-        """Start recording; where the disk refuses there is no profile, and the training goes on."""
+        """Start recording; if the disk refuses there is no profile, and the training goes on."""
         try:
             tf.profiler.experimental.start(str(self._folder))
             self.running = True

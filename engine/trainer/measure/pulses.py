@@ -32,7 +32,7 @@ class Pulses:
         return now >= self._next_pulse
 
     def pulse(self, moment: Moment) -> None:
-        """Write progress, and memory where that is due, and plan the next pulse."""
+        """Write the progress, and the memory if that is due, and plan the next pulse."""
         now = time.perf_counter()
         young = self._report.elapsed < self._young_seconds
         self._next_pulse = now + (PULSE_SECONDS if young else SLOW_PULSE_SECONDS)
@@ -42,7 +42,7 @@ class Pulses:
             self._report.memory(peak_bytes(self._device_names))
 
     def first_step_done(self) -> None:
-        """Write the memory of the first step, and count the peaks of GPUs anew: in it cuDNN tries its algorithms."""
+        """Write the memory of the first step, in which cuDNN tries its algorithms, and reset the peaks of GPUs."""
         on_gpus = [name for name in self._device_names if "GPU:" in name]
         self._report.memory(peak_bytes(on_gpus), first_step=True)
         for name in on_gpus:
@@ -50,14 +50,14 @@ class Pulses:
                 tf.config.experimental.reset_memory_stats(_short(name))
 
     def out_of_turn(self, moment: Moment) -> None:
-        """Write both now: an epoch has ended, or the training."""
+        """Write progress and memory now: an epoch has ended, or the training."""
         self._report.pulse(moment)
         self._report.memory(peak_bytes(self._device_names))
 
 
 def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
     """TensorFlow's own current and peak bytes of each device that keeps count of them."""
-    found = {}
+    devices = {}
     for name in device_names:
         short = _short(name)
         try:
@@ -65,8 +65,8 @@ def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
         except (ValueError, RuntimeError, tf.errors.OpError):
             continue
         if info["peak"]:  # the CPU's allocator does not count small tensors: 0 means that nothing was counted
-            found[short] = {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
-    return found
+            devices[short] = {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
+    return devices
 
 
 def _short(name: str) -> str:
@@ -82,31 +82,31 @@ class _Sums(NamedTuple):
 
 
 class LossWindow:
-    """Reads two numbers of the device, and only when it is asked; the device has then finished its work.
+    """The mean loss of the last steps, from the running sum that Keras keeps for its mean over the epoch.
 
-    With several replicas the sums are those of this process's replicas. A model whose loss is no mean that Keras keeps
-    has none.
+    Reads two numbers of the device, and only after the device has finished its work. With several replicas the sums are
+    those of this process's replicas. A model without such a running mean has no window.
     """
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model
         self._read = _Sums()
         self._last: float | None = None  # the window before an evaluation
-        self._used_otherwise = False  # the sums hold steps of before, or those of an evaluation
+        self._used_otherwise = False  # the sums hold earlier steps, or steps of an evaluation
 
     def begin(self, within_epoch: bool) -> None:
-        """Training begins; within an epoch the sums may hold steps of before."""
+        """Training begins; within an epoch the sums may hold earlier steps."""
         self._used_otherwise = within_epoch
 
     def take(self) -> float | None:
-        """The mean over the steps since the last call; None where there was none, or it is not known."""
+        """The mean over the steps since the last call; None without steps, or if the sums were used otherwise."""
         now = _sums(self._model)
         if now is None:
             return None
-        before = self._read if now.weight >= self._read.weight else _Sums()  # else Keras has begun anew
-        known = now.weight > before.weight and not self._used_otherwise
+        before = self._read if now.weight >= self._read.weight else _Sums()  # else Keras has reset the sums
+        usable = now.weight > before.weight and not self._used_otherwise
         self._read, self._used_otherwise = now, False
-        return (now.loss - before.loss) / (now.weight - before.weight) if known else None
+        return (now.loss - before.loss) / (now.weight - before.weight) if usable else None
 
     def evaluation_begins(self) -> None:
         """An evaluation uses the same sums from now on."""
@@ -120,13 +120,13 @@ class LossWindow:
 
 
 def _sums(model: keras.Model) -> _Sums | None:
-    tracker = next((one for one in model.metrics if one.name == "loss"), None)
+    tracker = next((metric for metric in model.metrics if metric.name == "loss"), None)
     if not isinstance(tracker, keras.metrics.Mean):
         return None
     return _Sums(_total(tracker.total), _total(tracker.count))
 
 
 def _total(variable: Any) -> float:
-    """Over what each replica of this process holds; their aggregate would have to be asked of all processes at once."""
+    """The sum over the replicas of this process: an aggregate would need all processes at once."""
     value = variable.value
     return float(sum(part.numpy() for part in getattr(value, "values", [value])))

@@ -13,7 +13,7 @@ from .step_clock import WINDOW_SECONDS, Spent, StepClock, Totals
 
 @dataclass
 class Moment:
-    """What the loop knows at a pulse: totals since the start, metrics as they run."""
+    """The state of the training at a pulse: totals since the start, metrics as they run."""
 
     epoch: int
     step: int
@@ -27,7 +27,7 @@ class Moment:
 
 @dataclass
 class Plan:
-    """The size of the run; 0 is not known."""
+    """The size of the run; 0: not known."""
 
     epochs: int
     steps: int
@@ -36,7 +36,7 @@ class Plan:
 
 @dataclass
 class FirstSeconds:
-    """How long what is done once in a run has taken; None: it has not been done."""
+    """Seconds of what is done only once in a run; None: not done yet."""
 
     step: float | None = None
     startup: float | None = None  # from the person's command to the end of the first step
@@ -70,7 +70,7 @@ class Speed:
         self._at_warm = self._previous = spent
 
     def progress(self, moment: Moment) -> events.Progress:
-        """What is told at a pulse; shares are of the time since the last one, where steps were done in it."""
+        """The event of a pulse; shares are of the time since the last pulse, None if no step was done in it."""
         stepped = self.last is None or moment.step > self.last.step
         self.last, self._begun_at_last = moment, self.clock.begun_steps
         if self._at_warm and self._at_warm.input_wait is None:
@@ -102,14 +102,14 @@ class Speed:
 
     @property
     def step(self) -> int:
-        """The step of the last pulse, and those that have ended since: a training that fails is told of no more."""
+        """The last step that has ended: that of the last pulse, plus the steps that the clock has counted since."""
         since = max(0, self.clock.ended_steps - self._begun_at_last)
         return self.last.step + since if self.last else 0
 
     def shares(self) -> tuple[float | None, float | None]:
         """The input wait and Python's share, from the end of the warm-up to the last pulse.
 
-        Where there was no reading yet at its end, they are those since the first pulse with one.
+        Without a reading at the end of the warm-up they count from the first pulse with one.
         """
         return self.last.spent.shares_since(self._at_warm) if self.last and self._at_warm else (None, None)
 

@@ -29,8 +29,8 @@ class RunReport:
 
     def __init__(self, run: Run, writer: EventWriter) -> None:
         self.run, self.writer = run, writer
-        self.engine_pipe: int | None = None  # the pipe to the engine, where there is one
-        self.heartbeat = TrainerHeartbeat()  # the engine, where there is one, watches it
+        self.engine_pipe: int | None = None  # the pipe to the engine, if there is an engine
+        self.heartbeat = TrainerHeartbeat()  # the engine, if there is one, watches it
         self.doing = "importing"  # the phase
         self.gpus: set[str] = set()  # UUIDs of the GPUs that train
         self.device_batches = 0  # copied ahead into the memory of each of them
@@ -41,7 +41,7 @@ class RunReport:
         self.peak_memory_bytes: int | None = None
         self.first_step_memory_bytes: int | None = None
         self._first_steps = 0  # of the first execution
-        self._pauses: list[tuple[float, float]] = []  # beginning and end of what is no training, between its phases
+        self._pauses: list[tuple[float, float]] = []  # beginning and end of each, between phases of training
         self._paused_at: float | None = None
         self._warned: set[str] = set()
         self._finishing = threading.Lock()
@@ -68,9 +68,9 @@ class RunReport:
             self._warned.add(key)
             self.writer.emit(events.Warn(kind=kind, message=message, hint=hint, option=option))
 
-    def not_applied(self, found: Sequence[Mapping[str, str]]) -> None:
+    def not_applied(self, options: Sequence[Mapping[str, str]]) -> None:
         """Warn of options that were set and do nothing, each with `option` and `why`."""
-        for item in found:
+        for item in options:
             key, why = item["option"], item["why"]
             self.warn("not_applied", f"{key} does nothing here: {why}", remedy(key, why), key)
 
@@ -132,7 +132,7 @@ class RunReport:
         p50, p95 = clock.overall_ms()
         seconds = self.elapsed
         wait, python = speed.shares()
-        told = read_events(self.run.path, [TELEMETRY_FILE])
+        of_engine = read_events(self.run.path, [TELEMETRY_FILE])
         peaks, reached = process_memory.peaks(), self._reached()
         return events.Summary(
             outcome=outcome,
@@ -155,7 +155,7 @@ class RunReport:
             first_step_memory_bytes=self.first_step_memory_bytes,
             peak_process_bytes=peaks.resident,
             peak_address_space_bytes=peaks.address_space,
-            **self._gpu_figures(told.of(events.GpuReadings), speed.samples_per_second(p50)),
+            **self._gpu_figures(of_engine.of(events.GpuReadings), speed.samples_per_second(p50)),
             mfu=speed.mfu(p50),
             epochs=reached.epochs,
             steps=reached.steps,
@@ -164,13 +164,13 @@ class RunReport:
             seconds=seconds,
             goodput=clock.step_seconds_total / seconds if seconds else None,
             error=error,
-            memory_answers=[events.fields_of(event) for event in told.of(events.MemoryAnswer)],
-            xla_answer=events.fields_of(answer) if (answer := told.last(events.XlaAnswer)) else None,
+            memory_answers=[events.fields_of(event) for event in of_engine.of(events.MemoryAnswer)],
+            xla_answer=events.fields_of(answer) if (answer := of_engine.last(events.XlaAnswer)) else None,
             code_changes=code_files.read(self.run).changes,
         )
 
     def _reached(self) -> results.Reached:
-        """By the events of the run, if this process has not trained."""
+        """Epochs, steps and metrics so far; read from the events of the run if this process has not trained."""
         if (last := self.speed.last) is None:
             return results.reached(read_events(self.run.path))
         epochs = max(self.epochs.done, last.epoch - 1)  # a resumed run may have ended none itself
@@ -204,9 +204,9 @@ class RunReport:
 
 
 def _energy(whole: GpuTotals, training: GpuTotals, samples_per_second: float | None) -> dict[str, float | None]:
-    """What the driver has counted, or an estimate under another name."""
-    known = training.watts is not None and samples_per_second
-    of_a_sample = (training.watts or 0.0) / samples_per_second if known and samples_per_second else None
+    """The energy that the driver has counted; an estimate has another name."""
+    watts, rate = training.watts, samples_per_second
+    of_a_sample = watts / rate if watts is not None and rate else None
     return {
         f"gpu_energy{'' if whole.counts_energy else '_estimated'}_wh": whole.energy_wh,
         f"sample_energy{'' if training.counts_energy else '_estimated'}_j": of_a_sample,

@@ -40,7 +40,7 @@ class Spent:
 
 
 class StepClock:
-    """Takes a mark before each execution; knows the step time at any moment.
+    """Takes a mark before each execution, and gives the step time at any moment.
 
     `totals` are those of step_parts.py; without them only the time of whole steps is known.
     """

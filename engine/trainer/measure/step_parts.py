@@ -184,7 +184,7 @@ class StepParts:
         return waited if 0.0 <= waited <= calls else 0.0
 
     def _wall_clock_was_set(self) -> bool:
-        """Whether it was set since the last call of this: times of the graph since then are useless."""
+        """Whether the wall clock was set since the last call: times of the graph since then are useless."""
         before, self._wall_ahead = self._wall_ahead, wall_ahead()
         return abs(self._wall_ahead - before) > SET_SECONDS
 

@@ -41,7 +41,7 @@ def _harmless(method: Callable[..., None]) -> Callable[..., None]:
 class Monitor(keras.callbacks.Callback):
     """model.fit(..., callbacks=[Monitor("name")]): `gputui watch`, `runs` and `compare` see the fit as a run.
 
-    `batch_size` (over all replicas) is found out where fit knows it; give it where the speed in samples is missing. The
+    `batch_size` (over all replicas) is read from fit if fit knows it; give it if the speed in samples is missing. The
     host waits for the device at most every 250 ms.
     """
 

@@ -1,4 +1,4 @@
-"""Describes a watched fit as far as Keras knows it: its preset, and its started event."""
+"""Describes a watched fit by what Keras knows of it: its preset, its started event, and its devices."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LOOK = "gputui doctor --deep looks for the reason"
 
 
 def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
-    """What is known of the fit as options."""
+    """A preset with the options that follow from the model and the arguments of fit."""
     script = Path(sys.argv[0]).name or "python"
-    known: dict[str, Any] = {
+    options: dict[str, Any] = {
         "schema_version": 1,
         "description": f"{name}: model.fit in {script}, looked at by Monitor",
         "precision": {"policy": keras.mixed_precision.global_policy().name},
@@ -35,12 +35,12 @@ def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: in
     }
     if batch_size:
         replicas = int(model.distribute_strategy.num_replicas_in_sync)
-        known["input"] = {"batch_size": max(1, batch_size // replicas)}
-    return yaml.safe_dump(known, sort_keys=False, default_flow_style=None, allow_unicode=True)
+        options["input"] = {"batch_size": max(1, batch_size // replicas)}
+    return yaml.safe_dump(options, sort_keys=False, default_flow_style=None, allow_unicode=True)
 
 
 def started(report: RunReport, model: keras.Model, present: Devices, steps_per_epoch: int | None) -> events.Started:
-    """What is known of the fit at its beginning."""
+    """The started event of the fit; a value that Keras does not know is None."""
     return events.Started(
         pid=os.getpid(),
         versions=_versions(),
@@ -71,7 +71,7 @@ def _versions() -> dict[str, str]:
 
 
 def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
-    """The devices that the fit trains on, which TensorFlow has already opened; and what keeps it from the GPUs."""
+    """The devices that the fit trains on, which TensorFlow has already opened; and why no GPU trains."""
     here, seen = this_machine.read(), len(tf.config.list_physical_devices("GPU"))
     opened = tuple(device.name for device in tf.config.list_logical_devices("GPU"))
     if not opened:
@@ -83,7 +83,7 @@ def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
 
 
 def _obstacle(here: machine.Machine, seen: int) -> Fault | None:
-    """Why no GPU of this machine trains; None where it has none, or where the script has hidden them."""
+    """Why no GPU of this machine trains; None if it has no GPU, or if the script has hidden them."""
     if here.on_cpu_by_variable or (seen and not tf.config.get_visible_devices("GPU")):
         return None
     if too_old := chips_too_old(here, seen, ()):
@@ -95,11 +95,11 @@ def _obstacle(here: machine.Machine, seen: int) -> Fault | None:
 
 
 def _training(model: keras.Model, opened: tuple[str, ...]) -> tuple[str, ...]:
-    """The devices of the strategy, or those that hold the model's variables; the first one where neither is known."""
+    """The devices of the strategy, or of the model's variables; the first one if neither is known."""
     strategy = model.distribute_strategy
     if strategy.num_replicas_in_sync > 1:
         places = strategy.extended.worker_devices
-    else:  # TensorFlow's default strategy does not tell
+    else:  # TensorFlow's default strategy has no such list
         places = [variable.value.device for variable in model.variables]
     used = {_short(str(place)) for place in places}
     return tuple(name for name in opened if _short(name) in used) or opened[:1]
@@ -110,7 +110,7 @@ def _short(name: str) -> str:
 
 
 def warn_of_gpus(report: RunReport, present: Devices, obstacle: Fault | None) -> None:
-    """What the user should know of the GPUs: a script decides itself whether it trains on the CPU."""
+    """Warn if no GPU trains, or if their identity is uncertain; a script decides itself whether the CPU trains."""
     if obstacle is not None:
         report.warn("no_gpu", f"{obstacle.what}: the CPU trains", obstacle.remedy)
     if present.uncertain:

@@ -1,7 +1,7 @@
 """Shows that a watched `model.fit` is alive while it runs: the run's status, its readings, its reaction to a stop.
 
-Two threads and a signal handler do this beside the fit. They end with the fit, or when the fit is gone without notice.
-What the fit itself reports is in callback.py.
+Two threads and a signal handler do this while the fit runs. They end with the fit, also if Keras does not report its
+end. The events of the fit itself are written by callback.py.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Life:
         self._heart.start()
 
     def _listen(self) -> bool:
-        """Handle the signal only where the script does not; a handler that an ended fit has left does not count."""
+        """Handle the signal unless the script does; a handler that an ended fit has left does not count."""
         present = signal.getsignal(signal.SIGTERM)
         left = getattr(present, "__self__", None)
         free = present == signal.SIG_DFL or (isinstance(left, Life) and not left.needed)
@@ -133,15 +133,15 @@ class Fit:
         self._known = self._frame is not None
 
     def batch_size(self) -> int | None:
-        """The batch size, which fit's iterator knows; None where it is not available."""
+        """The batch size from fit's iterator; None if it is not available."""
         iterator = self._frame.f_locals["epoch_iterator"] if self._frame else None
         size = getattr(getattr(iterator, "data_adapter", None), "batch_size", None)
         return int(size) if isinstance(size, int) and size > 0 else None
 
     def runs(self) -> bool:
-        """Whether the fit still runs; always true for a training loop that is not Keras' own, as nobody can know."""
+        """Whether the fit still runs; always True for a training loop other than Keras' own."""
         frame = self._frame
-        return not self._known or any(one is frame for one in _from(sys._current_frames().get(self._thread)))
+        return not self._known or any(each is frame for each in _from(sys._current_frames().get(self._thread)))
 
     def forget(self) -> None:
         """Release the frame, which holds the data of the fit."""

@@ -42,7 +42,7 @@ class Position:
 
     @property
     def steps(self) -> int:
-        """Steps of the whole fit; 0 where unknown."""
+        """Steps of the whole fit; 0 if unknown."""
         return int(self.steps_per_epoch or 0) * self.epochs
 
     def execution_begins(self, batch: int) -> None:
@@ -110,7 +110,7 @@ class WatchedFit:
         self.position.ended, self._logs = ended_step(batch, int(self.model.steps_per_execution)), logs
 
     def _mark(self) -> float:
-        """The execution begins, and with one that begins with the device idle what is measured."""
+        """The execution begins; measuring begins with the first one after the warm-up, with an idle device."""
         measures = self._clock.warm and not self.report.speed.warm
         if measures:
             self._read()

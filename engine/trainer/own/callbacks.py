@@ -1,7 +1,7 @@
 """Calls a user's own Keras callbacks for epochs, evaluations and the training as a whole, as Keras would.
 
-Callbacks that override a method for batches are called once for each execution, where the host then waits for the
-device. A callback that ends the training (model.stop_training) ends the run normally.
+Callbacks that override a method for batches are called once for each execution; the host then waits for the device. A
+callback that ends the training (model.stop_training) ends the run normally.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def usable(
 ) -> list[Any]:
     """The callbacks that this run calls; raises UserError for one that cannot be called.
 
-    A run that only measures does not call those that write files, so that the files of the real run stay untouched; of
-    several machines only the chief `writes`.
+    A run that only measures does not call callbacks that write files, so that the files of the real run stay unchanged;
+    of several machines only the chief `writes`.
     """
     if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in theirs):
         raise UserError(
@@ -48,7 +48,7 @@ def usable(
 
 
 class OwnCallbacks(EpochCallbacks):
-    """Calls the loop before the user's callbacks, or after them where a checkpoint is to contain their changes."""
+    """Calls the loop before the user's callbacks, or after them if a checkpoint is to contain their changes."""
 
     def __init__(self, loop: Loop, model: keras.Model, epochs: int, theirs: Sequence[keras.callbacks.Callback]) -> None:
         super().__init__(loop, model)
@@ -57,7 +57,7 @@ class OwnCallbacks(EpochCallbacks):
         self._take(self._given)
 
     def add(self, handed: Sequence[keras.callbacks.Callback]) -> None:
-        """Call those as well that the model's own fit has added; those of an earlier fit are given up."""
+        """Also call the callbacks that the model's own fit has added; those of an earlier fit are dropped."""
         self._take([*self._given, *(callback for callback in handed if callback not in self._given)])
 
     def _take(self, theirs: list[keras.callbacks.Callback]) -> None:
@@ -86,9 +86,9 @@ class OwnCallbacks(EpochCallbacks):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._loop.pause()
-        told = as_keras(logs)
-        self._call(self._theirs, "on_epoch_end", epoch, told)
-        super().on_epoch_end(epoch, told)
+        values = as_keras(logs)
+        self._call(self._theirs, "on_epoch_end", epoch, values)
+        super().on_epoch_end(epoch, values)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self._batch_begin:
@@ -116,14 +116,14 @@ class OwnCallbacks(EpochCallbacks):
             self._call(self._test_end, "on_test_batch_end", batch, as_keras(logs))
 
     def _call(self, theirs: Sequence[keras.callbacks.Callback], method: str, *values: Any) -> None:
-        """Call one of their methods; how long it takes says nothing of the training."""
+        """Call one of their methods; a long call is no hang of the training."""
         with self._loop.heartbeat:
             for callback in theirs:
                 getattr(callback, method)(*values)
 
 
 def _overrides(callback: keras.callbacks.Callback, names: tuple[str, ...]) -> bool:
-    """Whether the callback does something at each batch; ModelCheckpoint does only where it saves by steps."""
+    """Whether the callback acts at each batch; ModelCheckpoint does only if it saves by steps."""
     if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq == "epoch":
         return False
     return any(

@@ -17,11 +17,11 @@ from .user_code import UserError
 _TOGETHER = "compile.steps_per_execution"
 
 
-def compile_model(found: Returned, options: Options, pipeline: OwnPipeline) -> xla.Xla:
+def compile_model(parts: Returned, options: Options, pipeline: OwnPipeline) -> xla.Xla:
     """Compile the model. One that is compiled keeps its optimizer, loss and metrics, and with `compile.xla: auto` its
     jit_compile; the options decide how its steps run otherwise.
     """
-    model = found.model
+    model = parts.model
     compiler = xla.of_compiled(options, model) if model.compiled else xla.choose(options, model)
     if compiler.compiles and pipeline.replicas > 1 and custom_step(model):
         raise UserError(
@@ -33,7 +33,7 @@ def compile_model(found: Returned, options: Options, pipeline: OwnPipeline) -> x
         model.jit_compile = compiler.compiles
         model.steps_per_execution = options.compile.steps_per_execution
     else:
-        _compile(found, options, pipeline, compiler.compiles)
+        _compile(parts, options, pipeline, compiler.compiles)
     if pipeline.replicas > 1:
         _refuse_accumulation(model)
     return compiler
@@ -51,24 +51,24 @@ def _refuse_accumulation(model: keras.Model) -> None:
             )
 
 
-def _compile(found: Returned, options: Options, pipeline: OwnPipeline, jit_compile: bool) -> None:
+def _compile(parts: Returned, options: Options, pipeline: OwnPipeline, jit_compile: bool) -> None:
     per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
-    replicas = found.model.distribute_strategy.num_replicas_in_sync
-    chosen = found.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch, replicas)
-    found.model.compile(
+    replicas = parts.model.distribute_strategy.num_replicas_in_sync
+    chosen = parts.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch, replicas)
+    parts.model.compile(
         optimizer=chosen,
-        loss=found.loss,
-        metrics=found.metrics,
+        loss=parts.loss,
+        metrics=parts.metrics,
         jit_compile=jit_compile,
         steps_per_execution=options.compile.steps_per_execution,
     )
-    if found.optimizer is None and optimizer.scheduled(options.train):
-        # What the user's callbacks save must load in plain Keras, which does not know gputui's schedule.
-        found.model.get_compile_config = lambda: None
+    if parts.optimizer is None and optimizer.scheduled(options.train):
+        # A model that the user's callbacks save must load in plain Keras, which does not have gputui's schedule.
+        parts.model.get_compile_config = lambda: None
 
 
 def warn_of_overridden(model: keras.Model, options: Options, report: RunReport) -> None:
-    """Warn about settings in the user's compile that are not followed although nobody has set the option."""
+    """Warn about settings in the user's compile that are not followed although the option was not set."""
     theirs = getattr(getattr(model, "_compile_config", None), "config", {})
     key, value, asked = _TOGETHER, options.compile.steps_per_execution, theirs.get("steps_per_execution")
     if asked not in (None, value) and value == type(options.compile)().steps_per_execution:

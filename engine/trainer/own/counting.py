@@ -1,7 +1,7 @@
 """Counts the elements of a data set whose length TensorFlow does not know, once, before the training begins.
 
 A data set without an end cannot be counted. TensorFlow knows most of these; for the others there is a time limit.
-What is looked at before the training does not change the order in which the data train.
+Reading elements before the training does not change the order in which they train.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SAMPLES = {"train": "samples", "validation": "validation_samples"}
 
 
 def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: float = MOST_SECONDS) -> int:
-    """The number of elements in one pass; raises UserError where there is no end."""
+    """The number of elements in one pass; raises UserError if there is no end."""
     settable = f"set {STEPS[role]}" if role == "train" else f"return {STEPS[role]} beside it"
     if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise UserError(f"{role} has no end", f"{settable}, the number of batches to take")
@@ -48,7 +48,7 @@ def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: f
 
 
 def looked_at(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> Any:
-    """What `look` finds in the elements; they train in the same order as without this look.
+    """The result of `look` for the elements; they train in the same order as without it.
 
     Shuffles are left out, as they would use up the order of the first pass, and the random states of Python and NumPy,
     from which a generator may draw, are put back.

@@ -27,7 +27,7 @@ KEYS = ("class_weight", "sample_weight", "initial_epoch", "validation_freq", "va
 
 @dataclass(frozen=True)
 class FitArguments:
-    """The arguments as fit takes them; `sample_weight` is already placed beside x and y."""
+    """The arguments as fit takes them; `sample_weight` is already a part of the data."""
 
     class_weight: Mapping[int, float] | None = None
     initial_epoch: int = 0
@@ -39,19 +39,19 @@ NO_ARGUMENTS = FitArguments()
 
 
 def taken(given: dict[str, Any]) -> FitArguments:
-    """Remove them from what build returned, and place a sample_weight into its train; raises UserError."""
+    """Take the arguments out of the dict that build returned, and add sample_weight to its train; raises UserError."""
     for key in (key for key in given if key in OPTIONS):
         raise UserError(f"{key} is an option, and cannot be returned by build", f"set {OPTIONS[key]} in the preset")
-    found = {key: given.pop(key, None) for key in KEYS}
-    weights = _class_weight(found["class_weight"])
-    if found["sample_weight"] is not None:
-        given["train"] = _weighted(given.get("train"), found["sample_weight"])
+    arguments = {key: given.pop(key, None) for key in KEYS}
+    weights = _class_weight(arguments["class_weight"])
+    if arguments["sample_weight"] is not None:
+        given["train"] = _weighted(given.get("train"), arguments["sample_weight"])
     _check_one_kind(given.get("train"), weights)
     return FitArguments(
         weights,
-        _whole(found["initial_epoch"], "initial_epoch", least=0) or 0,
-        _frequency(found["validation_freq"]),
-        _whole(found["validation_steps"], "validation_steps", least=1),
+        _whole(arguments["initial_epoch"], "initial_epoch", least=0) or 0,
+        _frequency(arguments["validation_freq"]),
+        _whole(arguments["validation_steps"], "validation_steps", least=1),
     )
 
 
@@ -61,8 +61,8 @@ def weigh(batches: tf.data.Dataset, weights: Mapping[int, float]) -> tf.data.Dat
 
     def weighed(x: Any, y: Any) -> Any:
         classes = _classes(y)
-        known = (classes >= 0) & (classes < len(table))
-        return x, y, tf.where(known, tf.gather(table, tf.where(known, classes, 0)), 1.0)
+        in_table = (classes >= 0) & (classes < len(table))
+        return x, y, tf.where(in_table, tf.gather(table, tf.where(in_table, classes, 0)), 1.0)
 
     spec = batches.element_spec
     if not isinstance(spec, tuple) or len(spec) != 2 or not isinstance(spec[1], tf.TensorSpec):

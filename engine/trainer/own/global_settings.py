@@ -92,10 +92,10 @@ class GlobalSettings:
 def _modules(place: str) -> list[Any]:
     """The module under all its public names; tf.keras has copies of its own."""
     names = place.split(".")
-    found: Any = tf if names[0] == "tensorflow" else keras
+    module: Any = tf if names[0] == "tensorflow" else keras
     for name in names[1:]:
-        found = getattr(found, name)
-    copies = [found]
+        module = getattr(module, name)
+    copies = [module]
     if names[0] == "keras":
         copies += [sys.modules[name] for name in (f"keras._tf_keras.{place}",) if name in sys.modules]
     return copies

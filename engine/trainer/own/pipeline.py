@@ -59,16 +59,16 @@ class OwnPipeline:
     @property
     def batches_per_pass(self) -> int:
         """For data of unknown length, train.steps_per_epoch is the length of an epoch."""
-        found = self.train.batches or self.options.train.steps_per_epoch
-        assert found is not None, "refused when the data was opened"
-        return found
+        batches = self.train.batches or self.options.train.steps_per_epoch
+        assert batches is not None, "refused when the data was opened"
+        return batches
 
     @property
     def validation_batches(self) -> int:
         if self.held_out is None:
             return 0
-        found, wanted = self.held_out.batches, self.fit.validation_steps
-        return min(count for count in (found, wanted) if count is not None)
+        counts = self.held_out.batches, self.fit.validation_steps
+        return min(count for count in counts if count is not None)
 
     @property
     def smaller_last_batch(self) -> bool:
@@ -84,7 +84,7 @@ class OwnPipeline:
 
     @property
     def sample_bytes(self) -> int | None:
-        """One sample as the model gets it, without its label; None where sizes differ."""
+        """The bytes of a sample as the model gets it, without its label; None if sizes differ."""
         spec = self.train.spec
         x = tf.nest.flatten(spec[0] if isinstance(spec, tuple) else spec)
         sizes = [part.dtype.size * math.prod(part.shape[1:]) for part in x if _sized(part)]
@@ -95,7 +95,7 @@ class OwnPipeline:
         """A user's inputs are passed as they are."""
 
     def find_fault(self) -> None:
-        """Report an error in a user's data as an error of their code."""
+        """Does nothing: an error in a user's data is reported as an error of their code."""
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
         batches = self._weighed(self.train.global_batches(first_step))
@@ -166,9 +166,9 @@ def _check_start(options: Options, fit: FitArguments) -> None:
 
 
 def _length(data: Any, samples: int | None, asked: int | None, role: str, report: RunReport) -> int | None:
-    """Count the elements of a data set whose length is needed and unknown to TensorFlow."""
-    told = samples is not None or asked is not None
-    if told or not isinstance(data, tf.data.Dataset) or int(data.cardinality()) >= 0:
+    """The counted elements of a data set whose length is needed and unknown to TensorFlow; None for other data."""
+    is_given = samples is not None or asked is not None
+    if is_given or not isinstance(data, tf.data.Dataset) or int(data.cardinality()) >= 0:
         return None
     return counted(data, role, report)
 
@@ -183,7 +183,7 @@ def _stream(
     length: int | None,
     share: Share | None,
 ) -> Stream:
-    """`length`: the number of elements where it was counted because TensorFlow does not know it."""
+    """The stream of one part of the data; `length` is the number of elements if they were counted."""
     trains = role == "train"
     given = returned.samples if trains else returned.validation_samples
     load = returned.map if trains else returned.validation_map
@@ -197,12 +197,12 @@ def _stream(
         return indexed(data, options, given, returned.model)
     cardinality = int(data.cardinality()) if length is None else length
     if returned.mapped:
-        known = given or (cardinality if cardinality >= 0 else None)
-        if known is not None and cardinality >= 0:
-            known = min(known, cardinality)
-        data = data.take(known) if known is not None else data
+        samples = given or (cardinality if cardinality >= 0 else None)
+        if samples is not None and cardinality >= 0:
+            samples = min(samples, cardinality)
+        data = data.take(samples) if samples is not None else data
         return _checked_images(
-            samples_of(data, known, options, replicas, "mapped", load, vary, stamp + role, share=share)
+            samples_of(data, samples, options, replicas, "mapped", load, vary, stamp + role, share=share)
         )
     size = _batch_size(data, role)
     batches = cardinality if cardinality >= 0 else _batches(data, given, size)
@@ -210,7 +210,7 @@ def _stream(
 
 
 def _are_arrays(data: Any) -> bool:
-    """Whether the data is arrays: whatever returned.py accepts that is not a data set."""
+    """Whether the data is arrays: all data that returned.py accepts except data sets."""
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
 
 
@@ -227,7 +227,7 @@ def _arrays(
 
 
 def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | None:
-    """Batches of this many samples; where the type requires equal sizes, a smaller last batch is left out."""
+    """The number of batches of `size` samples; a smaller last batch is left out if the type requires equal sizes."""
     if samples is None:
         return None
     fixed = tf.nest.flatten(data.element_spec)[0].shape[:1].is_fully_defined()
@@ -235,7 +235,7 @@ def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | Non
 
 
 def _checked_images(stream: Samples) -> Samples:
-    """Switches augmentation off where there are no images to change; the `started` event says so."""
+    """The stream without augmentation if there are no images to change; the `started` event says so."""
     if stream.options.input.augment == "off" or stream.images:
         return stream
     off = replace(stream.options.input, augment="off")
@@ -243,10 +243,10 @@ def _checked_images(stream: Samples) -> Samples:
 
 
 def _splits(options: Options, returned: Returned, report: RunReport) -> bool:
-    """Whether arrays are split; those of a model that cannot be evaluated are not, with a warning."""
-    wanted = options.train.validation_split > 0
-    if not wanted or can_evaluate(returned.model, returned.loss):
-        return wanted
+    """Whether a part of the arrays is kept for validation; not if the model cannot be evaluated, with a warning."""
+    is_set = options.train.validation_split > 0
+    if not is_set or can_evaluate(returned.model, returned.loss):
+        return is_set
     name = type(returned.model).__name__
     report.warn(
         "no_validation",
@@ -289,8 +289,8 @@ def _batch_size(data: tf.data.Dataset, role: str) -> int:
 
 
 def _stamp(file: Path) -> str:
-    """Changes with the user's code: how it reads its files is unknown, so that a cache on disk is valid for this code
-    only. What cannot be read is no code: a dangling link, for instance, with which an editor locks a file.
+    """A digest of the user's code: how it reads its files is unknown, so that a cache on disk is valid for this code
+    only. A file that cannot be read is no code: for instance a dangling link with which an editor locks a file.
     """
     digest = hashlib.sha256()
     for path in sorted(file.parent.glob("*.py")):

@@ -149,7 +149,7 @@ def _batch(batch: Any) -> Any:
 
 
 def _spec(*arrays: Any) -> tf.TensorSpec:
-    """Any number of samples, and any size where sizes differ."""
+    """The type of these arrays, with any number of samples, and any size for axes that differ."""
     shapes = [as_array(array).shape for array in arrays]
     if len({len(shape) for shape in shapes}) > 1:
         raise UserError(
@@ -181,5 +181,5 @@ def _as_open_as(part: Any, tensors: Any) -> Any:
 
 def _open(spec: tf.TensorSpec, tensor: Any) -> tf.TensorSpec:
     like = list(tensor.shape) + [0] * len(spec.shape)
-    sizes = [None if wanted is None else size for size, wanted in zip(spec.shape, like, strict=False)]
+    sizes = [None if fixed is None else size for size, fixed in zip(spec.shape, like, strict=False)]
     return tf.TensorSpec(sizes, spec.dtype)

@@ -1,4 +1,4 @@
-"""Checks what a user's function returned: model, data and what goes with them. Errors say what to return instead."""
+"""Checks the value that a user's function returned: model, data and more. Errors say what to return instead."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ KERAS_3 = "build it from `import keras`, or from tf.keras without TF_USE_LEGACY_
 
 @dataclass(frozen=True)
 class Returned:
-    """What the function returned. `mapped` says that a map was given, even if it is None: the datasets are not batched
-    yet.
+    """The parts that the function returned. `mapped`: a map was given, even if it is None, so that the datasets are not
+    batched yet.
     """
 
     model: keras.Model
@@ -47,14 +47,14 @@ KEYS = tuple(field.name for field in fields(Returned) if field.name not in ("map
 
 
 def checked(returned: Any, function: str) -> Returned:
-    """The parts of what `function` returned; raises UserError."""
+    """The checked parts of the value that `function` returned; raises UserError."""
     given = _as_dict(returned, function)
     arguments = fit_arguments.taken(given)
     for key in given:
         if key not in KEYS:
-            known = (*KEYS, *fit_arguments.KEYS)
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the known keys are {', '.join(known)}"
+            valid = (*KEYS, *fit_arguments.KEYS)
+            near = difflib.get_close_matches(str(key), valid, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the known keys are {', '.join(valid)}"
             raise UserError(f"{function} returned a dict with the unknown key {key!r}", hint)
     for key in ("model", "train"):
         if given.get(key) is None:
@@ -170,11 +170,11 @@ def _overridden(model: keras.Model, name: str) -> bool:
 
 
 def _callbacks(value: Any) -> list[keras.callbacks.Callback]:
-    found = [value] if isinstance(value, keras.callbacks.Callback) else list(value or ())
-    for callback in found:
+    callbacks = [value] if isinstance(value, keras.callbacks.Callback) else list(value or ())
+    for callback in callbacks:
         if not isinstance(callback, keras.callbacks.Callback):
             raise UserError(f"callbacks contains {_kind(callback)}", "give a list of keras.callbacks.Callback")
-    return found
+    return callbacks
 
 
 def _count(given: dict[str, Any], key: str) -> int | None:
@@ -187,7 +187,7 @@ def _count(given: dict[str, Any], key: str) -> int | None:
 
 
 def _is_of_keras_2(value: Any) -> bool:
-    """Whether a class of its is one of tf_keras, which tf.keras is with TF_USE_LEGACY_KERAS=1."""
+    """Whether the value is an object of tf_keras, which replaces tf.keras with TF_USE_LEGACY_KERAS=1."""
     return any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(value).__mro__)
 
 

@@ -21,9 +21,9 @@ _OF_TENSORFLOW = "tensorflow.python.data"
 
 
 def user_functions(data: tf.data.Dataset, code: UserCode) -> dict[str, list[str]]:
-    """`load (train.py:12)` for each function, from the source on, by the kind of its operation.
+    """The name and place of each function, such as `load (train.py:12)`, from the source on, by the kind of operation.
 
-    None where this fails: a name in a report must not end a training.
+    Empty if this fails: a name in a report must not end a training.
     """
     try:
         return _user_functions(data, code)
@@ -32,18 +32,18 @@ def user_functions(data: tf.data.Dataset, code: UserCode) -> dict[str, list[str]
 
 
 def _user_functions(data: tf.data.Dataset, code: UserCode) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    functions: dict[str, list[str]] = {}
     for each in _chain(data):
         kind = KINDS.get(type(each).__name__)
-        # Private names of TensorFlow: where a version lacks them, stages have no function's name.
+        # Private names of TensorFlow: if a version lacks them, stages have no function's name.
         function = getattr(getattr(each, "_map_func", None), "_func", None)
         if kind is None or function is None:
             continue
         theirs = next(_owned(function, code, DEEPEST), None)
         if theirs is not None and (kind == "Map" or theirs is not function):
             file, line = theirs.__code__.co_filename, theirs.__code__.co_firstlineno
-            found.setdefault(kind, []).append(f"{theirs.__name__} ({code.name_of(file)}:{line})")
-    return found
+            functions.setdefault(kind, []).append(f"{theirs.__name__} ({code.name_of(file)}:{line})")
+    return functions
 
 
 def _chain(data: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
@@ -53,7 +53,7 @@ def _chain(data: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
 
 
 def _owned(value: Any, code: UserCode, depth: int) -> Iterator[FunctionType]:
-    """Functions of the user's in what a function holds, the outermost first."""
+    """The user's functions that a function or object holds, the outermost first."""
     value = inspect.unwrap(value) if isinstance(value, FunctionType) else value
     if isinstance(value, MethodType):
         value = value.__func__

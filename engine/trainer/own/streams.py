@@ -1,5 +1,4 @@
-"""Turns a user's data into endless batches: arrays and single samples go through gputui's pipeline, batched data does
-not.
+"""Turns a user's data into endless batches: arrays and single samples by gputui's pipeline, batched data as it is.
 
 Each stream makes global batches from any step on; data/finishing.py splits and prefetches them for all streams alike. A
 PyDataset is in py_dataset.py.
@@ -28,7 +27,7 @@ ENDLESS = 2**62  # stands for the samples of a pass of unknown length
 
 
 class Stream(Protocol):
-    """`samples` and `batches` are those of one pass, None where unknown; `spec` is the type of a batch."""
+    """`samples` and `batches` are those of one pass, None if unknown; `spec` is the type of a batch."""
 
     @property
     def kind(self) -> Data: ...
@@ -62,7 +61,7 @@ class Samples(Pipeline):
     """
 
     kind: Data = "arrays"
-    arrays: Any = None  # tensors, where samples can be gathered by index
+    arrays: Any = None  # tensors, if samples can be gathered by index
 
     @property
     def samples(self) -> int | None:
@@ -84,7 +83,7 @@ class Samples(Pipeline):
         return batches.element_spec
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """Those that were made for `spec` serve the first training: tracing all functions again would take longest."""
+        """The batches from a step on. Those made for `spec` serve the first training, which saves tracing again."""
         made = vars(self).pop("_for_training", None)
         return super().global_batches(first_step) if first_step or made is None else made
 
@@ -111,11 +110,11 @@ class Samples(Pipeline):
         return replace(super()._elements, arrays=self.arrays, whole=self.kind == "arrays")
 
     def stages(self) -> tuple[Stage, ...]:
-        found = super().stages()
+        stages = super().stages()
         if not self._by_number:
-            return found
+            return stages
         kinds = {"shuffle": "Batch", "batch": "Map"} if self._whole_batches else {"shuffle": "Map"}
-        return tuple(replace(stage, kind=kinds.get(stage.name, stage.kind)) for stage in found)
+        return tuple(replace(stage, kind=kinds.get(stage.name, stage.kind)) for stage in stages)
 
     def _augmented(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         return augmented_batches(batches, self._augment_seed, self.options)
@@ -226,7 +225,7 @@ def as_fitted(data: Any) -> Any:
 
 
 def as_tensors(nest: Any) -> Any:
-    """Tensors in host memory, where the pipeline reads them; the originals may lie on a GPU."""
+    """Tensors in host memory, from which the pipeline reads; the originals may be on a GPU."""
     kept = (tf.RaggedTensor, tf.SparseTensor)
     with tf.device("/CPU:0"):
         return tf.nest.map_structure(lambda leaf: leaf if isinstance(leaf, kept) else tf.identity(leaf), nest)

@@ -1,8 +1,8 @@
 """Finds state of a user's code that no checkpoint holds: kept by a PyDataset, or by random operations of a step.
 
-On resuming, a PyDataset is made anew, and on_epoch_begin and on_epoch_end are called again for the passes before. What
-they do with the PyDataset's own attributes is exact then. Draws from a global random state are not, nor is what other
-methods keep.
+On resuming, a new PyDataset is made, and on_epoch_begin and on_epoch_end are called again for the earlier passes. So
+their changes of the PyDataset's attributes are repeated exactly. Draws from a global random state are not, nor are
+attributes that other methods change.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ INSTEAD = (
 
 
 def inexact(data: keras.utils.PyDataset) -> list[str]:
-    """`Data.on_epoch_end draws from np.random (train.py:14)` for each method, in the order of the source."""
-    found: dict[str, str] = {}
+    """Texts such as `Data.on_epoch_end draws from np.random (train.py:14)`, one for each method, in their order."""
+    by_method: dict[str, str] = {}
     for kind in reversed(type(data).__mro__):
         if issubclass(kind, keras.utils.PyDataset) and not kind.__module__.startswith("keras."):
-            found |= dict(_of_class(kind))
-    return list(found.values())
+            by_method |= dict(_of_class(kind))
+    return list(by_method.values())
 
 
 def _of_class(kind: type) -> Iterator[tuple[str, str]]:
@@ -47,13 +47,13 @@ def _of_class(kind: type) -> Iterator[tuple[str, str]]:
         return
     assert isinstance(tree, ast.ClassDef)
     for method in tree.body:
-        if isinstance(method, ast.FunctionDef) and (found := next(_inexact(method), None)):
-            what, line = found
+        if isinstance(method, ast.FunctionDef) and (first_place := next(_inexact(method), None)):
+            what, line = first_place
             yield method.name, f"{kind.__name__}.{method.name} {what} ({file}:{first + line - 1})"
 
 
 def _inexact(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
-    """What of a method is not repeated, and its line in the class."""
+    """The statements of a method that a resumed run does not repeat: in words, and the line in the class."""
     me = method.args.args[0].arg if method.args.args else ""
     for node in (part for part in ast.walk(method) if isinstance(part, ast.stmt | ast.expr)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and method.name != "__init__":
@@ -92,7 +92,7 @@ STATEFUL_DRAWS = (
 
 
 def warn_of_draws(graph: object, code: UserCode, model: keras.Model, report: RunReport) -> None:
-    """Warn of a resumed run which operations of its step begin their random numbers anew."""
+    """Warn about operations of a step whose random numbers start again in a resumed run."""
     places = list(dict.fromkeys(_place_of_draw(draw, code, model) for draw in step_graph.draws(graph)))
     if not places:
         return

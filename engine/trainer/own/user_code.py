@@ -80,10 +80,10 @@ class UserCode:
         self.function = self._function(module)
 
     def _function(self, module: ModuleType) -> Callable[[Any], Any]:
-        found = getattr(module, self.entry.function, None)
-        if not callable(found):
+        function = getattr(module, self.entry.function, None)
+        if not callable(function):
             raise UserError(f"{self.file.name} has no function {self.entry.function}", "workload.entry names it")
-        return found
+        return function
 
     def blamed(self, found_only: bool = False) -> Blamed:
         """A context around calls of the user's code: an exception becomes a UserError that says where it was raised.
@@ -93,7 +93,7 @@ class UserCode:
         return Blamed(self, found_only)
 
     def error_of(self, fault: BaseException) -> UserError | None:
-        """A fault as their code's, or None where no line of theirs is part of it."""
+        """The fault as an error of the user's code, or None if no line of it is part of the fault."""
         place = self._place(fault)
         if place is None:
             return None
@@ -122,9 +122,9 @@ class UserCode:
         """The innermost line of the user's code: in the places of TensorFlow's message, else in the traceback."""
         if isinstance(fault, SyntaxError) and fault.filename and self.owns_file(fault.filename):
             return fault.filename, fault.lineno or 1, ""
-        told = [match for match in _PLACE.finditer(str(fault)) if self.owns_file(match["file"])]
-        if told:
-            return told[-1]["file"], int(told[-1]["line"]), told[-1]["function"]
+        places = [match for match in _PLACE.finditer(str(fault)) if self.owns_file(match["file"])]
+        if places:
+            return places[-1]["file"], int(places[-1]["line"]), places[-1]["function"]
         frames = [frame for link in _chain(fault) for frame in _frames(link.__traceback__) if self.owns_file(frame[0])]
         return frames[-1] if frames else None
 
@@ -158,18 +158,18 @@ class UserCode:
 
     def files(self) -> list[str]:
         """The Python files of the user's code that have been imported."""
-        found = (getattr(module, "__file__", None) or "" for module in self.modules())
-        return sorted({os.path.abspath(file) for file in found if file.endswith(".py")})
+        files = (getattr(module, "__file__", None) or "" for module in self.modules())
+        return sorted({os.path.abspath(file) for file in files if file.endswith(".py")})
 
     def shadowed(self) -> list[str]:
-        """Modules beside the user's that are not used, because Python imported others of the same names first."""
-        found = []
+        """Files next to the user's that are not used, because Python imported other modules of the same names first."""
+        unused = []
         for path in sorted(self.home.glob("*.py")):
             loaded = sys.modules.get(path.stem)
             origin = getattr(loaded, "__file__", None)
             if loaded is not None and origin != str(path):
-                found.append(path.name)
-        return found
+                unused.append(path.name)
+        return unused
 
 
 class Blamed:
@@ -187,10 +187,10 @@ class Blamed:
         if isinstance(fault, SystemExit):
             raise self._code.exit_of(fault) from fault
         if isinstance(fault, Exception):
-            told = self._code.error_of(fault)
-            if told is None and self._found_only:
+            error = self._code.error_of(fault)
+            if error is None and self._found_only:
                 return
-            raise told or UserError(f"{self._code.entry}: {_what(fault)}") from fault
+            raise error or UserError(f"{self._code.entry}: {_what(fault)}") from fault
 
 
 def _imported(entry: Entry, file: Path) -> ModuleType:
@@ -212,7 +212,7 @@ def _imported(entry: Entry, file: Path) -> ModuleType:
 
 
 def _refused_arguments(fault: SystemExit) -> str:
-    """What an argparse parser has printed before it ended the process; empty if none has."""
+    """The message that an argparse parser printed before it ended the process; empty if there was none."""
     trace = fault.__traceback__
     while trace is not None:
         code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
@@ -240,9 +240,9 @@ def _what(fault: BaseException) -> str:
     """Type and message of an exception, in one line."""
     if isinstance(fault, SyntaxError):
         return f"{type(fault).__name__}: {fault.msg}"
-    told = _after_places(str(fault))
-    if told:
-        return told[:300]
+    python_error = _after_places(str(fault))
+    if python_error:
+        return python_error[:300]
     lines = [_OP_NAMES.sub("", line).strip() for line in str(fault).splitlines()]
     lines = [line for line in lines if line and not _PLACE.search(line) and not _NOISE.match(line)]
     return f"{type(fault).__name__}: {lines[0] if lines else 'no message'}"[:300]

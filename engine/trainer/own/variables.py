@@ -23,7 +23,7 @@ from ..common.versions import compute_output_spec, global_seed_generator
 from .model_checks import custom_step
 from .user_code import UserCode, UserError
 
-MOST_TRACES = 8  # each attempt gets as far as the variables of the previous attempts allow
+MOST_TRACES = 8  # each attempt uses the variables that the previous attempts have created
 
 
 def create(model: keras.Model, spec: Any, distribution: tf.distribute.Strategy | None, code: UserCode) -> None:

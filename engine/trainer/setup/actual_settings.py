@@ -21,7 +21,7 @@ from ..data.finishing import batches_ahead
 from .devices import Devices
 from .optimizer import highest_rate
 
-Difference = tuple[str, str]  # option key, what was found instead
+Difference = tuple[str, str]  # option key, the actual state
 
 
 def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devices) -> dict[str, Any]:
@@ -55,23 +55,23 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
 
 def differences(options: Options, actual: dict[str, Any], devices: Devices) -> list[Difference]:
     """The differences between `actual` and the options."""
-    found: list[Difference] = []
+    differing: list[Difference] = []
     if options.compile.xla not in ("auto", actual["jit_compile"]):
-        found.append(("compile.xla", f"Keras set jit_compile to {actual['jit_compile']} for this model"))
+        differing.append(("compile.xla", f"Keras set jit_compile to {actual['jit_compile']} for this model"))
     if options.device.visible != "none" and (instead := _gpus_missing(devices)):
-        found.append(("device.visible", instead))
+        differing.append(("device.visible", instead))
     if devices.kind == "GPU" and actual["weights_on_cpu"]:
-        found.append(("device.visible", "variables of the model are on the CPU"))
-    wanted = options.precision.policy.removeprefix("mixed_")
-    if wanted not in actual["compute_dtypes"]:
-        found.append(("precision.policy", f"no layer computes in {wanted}"))
+        differing.append(("device.visible", "variables of the model are on the CPU"))
+    dtype = options.precision.policy.removeprefix("mixed_")
+    if dtype not in actual["compute_dtypes"]:
+        differing.append(("precision.policy", f"no layer computes in {dtype}"))
     if devices.kind == "GPU" and options.precision.tf32 and tf32_overridden():
-        found.append(("precision.tf32", "NVIDIA_TF32_OVERRIDE=0 turns it off in NVIDIA's libraries"))
+        differing.append(("precision.tf32", "NVIDIA_TF32_OVERRIDE=0 turns it off in NVIDIA's libraries"))
     if options.input.prefetch == "off" and actual["inject_prefetch"]:
-        found.append(("input.prefetch", "TensorFlow may add a prefetch"))
+        differing.append(("input.prefetch", "TensorFlow may add a prefetch"))
     if devices.kind == "GPU" and options.device.grows and not actual["memory_growth"]:
-        found.append(("device.memory_growth", "TensorFlow takes all of the GPU's memory at the start"))
-    return found
+        differing.append(("device.memory_growth", "TensorFlow takes all of the GPU's memory at the start"))
+    return differing
 
 
 def _gpus_missing(devices: Devices) -> str:
@@ -96,12 +96,12 @@ def _place(variable: Any) -> str:
 
 
 def _is_float(variable: Any) -> bool:
-    """Whether it computes: TensorFlow keeps counters, which are integers, on the CPU beside any GPU."""
+    """Whether the variable is a float: TensorFlow keeps counters, which are integers, on the CPU even with a GPU."""
     return keras.backend.is_float_dtype(variable.dtype)
 
 
 def _growth() -> bool | None:
-    """Of the GPUs that are opened: nothing was set for the others."""
+    """Memory growth of the GPUs that are opened; it was not set for the others."""
     gpus = tf.config.get_visible_devices("GPU")
     try:
         return all(tf.config.experimental.get_memory_growth(gpu) for gpu in gpus) if gpus else None

@@ -1,7 +1,7 @@
-"""AutoGraph converts the functions of users only, and writes into the folder of the run for temporary files.
+"""Limits AutoGraph to the functions of users, and lets it write into the run's folder for temporary files.
 
 AutoGraph writes its version of each function into a file among all temporary files, and removes it when Python ends.
-Those of a killed process, with their compiled bytecode, would stay; the engine removes the folder. gputui's own
+The files of a killed process, with their bytecode, would stay; the engine removes the folder. gputui's own
 functions have no Python control flow over tensors; converting them takes 0.3 s at each start.
 """
 
@@ -29,14 +29,14 @@ class _Tempfile:
         return tempfile.NamedTemporaryFile(**{"dir": folder} | how)
 
 
-def keep_apart() -> None:
-    """Replace the module for this process from now on."""
+def write_into_run_folder() -> None:
+    """Replace the module in AutoGraph, for this process, if the run has such a folder."""
     folder = os.environ.get(private_folders.SCRATCH_VARIABLE)
     if folder is not None:
         autograph_loader.tempfile = _Tempfile(folder)
 
 
-def leave_ours() -> None:
-    """From now on this process does not convert the functions of gputui; what they call is converted as before."""
+def exclude_ours() -> None:
+    """Exclude the functions of gputui from conversion in this process; functions that they call are converted."""
     ours = autograph_config.DoNotConvert(__name__.partition(".")[0])
     autograph_config.CONVERSION_RULES = (ours, *autograph_config.CONVERSION_RULES)

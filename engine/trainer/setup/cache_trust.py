@@ -1,8 +1,8 @@
 """Decides from the ends of earlier runs whether the compiled programs in a folder of XLA's cache can be trusted.
 
 A program that cannot be loaded or written makes TensorFlow fail the step, or crashes the process. Therefore a run that
-stores programs holds a locked file, its mark, in the folder until its first step is done. Where a run ended with its
-mark, the next one empties the folder. If runs still fail after it was emptied twice, it is not used for a day.
+stores programs holds a locked file, its mark, in the folder until its first step is done. If a run has ended and left
+its mark, the next one empties the folder. If runs still fail after it was emptied twice, it is not used for a day.
 
 The name of a mark contains the machine, because a network file system may show locks on one machine only. Imports no
 TensorFlow.
@@ -20,12 +20,12 @@ from ...system.identity import Place, Process
 from ..common.faults import TrainerError
 
 PARTS = ("executables", "autotuning")
-LOADS = "executables-load"  # beside the folders of a chip: one of its trainings has loaded what another had compiled
+LOADS = "executables-load"  # next to the folders of a chip: a training has loaded programs that another had compiled
 _DAY_SECONDS = 86400.0
 _MARK = "first-step-of-"
 _EMPTIED = "emptied"  # has a byte for each time the folder was emptied since a training did its first step with it
 _MOST_EMPTIED = 2
-# What TensorFlow raises where a kept program is cut off, damaged, removed, or made for something else.
+# Errors of TensorFlow if a kept program is cut off, damaged, removed, or made for another machine or setting.
 _KINDS = {
     "DataLossError", "FailedPreconditionError", "InternalError", "NotFoundError", "OutOfRangeError", "UnknownError"
 }  # fmt: skip
@@ -34,7 +34,7 @@ _INPUT = re.compile(r"Iterator::|(\{\{node |Op:)\S*IteratorGetNext")
 
 
 def may_be_damage(fault: BaseException | None) -> bool:
-    """Whether TensorFlow's error may come from a kept program; one of the input pipeline does not."""
+    """Whether TensorFlow's error may come from a kept program; an error of the input pipeline does not."""
     kinds, text = {kind.__name__ for kind in type(fault).__mro__}, str(fault)
     if isinstance(fault, TrainerError) and fault.kind == "input":
         return True  # Keras takes the OutOfRangeError of a program that was cut off for the end of the data
@@ -52,7 +52,7 @@ def first_step_done(folder: Path) -> None:
 
 
 def distrusted(folder: Path) -> str:
-    """Why the folder is not used; nothing where it is, after it has been emptied if a training has left its mark."""
+    """Why the folder is not used; empty if it is. Empties the folder first if a training has left its mark in it."""
     try:
         emptied = _times_emptied(folder)  # read before the marks, which another training may just be removing
         marks = _marks(folder)
@@ -81,15 +81,15 @@ def _times_emptied(folder: Path) -> int:
 
 def _marks(folder: Path) -> dict[Path, bool]:
     """The marks of this machine's trainings, and whether each is held; old ones of others are removed."""
-    found = {}
+    marks = {}
     for path in folder.glob(f"{_MARK}*"):
         with contextlib.suppress(FileNotFoundError):  # its training has just done its first step
             held = locks.held(path) if path.name.startswith(_of_this_machine()) else None
             if held is not None:
-                found[path] = held
+                marks[path] = held
             elif _is_old(path):
                 path.unlink()
-    return found
+    return marks
 
 
 def _is_old(path: Path) -> bool:
@@ -97,7 +97,7 @@ def _is_old(path: Path) -> bool:
 
 
 def _empty(folder: Path, marks: list[Path]) -> None:
-    """Remove what is kept, and the marks; the next training has to show again that programs load."""
+    """Remove all kept files and the marks; the next training has to show again that programs load."""
     (folder.parent / LOADS).unlink(missing_ok=True)
     kept = [path for part in PARTS for path in (folder / part).rglob("*") if not path.is_dir()]
     for path in [*kept, *marks]:

@@ -35,10 +35,10 @@ class Devices:
     """The logical devices that TensorFlow has opened, and their kind (`GPU` or `CPU`).
 
     `positions` are the positions of the devices if all visible GPUs were opened, and `available` is the number of those
-    devices; None where all are open. `gpus` are the GPUs that train, `uncertain` is a warning about their identity.
+    devices; None if all are open. `gpus` are the GPUs that train, `uncertain` is a warning about their identity.
     `shown` is the number of GPUs that the driver shows to this process, `seen` the number that TensorFlow sees, and
-    `lost` are the names of those that the driver has lost;
-    `unknown` says why the driver cannot be asked although there may be GPUs. `connected` is the strategy over several
+    `lost` are the names of GPUs that the driver has lost; `unknown` says why the driver cannot be asked although there
+    may be GPUs. `connected` is the strategy over several
     machines, which has opened the devices.
     """
 
@@ -102,7 +102,7 @@ def _divide_cpu(partitions: int) -> None:
 
 
 def _set_numbers(options: Options) -> None:
-    """How numbers are rounded and drawn."""
+    """Set how numbers are rounded and drawn."""
     tf.config.experimental.enable_tensor_float_32_execution(options.precision.tf32)
     if options.compile.xla is not True:
         tf.config.optimizer.set_jit(False)
@@ -112,16 +112,16 @@ def _set_numbers(options: Options) -> None:
 
 
 def _to_open(options: Options, able: Sequence[int]) -> list[int]:
-    """The places of the GPUs that train, in TensorFlow's order, in which it opens them whatever the order asked for."""
-    wanted = _wanted(options)
-    if wanted is None:
+    """The indexes of the GPUs that train, in TensorFlow's order: it opens them in this order whatever was asked for."""
+    train = _positions_that_train(options)
+    if train is None:
         return list(able)
-    gpus = {position // options.device.logical_devices for position in wanted}
+    gpus = {position // options.device.logical_devices for position in train}
     # strategy.build reports positions that do not exist.
-    return [place for position, place in enumerate(able) if position in gpus] or list(able[:1])
+    return [index for position, index in enumerate(able) if position in gpus] or list(able[:1])
 
 
-def _wanted(options: Options) -> list[int] | None:
+def _positions_that_train(options: Options) -> list[int] | None:
     """The positions of the logical devices that train; None for all."""
     kind, named = options.strategy.kind, options.strategy.devices
     if kind == "single":
@@ -135,7 +135,7 @@ def _placed(
     devices: Devices, options: Options, opened: list[int], able: int, here: Machine, log: LibraryLog
 ) -> Devices:
     """The devices with their GPUs; `opened` are the indexes of the open GPUs among the `able` usable ones."""
-    parts, wanted = options.device.logical_devices, _wanted(options)
+    parts, positions_that_train = options.device.logical_devices, _positions_that_train(options)
     if devices.kind == "CPU":
         return devices
     positions = [gpu * parts + part for gpu in opened for part in range(parts)]
@@ -147,7 +147,9 @@ def _placed(
         )
     devices = replace(devices, positions=tuple(positions), available=able * parts)
     there = devices.by_position
-    train = devices.names if wanted is None else [there[position] for position in wanted if position in there]
+    train = devices.names
+    if positions_that_train is not None:
+        train = tuple(there[position] for position in positions_that_train if position in there)
     gpus, uncertain = gpu_identity.identify(train, here, log.created())
     return replace(devices, gpus=gpus, uncertain=uncertain)
 
@@ -185,7 +187,7 @@ def _open(kind: str, joined: Joined | None = None) -> tuple[str, ...]:
 
 
 def _is_here(name: str, joined: Joined | None) -> bool:
-    """Whether it is a device of this process: TensorFlow lists those of all workers."""
+    """Whether the device is one of this process: TensorFlow lists the devices of all workers."""
     return joined is None or f"/task:{joined.cluster.index}/" in name
 
 
@@ -213,38 +215,37 @@ def _multiprocessors(place: int, machine: Machine) -> int | None:
     count = gpu_identity.driver_multiprocessors(place)
     if count is not None:
         return count
-    known = gpu_identity.before_opening(place, machine)
-    return known.multiprocessors if known else None
+    gpu = gpu_identity.before_opening(place, machine)
+    return gpu.multiprocessors if gpu else None
 
 
 def _capability(gpu: tf.config.PhysicalDevice) -> tuple[int, int] | None:
-    found: tuple[int, int] | None = tf.config.experimental.get_device_details(gpu).get("compute_capability")
-    return found
+    capability: tuple[int, int] | None = tf.config.experimental.get_device_details(gpu).get("compute_capability")
+    return capability
 
 
 def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence[int], log: LibraryLog) -> None:
-    """Raises TrainerError where TensorFlow cannot use GPUs that should work or that device.visible names.
+    """Raises TrainerError if TensorFlow cannot use GPUs that should work or that device.visible names.
 
-    The CPU trains where CUDA_VISIBLE_DEVICES hides all GPUs on purpose.
+    The CPU trains if CUDA_VISIBLE_DEVICES hides all GPUs on purpose.
     """
-    wanted, shown = options.device.visible, len(used_by_tensorflow(machine.shown))
-    if wanted == "none":
+    visible, shown = options.device.visible, len(used_by_tensorflow(machine.shown))
+    if visible == "none":
         return
     if too_old := chips_too_old(machine, seen, usable):
         raise TrainerError("device", too_old, f"gputui doctor says which chips it supports; {_ON_THE_CPU}")
     if shown and not seen:
         what = f"the driver shows {shown} GPU(s), but TensorFlow can use none of them"
         raise _no_gpu_error(what, log, machine, seen)
-    if wanted == "all" and not seen and (what := unseen(machine)):
+    if visible == "all" and not seen and (what := unseen(machine)):
         raise _no_gpu_error(what, log, machine, seen)
-    if isinstance(wanted, list) and seen < len(wanted):
-        raise _no_gpu_error(
-            f"device.visible asks for {len(wanted)} GPU(s), but TensorFlow can use {seen}", log, machine, seen
-        )
+    if isinstance(visible, list) and seen < len(visible):
+        what = f"device.visible asks for {len(visible)} GPU(s), but TensorFlow can use {seen}"
+        raise _no_gpu_error(what, log, machine, seen)
 
 
 def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
-    """That TensorFlow has no code for any of the GPUs, in words; empty if it has, or sees none for another reason."""
+    """A message that TensorFlow has no code for any of the GPUs; empty if it has, or sees none for another reason."""
     if seen and not usable:
         return f"TensorFlow sees {seen} GPU(s), but their chips are too old: it has no code for them"
     if machine.shown and not used_by_tensorflow(machine.shown):
@@ -253,7 +254,7 @@ def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
 
 
 def unseen(machine: Machine) -> str:
-    """Why there should be GPUs that the driver does not show to this process; empty where there are none."""
+    """Why the machine must have GPUs that the driver does not show to this process; empty if it has none."""
     if machine.on_cpu_by_variable:
         return ""
     if machine.missing or (machine.fault and machine.fault.level == "error"):
@@ -264,7 +265,7 @@ def unseen(machine: Machine) -> str:
 
 
 def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> TrainerError:
-    """Where TensorFlow sees no GPU at all the doctor looks for the reason; else it can only be in the log."""
+    """The error with its reason: the doctor looks for it if TensorFlow sees no GPU at all, else only in the log."""
     where = ["log", machine.driver] if seen else ["machine"]
     try:
         cause = ask("doctor.no_gpu", *where, sys.executable, given=log.text())

@@ -1,6 +1,6 @@
 """Sets what TensorFlow reads before it touches a device: environment variables, and the CPUs that the trainer runs on.
 
-A variable that has an option is set from the option; where its value was another, a warning names both. All other
+A variable that has an option is set from the option; if the caller's value differs, a warning names both. All other
 variables stay as the caller has set them, and the run records them. Imports no TensorFlow.
 """
 
@@ -50,14 +50,14 @@ def restore_backend(asked: str) -> None:
 
 
 def warn_of_backend(asked: str, report: RunReport) -> None:
-    """Warn where the caller's environment asked for a different backend."""
+    """Warn if the caller's environment asked for a different backend."""
     if asked:
         report.warn("backend", f"{_BACKEND}={asked} does nothing here: gputui trains with TensorFlow", option=_BACKEND)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The caller's variables without those that have an option, and the values that options have overridden."""
+    """The caller's variables that have no option, and messages about values that options have overridden."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     overridden: tuple[tuple[str, str], ...] = ()  # option and sentence
@@ -74,8 +74,8 @@ class Prepared:
         for key, message in self.overridden:
             if kind == "GPU" or not by_key(OPTIONS)[key].about.gpu_only:
                 messages.setdefault(key, []).append(message)
-        for key, told in messages.items():
-            report.warn("environment", "; ".join(told), f"unset the variable, or set {key}", key)
+        for key, texts in messages.items():
+            report.warn("environment", "; ".join(texts), f"unset the variable, or set {key}", key)
         if self.cache.warns:
             key = "compile.xla_cache"
             report.warn("environment", f"{key} does nothing here: {self.cache.reason}", f"set {key}=false", key)
@@ -162,7 +162,7 @@ def prepare(options: Options) -> Prepared:
     """
     before = {name: value for name, value in os.environ.items() if (name, value) != _BY_TENSORFLOW}
     _show_gpus(options)
-    overridden = [found for variable in _OWNED if (found := _follow(variable, options))]
+    overridden = [message for variable in _OWNED if (message := _follow(variable, options))]
     overridden += _xla_flags(options)
     # The package has no machine code for the newest chips: keep the kernels that are compiled at first use.
     os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(4 * 1024**3))
@@ -173,12 +173,12 @@ def prepare(options: Options) -> Prepared:
 
 
 def _follow(variable: _Owned, options: Options) -> tuple[str, str] | None:
-    """Set a variable from the options; returns the option and a sentence where the caller's value was another."""
-    given, wanted = os.environ.get(variable.name), variable.value(options)
-    if wanted is None:
+    """Set a variable from the options; returns the option and a message if the caller's value was another."""
+    given, value = os.environ.get(variable.name), variable.value(options)
+    if value is None:
         os.environ.pop(variable.name, None)
     else:
-        os.environ[variable.name] = wanted
+        os.environ[variable.name] = value
     if given is None or not variable.contradicts(given, options):
         return None
     return variable.key, f"{variable.name}={given} does nothing here: {_instead(variable, options)}"
@@ -214,32 +214,32 @@ def _require_allocated(names: list[Any]) -> None:
 
 
 def _xla_flags(options: Options) -> list[tuple[str, str]]:
-    """XLA compiles only the step, and only as `compile.xla` says; `compile.xla_flags` are added to those given."""
+    """Set the flags of XLA: it compiles only the step, as `compile.xla` says; `compile.xla_flags` are added."""
     overridden, by_itself = [], []
     if options.compile.xla is not True:
         by_itself = drop("TF_XLA_FLAGS", lambda flag: flag.startswith(_AUTO_JIT))
     if any(not flag.endswith("=0") for flag in by_itself):
         message = f"{' '.join(by_itself)} in TF_XLA_FLAGS does nothing here: XLA compiles as compile.xla says"
         overridden.append(("compile.xla", message))
-    wanted = (options.compile.xla_flags or "").split()
-    names = {flag_name(flag) for flag in wanted}
-    if dropped := [flag for flag in drop("XLA_FLAGS", lambda flag: flag_name(flag) in names) if flag not in wanted]:
+    flags = (options.compile.xla_flags or "").split()
+    names = {flag_name(flag) for flag in flags}
+    if dropped := [flag for flag in drop("XLA_FLAGS", lambda flag: flag_name(flag) in names) if flag not in flags]:
         message = f"{' '.join(dropped)} in XLA_FLAGS does nothing here: compile.xla_flags has the same flag"
         overridden.append(("compile.xla_flags", message))
-    if not add("XLA_FLAGS", wanted):
+    if not add("XLA_FLAGS", flags):
         message = "compile.xla_flags does nothing here: XLA_FLAGS names a file, from which alone XLA reads"
         overridden.append(("compile.xla_flags", message))
     return overridden
 
 
 def _keep_kernels() -> None:
-    """Kernels that the driver compiles for a new chip go to gputui's home where its own folder cannot be written."""
+    """Keep kernels that the driver compiles for a new chip in gputui's home, if its own folder cannot be written."""
     if "CUDA_CACHE_PATH" not in os.environ and not writable(Path(os.path.expanduser("~/.nv/ComputeCache"))):
         os.environ["CUDA_CACHE_PATH"] = str(home() / "cache" / "cuda")
 
 
 def writable(folder: Path) -> bool:
-    """Whether a folder, which need not exist yet, can be written."""
+    """Whether a folder can be written, or created if it does not exist."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from ...job.machine import Gpu, Machine
 from ..common.versions import memory_limits
-from . import nvml_answers as nvml
+from . import nvml_answers
 
 _UNCERTAIN = "TensorFlow does not report the PCI addresses of its GPUs: assumed to be the first in CUDA's order"
 _STANDARD_ERROR = 2
@@ -61,7 +61,7 @@ class TrainingGpu:
 def identify(
     names: Sequence[str], machine: Machine, created: Mapping[str, Created]
 ) -> tuple[tuple[TrainingGpu, ...], str]:
-    """The GPUs of these logical devices, each once and in their order; and a warning where they are uncertain."""
+    """The GPUs of these logical devices, each once and in their order; and a warning if their identity is uncertain."""
     ordinals, limits = _ordinals(created), _memory_limits()  # by names such as GPU:0
     gpus: dict[int, TrainingGpu] = {}
     certain = True
@@ -70,28 +70,28 @@ def identify(
         if ordinal in gpus:
             continue
         bus = created[_short(name)].pci_bus_id if _short(name) in created else driver_pci_bus_id(ordinal)
-        known = at_place(bus, machine)
-        certain = certain and (len(machine.gpus) < 2 or (known is not None and _short(name) in ordinals))
-        known = known or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
-        there = [limits.get(one) for one, where in ordinals.items() if where == ordinal]
-        gpus[ordinal] = _training_gpu(name, ordinal, bus, known, _sum(there))
+        gpu = at_pci_address(bus, machine)
+        certain = certain and (len(machine.gpus) < 2 or (gpu is not None and _short(name) in ordinals))
+        gpu = gpu or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
+        limits_of_gpu = [limits.get(device) for device, its_ordinal in ordinals.items() if its_ordinal == ordinal]
+        gpus[ordinal] = _training_gpu(name, ordinal, bus, gpu, _sum(limits_of_gpu))
     return tuple(gpus.values()), "" if certain else _UNCERTAIN
 
 
 def before_opening(ordinal: int, machine: Machine) -> Gpu | None:
-    """What NVML knows about the GPU with this number in TensorFlow."""
-    known = at_place(driver_pci_bus_id(ordinal), machine)
-    return known or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
+    """NVML's GPU with this number in TensorFlow, before TensorFlow has opened it."""
+    gpu = at_pci_address(driver_pci_bus_id(ordinal), machine)
+    return gpu or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
 
 
 def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
-    """The free memory, or the total where only that is known: NVML reports no free memory of a MIG instance."""
-    known = before_opening(ordinal, machine)
-    free = nvml.memory_free_bytes(known.index) if known and not known.mig else None
-    return free or (known.memory_total_bytes if known else None) or driver_memory_total_bytes(ordinal)
+    """The free memory, or the total if only that is known: NVML reports no free memory of a MIG instance."""
+    gpu = before_opening(ordinal, machine)
+    free = nvml_answers.memory_free_bytes(gpu.index) if gpu and not gpu.mig else None
+    return free or (gpu.memory_total_bytes if gpu else None) or driver_memory_total_bytes(ordinal)
 
 
-def at_place(pci_bus_id: str | None, machine: Machine) -> Gpu | None:
+def at_pci_address(pci_bus_id: str | None, machine: Machine) -> Gpu | None:
     """NVML's GPU at this PCI address; in MIG mode with the memory of the instance that CUDA shows."""
     if pci_bus_id is None:
         return None
@@ -99,24 +99,24 @@ def at_place(pci_bus_id: str | None, machine: Machine) -> Gpu | None:
     return next((gpu for gpu in (*machine.shown, *machine.gpus) if _place(gpu.pci_bus_id) == _place(pci_bus_id)), None)
 
 
-def _training_gpu(name: str, ordinal: int, bus: str | None, known: Gpu | None, limit: int | None) -> TrainingGpu:
+def _training_gpu(name: str, ordinal: int, bus: str | None, gpu: Gpu | None, limit: int | None) -> TrainingGpu:
     details = _details(ordinal)
-    chip = (known.name if known else None) or details.get("device_name")
+    chip = (gpu.name if gpu else None) or details.get("device_name")
     return TrainingGpu(
         device=name,
-        pci_bus_id=(known.pci_bus_id if known else None) or bus,
-        uuid=known.uuid if known else None,
-        index=known.index if known else None,
+        pci_bus_id=(gpu.pci_bus_id if gpu else None) or bus,
+        uuid=gpu.uuid if gpu else None,
+        index=gpu.index if gpu else None,
         name=chip,
-        compute_capability=(known.compute_capability if known else None) or details.get("compute_capability"),
+        compute_capability=(gpu.compute_capability if gpu else None) or details.get("compute_capability"),
         memory_limit_bytes=limit,
-        memory_total_bytes=(known.memory_total_bytes if known else None) or driver_memory_total_bytes(ordinal),
-        mig=known.mig if known else " MIG " in str(chip),
+        memory_total_bytes=(gpu.memory_total_bytes if gpu else None) or driver_memory_total_bytes(ordinal),
+        mig=gpu.mig if gpu else " MIG " in str(chip),
     )
 
 
 def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
-    """The place among TensorFlow's physical GPUs that each of its logical devices (GPU:0, ...) is on."""
+    """The number among TensorFlow's physical GPUs of the GPU of each of its logical devices (GPU:0, ...)."""
     names = [_short(device.name) for device in tf.config.list_logical_devices("GPU")]
     if all(name in created for name in names):
         return {name: created[name].ordinal for name in names}
@@ -125,7 +125,7 @@ def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
 
 
 def _configured() -> Iterator[int]:
-    """The place of the GPU of each logical device as configured: TensorFlow opens visible GPUs in their order."""
+    """The number of the GPU of each configured logical device: TensorFlow opens visible GPUs in their order."""
     opened = tf.config.get_visible_devices("GPU")
     for ordinal, gpu in enumerate(tf.config.list_physical_devices("GPU")):
         if gpu in opened:
@@ -158,8 +158,8 @@ def _place(pci_bus_id: str | None) -> tuple[int, str] | None:
 
 
 def _sum(parts: Iterable[int | None]) -> int | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if known else None
+    counted = [part for part in parts if part is not None]
+    return sum(counted) if counted else None
 
 
 @dataclass(frozen=True)
@@ -171,13 +171,13 @@ class Created:
 
 
 class LibraryLog:
-    """What is written to standard error after this object was created."""
+    """The text that is written to standard error after this object was created."""
 
     def __init__(self) -> None:
         self._from = _log_size()
 
     def text(self) -> str:
-        """The text; empty where standard error is not a file."""
+        """The text; empty if standard error is not a file."""
         if self._from is None:
             return ""
         try:
@@ -208,7 +208,7 @@ def driver_pci_bus_id(ordinal: int) -> str | None:
 
 
 def driver_memory_total_bytes(ordinal: int) -> int | None:
-    """Of the instance, where the GPU is in MIG mode."""
+    """The memory of the GPU, or of its instance in MIG mode."""
     size = ctypes.c_size_t()
     return size.value if _ask_driver("cuDeviceTotalMem_v2", ordinal, ctypes.byref(size)) else None
 
@@ -219,7 +219,7 @@ def driver_multiprocessors(ordinal: int) -> int | None:
 
 
 def _ask_driver(function: str, ordinal: int, into: Any, *more: int) -> bool:
-    """Call a function that writes its answer; the device is the argument after those of the answer."""
+    """Call a function of the driver that writes its answer into `into`; its last argument is the device."""
     library, device = _driver(), ctypes.c_int()
     try:
         if library is None or library.cuDeviceGet(ctypes.byref(device), ordinal):

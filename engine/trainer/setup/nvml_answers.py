@@ -1,4 +1,6 @@
-"""The GPUs of this machine: a process of gputui's own interpreter asks NVML, which a trainer may lack a module for.
+"""The GPUs of this machine as NVML reports them, asked by a process of gputui's own interpreter.
+
+A trainer may run in an interpreter without a module for NVML.
 
 That process is started only if the driver's library can be loaded, and once.
 """
@@ -26,7 +28,7 @@ class NoAnswer(Exception):
 
 
 def ask(module: str, *words: str, given: str = "") -> Any:
-    """What `python -m gputui.engine.MODULE WORDS` prints as JSON, given a text on standard input; raises NoAnswer."""
+    """The JSON that `python -m gputui.engine.MODULE WORDS` prints; `given` is its standard input. Raises NoAnswer."""
     command = [child_process.own_python(), "-P", "-m", f"gputui.engine.{module}", *words]
     try:
         done = subprocess.run(
@@ -48,16 +50,16 @@ def read() -> Machine:
 
 
 def memory_free_bytes(index: int) -> int | None:
-    """The free memory of a GPU at this moment; None where the driver does not report it."""
+    """The free memory of a GPU at this moment; None if the driver does not report it."""
     try:
-        found: int | None = ask(_MODULE, "free", str(index))
+        free: int | None = ask(_MODULE, "free", str(index))
     except NoAnswer:
         return None
-    return found
+    return free
 
 
 def cpus_beside(gpus: Sequence[int]) -> list[frozenset[int]]:
-    """The CPUs of the NUMA node of each of these GPUs; none where the driver does not tell them."""
+    """The CPUs of the NUMA node of each of these GPUs; an empty set if the driver does not report them."""
     try:
         return [frozenset(cpus) for cpus in ask(_MODULE, "cpus", *map(str, gpus))]
     except NoAnswer:

@@ -44,17 +44,17 @@ def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1)
 
 
 def own_settings(train: Train) -> dict[str, Any]:
-    """Settings that only some optimizers take, and weight decay where it is given (adamw has a default of its own)."""
-    found: dict[str, Any] = {} if train.weight_decay is None else {"weight_decay": train.weight_decay}
+    """Settings that only some optimizers take, and weight decay if it is given (adamw has a default of its own)."""
+    settings: dict[str, Any] = {} if train.weight_decay is None else {"weight_decay": train.weight_decay}
     if train.optimizer in MOMENTUM:
-        found["momentum"] = train.momentum
+        settings["momentum"] = train.momentum
     if train.optimizer == "sgd":
-        found["nesterov"] = train.nesterov
-    return found
+        settings["nesterov"] = train.nesterov
+    return settings
 
 
 def highest_rate(optimizer: keras.optimizers.Optimizer) -> float | None:
-    """The learning rate at its highest as the optimizer was built; None of a schedule that is not ours."""
+    """The highest learning rate, as the optimizer was built; None for a schedule that is not gputui's."""
     rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
     if isinstance(rate, Schedule):
         return rate.rate

@@ -17,24 +17,24 @@ from .devices import Devices
 
 def build(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
     """A strategy, or None for `single`: TensorFlow's default, on the first device."""
-    wanted = options.strategy
-    if wanted.kind == "single":
+    requested = options.strategy
+    if requested.kind == "single":
         return None
-    names = _chosen(wanted, devices)
-    if wanted.kind == "one_device":
+    names = _chosen(requested, devices)
+    if requested.kind == "one_device":
         return tf.distribute.OneDeviceStrategy(names[0])
-    if wanted.kind == "multi_worker":
+    if requested.kind == "multi_worker":
         return devices.connected
-    if wanted.kind == "mirrored":
-        return tf.distribute.MirroredStrategy(names, cross_device_ops=_communication(wanted, devices))
-    assert_never(wanted.kind)  # a kind that is declared and not built fails the type check
+    if requested.kind == "mirrored":
+        return tf.distribute.MirroredStrategy(names, cross_device_ops=_communication(requested, devices))
+    assert_never(requested.kind)  # a kind that is declared and not built fails the type check
 
 
-def _chosen(wanted: StrategyOptions, devices: Devices) -> list[str]:
-    if wanted.devices == "all":
+def _chosen(requested: StrategyOptions, devices: Devices) -> list[str]:
+    if requested.devices == "all":
         return list(devices.names)
     there = devices.by_position
-    beyond = [position for position in wanted.devices if position not in there]
+    beyond = [position for position in requested.devices if position not in there]
     if beyond:
         available = len(there) if devices.available is None else devices.available
         raise TrainerError(
@@ -42,16 +42,16 @@ def _chosen(wanted: StrategyOptions, devices: Devices) -> list[str]:
             f"strategy.devices names {devices.kind} {beyond[0]}, but there are {available} (counted from 0)",
             "list fewer devices, or set device.logical_devices",
         )
-    return [there[position] for position in wanted.devices]
+    return [there[position] for position in requested.devices]
 
 
-def _communication(wanted: StrategyOptions, devices: Devices) -> tf.distribute.CrossDeviceOps | None:
-    if wanted.communication == "nccl":
+def _communication(requested: StrategyOptions, devices: Devices) -> tf.distribute.CrossDeviceOps | None:
+    if requested.communication == "nccl":
         if devices.kind != "GPU":
             raise TrainerError("strategy", "strategy.communication=nccl needs GPUs", "set it to auto")
         return tf.distribute.NcclAllReduce()
-    if wanted.communication == "hierarchical_copy":
+    if requested.communication == "hierarchical_copy":
         return tf.distribute.HierarchicalCopyAllReduce()
-    if wanted.communication == "reduction_to_one_device":
+    if requested.communication == "reduction_to_one_device":
         return tf.distribute.ReductionToOneDevice()
     return None

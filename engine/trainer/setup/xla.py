@@ -1,8 +1,8 @@
 """Decides whether XLA compiles the training step, and says why.
 
 `compile.xla: auto` follows Keras' rule for jit_compile="auto" (keras 3.15, Trainer._resolve_auto_jit_compile and
-model_supports_jit): on a GPU, without a strategy, without deterministic operations, and where every layer can be
-compiled. Beyond it, nothing is compiled for chips on which XLA would end the process.
+model_supports_jit): on a GPU, without a strategy, without deterministic operations, and if every layer can be compiled.
+In addition, it compiles nothing for chips on which XLA would end the process.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Xla:
 
 def choose(options: Options, model: keras.Model) -> Xla:
     """The choice for a model whose `compile` the options decide."""
-    wanted = options.compile.xla
-    if wanted != "auto":
-        return Xla(wanted, f"compile.xla is {str(wanted).lower()}")
+    option = options.compile.xla
+    if option != "auto":
+        return Xla(option, f"compile.xla is {str(option).lower()}")
     against = reason_against_auto(options, model)
     return Xla(not against, against or ONE_GPU)
 
@@ -49,12 +49,12 @@ def of_compiled(options: Options, model: keras.Model) -> Xla:
 
 
 def reason_against_auto(options: Options, model: keras.Model) -> str:
-    """Why `auto` does not compile this model; empty where it does."""
+    """Why `auto` does not compile this model; empty if it does."""
     return reason_against_keras(options, model) or aborting_chip()
 
 
 def reason_against_keras(options: Options, model: keras.Model) -> str:
-    """Why Keras' own rule does not compile this model; empty where it does."""
+    """Why Keras' own rule does not compile this model; empty if it does."""
     if options.train.deterministic:
         return "train.deterministic is true: Keras then compiles nothing"
     if not tf.config.get_visible_devices("GPU"):
@@ -66,9 +66,9 @@ def reason_against_keras(options: Options, model: keras.Model) -> str:
 
 
 def aborting_chip() -> str:
-    """Why XLA must not compile for a GPU that trains, because it would crash the process; empty where it can."""
+    """Why XLA must not compile for a GPU that trains: it would crash the process. Empty if it can compile."""
     for gpu in tf.config.get_visible_devices("GPU"):
-        found = tf.config.experimental.get_device_details(gpu).get("compute_capability")
-        if compatibility.xla_aborts(found):
-            return f"XLA of this TensorFlow crashes on compute capability {'.'.join(map(str, found))}"
+        capability = tf.config.experimental.get_device_details(gpu).get("compute_capability")
+        if compatibility.xla_aborts(capability):
+            return f"XLA of this TensorFlow crashes on compute capability {'.'.join(map(str, capability))}"
     return ""

@@ -49,14 +49,15 @@ class XlaCache:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """Around the training: leaves the mark where what ends it before its first step may be the cache's fault."""
+        """A context around the training: leaves the mark if an error before the first step may be of the cache."""
         if self.executables:
             with contextlib.suppress(OSError, locks.Taken):
                 self._before, self._lock = self._compiled(), locks.take(self._mark)
         try:
             yield
         except BaseException as fault:
-            if not any(map(may_be_damage, (fault, fault.__cause__))):  # own code's faults are told with a cause
+            # A fault of a user's code has the original exception as its cause.
+            if not any(map(may_be_damage, (fault, fault.__cause__))):
                 self.leave()
             raise
         self.leave()
@@ -88,27 +89,27 @@ class XlaCache:
 
 
 def keep(options: Options) -> XlaCache:
-    """Set the flags for the folder of this training, as far as the caller has not chosen folders."""
-    wanted = options.compile
-    if wanted.xla_cache is False:
+    """Set the flags for the folder of this training, unless the caller has chosen folders."""
+    requested = options.compile
+    if requested.xla_cache is False:
         return XlaCache(reason="compile.xla_cache is false")
-    if wanted.xla is False:
+    if requested.xla is False:
         return XlaCache(reason="compile.xla is false")
     chip, on_gpu = _chip(options)
     if not chip:
         return XlaCache(reason="the GPU's name is not known without NVML")
-    if wanted.xla == "auto" and options.workload.entry is None and (not on_gpu or options.strategy.kind != "single"):
+    if requested.xla == "auto" and options.workload.entry is None and (not on_gpu or options.strategy.kind != "single"):
         return XlaCache(reason="compile.xla is auto, which compiles nothing on a CPU or under a strategy")
     of_chip = home() / "cache" / "xla" / _of_chip(chip, on_gpu)
     flags = (os.environ.get("XLA_FLAGS"), os.environ.get("TF_XLA_FLAGS"), options.precision.tf32)
     folder = of_chip / _digest(repr(flags))
     if refused := _refused(folder):
         return XlaCache(reason=refused, warns=True)
-    programs = wanted.xla_cache is True or not on_gpu or (of_chip / LOADS).exists()
+    programs = requested.xla_cache is True or not on_gpu or (of_chip / LOADS).exists()
     for variable, needed in (("TF_XLA_FLAGS", programs), ("XLA_FLAGS", on_gpu)):
         if needed and in_file(variable):
             reason = f"{variable} names a file, from which alone flags are read"
-            return XlaCache(reason=reason, warns=wanted.xla_cache is True)
+            return XlaCache(reason=reason, warns=requested.xla_cache is True)
     executables = programs and not _has("TF_XLA_FLAGS", EXECUTABLES)
     if executables:
         if reason := cache_trust.distrusted(folder):
@@ -124,7 +125,7 @@ def _has(variable: str, name: str) -> bool:
 
 
 def _chip(options: Options) -> tuple[str, bool]:
-    """The name of the chips that may train, and whether they are GPUs; an empty name where it is not known."""
+    """The name of the chips that may train, empty if it is not known; and whether they are GPUs."""
     if options.device.visible != "none":
         here = nvml_answers.read()
         if here.shown:
@@ -140,8 +141,9 @@ def _cpu() -> str:
         lines = _CPU_INFO.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return platform.machine()
-    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return f"{told.get('model name', platform.machine())} {_digest(told.get('flags', '') + told.get('Features', ''))}"
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    features = fields.get("flags", "") + fields.get("Features", "")
+    return f"{fields.get('model name', platform.machine())} {_digest(features)}"
 
 
 def _of_chip(chip: str, on_gpu: bool) -> str:
@@ -175,13 +177,13 @@ def flag_name(flag: str) -> str:
 
 
 def in_file(variable: str) -> bool:
-    """Whether the variable names a file that holds the flags, beside which none can be added."""
+    """Whether the variable names a file of flags; then no flags can be added."""
     given = os.environ.get(variable, "").split()
     return bool(given) and not given[0].startswith("-")
 
 
 def add(variable: str, flags: list[str]) -> bool:
-    """Add flags behind those that are set; false where the variable names a file that holds the flags instead."""
+    """Add flags after those that are set; returns False if the variable names a file of flags instead."""
     if flags and in_file(variable):
         return False
     if flags:

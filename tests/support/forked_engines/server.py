@@ -93,7 +93,7 @@ def main() -> None:
         fork_server._part(wanted["environment"], words, clock, wanted["folder"], lock, line)
         with contextlib.suppress(OSError):
             process_memory.populate(pages)
-        fork_server._seed_anew()
+        fork_server._seed_numpy()
         if os.environ.get("FAKEGPU"):
             from tensorflow.python.eager import context
 
