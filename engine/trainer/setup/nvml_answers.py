@@ -1,6 +1,7 @@
 """The GPUs of this machine as NVML reports them, asked by a process of gputui's own interpreter.
 
-A trainer may run in an interpreter without a module for NVML. The process is started only if the driver's library can be loaded, and once.
+A trainer may run in an interpreter without a module for NVML. The process is started only if the driver's library can
+be loaded, and once.
 """
 
 from __future__ import annotations
