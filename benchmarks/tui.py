@@ -74,7 +74,7 @@ OPEN = """
 import re, sys, time
 from pathlib import Path
 from gputui.engine.runs import Run
-from gputui.tui.reading.run_reader import RunReader
+from gputui.tui.reading.run.reader import RunReader
 def peak_kb():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 before, began = peak_kb(), time.perf_counter()

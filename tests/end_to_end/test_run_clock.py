@@ -14,7 +14,7 @@ from gputui.engine import presets, runs
 from gputui.engine.process import launch, resuming
 from gputui.engine.runs import Run
 from gputui.engine.system.run_clock import RunClock
-from gputui.tui.reading.run_reader import RunReader
+from gputui.tui.reading.run.reader import RunReader
 
 from tests.support.front_door import ended, gputui, happened, until
 from tests.support.standing_in import kept, stand_in, training

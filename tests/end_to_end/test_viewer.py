@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.runs import Run
-from gputui.tui.reading.run_reader import RunReader
+from gputui.tui.reading.run.reader import RunReader
 
 from tests.support.front_door import COMMAND, gputui, opened, until
 from tests.support.standing_in import stand_in

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from gputui.engine.doctor import Finding
-from gputui.tui.text.doctor import conclusion
+from gputui.tui.wording.doctor import conclusion
 
 from tests.support import boxes
 from tests.support.boxes import Box

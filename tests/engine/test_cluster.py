@@ -25,11 +25,11 @@ from gputui.engine.system.run_clock import RunClock
 from gputui.tui import cli
 from gputui.tui.base.glyphs import RICH
 from gputui.tui.commands.diagnose import how_to_try
-from gputui.tui.drawing import panels
+from gputui.tui.drawing.live import head
 from gputui.tui.drawing.rows import plain
 from gputui.tui.printing.training import LineView
-from gputui.tui.reading.snapshot import Snapshot
-from gputui.tui.text import workers as in_words
+from gputui.tui.reading.run.snapshot import Snapshot
+from gputui.tui.wording import run as in_words
 from rich.console import Console
 
 from tests.support.cluster import free_ports
@@ -249,7 +249,7 @@ def test_a_worker_says_whom_it_waits_for(home: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "waiting for worker 1 (b:1) ...\n"
     devices = ["/device:GPU:0"] * 4
     started = {"worker": 1, "workers": [{}, {}], "replicas": 8, "devices": devices, "global_batch_size": 64}
-    facts = plain(panels.head(panels.Named("big", "r", ""), "", Snapshot(started=started), 100, RICH)[2])
+    facts = plain(head.rows(head.RunName("big", "r", ""), "", Snapshot(started=started), 100, RICH)[2])
     assert "4 GPUs, worker 1 of 2, 8 replicas on all, batch 64" in facts
 
 
@@ -376,7 +376,7 @@ def test_the_chief_shows_all_workers_whose_folders_it_can_read(home: Path) -> No
     )
     assert "waits 40 % of its steps for its input" in str(verdict.evidence)
     assert "compare the machine of worker 1 (h1:1)" in str(verdict.remedies)
-    shown = list(in_words.lines({"workers": figures, "slowest": 1}))
+    shown = list(in_words.worker_lines({"workers": figures, "slowest": 1}))
     assert shown[1].startswith("worker 1 (h1:1): 1,333 samples/s")
     assert "input wait 40 %" in shown[1]
     assert "busy 60 %" in shown[1]

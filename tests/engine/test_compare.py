@@ -21,7 +21,7 @@ from gputui.engine.runs.parsing import recalled
 from gputui.tui import cli
 from gputui.tui.base.errors import Refused
 from gputui.tui.commands import compare as compare_command
-from gputui.tui.text import comparison
+from gputui.tui.wording import comparison
 
 from tests.support import recorded
 from tests.support.deleting import deleted
@@ -366,8 +366,8 @@ def test_losses_are_compared_after_as_many_samples(
 
 
 def test_energy_is_compared_in_wh_and_for_each_sample_in_j(four: list[Run]) -> None:
-    for run, whole, of_a_sample in zip(four[:3], (2.0, 2.0, 1.5), (0.5, 0.5, 0.25), strict=True):
-        amend(run, gpu_energy_wh=whole, sample_energy_j=of_a_sample)
+    for run, watt_hours, joules in zip(four[:3], (2.0, 2.0, 1.5), (0.5, 0.5, 0.25), strict=True):
+        amend(run, gpu_energy_wh=watt_hours, sample_energy_j=joules)
     rows = {row.key: row for row in compare(four[:3]).figures}
     whole, of_a_sample = rows["gpu_energy_wh"], rows["sample_energy_j"]
     assert (whole.values, whole.changes[2], whole.more_is_better) == ((2.0, 2.0, 1.5), pytest.approx(-0.25), False)

@@ -18,8 +18,8 @@ from gputui.engine.doctor.nvml_query import NvmlAnswers
 from gputui.engine.interpreter import installed
 from gputui.engine.interpreter.interpreter import Interpreter
 from gputui.engine.telemetry import limits
-from gputui.tui.text import doctor as doctor_text
-from gputui.tui.text.doctor import conclusion
+from gputui.tui.wording import doctor as doctor_text
+from gputui.tui.wording.doctor import conclusion
 
 from tests.support.fakenvml import FakeNvml
 

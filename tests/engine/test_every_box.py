@@ -18,7 +18,7 @@ pytest_plugins = ("tests.support.fakenvml.fixture",)
 
 PROGRAM = """
 import contextlib, io
-from gputui.tui.text.doctor import conclusion, worst_first
+from gputui.tui.wording.doctor import conclusion, worst_first
 found, errors = worst_first(doctor.examine()), io.StringIO()
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
     try:

@@ -18,7 +18,7 @@ from gputui.engine.telemetry.gpu_processes import HIDDEN, NOT_HERE, described
 from gputui.engine.telemetry.nvml.process_use import Work
 from gputui.tui.drawing.gpu_details import doing
 from gputui.tui.reading import gpu_users
-from gputui.tui.reading.gpus import Gpu, GpuProcess
+from gputui.tui.reading.run.gpus import Gpu, GpuProcess
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 PID = os.getpid()

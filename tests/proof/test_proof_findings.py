@@ -26,8 +26,8 @@ from gputui.engine.trials.record import Record
 from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.commands import diagnose
 from gputui.tui.commands import proof as proof_command
-from gputui.tui.drawing import comparisons
 from gputui.tui.drawing import proof as drawing
+from gputui.tui.drawing import proof_comparisons
 from gputui.tui.drawing.rows import plain
 from gputui.tui.printing import proof as proof_tables
 
@@ -326,9 +326,9 @@ def test_the_profile_is_part_of_the_proof_and_of_all_its_views(tmp_path: Path, m
     assert [line for line in printed.splitlines() if line.startswith("03-p") and "profiled" in line]
     assert "profile of 18 steps on the CPU, 12.3 ms each, read by XProf" in printed
     assert "slowest input stage: load (Map), 91 % of the input's own time" in printed
-    row = comparisons.compared(typed(Record, told))[1]
-    assert (comparisons.changes(row), row.decision) == ("a profile of some steps", "measured")
-    detail = "\n".join(plain(line) for line in comparisons.detail(row, 118, 9, PLAIN))
+    row = proof_comparisons.compared(typed(Record, told))[1]
+    assert (proof_comparisons.changes(row), row.decision) == ("a profile of some steps", "measured")
+    detail = "\n".join(plain(line) for line in proof_comparisons.detail(row, 118, 9, PLAIN))
     for word in ("waiting for input 81 %", "slowest input stage: load", "Conv2D 60 %, MatMul 40 %", "profiled"):
         assert word in detail, word
 
@@ -341,11 +341,11 @@ def test_where_there_is_no_profile_every_view_says_why(tmp_path: Path, monkeypat
     told = proved(tmp_path, of_preset(profile=True), lambda o, n: Planted(1000.0, 0.8)).written
     assert (told["state"], told["profile"]) == ("done", None)
     detail = "\n".join(
-        plain(row) for row in comparisons.detail(comparisons.compared(typed(Record, told))[1], 78, 9, PLAIN)
+        plain(row) for row in proof_comparisons.detail(proof_comparisons.compared(typed(Record, told))[1], 78, 9, PLAIN)
     )
     for text in (as_markdown(typed(Record, told)).replace("\\", ""), shown(told), detail):
         assert "no profile: XProf is not installed|here" in text
-    assert comparisons.compared(typed(Record, told))[1].decision == "failed"
+    assert proof_comparisons.compared(typed(Record, told))[1].decision == "failed"
 
 
 def test_a_trial_that_dies_while_it_is_profiled_is_a_row(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.record import Comparison, Record
 from gputui.tui import cli
 from gputui.tui.base.glyphs import PLAIN
-from gputui.tui.drawing import comparisons
 from gputui.tui.drawing import proof as drawing
+from gputui.tui.drawing import proof_comparisons
 from gputui.tui.drawing.rows import plain
 from gputui.tui.printing import proof as proof_tables
 from gputui.tui.printing.proof_progress import trial_line, trials
@@ -100,7 +100,7 @@ def _lines(told: dict[str, Any]) -> list[str]:
         for width in (48, 60, 118)
         for row in drawing.head(typed(Record, told), told["started_t"], width, PLAIN, low)
     ]
-    rows += [row for one in typed(Record, told).comparisons for row in comparisons.detail(one, 200, 30, PLAIN)]
+    rows += [row for one in typed(Record, told).comparisons for row in proof_comparisons.detail(one, 200, 30, PLAIN)]
     said = [*out.getvalue().splitlines(), *as_markdown(typed(Record, told)).splitlines(), *map(plain, rows)]
     said += [trial_line(title, one) for title, one in trials(typed(Record, told))]
     return (

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 from gputui.engine.runs import Run
 from gputui.tui import cli
+from gputui.tui.reading.run.reader import RunReader
 from gputui.tui.reading.run_list import RunList
-from gputui.tui.reading.run_reader import RunReader
 
 from tests.support import recorded
 from tests.support.damage import Kind

@@ -12,7 +12,7 @@ from gputui.engine import checks
 from gputui.engine.job.machine import Machine
 from gputui.engine.options import OPTIONS, by_key
 from gputui.engine.presets import PresetError
-from gputui.tui.text.learning_rate import scaled as scaled_rate
+from gputui.tui.wording.run import scaled_learning_rate as scaled_rate
 
 from tests.support.training import Build, Training, options
 

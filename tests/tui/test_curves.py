@@ -14,20 +14,21 @@ from gputui.engine.runs.parsing import recalled
 from gputui.engine.runs.titles import Title
 from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.base.settings import Charts
-from gputui.tui.drawing import charts, compared_charts, gpu_charts, panels, readout, stage, zoom
-from gputui.tui.drawing.axes import power_text, x_scale
-from gputui.tui.drawing.curves import Curve, Plot
-from gputui.tui.drawing.looks import as_drawn
-from gputui.tui.drawing.plot import curve_rows, draw
+from gputui.tui.drawing import charts, compared_charts
+from gputui.tui.drawing.live import head, phases
+from gputui.tui.drawing.plot import cursor, zoom
+from gputui.tui.drawing.plot.axes import power_text, x_scale
+from gputui.tui.drawing.plot.canvas import curve_rows, draw
+from gputui.tui.drawing.plot.chart_settings import as_drawn
+from gputui.tui.drawing.plot.curves import Curve, Plot
 from gputui.tui.drawing.rows import plain
 from gputui.tui.reading import earlier_starts
-from gputui.tui.reading.axes import Pace, along
-from gputui.tui.reading.phase_times import PhaseTimes
-from gputui.tui.reading.run_reader import RunReader
-from gputui.tui.reading.series import NOTHING, Line, Series
-from gputui.tui.reading.snapshot import Snapshot
-from gputui.tui.reading.store import Store
-from gputui.tui.text import comparison
+from gputui.tui.reading.run.phase_times import PhaseTimes
+from gputui.tui.reading.run.reader import RunReader
+from gputui.tui.reading.run.series import NOTHING, Line, Pace, Series, along
+from gputui.tui.reading.run.snapshot import Snapshot
+from gputui.tui.reading.run.store import Store
+from gputui.tui.wording import comparison
 
 from tests.support import recorded
 from tests.support.cases import all_hold
@@ -196,7 +197,7 @@ def test_time_begins_with_the_first_step_and_each_axis_is_told(home: Path) -> No
     assert min(busy.curves[0].line.y) > 0.5  # nothing of the start, in which the GPUs did nothing
     at_end = {axis: charts.plots(now, Charts(x_axis=axis))[1].x_end for axis in now.pace.axes()}
     assert at_end == {"time": pytest.approx(47.4), "step": 480, "epoch": pytest.approx(1.6), "samples": 480 * 1024}
-    texts = [readout.place_text(replace(loss, x_unit=axis), end) for axis, end in at_end.items()]
+    texts = [cursor.place_text(replace(loss, x_unit=axis), end) for axis, end in at_end.items()]
     assert texts == ["47.4 s after training began", "step 480", "epoch 1.60", "491,520 samples"]
 
 
@@ -229,19 +230,19 @@ def test_the_cursor_tells_every_line_with_its_unit_and_nothing_in_a_gap() -> Non
     plot = Plot("step time", "ms", curves, x_end=3)
 
     def told(x: float) -> str:
-        return "   ".join(plain(row) for row in readout.rows(plot, x, 0.1, 200, PLAIN))
+        return "   ".join(plain(row) for row in cursor.rows(plot, x, 0.1, 200, PLAIN))
 
     assert told(1) == "1.0 s after training began   * p50 20 ms (15 ms to 25 ms)   o p95 1 ms   + val 8 ms"
     assert told(1.5).split("   ")[2] == "o p95 -"
     assert told(3).split("   ")[1:] == ["* p50 30 ms (at 2.0 s)", "o p95 1 ms", "+ val 8 ms (at 1.0 s)"]
-    close = "   ".join(plain(row) for row in readout.rows(plot, 1.2345, 0.002, 200, PLAIN))
+    close = "   ".join(plain(row) for row in cursor.rows(plot, 1.2345, 0.002, 200, PLAIN))
     assert close.startswith("1.234 s after training began   * p50 20 ms (15 ms to 25 ms, at 1.000 s)")
     share = Plot("input wait", "of the step", (Curve("", line(0.123, 0.2)),), "share")
-    assert "input wait 12.3 %" in plain(readout.rows(share, 0, 1, 80, RICH)[0])
-    assert readout.has_values(plot)
-    assert not readout.has_values(Plot("loss", "", (Curve("", line()),)))
-    assert readout.table(plot).splitlines()[:2] == ["seconds\tp50 (ms)\tp95 (ms)\tval (ms)", "0\t10\t1\t7"]
-    assert readout.table(share).splitlines() == ["seconds\tinput wait (%)", "0\t12.3", "1\t20"]
+    assert "input wait 12.3 %" in plain(cursor.rows(share, 0, 1, 80, RICH)[0])
+    assert cursor.has_values(plot)
+    assert not cursor.has_values(Plot("loss", "", (Curve("", line()),)))
+    assert cursor.table(plot).splitlines()[:2] == ["seconds\tp50 (ms)\tp95 (ms)\tval (ms)", "0\t10\t1\t7"]
+    assert cursor.table(share).splitlines() == ["seconds\tinput wait (%)", "0\t12.3", "1\t20"]
 
 
 # ---- what is read of a run --------------------------------------------------------------------------
@@ -275,7 +276,7 @@ def test_a_resumed_run_has_a_join_and_the_phases_of_its_new_start() -> None:
     assert list(plot.joins) == pytest.approx([4.0])  # the pause is no time of the run
     assert plot.curves[0].line.breaks == {1}
     assert any(style == "warn" for row in draw(plot, 60, 8, RICH)[0] for _, style in row)
-    assert "start-up 2.0 s  TensorFlow 2.0 s" in plain(stage.phase_line(now, 80))
+    assert "start-up 2.0 s  TensorFlow 2.0 s" in plain(phases.phase_line(now, 80))
     now = fed(
         (0.0, {"type": "phase", "phase": "starting"}), (0.1, {"type": "phase", "phase": "starting"}),
         (0.3, {"type": "phase", "phase": "compiling"}), (1.4, {"type": "phase", "phase": "training"}),
@@ -283,7 +284,7 @@ def test_a_resumed_run_has_a_join_and_the_phases_of_its_new_start() -> None:
         (2.2, {"type": "phase", "phase": "training"}), (3.0, progress(5)),
     )  # fmt: skip
     assert [(span.phase, round(span.seconds, 3)) for span in now.start] == [("starting", 0.3), ("compiling", 1.1)]
-    said = plain(stage.phase_line(now, 80))
+    said = plain(phases.phase_line(now, 80))
     assert "first step 1.1 s" in said
     assert "compiling the evaluation 0.2 s" in said
     assert said.count("first step") == 1
@@ -332,13 +333,17 @@ def test_a_line_on_each_axis_keeps_its_gaps_and_what_was_lost() -> None:
 def test_many_gpus_are_drawn_as_their_mean_and_extremes(home: Path) -> None:
     few, many = of_run(home, gpus=2, seconds=30, name="few"), of_run(home, gpus=8, seconds=30, name="many")
     titles = ["GPU busy", "GPU memory", "GPU power", "GPU temperature"]
-    assert [plot.title for plot in gpu_charts.of_run(few)] == [plot.title for plot in gpu_charts.of_run(many)] == titles
-    assert [curve.label for curve in gpu_charts.of_run(few)[0].curves] == ["GPU 0", "GPU 1"]
-    memory = gpu_charts.of_run(many)[1]
+    assert (
+        [plot.title for plot in charts.of_gpus_used(few)]
+        == [plot.title for plot in charts.of_gpus_used(many)]
+        == titles
+    )
+    assert [curve.label for curve in charts.of_gpus_used(few)[0].curves] == ["GPU 0", "GPU 1"]
+    memory = charts.of_gpus_used(many)[1]
     assert [curve.label for curve in memory.curves] == ["mean", "lowest", "highest"]
     assert memory.unit == "GiB"
     assert memory.curves[0].line.last == pytest.approx(61.4)
-    of_machine = [plot.title for plot in gpu_charts.of_machine(many, 3, Charts())]  # the one under the cursor first
+    of_machine = [plot.title for plot in charts.of_machine(many, 3, Charts())]  # the one under the cursor first
     assert of_machine[0] == "GPU 3 busy"
     assert "GPU busy" in of_machine
 
@@ -399,15 +404,15 @@ def test_an_estimate_rests_on_earlier_starts_of_the_same_kind_and_says_so(home: 
     found = earlier_starts.of(run)
     assert found.runs == 2  # not the one that compiles differently, nor another preset
     assert found.phases["importing"].median == pytest.approx(6.1, abs=0.01)
-    unread = Snapshot(phase=stage.READING)
-    assert stage.rows(unread, found, 120, 20, RICH) == []
-    (first, *_) = panels.head(panels.Named("cnn", run.id, ""), "", unread, 80, RICH)
+    unread = Snapshot(phase=phases.READING)
+    assert phases.rows(unread, found, 120, 20, RICH) == []
+    (first, *_) = head.rows(head.RunName("cnn", run.id, ""), "", unread, 80, RICH)
     assert plain(first).rstrip().endswith("catching up")
     now = fed(
         (0.0, {"type": "phase", "phase": "importing"}), (1.0, {"type": "phase", "phase": "compiling", "detail": "XLA"}),
         (2.0, {"type": "host"}),
     )  # fmt: skip
-    text = "\n".join(plain(row) for row in stage.rows(now, found, 120, 20, RICH))
+    text = "\n".join(plain(row) for row in phases.rows(now, found, 120, 20, RICH))
     assert "importing TensorFlow" in text
     assert "compiling the first step              1.0 s" in text
     assert "before: 4.0 s" in text
@@ -423,11 +428,11 @@ def test_an_estimate_rests_on_earlier_starts_of_the_same_kind_and_says_so(home: 
         (1.0, {"type": "phase", "phase": "configuring", "detail": "waiting for worker 1 (b:1)"}),
         (90.0, {"type": "host"}),
     )  # fmt: skip
-    lines = [plain(row) for row in stage.rows(waits, found, 120, 20, RICH)]
+    lines = [plain(row) for row in phases.rows(waits, found, 120, 20, RICH)]
     (waiting,) = (line for line in lines if "waiting for worker 1 (b:1)" in line)
     assert "before" not in waiting, "how long others take is no matter of this run's"
     assert "estimate" not in "".join(lines)
-    assert "waiting for other workers" in plain(panels.head(panels.Named("big", run.id, ""), "", waits, 120, RICH)[0])
-    alone = "\n".join(plain(row) for row in stage.rows(now, earlier_starts.NONE, 100, 20, RICH))
+    assert "waiting for other workers" in plain(head.rows(head.RunName("big", run.id, ""), "", waits, 120, RICH)[0])
+    alone = "\n".join(plain(row) for row in phases.rows(now, earlier_starts.NONE, 100, 20, RICH))
     assert "estimate" not in alone
     assert "before" not in alone

@@ -10,12 +10,12 @@ import pytest
 from gputui.engine.runs import Run, events
 from gputui.engine.runs.parsing import recalled
 from gputui.tui.base.glyphs import RICH
-from gputui.tui.drawing import panels
+from gputui.tui.drawing.live import head
 from gputui.tui.drawing.rows import plain
 from gputui.tui.printing.training import BarView
 from gputui.tui.reading import running
-from gputui.tui.reading.run_reader import Onward
-from gputui.tui.reading.store import Snapshot
+from gputui.tui.reading.run.reader import Onward
+from gputui.tui.reading.run.snapshot import Snapshot
 from rich.console import Console
 
 from tests.support import recorded
@@ -41,7 +41,7 @@ def test_a_training_that_a_callback_has_ended_is_told_from_one_that_is_complete(
     said = "done early: a callback ended the training after step 135 of 4,500; everything is in"
     assert (said in " ".join(capsys.readouterr().out.split())) == early
     now = Snapshot(outcome=outcome, progress={"step": 135, "steps": steps})
-    shown = plain(panels.head(panels.Named("some", "r", ""), "", now, 80, RICH)[0])
+    shown = plain(head.rows(head.RunName("some", "r", ""), "", now, 80, RICH)[0])
     assert ("done early, by a callback" in shown) == early
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from gputui.engine.runs import Run
 from gputui.tui import cli
-from gputui.tui.reading import epoch_mean
-from gputui.tui.reading.run_reader import RunReader
+from gputui.tui.reading.run import epoch_mean
+from gputui.tui.reading.run.reader import RunReader
 from gputui.tui.screens.compare.screen import CompareScreen
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.runs.screen import RunsScreen

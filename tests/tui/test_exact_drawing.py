@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import astuple
 
 import pytest
-from gputui.tui.drawing import load
-from gputui.tui.drawing.layout import Layout, Wanted, share_out
-from gputui.tui.drawing.scales import Scale, log_scale, round_scale, round_step, share_scale, soon
+from gputui.tui.drawing import thresholds
+from gputui.tui.drawing.live.layout import Layout, Wanted, share_out
+from gputui.tui.drawing.plot.scales import Scale, log_scale, round_scale, round_step, share_scale, soon
 
 
 def drawn(scale: Scale) -> tuple[float, float, list[float]]:
@@ -104,12 +104,22 @@ def test_an_axis_stays_while_the_values_fit_and_fill_it() -> None:
 
 
 def test_a_load_is_moderate_or_heavy_from_its_threshold_on() -> None:
-    assert [load.busy(share) for share in (None, 0.0, 0.09, 0.1, 0.74, 0.75)] == [
+    assert [thresholds.busy(share) for share in (None, 0.0, 0.09, 0.1, 0.74, 0.75)] == [
         "value", "light", "light", "moderate", "moderate", "heavy",
     ]  # fmt: skip
-    assert [load.memory(used, 100.0) for used in (9.0, 10.0, 79.0, 80.0)] == ["light", "moderate", "moderate", "heavy"]
-    assert [load.power(watts, 100.0) for watts in (9.0, 75.0)] == ["light", "heavy"]
-    assert [load.temperature(celsius) for celsius in (64.0, 65.0, 82.0, 83.0)] == [
+    assert [thresholds.memory(used, 100.0) for used in (9.0, 10.0, 79.0, 80.0)] == [
+        "light",
+        "moderate",
+        "moderate",
+        "heavy",
+    ]
+    assert [thresholds.power(watts, 100.0) for watts in (9.0, 75.0)] == ["light", "heavy"]
+    assert [thresholds.temperature(celsius) for celsius in (64.0, 65.0, 82.0, 83.0)] == [
         "light", "moderate", "moderate", "heavy",
     ]  # fmt: skip
-    assert {load.memory(None, 9.0), load.memory(9.0, None), load.memory(9.0, 0.0), load.power(9.0, 0.0)} == {"value"}
+    assert {
+        thresholds.memory(None, 9.0),
+        thresholds.memory(9.0, None),
+        thresholds.memory(9.0, 0.0),
+        thresholds.power(9.0, 0.0),
+    } == {"value"}

@@ -11,7 +11,7 @@ import pytest
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.faults import Faults
 from gputui.tui.form.state import FormState
-from gputui.tui.reading.run_reader import RunReader
+from gputui.tui.reading.run.reader import RunReader
 from gputui.tui.screens.base import AppScreen
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.live.screen import LiveScreen

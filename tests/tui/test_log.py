@@ -7,8 +7,8 @@ from pathlib import Path
 from gputui.engine.process.known_failures import RESUMED
 from gputui.tui.base.glyphs import RICH
 from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
-from gputui.tui.reading.log_tail import LogTail
-from gputui.tui.reading.snapshot import Epoch
+from gputui.tui.reading.run.log_tail import LogTail
+from gputui.tui.reading.run.snapshot import Epoch
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.widgets.log_view import LogLines
 

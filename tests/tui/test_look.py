@@ -8,14 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from gputui.tui.base.glyphs import PLAIN, RICH
-from gputui.tui.drawing import layout, load, panels
-from gputui.tui.drawing.curves import Curve, Plot
+from gputui.tui.drawing import thresholds
 from gputui.tui.drawing.host import host_line, no_gpu
-from gputui.tui.drawing.legend import edge_title
+from gputui.tui.drawing.live import head, layout, summary
+from gputui.tui.drawing.plot.curves import Curve, Plot
+from gputui.tui.drawing.plot.legend import edge_title
 from gputui.tui.drawing.rows import Row, edged, headline, kept_items, length, plain
-from gputui.tui.reading.run_reader import RunReader
-from gputui.tui.reading.series import Line
-from gputui.tui.reading.store import Snapshot
+from gputui.tui.reading.run.reader import RunReader
+from gputui.tui.reading.run.series import Line
+from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.widgets.gpu_cards import card
 
 from tests.support import recorded
@@ -66,8 +67,8 @@ def test_a_small_terminal_keeps_loss_throughput_and_gpus_and_first_gives_up_the_
     assert tiny.charts >= 3
     assert tiny.devices >= 1
     assert not tiny.log
-    for gpus, summary in itertools.product((0, 2, 8), (0, 3)):  # an error with its hint is not cut
-        wanted = layout.Wanted(charts=6, gpus=gpus, messages=12, summary=summary, error=9)
+    for gpus, results in itertools.product((0, 2, 8), (0, 3)):  # an error with its hint is not cut
+        wanted = layout.Wanted(charts=6, gpus=gpus, messages=12, summary=results, error=9)
         found = layout.share_out(78, 22, wanted)
         assert found.messages == 9, (gpus, summary)
         parts = found.head, found.messages, found.summary, found.charts, found.devices, found.host, found.log
@@ -102,7 +103,7 @@ def test_the_head_says_how_a_run_ended_and_an_end_that_was_asked_for_is_no_alarm
     for outcome, said in (("ok", ("✓ done", "good")), ("stopped", ("■ stopped", "warn")),
                           ("timeout", ("■ ended by its time limit", "warn")), ("oom", ("✗ out of memory", "bad")),
                           ("crashed", ("✗ crashed", "bad")), ("error", ("✗ failed", "bad"))):  # fmt: skip
-        top = panels.head(panels.Named("cnn", "cnn", ""), "", Snapshot(outcome=outcome), 80, RICH)[0]
+        top = head.rows(head.RunName("cnn", "cnn", ""), "", Snapshot(outcome=outcome), 80, RICH)[0]
         (end,) = [piece for piece in top if piece[0][2:] == said[0][2:]]
         assert end[1] == said[1], outcome
         assert end[0][0] == said[0][0]
@@ -113,7 +114,7 @@ def test_the_figures_of_a_summary_end_below_each_other(tmp_path: Path) -> None:
     for _ in range(2):  # the result is read with the second
         reader.poll()
     for width in (78, 118, 198):
-        rows = [plain(row) for row in panels.summary(reader.picture.snapshot, width)]
+        rows = [plain(row) for row in summary.rows(reader.picture.snapshot, width)]
         assert any("measured steps" in row for row in rows)
         first, *others = [{value.end() for value in re.finditer(r"\S(?=\s{2,}[a-zG]|\s*$)", row)} for row in rows]
         assert all(ends <= first for ends in others), rows
@@ -127,12 +128,12 @@ def test_items_are_left_out_whole_the_last_ones_first() -> None:
 
 def test_the_levels_of_load_are_those_of_nvitop() -> None:
     for value, level in ((None, "value"), (0.09, "light"), (0.10, "moderate"), (0.74, "moderate"), (0.75, "heavy")):
-        assert load.busy(value) == level, value
-        assert load.power(None if value is None else 700 * value, 700) == level, value
-    assert load.memory(79, 100) == "moderate"
-    assert load.memory(80, 100) == "heavy"
-    assert load.memory(80, None) == load.temperature(None) == "value"
-    assert [load.temperature(degrees) for degrees in (40, 65, 83)] == list(load.LEVELS)
+        assert thresholds.busy(value) == level, value
+        assert thresholds.power(None if value is None else 700 * value, 700) == level, value
+    assert thresholds.memory(79, 100) == "moderate"
+    assert thresholds.memory(80, 100) == "heavy"
+    assert thresholds.memory(80, None) == thresholds.temperature(None) == "value"
+    assert [thresholds.temperature(degrees) for degrees in (40, 65, 83)] == list(thresholds.LEVELS)
 
 
 def test_no_figure_of_a_run_or_a_gpu_is_cut_however_narrow_the_terminal(home: Path) -> None:
@@ -142,18 +143,18 @@ def test_no_figure_of_a_run_or_a_gpu_is_cut_however_narrow_the_terminal(home: Pa
     now, done = reader.picture.snapshot, replace(reader.picture.snapshot, outcome="ok")
 
     trial = replace(now, progress={**now.progress, "step": 375, "steps": 1_000_000_000})  # it ends by its time
-    head = "\n".join(plain(row) for row in panels.head(panels.Named("cnn", "01-s", ""), "", trial, 80, RICH))
-    assert "step 375" in head
-    assert "/" not in head.partition("step 375")[2].splitlines()[0]
+    of_trial = "\n".join(plain(row) for row in head.rows(head.RunName("cnn", "01-s", ""), "", trial, 80, RICH))
+    assert "step 375" in of_trial
+    assert "/" not in of_trial.partition("step 375")[2].splitlines()[0]
 
     long = replace(now, progress={**now.progress, "epoch": 14, "epochs": 4000, "step": 587, "steps": 180_000})
     for width in range(60, 130):
-        times = plain(panels.head(panels.Named("cnn", "01-s", ""), "", long, width, RICH)[1]).rstrip()
+        times = plain(head.rows(head.RunName("cnn", "01-s", ""), "", long, width, RICH)[1]).rstrip()
         assert times.endswith(("left", "elapsed", "%", "/180,000", "─")), (width, times)
 
     def drawn(width: int) -> list[tuple[str, Row]]:
-        name = panels.Named("fast: batch_size=256", "20261122-102703-fast", "an MLP of 3 layers")
-        named = [("head", panels.head(name, "", of, width, RICH)) for of in (now, done)]
+        name = head.RunName("fast: batch_size=256", "20261122-102703-fast", "an MLP of 3 layers")
+        named = [("head", head.rows(name, "", of, width, RICH)) for of in (now, done)]
         sizes = [(gpu, height) for gpu in now.gpus for height in (1, 2, 3, 6)]
         cards = [(f"card of {height}", card(gpu, 60, width, height, RICH)) for gpu, height in sizes]
         return [(f"{name}: row {at}", row) for name, rows in named + cards for at, row in enumerate(rows)]

@@ -16,7 +16,7 @@ from gputui.engine.tune.report import sentences
 from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.drawing import tune, tune_leaderboard, tune_memory
 from gputui.tui.drawing import tune as drawing
-from gputui.tui.drawing.plot import draw
+from gputui.tui.drawing.plot.canvas import draw
 from gputui.tui.drawing.rows import length, plain
 
 from tests.support import recorded, recorded_search

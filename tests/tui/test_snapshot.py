@@ -17,12 +17,11 @@ from gputui.engine.runs.parsing import recalled
 from gputui.engine.system.identity import Process
 from gputui.engine.units import seconds
 from gputui.tui.reading import earlier_starts, machine_reader, preset_files, recent_files, running
-from gputui.tui.reading.axes import Pace, along
 from gputui.tui.reading.earlier_starts import EarlierStarts, Usual, start_of, usual
-from gputui.tui.reading.epoch_tail import EpochTail
 from gputui.tui.reading.proof_list import ProofList
-from gputui.tui.reading.series import CAPACITY, Series
-from gputui.tui.reading.store import MAX_MESSAGES, Store
+from gputui.tui.reading.run.log_tail import EpochTail
+from gputui.tui.reading.run.series import CAPACITY, Pace, Series, along
+from gputui.tui.reading.run.store import MAX_MESSAGES, Store
 
 from tests.support import recorded
 

@@ -24,14 +24,16 @@ from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Progress, fields_of
 from gputui.engine.runs.parsing import recalled
 from gputui.tui.base.glyphs import RICH
-from gputui.tui.drawing import panels, verdict
+from gputui.tui.drawing.live import head, verdict
 from gputui.tui.drawing.rows import plain
-from gputui.tui.reading import run_reader as feeding
-from gputui.tui.reading.log_tail import LogTail
+from gputui.tui.reading.run import reader as feeding
+from gputui.tui.reading.run.gpus import by_physical_gpu
+from gputui.tui.reading.run.log_tail import LogTail
+from gputui.tui.reading.run.reader import MergedTail, RunReader
+from gputui.tui.reading.run.series import Series
+from gputui.tui.reading.run.snapshot import Snapshot
+from gputui.tui.reading.run.store import MAX_MESSAGES, Store
 from gputui.tui.reading.run_list import entry_of
-from gputui.tui.reading.run_reader import MergedTail, RunReader
-from gputui.tui.reading.series import Series
-from gputui.tui.reading.store import MAX_MESSAGES, Snapshot, Store, by_physical_gpu
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.live.view import NOTHING_READ
 
@@ -478,5 +480,5 @@ def test_a_view_that_still_reads_shows_no_state_of_the_past(home: Path, monkeypa
     leaving.set()
     reports = [event for event in map(json.loads, events) if event["type"] == "progress"]
     assert first.snapshot.progress["step"] == reports[-1]["step"]
-    head = panels.head(panels.Named("a", "b", ""), "", NOTHING_READ.snapshot, 80, RICH)
-    assert "catching up" in plain(head[0])
+    drawn = head.rows(head.RunName("a", "b", ""), "", NOTHING_READ.snapshot, 80, RICH)
+    assert "catching up" in plain(drawn[0])

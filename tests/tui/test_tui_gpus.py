@@ -17,7 +17,7 @@ from gputui.engine.runs.events import HostReading
 from gputui.engine.system.identity import Place, Process
 from gputui.engine.telemetry import limits
 from gputui.tui.reading import machine_reader
-from gputui.tui.reading.store import Snapshot
+from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.screens.gpus.screen import GpusScreen
 from textual.screen import Screen
 

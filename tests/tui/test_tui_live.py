@@ -16,7 +16,7 @@ from gputui.engine.runs.titles import name_of
 from gputui.engine.system.identity import Process
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.glyphs import PLAIN, RICH
-from gputui.tui.drawing import panels
+from gputui.tui.drawing.live import head
 from gputui.tui.drawing.rows import plain
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.widgets.gpu_cards import GpuCard
@@ -445,8 +445,8 @@ async def test_run_again_and_change(home: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_name_of_a_run() -> None:
     for name in ("20261121-001249-quick-start", "20261121-001249-quick-start-12"):
         assert name_of(Run(Path(name))) == "quick-start"
-    head = plain(panels.Named("fast", "20261121-001249-fast", "Images").row(60, RICH))
-    assert head.rstrip() == "fast  20261121-001249-fast  Images"
+    drawn = plain(head.RunName("fast", "20261121-001249-fast", "Images").row(60, RICH))
+    assert drawn.rstrip() == "fast  20261121-001249-fast  Images"
 
 
 async def _ended(pilot: Pilot[None]) -> None:

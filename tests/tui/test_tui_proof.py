@@ -24,8 +24,8 @@ from gputui.engine.trials.scaling_record import Point
 from gputui.engine.trials.trial import Trial
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.glyphs import PLAIN, RICH
-from gputui.tui.drawing import comparisons
 from gputui.tui.drawing import proof as drawing
+from gputui.tui.drawing import proof_comparisons
 from gputui.tui.drawing.rows import length, plain
 from gputui.tui.form.state import FormState
 from gputui.tui.screens.form.screen import FormScreen
@@ -54,7 +54,9 @@ def at(seconds: float) -> Any:
 @pytest.mark.parametrize("glyphs", [RICH, PLAIN])
 def test_head_and_trials_fit(width: int, glyphs: Any) -> None:
     rows = drawing.head(typed(Record, PROOF), recorded.BEGAN, width, glyphs)
-    rows += [row for one in typed(Record, PROOF).comparisons for row in comparisons.detail(one, width, 12, glyphs)]
+    rows += [
+        row for one in typed(Record, PROOF).comparisons for row in proof_comparisons.detail(one, width, 12, glyphs)
+    ]
     assert all(length(row) <= width for row in rows)
     text = "\n".join(plain(row) for row in rows)
     for word in ("input-heavy", "samples/s", "3.70 times as fast", "step 155 ms, now 41.7 ms", "oom: out of memory"):
@@ -65,37 +67,37 @@ def test_head_and_trials_fit(width: int, glyphs: Any) -> None:
 
 def test_gain_and_spread_as_text_and_bar() -> None:
     kept, slower, failed, _ = typed(Record, PROOF).comparisons
-    assert comparisons.measured(kept, RICH) == "+257 % ±  3.7 %"
-    assert comparisons.measured(slower, PLAIN) == "-9.8 % +-  5.1 %"
-    assert comparisons.measured(failed, RICH) == "-"
-    assert [comparisons.most(one) for one in (kept, slower)] == ["+290 %", "-"]
+    assert proof_comparisons.measured(kept, RICH) == "+257 % ±  3.7 %"
+    assert proof_comparisons.measured(slower, PLAIN) == "-9.8 % +-  5.1 %"
+    assert proof_comparisons.measured(failed, RICH) == "-"
+    assert [proof_comparisons.most(one) for one in (kept, slower)] == ["+290 %", "-"]
     tried = recorded_proof.trials(("a", 10.0), ("b", 12.0), ("a", None), outcome="oom")
     disturbed = {"decision": "kept", "trials": [tried[0] | {"disturbed": "other programs used the CPU"}, *tried[1:]]}
-    pieces = [piece for row in comparisons.detail(typed(Comparison, disturbed), 100, 12, RICH) for piece in row]
+    pieces = [piece for row in proof_comparisons.detail(typed(Comparison, disturbed), 100, 12, RICH) for piece in row]
     ends = [(text.split()[0], style) for text, style in pieces if text.startswith(("  ok", "  oom"))]
     assert ends == [("ok,", "warn"), ("ok", "good"), ("oom:", "bad")]
     reason = "the run 20261123-120000-mine is running, other programs used 84 % of the CPU's cores"
     narrow = recorded_proof.trials(("a", 10.0), ("b", 12.0), ("b", 14.0), ("a", 11.0))
     told = {"decision": "kept", "trials": [narrow[0] | {"disturbed": reason}, *narrow[1:]]}
-    text = "\n".join(plain(row) for row in comparisons.detail(typed(Comparison, told), 80, 12, RICH))
+    text = "\n".join(plain(row) for row in proof_comparisons.detail(typed(Comparison, told), 80, 12, RICH))
     assert f"disturbed, 1 of 4 trials: {reason}" in " ".join(text.split()), "none of it is cut"
     medians = [line.split()[:3] for line in text.splitlines() if line.startswith("med.")]
     assert medians == [["med.", "without", "10.5"], ["med.", "with", "13"]], "the figures of the head"
-    low, high = comparisons.reach([kept, slower, failed])
+    low, high = proof_comparisons.reach([kept, slower, failed])
     assert low == pytest.approx(-0.144, abs=0.001)
     assert high == pytest.approx(2.702, abs=0.001)
-    bars = [comparisons.whisker(one, low, high, 21, RICH) for one in (kept, slower, failed)]
+    bars = [proof_comparisons.whisker(one, low, high, 21, RICH) for one in (kept, slower, failed)]
     assert {len(bar) for bar in bars} == {21}
     assert bars[0].endswith("├─┤")
     assert bars[0].count("━") > 10
     assert bars[1].rstrip() in ("├┤", "┃━", "├┤━")
     assert bars[2].strip() == ""
-    wide = comparisons.whisker(typed(Comparison, {"gain": 0.5, "spread": 0.4}), -0.5, 1.5, 21, PLAIN)
+    wide = proof_comparisons.whisker(typed(Comparison, {"gain": 0.5, "spread": 0.4}), -0.5, 1.5, 21, PLAIN)
     assert wide.strip().endswith("[" + "-" * 11 + "]"), "60 % of the speed without the change to both sides"
 
 
 def test_a_pair_is_measured_against_its_own_baseline() -> None:
-    rows = [plain(row) for row in comparisons.detail(typed(Record, PROOF).comparisons[0], 118, 12, RICH)]
+    rows = [plain(row) for row in proof_comparisons.detail(typed(Record, PROOF).comparisons[0], 118, 12, RICH)]
     assert "+257 %" in next(row for row in rows if row.startswith(" 1 with "))
     assert "+263 %" in next(row for row in rows if row.startswith(" 2 with "))
     assert not any("%  " in row.split("without")[1][:20] for row in rows if "without" in row and row.startswith(" "))
@@ -114,9 +116,9 @@ def test_a_pair_is_measured_against_its_own_baseline() -> None:
 def test_what_is_not_as_expected_is_no_obstacle(odd: dict[str, Any]) -> None:
     for record in (as_read(odd), as_read(PROOF | odd)):
         assert drawing.head(record, 0.0, 78, RICH)
-        for one in comparisons.compared(record):
-            assert comparisons.detail(one, 78, 9, RICH)
-            assert comparisons.decision(one, RICH)
+        for one in proof_comparisons.compared(record):
+            assert proof_comparisons.detail(one, 78, 9, RICH)
+            assert proof_comparisons.decision(one, RICH)
 
 
 # ---- the screen -----------------------------------------------------------------------------------------

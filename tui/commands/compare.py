@@ -13,7 +13,7 @@ from ...engine.compare.baseline import LineUp
 from ...engine.compare.comparison import Comparison, compare
 from ..base.errors import Refused, complain
 from ..printing.tables import show_table
-from ..text.comparison import as_csv, as_json, as_markdown, remarks, table_rows
+from ..wording.comparison import as_csv, as_json, as_markdown, remarks, table_rows
 
 
 def pin_baseline(name: str) -> None:

@@ -20,7 +20,7 @@ from ...engine.trials import LEAST_REPEATS, TRIAL_SECONDS
 from ..base.errors import Refused, clean, complain, error_text
 from ..base.exit_codes import DONE
 from ..printing import diagnosis as diagnosis_tables
-from ..text.diagnosis import next_step
+from ..wording.run import next_step
 from . import proof
 
 OF_TRIALS = ("repeats", "seconds", "minutes", "anyway", "wait")

@@ -17,7 +17,7 @@ from ...engine.interpreter import interpreter
 from ..base.errors import Refused, clean
 from ..base.exit_codes import DONE, FAILED
 from ..printing.console import console
-from ..text.doctor import conclusion, sign, terminal, worst_first
+from ..wording.doctor import conclusion, sign, terminal, worst_first
 
 STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"}
 

@@ -18,8 +18,8 @@ from ...engine.runs import Run
 from ..base.errors import Refused, clean
 from ..base.exit_codes import DONE, INTERRUPTED, exit_code
 from ..drawing.log_rows import epoch_text, judged
-from ..reading.epoch_tail import EpochTail
-from ..reading.snapshot import Epoch
+from ..reading.run.log_tail import EpochTail
+from ..reading.run.snapshot import Epoch
 
 POLL_SECONDS = 0.2
 BLOCK_BYTES = 1 << 16

@@ -1,19 +1,20 @@
-"""Chooses the charts of a run from its snapshot, the most important first, and draws them as the settings say."""
+"""Which charts there are of a run, of GPUs and of the machine, the most important first, drawn as the settings say."""
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 
 from ...engine import figures
-from ...engine.units import percent
+from ...engine.files.values import number
+from ...engine.units import GIB, percent
 from ..base.settings import Charts
-from ..reading import epoch_mean
-from ..reading.axes import along
-from ..reading.snapshot import Snapshot
-from ..reading.store import number
-from . import gpu_charts
-from .curves import Curve, Plot
-from .looks import as_drawn
+from ..reading.run import epoch_mean
+from ..reading.run.series import Line, along
+from ..reading.run.snapshot import Snapshot
+from ..reading.run.store import GPU_LINES
+from .plot.chart_settings import as_drawn
+from .plot.curves import Curve, Plot
 
 # What a metric's mean covers, where it is not a whole epoch.
 NOTES = {"": "", epoch_mean.WHOLE: "", epoch_mean.SO_FAR: "so far", epoch_mean.UNFINISHED: "unfinished epoch"}
@@ -34,7 +35,7 @@ def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
         Plot(_WAIT.label, "of the step", (Curve("", now.line(_WAIT.progress)),), "share"),
         *(_of_steps(now, name) for name in now.metrics),
     ]
-    found[_BEFORE_GPUS:_BEFORE_GPUS] = gpu_charts.of_run(now)
+    found[_BEFORE_GPUS:_BEFORE_GPUS] = of_gpus_used(now)
     return [arranged(replace(plot, key=plot.title), now, drawn) for plot in found]
 
 
@@ -95,3 +96,62 @@ def _is_final(now: Snapshot, axis: str, end: float) -> bool:
         return True
     steps = number(now.progress.get("steps"))
     return axis != "time" and steps is not None and end >= now.pace.place(axis, 0.0, steps)
+
+
+EACH = 4  # up to so many GPUs have a line each; of more, their mean and their extremes are drawn
+_BOUNDS = {"busy": "share", "temperature_c": "free"}
+
+
+# ---- of the GPUs ----------------------------------------------------------------------------------
+
+
+def of_gpus_used(now: Snapshot) -> list[Plot]:
+    """Those of the GPUs that the run uses, where that is known; else of all."""
+    used = [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
+    return of_gpus(now, used)
+
+
+def of_gpus(now: Snapshot, indices: list[int]) -> list[Plot]:
+    """A chart for each figure that some of the GPUs tell."""
+    found = [_chart(now, key, name, indices) for name, key in GPU_LINES.items()]
+    return [plot for plot in found if not plot.empty]
+
+
+def of_machine(now: Snapshot, picked: int | None, drawn: Charts) -> list[Plot]:
+    """Those of the picked GPU first, where there are many; then of all GPUs of the machine, and the host's CPUs."""
+    indices = [gpu.index for gpu in now.gpus]
+    found = of_gpus(now, indices)
+    if picked is not None and len(indices) > EACH:
+        found = of_gpus(now, [picked]) + found
+    cpu = figures.HOST["cpu"]
+    found.append(Plot(f"host {cpu.label}", "", (Curve("", now.line("cpu")),), "share"))
+    end = max(1.0, now.elapsed)
+    return [
+        as_drawn(replace(plot, key=plot.title, x_end=end, since="after the first reading"), drawn) for plot in found
+    ]
+
+
+def _chart(now: Snapshot, key: str, name: str, indices: list[int]) -> Plot:
+    figure, bounds = figures.GPU[key], _BOUNDS.get(key, "zero")
+    title = f"GPU {figure.label}" if len(indices) != 1 else f"GPU {indices[0]} {figure.label}"
+    unit = "GiB" if figure.unit == "bytes" else "" if bounds == "share" else figure.unit
+    if len(indices) <= EACH:
+        curves = [Curve(f"GPU {index}", _line(now, f"gpu{index}{name}", key), short=str(index)) for index in indices]
+    else:
+        words = {"mean": "mean", "lowest": "low", "highest": "high"}
+        curves = [Curve(word, _line(now, f"gpus {word}{name}", key), short=short) for word, short in words.items()]
+    return Plot(title, unit, tuple(curves), bounds)
+
+
+def _line(now: Snapshot, name: str, key: str) -> Line:
+    line = now.line(name)
+    if figures.GPU[key].unit != "bytes":
+        return line
+    made: Line = line.once("GiB", lambda: _in_gib(line))
+    return made
+
+
+def _in_gib(line: Line) -> Line:
+    y, low, high = (array("d", [value / GIB for value in values]) for values in (line.y, line.low, line.high))
+    last = None if line.last is None else line.last / GIB
+    return replace(line, y=y, low=low, high=high, last=last, made={})

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from ...engine import figures
 from ...engine.files.values import EMPTY
 from ..base.settings import Charts
-from ..reading.axes import along
-from ..reading.series import NOTHING, Line
-from ..reading.snapshot import Snapshot
-from . import readout
-from .curves import Curve, Plot
-from .looks import as_drawn
+from ..reading.run.series import NOTHING, Line, along
+from ..reading.run.snapshot import Snapshot
+from .plot import cursor
+from .plot.chart_settings import as_drawn
+from .plot.curves import Curve, Plot
 
 _SEEN = 0.05  # of the axis, from which on a run can be seen
 MOST = 8  # curves that can still be told apart
@@ -65,7 +64,7 @@ def hardly_seen(plot: Plot) -> str:
     last, shortest = min(ends, key=lambda end: end[0])
     if last >= _SEEN * plot.x_end:
         return ""
-    end, whole = (readout.place_text(plot, place).removesuffix(f" {plot.since}") for place in (last, plot.x_end))
+    end, whole = (cursor.place_text(plot, place).removesuffix(f" {plot.since}") for place in (last, plot.x_end))
     return f"{shortest.label.removesuffix(' last')} is hardly seen: it ends at {end}, the axis at {whole}"
 
 

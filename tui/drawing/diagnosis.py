@@ -12,14 +12,14 @@ from typing import Any
 from ...engine.diagnosis import label
 from ...engine.diagnosis.measurements import stage_ms
 from ...engine.figures import evidence, of_run
+from ...engine.files.values import mapping, number
 from ...engine.trials import sentences
 from ...engine.units import NONE, counted, share, times
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from ..reading.store import mapping, number
-from ..text.diagnosis import next_step
-from . import verdict
+from ..wording.run import next_step
 from .gauge import gauge
+from .live import verdict
 from .rows import Row, fit, fitting, headline, length
 
 Told = Mapping[str, Any]

@@ -10,16 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...engine.figures import HOST
+from ...engine.files.values import number
 from ...engine.units import gibibytes, percent, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from ..reading.store import Snapshot, number
-from . import load
-from .curves import Curve, Plot
+from ..reading.run.snapshot import Snapshot
+from . import thresholds
 from .gauge import gauge
-from .plot import curve_rows, draw
+from .plot.canvas import curve_rows, draw
+from .plot.curves import Curve, Plot
+from .plot.scales import soon
 from .rows import Piece, Row, fit, headline, kept_items, length
-from .scales import soon
 
 LEAST_GAUGE, MOST_GAUGE, MOST_HISTORY = 6, 40, 40  # cells
 _CPU, _MEMORY = (f"{HOST[key].label} " for key in ("cpu", "memory_used_bytes"))
@@ -88,7 +89,7 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
 
 
 def _load(cpu: float | None) -> Piece:
-    return percent(cpu), load.busy(cpu)
+    return percent(cpu), thresholds.busy(cpu)
 
 
 def _io_wait(now: Snapshot) -> Row:

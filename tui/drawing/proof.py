@@ -12,7 +12,7 @@ from ...engine.trials.record import Record
 from ...engine.units import NONE, amount, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from .big import tall
+from .large_digits import tall
 from .rows import Piece, Row, fitting, length, spread, wrapped
 
 STATES = {

@@ -5,6 +5,7 @@ Panels are functions that return rows, and are tested as such.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable
 
@@ -14,6 +15,9 @@ from ..base.glyphs import Glyphs
 
 Piece = tuple[str, str]
 Row = list[Piece]
+_PATH = re.compile(r"(?<![^\s(])/[^\s:;,()'\"]+")
+_PYTHON_OF_ENVIRONMENT = re.compile(r"(.*[^/]+/[^/]+)/bin/python[\d.]*")
+_COMMON_ENVIRONMENTS = ("env", "venv", ".venv")  # names that say nothing: people give them to each project's
 
 
 def length(row: Iterable[Piece]) -> int:
@@ -64,6 +68,18 @@ def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
         return lines
     rest = " ".join(lines[most - 1 :])
     return [*lines[: most - 1], whole_words(rest, width, glyphs) or fitting(rest, width, glyphs)]
+
+
+def with_short_paths(sentence: str, width: int) -> str:
+    """The sentence; if it is longer than `width`, its paths lose their first folders and a last bin/python."""
+    return sentence if cell_len(sentence) <= width else _PATH.sub(lambda path: _short_path(path[0]), sentence)
+
+
+def _short_path(path: str) -> str:
+    environment = _PYTHON_OF_ENVIRONMENT.fullmatch(path)
+    folders = (environment[1] if environment else path).split("/")
+    kept = folders[-2 if folders[-1] in _COMMON_ENVIRONMENTS else -1 :]
+    return "/".join(("...", *kept)) if len(kept) + 2 < len(folders) else path
 
 
 def spread(left: Row, right: Row, width: int) -> Row:

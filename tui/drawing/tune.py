@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...engine import figures
+from ...engine.files.values import number
 from ...engine.trials import sentences
 from ...engine.trials.record import Record, search_of
 from ...engine.tune.report.findings import (
@@ -25,12 +26,11 @@ from ...engine.tune.report.sentences import ceiling_in_words, learning, left_in_
 from ...engine.units import MINUTE, NONE, amount, change, seconds, share
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from ..reading.snapshot import Snapshot
-from ..reading.store import number
-from ..text.phases import doing
-from . import comparisons
-from .big import tall
-from .layout import CHART_WIDTH, EDGES_HEIGHT, EDGES_WIDTH, TALL_CHART
+from ..reading.run.snapshot import Snapshot
+from ..wording.run import doing
+from . import proof_comparisons
+from .large_digits import tall
+from .live.layout import CHART_WIDTH, EDGES_HEIGHT, EDGES_WIDTH, TALL_CHART
 from .proof import conclusion, state_piece
 from .rows import Row, fit, fitting, length, spread, wrapped
 
@@ -146,8 +146,8 @@ def pairs(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     if not decided:
         nothing = "the best settings have not been measured against the preset in pairs"
         return _filled([title, *([(line, "label")] for line in wrapped(nothing, width, glyphs))], height)
-    gain: Row = [("  " + comparisons.measured(decided[-1], glyphs), "value")]
-    return _filled([title + gain, *comparisons.detail(decided[-1], width, height - 1, glyphs)], height)
+    gain: Row = [("  " + proof_comparisons.measured(decided[-1], glyphs), "value")]
+    return _filled([title + gain, *proof_comparisons.detail(decided[-1], width, height - 1, glyphs)], height)
 
 
 def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
@@ -156,10 +156,10 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
     if not decided:
         return [("pairs   ", "label"), (fitting("nothing was measured in pairs", max(0, width - 8), glyphs), "label")]
     if is_deciding(data):
-        so_far = ", ".join(change(gain) for gain in comparisons.gains(decided[-1])) or "being measured"
-        told = f"{comparisons.changes(decided[-1])} against the preset: {so_far}"
+        so_far = ", ".join(change(gain) for gain in proof_comparisons.gains(decided[-1])) or "being measured"
+        told = f"{proof_comparisons.changes(decided[-1])} against the preset: {so_far}"
     else:
-        told = f"{comparisons.measured(decided[-1], glyphs)}: {clean(decided[-1].why)}".replace("\n", " ")
+        told = f"{proof_comparisons.measured(decided[-1], glyphs)}: {clean(decided[-1].why)}".replace("\n", " ")
     return [("pairs   ", "label"), (fitting(told, max(0, width - 8), glyphs), "value")]
 
 
@@ -170,14 +170,14 @@ def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """One row for each option: its gain with its spread, as a bar where there is room, and what was kept of it."""
     found = brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
-    low, high = comparisons.reach([_drawn(one) for one in found])
+    low, high = proof_comparisons.reach([_drawn(one) for one in found])
     mark = f" ({WITHOUT_INPUT} no input)" if any(one.without_input and one.gain is not None for one in found) else ""
     title = fitting(f"what each option brought, vs. before{mark}", width, glyphs)
     rows: list[Row] = [[(title, "title")], *_in_all(data, width, glyphs)]
     for one in found:
         row: Row = [(f"{one.name:<{_NAME}}", "label"), (f"{_figures(one, glyphs):<{_FIGURES}}", _style(one))]
         if bar:
-            row += [(comparisons.whisker(_drawn(one), low, high, bar - 2, glyphs) + "  ", _style(one))]
+            row += [(proof_comparisons.whisker(_drawn(one), low, high, bar - 2, glyphs) + "  ", _style(one))]
         kept = clean(sentences.changes(one.settings)) if one.settings else _dropped(one, data)
         rows.append(fit([*row, (fitting(kept, max(0, width - length(row)), glyphs), "value")], width))
     return _filled(rows, height)
@@ -187,7 +187,7 @@ def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
     """The gain of all together, which is against the start."""
     gain, noise, proved = in_all(data)
     if gain is not None:
-        figures_of = comparisons.gain_and_spread(gain, noise, glyphs) if proved else change(gain)
+        figures_of = proof_comparisons.gain_and_spread(gain, noise, glyphs) if proved else change(gain)
         how = f"vs. start, {'in pairs' if proved else 'in single trials'}"
         yield fit(
             [(f"{'all together':<{_NAME}}", "label"), (f"{figures_of:<{_FIGURES}}", "value"), (how, "label")], width

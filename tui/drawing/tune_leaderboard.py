@@ -15,7 +15,7 @@ from ...engine.tune.report.sentences import unproven
 from ...engine.units import NONE, change, count, size, spread
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from .comparisons import disturbances, how_it_ended
+from .proof_comparisons import disturbances, how_it_ended
 from .rows import Piece, Row, fit, fitting, length, wrapped
 
 _SPEED = figures.of_run("samples_per_second")

@@ -10,8 +10,8 @@ from ...engine.trials.search_record import Memory, MemoryPoint
 from ...engine.tune.report.findings import memory_of, predicted
 from ...engine.tune.report.sentences import kind_of_memory
 from ...engine.units import GIB
-from ..reading.series import NOTHING, Line
-from .curves import Curve, Plot
+from ..reading.run.series import NOTHING, Line
+from .plot.curves import Curve, Plot
 
 KEY = "memory by batch size"
 _MIB = 1024**2

@@ -16,10 +16,9 @@ from ...engine.runs import Run, checkpoint_files, events
 from ...engine.runs.events import Event, fields_of
 from ...engine.units import NONE, amount, counted, seconds
 from ..base.errors import clean, error_text
-from ..reading.epoch_mean import of_result
-from ..text import workers
-from ..text.learning_rate import scaled
-from ..text.phases import DOING, ENDED, compiling, doing, is_early
+from ..reading.run.epoch_mean import of_result
+from ..wording import run as wording
+from ..wording.run import DOING, ENDED, compiling, doing, is_early, scaled_learning_rate
 
 LINE_SECONDS = 5.0
 _SAID = ("importing", "configuring", "building", "evaluating", "saving")
@@ -79,7 +78,7 @@ class LineView:
             f"TensorFlow {event.versions.get('tensorflow', NONE)} on {where}{replicas}; global batch "
             f"{event.global_batch_size}, {counted(event.steps_per_epoch, 'steps')} per epoch, "
             f"{counted(event.epochs, 'epochs')}"
-            + (f"; {rate}" if (rate := scaled(fields_of(event))) else "")
+            + (f"; {rate}" if (rate := scaled_learning_rate(fields_of(event))) else "")
             + (f"; resumed after step {resumed}" if resumed is not None else "")
         )
 
@@ -117,7 +116,7 @@ class LineView:
             self._say_workers()
 
     def _say_workers(self) -> None:
-        for line in workers.lines(fields_of(self._workers)) if self._workers else ():
+        for line in wording.worker_lines(fields_of(self._workers)) if self._workers else ():
             self.line(line)
 
     def on_finished(self, event: events.Finished) -> None:

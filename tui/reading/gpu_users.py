@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from ...engine.telemetry.gpu_processes import Branch, trees
-from .gpus import Gpu, GpuProcess
+from .run.gpus import Gpu, GpuProcess
 
 UNKNOWN = "not visible"
 

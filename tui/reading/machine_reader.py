@@ -17,7 +17,8 @@ from ...engine.runs import Run
 from ...engine.runs.events import Event
 from ...engine.runs.parsing import dated
 from . import LOOKED_AT
-from .store import Snapshot, Store
+from .run.snapshot import Snapshot
+from .run.store import Store
 
 READ_SECONDS = 1.0
 TAKE_SECONDS = 0.1

@@ -23,7 +23,7 @@ from ...engine.runs.notes import Notes
 from ...engine.runs.parsing import parse_line
 from ...engine.runs.run import STATE_LABELS, RunState
 from ...engine.runs.titles import Title, title_of
-from . import epoch_mean
+from .run import epoch_mean
 
 TAIL_BYTES = 16384
 MEASURED_SECONDS = 0.3  # at a time

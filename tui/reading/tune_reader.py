@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from ...engine.proof.folder import Proof
 from ...engine.runs import Run
 from ...engine.trials.record import UNREAD, Record
-from .run_reader import RunReader
-from .snapshot import Snapshot
+from .run.reader import RunReader
+from .run.snapshot import Snapshot
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from ..base import keys
 from ..base.base_app import BaseApp
 from ..base.errors import clean
 from ..base.settings import Charts
-from ..drawing import readout
-from ..drawing.curves import Plot
+from ..drawing.plot import cursor
+from ..drawing.plot.curves import Plot
+from ..drawing.plot.zoom import CLOSER
 from ..drawing.rows import Row, fit, length, spread, whole_words
-from ..drawing.zoom import CLOSER
 from ..upstream.partial_updates import send_changed_cells
 from ..widgets.charts import BigChart
 from ..widgets.key_footer import KeyFooter
@@ -162,7 +162,7 @@ class ChartScreen(AppScreen):
         chart = self.chart
         if chart.cursor is None:
             return [[(HINT, "label")]]
-        return readout.rows(chart.plot, chart.cursor, chart.cell, width, self.glyphs)
+        return cursor.rows(chart.plot, chart.cursor, chart.cell, width, self.glyphs)
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         """A run is stopped by the screen below, if that shows a running run."""
@@ -212,4 +212,4 @@ class ChartScreen(AppScreen):
 
     def action_copy(self) -> None:
         """Copy all values of the chart, for a spreadsheet."""
-        self.app.copy(readout.table(self.chart.plot), f"the values of {self.key}, separated by tabs")
+        self.app.copy(cursor.table(self.chart.plot), f"the values of {self.key}, separated by tabs")

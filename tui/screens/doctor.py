@@ -21,10 +21,10 @@ from ..base import keys
 from ..base.errors import clean
 from ..base.themes import colour
 from ..drawing.rows import Row
-from ..text.doctor import conclusion, sign, terminal, worst_first
 from ..widgets.key_footer import KeyFooter
 from ..widgets.painted import Panel
 from ..widgets.table import Column, Table
+from ..wording.doctor import conclusion, sign, terminal, worst_first
 from .base import FollowingScreen
 from .header import Header
 

@@ -14,17 +14,17 @@ from textual.containers import Container, Vertical
 from textual.message import Message
 
 from ..base.glyphs import glyphs_of
-from ..drawing import stage
-from ..drawing.axes import GUTTER, column_of, place_of, x_scale
-from ..drawing.curves import Plot
-from ..drawing.layout import CHART_HEIGHT, Layout
-from ..drawing.legend import edge_title, title
-from ..drawing.plot import draw
+from ..drawing.live import phases
+from ..drawing.live.layout import CHART_HEIGHT, Layout
+from ..drawing.plot.axes import GUTTER, column_of, place_of, x_scale
+from ..drawing.plot.canvas import draw
+from ..drawing.plot.curves import Plot
+from ..drawing.plot.legend import edge_title, title
+from ..drawing.plot.scales import Scale
+from ..drawing.plot.zoom import CLOSER, Window, followed, holding, least_length, zoomed
 from ..drawing.rows import Row
-from ..drawing.scales import Scale
-from ..drawing.zoom import CLOSER, Window, followed, holding, least_length, zoomed
 from ..reading.earlier_starts import NONE, EarlierStarts
-from ..reading.snapshot import Snapshot
+from ..reading.run.snapshot import Snapshot
 from .painted import Painted, Panel
 
 EMPTY = Plot("", "", ())
@@ -104,7 +104,7 @@ class ChartGrid(Vertical):
     def compose(self) -> ComposeResult:
         yield Container(id="grid")
         yield Panel(self._stage, id="stage")
-        yield Panel(lambda width, _height: [stage.phase_line(self._now, width)], id="phases")
+        yield Panel(lambda width, _height: [phases.phase_line(self._now, width)], id="phases")
 
     def lay_out(self, layout: Layout) -> None:
         """Arrange the charts in columns and rows; the phases get a line if the charts do not need it."""
@@ -121,7 +121,7 @@ class ChartGrid(Vertical):
         With a `turn` every other chart draws its curves, the others with the next turn; figures are always new.
         """
         self._now = now
-        before_first = stage.is_due(now)
+        before_first = phases.is_due(now)
         self.query_one("#stage").display, self.query_one("#grid").display = before_first, not before_first
         pages = -(-len(plots) // self._room)
         first = page % pages * self._room
@@ -146,7 +146,7 @@ class ChartGrid(Vertical):
                 chart.show(plot, curves=turn is None or (turn + position) % 2 == 0)
 
     def _stage(self, width: int, height: int) -> list[Row]:
-        return stage.rows(self._now, self.earlier, width, height, glyphs_of(self.app))
+        return phases.rows(self._now, self.earlier, width, height, glyphs_of(self.app))
 
 
 NOTHING = Plot("", "", ())

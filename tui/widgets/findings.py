@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 
 from ..base import keys
 from ..base.errors import clean
-from ..text.paths import within
+from ..drawing.rows import with_short_paths
 
 LEVEL_WIDTH = 8
 STYLES = {"error": "bold $text-error", "warning": "$text-warning", "note": "$foreground-muted"}
@@ -93,7 +93,7 @@ def _prompt(remark: Remark, width: int, wraps: bool) -> Content:
     """
     keys = ", ".join(remark.keys) + " "
     room = width - LEVEL_WIDTH - cell_len(keys) - (cell_len(remark.change) + 2 if remark.change else 0)
-    message = within(clean(remark.message), room)
+    message = with_short_paths(clean(remark.message), room)
     text = f"{message}; {clean(remark.change)}" if remark.change else message
     lines = textwrap.wrap(keys + text, max(16, width - LEVEL_WIDTH), break_on_hyphens=False) if wraps else [keys + text]
     body = Content(("\n" + " " * LEVEL_WIDTH).join(lines)).stylize("bold", 0, len(keys))

@@ -20,14 +20,14 @@ from ...engine.figures import GPU
 from ...engine.units import gibibytes, percent
 from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
-from ..drawing import load
-from ..drawing.curves import Curve, Plot
+from ..drawing import thresholds
 from ..drawing.gauge import gauge
 from ..drawing.gpu_details import telling, whole
-from ..drawing.layout import Cards
-from ..drawing.plot import curve_rows, draw
+from ..drawing.live.layout import Cards
+from ..drawing.plot.canvas import curve_rows, draw
+from ..drawing.plot.curves import Curve, Plot
 from ..drawing.rows import Row, fit, headline, length, whole_words
-from ..reading.gpus import Gpu
+from ..reading.run.gpus import Gpu
 from .painted import Painted
 
 _BUSY = f"{GPU['busy'].label} "
@@ -223,7 +223,7 @@ def _throttled(gpu: Gpu, glyphs: Glyphs) -> Row:
 def _warmth(gpu: Gpu) -> Row:
     """Temperature and power at a fixed width."""
     limit = f"/{GPU['power_limit_w'].bare(gpu.power_limit_w)}" if gpu.power_limit_w is not None else ""
-    warm, drawn = load.temperature(gpu.temperature_c), load.power(gpu.power_w, gpu.power_limit_w)
+    warm, drawn = thresholds.temperature(gpu.temperature_c), thresholds.power(gpu.power_w, gpu.power_limit_w)
     return [*_value(gpu, "temperature_c", 3, style=warm), (" ", "label"), *_value(gpu, "power_w", 4, limit, drawn)]
 
 
@@ -268,14 +268,14 @@ def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     """Return the most important figures, with their names if there is room."""
-    taken = load.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    taken = thresholds.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right = [(f" {_gib(gpu.memory_used_bytes)}", taken), (" GiB" if width >= 50 else " G", "label")]
-    right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=load.temperature(gpu.temperature_c))]
+    right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=thresholds.temperature(gpu.temperature_c))]
     if width >= 42:
-        right += [(" ", "value"), *_value(gpu, "power_w", 3, style=load.power(gpu.power_w, gpu.power_limit_w))]
+        right += [(" ", "value"), *_value(gpu, "power_w", 3, style=thresholds.power(gpu.power_w, gpu.power_limit_w))]
     right += [(f" {glyphs.warn}" if gpu.throttle else "  ", "warn")]
     left: Row = [(f"{gpu.index:>2}", "title"), _mark(gpu, glyphs), (_BUSY if width >= 50 else "", "label")]
-    left += [(f"{percent(gpu.busy)} ", load.busy(gpu.busy))]
+    left += [(f"{percent(gpu.busy)} ", thresholds.busy(gpu.busy))]
     return [*left, *_gauge(gpu, width - length(left) - length(right), glyphs), *right]
 
 
@@ -289,7 +289,7 @@ def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
         return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
-    style = load.busy(gpu.busy)
+    style = thresholds.busy(gpu.busy)
     return [(_BUSY, "label"), *gauge(width, gpu.busy, 1.0, glyphs, style=style), (value, style)]
 
 
@@ -311,7 +311,7 @@ def _history(
     rows: list[Row] = []
     for number, row in enumerate(curve(plot, max(1, width - 7 - length(clock)), height, glyphs)):
         label = labels[number] if height > 1 else percent(gpu.busy)
-        head = [(f"{label:<6}", load.busy(gpu.busy) if "%" in label else "label"), (glyphs.axis, "track")]
+        head = [(f"{label:<6}", thresholds.busy(gpu.busy) if "%" in label else "label"), (glyphs.axis, "track")]
         if gpu.busy is None and number == height // 2 and (why := _why(gpu, "busy")):
             row = [(f" {why}", "warn")]
         rows.append(fit([*head, *row, *(clock if number == height - 1 else [])], width))
@@ -320,7 +320,7 @@ def _history(
 
 def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     """Return a gauge of used and total memory, with TensorFlow's own figures if there is room."""
-    taken = load.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    taken = thresholds.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right: Row = [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", taken), (" GiB", "label")]
     if width >= 56 and gpu.tf_peak_bytes is not None:
         right += [(f"  {GPU['tf_current_bytes'].label} ", "label"), (_gib(gpu.tf_current_bytes), "value")]
@@ -336,7 +336,7 @@ def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 def _gauge(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     total = gpu.memory_total_bytes
     why = _why(gpu, "memory_used_bytes")
-    style = load.memory(gpu.memory_used_bytes, total)
+    style = thresholds.memory(gpu.memory_used_bytes, total)
     return gauge(
         width, gpu.memory_used_bytes, total, glyphs, gpu.tf_current_bytes, gpu.tf_peak_bytes, why=why, style=style
     )

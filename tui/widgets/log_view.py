@@ -21,8 +21,8 @@ from ..base.glyphs import glyphs_of
 from ..drawing import log_rows
 from ..drawing.log_rows import LogRow
 from ..drawing.rows import Row, headline
-from ..reading.run_reader import Picture
-from ..reading.snapshot import Epoch
+from ..reading.run.reader import Picture
+from ..reading.run.snapshot import Epoch
 from ..upstream.widgets import ScrollRequests
 from .painted import Painted
 

@@ -14,12 +14,12 @@ from ....engine.runs import Run
 from ...base.errors import clean
 from ...base.settings import Charts
 from ...drawing import compared_charts
-from ...drawing.curves import Plot
+from ...drawing.plot.curves import Plot
 from ...drawing.rows import Row
-from ...reading.run_reader import RunReader
-from ...reading.snapshot import Snapshot
-from ...text.comparison import distinct, in_brief, moments_of, told_apart
+from ...reading.run.reader import RunReader
+from ...reading.run.snapshot import Snapshot
 from ...widgets.charts import Chart
+from ...wording.comparison import distinct, in_brief, moments_of, told_apart
 from ..base import FollowingScreen
 
 SHORT_NAME = 16

@@ -23,7 +23,13 @@ from ...base import keys
 from ...base.errors import clean
 from ...base.themes import colour
 from ...drawing.rows import Row
-from ...text.comparison import (
+from ...upstream.partial_updates import send_changed_cells
+from ...widgets.charts import Chart
+from ...widgets.key_footer import KeyFooter
+from ...widgets.option_row import NOT_GIVEN
+from ...widgets.painted import Panel
+from ...widgets.table import Column, OpeningTable, Table
+from ...wording.comparison import (
     as_markdown,
     change_text,
     distinct,
@@ -36,12 +42,6 @@ from ...text.comparison import (
     value_text,
     version_cells,
 )
-from ...upstream.partial_updates import send_changed_cells
-from ...widgets.charts import Chart
-from ...widgets.key_footer import KeyFooter
-from ...widgets.option_row import NOT_GIVEN
-from ...widgets.painted import Panel
-from ...widgets.table import Column, OpeningTable, Table
 from ..header import Header
 from .curves import HIGH, LEAST_HEIGHT, ComparedCurves, moment_of
 

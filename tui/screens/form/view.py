@@ -15,8 +15,8 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ...base.errors import clean
+from ...drawing.rows import with_short_paths
 from ...form.state import FormState
-from ...text.paths import within
 from ...widgets.findings import Findings, Remark
 from ...widgets.headings import PartHeading
 from ...widgets.key_footer import KeyFooter
@@ -139,7 +139,7 @@ class FormView(AppScreen):
             return []
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         keys, message = ", ".join(errors[0].keys), errors[0].message
-        return [f"{errors[0]}{more}", f"{keys}: {message}{more}", f"{keys}: {within(message, 0)}{more}"]
+        return [f"{errors[0]}{more}", f"{keys}: {message}{more}", f"{keys}: {with_short_paths(message, 0)}{more}"]
 
     # ---- showing ------------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ from ...base.themes import painted_colour
 from ...drawing.gpu_details import doing
 from ...drawing.rows import Row, fitting
 from ...reading.gpu_users import Line, Users, numbers, read
+from ...reading.run.snapshot import Snapshot
 from ...reading.run_list import when_text
-from ...reading.store import Snapshot
 from ...widgets.key_footer import KeyFooter
 from ...widgets.painted import Panel
 from ...widgets.table import Column, Table

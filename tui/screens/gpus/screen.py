@@ -18,14 +18,15 @@ from ....engine.telemetry import hardware
 from ...base import keys
 from ...base.errors import clean
 from ...base.settings import Charts
-from ...drawing import gpu_charts, panels
-from ...drawing.curves import Plot
+from ...drawing import charts
 from ...drawing.host import host, host_line
-from ...drawing.layout import EDGES_HEIGHT, EDGES_WIDTH, Cards, arrange_whole
+from ...drawing.live import messages
+from ...drawing.live.layout import EDGES_HEIGHT, EDGES_WIDTH, Cards, arrange_whole
+from ...drawing.plot.curves import Plot
+from ...drawing.plot.scales import soon
 from ...drawing.rows import Row, length, spread, whole_words
-from ...drawing.scales import soon
 from ...reading.machine_reader import MachineReader
-from ...reading.store import Snapshot
+from ...reading.run.snapshot import Snapshot
 from ...upstream.partial_updates import send_changed_cells
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.key_footer import KeyFooter
@@ -130,9 +131,9 @@ class GpusScreen(FollowingScreen[Snapshot]):
             what, then = ("no GPU", f"training runs on the CPU; {doctor} shows why")
             if hardware.has_device_nodes():
                 what, then = ("no GPU readings", f"CUDA may work without NVML; {doctor} says what to do")
-            rows = [[(line, "value")] for line in panels.wrapped(f"{what}: {reason}", width)]
+            rows = [[(line, "value")] for line in messages.wrapped(f"{what}: {reason}", width)]
             rows.append([(f"{self.glyphs.hint} {then}", "label")])
-        return [*rows, *panels.messages(self.now, width, max(0, height - len(rows)), self.glyphs)][:height]
+        return [*rows, *messages.rows(self.now, width, max(0, height - len(rows)), self.glyphs)][:height]
 
     def _title(self, width: int, _height: int) -> list[Row]:
         names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in self.now.gpus)
@@ -176,7 +177,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
 
     def charts(self, drawn: Charts) -> list[Plot]:
         picked = self.query_one(GpuCards).picked
-        return gpu_charts.of_machine(self.now, picked.index if picked else None, drawn)
+        return charts.of_machine(self.now, picked.index if picked else None, drawn)
 
     def axes(self) -> tuple[str, ...]:
         return ("time",)

@@ -14,13 +14,13 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ....engine.files.values import EMPTY
+from ....engine.files.values import EMPTY, mapping, number
 from ...base import keys
 from ...base.errors import clean
 from ...drawing.diagnosis import changing, rows
+from ...drawing.live.verdict import MEASURING, is_due
 from ...drawing.rows import Row, spread
-from ...drawing.verdict import MEASURING, is_due
-from ...reading.store import Snapshot, mapping, number
+from ...reading.run.snapshot import Snapshot
 from ...widgets.key_footer import KeyFooter
 from ...widgets.painted import Page, Panel
 from ..base import AppScreen

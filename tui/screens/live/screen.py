@@ -17,7 +17,8 @@ from ....engine import figures
 from ....engine.runs import Run, all_runs
 from ....engine.units import counted
 from ...base import keys
-from ...drawing import readout, stage
+from ...drawing.live import phases
+from ...drawing.plot import cursor
 from ...form.state import proposed
 from ...widgets.charts import ChartGrid
 from ...widgets.gpu_cards import GpuCards
@@ -91,7 +92,7 @@ class LiveScreen(LiveView, RunActions):
         if action == "change":
             return not self.replay_speed
         if action == "chart":
-            return not stage.is_due(self.now)
+            return not phases.is_due(self.now)
         if action == "apply":
             return bool(self.now.error and proposed(self.now.error.hint))
         if action == "zoom" and parameters == ("messages",):
@@ -135,9 +136,9 @@ class LiveScreen(LiveView, RunActions):
             many = f"the last {counted(log.count, 'lines')}" if log.count > 1 else "one line"
             yield Copyable("log", many, log.text)
         for plot in self.charts(self.app.settings.charts):
-            if readout.has_values(plot):
+            if cursor.has_values(plot):
                 preview = "the values of the chart, separated by tabs"
-                yield Copyable(plot.key, preview, partial(readout.table, plot))
+                yield Copyable(plot.key, preview, partial(cursor.table, plot))
 
     @work(exclusive=True, group="apply")
     async def action_apply(self) -> None:

@@ -17,24 +17,24 @@ from ....engine.runs.checkpoint_files import steps_in
 from ....engine.runs.notes import read as read_notes
 from ...base.errors import clean
 from ...base.settings import Charts
-from ...drawing import panels, stage, verdict
 from ...drawing.charts import plots
-from ...drawing.curves import Plot
 from ...drawing.host import host, host_line, no_gpu
-from ...drawing.layout import HEAD, Layout, Wanted, share_out
+from ...drawing.live import head, messages, phases, summary, verdict
+from ...drawing.live.layout import HEAD, Layout, Wanted, share_out
+from ...drawing.plot.curves import Plot
+from ...drawing.plot.scales import soon
 from ...drawing.rows import Row
-from ...drawing.scales import soon
 from ...reading import earlier_starts
+from ...reading.run.reader import Picture, RunReader
+from ...reading.run.snapshot import Snapshot
 from ...reading.run_list import description
-from ...reading.run_reader import Picture, RunReader
-from ...reading.store import Snapshot
-from ...text import workers
 from ...upstream.partial_updates import send_changed_cells
 from ...widgets.charts import Chart, ChartGrid
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.key_footer import KeyFooter
 from ...widgets.log_view import LogPanel
 from ...widgets.painted import Panel
+from ...wording import run as wording
 from ..base import FollowingScreen
 from ..header import Header
 
@@ -43,7 +43,7 @@ ENDED_READ_SECONDS = 2.5
 FULL_EVERY = 2  # of the readings; the rest is repainted no faster than figures can be read
 LINES_OF_HOST = 2  # more rows show its history too
 PANELS = ("head", "messages", "summary", "host")
-NOTHING_READ = Picture(Snapshot(phase=stage.READING))
+NOTHING_READ = Picture(Snapshot(phase=phases.READING))
 
 
 class LiveView(FollowingScreen[Picture]):
@@ -86,7 +86,7 @@ class LiveView(FollowingScreen[Picture]):
         yield Header()
         yield Panel(self._head, id="head")
         yield Panel(self._messages, id="messages")
-        yield Panel(lambda width, _height: panels.summary(self.now, width), id="summary")
+        yield Panel(lambda width, _height: summary.rows(self.now, width), id="summary")
         yield ChartGrid(id="charts")
         yield GpuCards(id="devices")
         yield Panel(self._host, id="host")
@@ -117,7 +117,7 @@ class LiveView(FollowingScreen[Picture]):
         """Read earlier starts once, in the reading thread, if the run has not measured anything yet."""
         if self._earlier_due and self.latest is not None:
             self._earlier_due = False
-            if stage.is_due(self.now) and self.now.outcome is None:
+            if phases.is_due(self.now) and self.now.outcome is None:
                 self._earlier = earlier_starts.of(self.run_folder)
 
     def read_names(self) -> None:
@@ -181,7 +181,7 @@ class LiveView(FollowingScreen[Picture]):
         return self.now.pace.axes()
 
     def foot(self, width: int) -> Row:
-        return stage.failure(self.now, width, self.glyphs) or stage.phase_line(self.now, width)
+        return phases.failure(self.now, width, self.glyphs) or phases.phase_line(self.now, width)
 
     @on(Chart.Opened)
     def _chart_clicked(self, event: Chart.Opened) -> None:
@@ -198,17 +198,17 @@ class LiveView(FollowingScreen[Picture]):
 
     def _head(self, width: int, height: int) -> list[Row]:
         note = "stopping" if self.stopping and self.now.outcome is None else ""
-        if self.picture.reading and self.now.phase != stage.READING:  # the phase says so itself
-            note = stage.CATCHING_UP
+        if self.picture.reading and self.now.phase != phases.READING:  # the phase says so itself
+            note = phases.CATCHING_UP
         if self.replay_speed:
             note = f"replay {self.glyphs.hint} {self.replay_speed:g} times as fast"
-        name = panels.Named(self.title_now, self.run_folder.id, self.description)
-        rows = panels.head(name, note, self.now, width, self.glyphs)
+        name = head.RunName(self.title_now, self.run_folder.id, self.description)
+        rows = head.rows(name, note, self.now, width, self.glyphs)
         return rows if len(rows) <= height else rows[:2] + rows[3:]  # without the facts
 
     def _messages(self, width: int, height: int) -> list[Row]:
-        rows = panels.messages(self.now, width, height, self.glyphs, self.app.key("apply"))
-        others: list[Row] = [[(clean(line)[:width], "value")] for line in workers.lines(self.now.workers)]
+        rows = messages.rows(self.now, width, height, self.glyphs, self.app.key("apply"))
+        others: list[Row] = [[(clean(line)[:width], "value")] for line in wording.worker_lines(self.now.workers)]
         return rows + others if len(rows) + len(others) <= height else rows
 
     def _host(self, width: int, height: int) -> list[Row]:
@@ -224,9 +224,9 @@ class LiveView(FollowingScreen[Picture]):
             charts=charts,
             gpus=len(self.now.gpus),
             messages=len(self._messages(width, 1000)),
-            summary=panels.summary_height(self.now, width),
+            summary=summary.height(self.now, width),
             head=HEAD + verdict.is_due(self.now),
-            error=len(panels.error(self.now, width, self.glyphs, self.app.key("apply"))),
+            error=len(messages.error(self.now, width, self.glyphs, self.app.key("apply"))),
         )
         layout = share_out(width, height, needs, self.zoom)
         if layout != self._layout_now:

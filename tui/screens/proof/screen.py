@@ -17,8 +17,8 @@ from textual.binding import BindingType
 
 from ...base import keys
 from ...base.themes import painted_colour
-from ...drawing import comparisons
 from ...drawing import proof as drawing
+from ...drawing import proof_comparisons
 from ...drawing.rows import Row, fitting
 from ...widgets.key_footer import KeyFooter
 from ...widgets.painted import Panel
@@ -68,7 +68,7 @@ class ProofScreen(ProofView["Record"]):
     @property
     def compared(self) -> list[Any]:
         """The comparisons, or what else has a row of its own with trials."""
-        return comparisons.compared(self.data)
+        return proof_comparisons.compared(self.data)
 
     @property
     def picked(self) -> Any | None:
@@ -127,7 +127,7 @@ class ProofScreen(ProofView["Record"]):
         if picked is None:
             nothing = "nothing has been compared so far" if self.data.is_read else "reading the proof ..."
             return [[(nothing, "label")]]
-        return comparisons.detail(picked, width, height, self.glyphs)
+        return proof_comparisons.detail(picked, width, height, self.glyphs)
 
     def _fill(self) -> None:
         """A change that has just come is picked."""
@@ -140,7 +140,7 @@ class ProofScreen(ProofView["Record"]):
     def _widths(self) -> dict[str, int]:
         bar = {GAIN_BAR: BAR} if self.size.width >= WIDE else {}
         rest = self.size.width - 2 - sum(WIDTHS.values()) - sum(bar.values())
-        longest = max((len(comparisons.changes(one)) for one in self.compared), default=0)
+        longest = max((len(proof_comparisons.changes(one)) for one in self.compared), default=0)
         change = max(12, min(rest, max(longest + 1, LEAST_CHANGE)))
         return {
             "change": change,
@@ -155,16 +155,16 @@ class ProofScreen(ProofView["Record"]):
 
     def _row(self, one: Any) -> list[Text]:
         widths = self._widths()
-        word, style = comparisons.decision(one, self.glyphs)
+        word, style = proof_comparisons.decision(one, self.glyphs)
         cells = [
-            Text(fitting(comparisons.changes(one), widths["change"] - 1, self.glyphs), no_wrap=True),
-            Text(comparisons.most(one), justify="right"),
-            Text(comparisons.measured(one, self.glyphs), justify="right"),
+            Text(fitting(proof_comparisons.changes(one), widths["change"] - 1, self.glyphs), no_wrap=True),
+            Text(proof_comparisons.most(one), justify="right"),
+            Text(proof_comparisons.measured(one, self.glyphs), justify="right"),
             Text(f"  {word}", style=painted_colour(self.app, style)),
         ]
         if GAIN_BAR in widths:
-            low, high = comparisons.reach(self.compared)
-            bar = comparisons.whisker(one, low, high, BAR - 3, self.glyphs)
+            low, high = proof_comparisons.reach(self.compared)
+            bar = proof_comparisons.whisker(one, low, high, BAR - 3, self.glyphs)
             cells.insert(3, Text(f"  {bar}", style=painted_colour(self.app, style)))
         return cells
 

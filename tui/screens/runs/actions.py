@@ -28,7 +28,7 @@ from ....engine.units import clock, count
 from ...base.errors import clean
 from ...form.state import to_text
 from ...reading.run_list import entry_of
-from ...text.phases import ENDED
+from ...wording.run import ENDED
 from ..base import AppScreen
 from ..dialogs import Ask, AskText
 

@@ -13,9 +13,9 @@ from ...base.themes import colour
 from ...drawing.rows import fitting
 from ...reading.run_columns import COLUMNS, RunColumn, matching, ordered, usual
 from ...reading.run_list import Entry, folded, when_text
-from ...text.comparison import moments_of
-from ...text.phases import ASKED_FOR
 from ...widgets.table import Column, OpeningTable
+from ...wording.comparison import moments_of
+from ...wording.run import ASKED_FOR
 
 MARK = 2  # cells of the mark before the first column
 LEAST, USEFUL = 17, 28  # of a column whose width is not fixed; titles get the second before less important columns

@@ -61,7 +61,7 @@ class RunWatch:
 
     def _show_end(self, ended: Ended) -> None:
         """Show on the present screen, and by the terminal, that a run has ended."""
-        from ...text.phases import ENDED  # not needed for the first paint
+        from ...wording.run import ENDED  # not needed for the first paint
 
         app, outcome = self._app, ENDED.get(ended.state, ended.state)
         well = ended.state in ("ok", "stopped")

@@ -29,17 +29,17 @@ from ...base.themes import painted_colour
 from ...drawing import tune as drawing
 from ...drawing import tune_leaderboard, tune_memory
 from ...drawing.charts import AS_DECLARED, plots
-from ...drawing.curves import Plot
+from ...drawing.plot.curves import Plot
 from ...drawing.proof import conclusion
 from ...drawing.rows import Row
 from ...drawing.tune import SearchLayout, share_out
 from ...drawing.tune_leaderboard import HEADS, WIDTHS
 from ...reading.tune_reader import SearchReader, SearchReading
-from ...text.phases import doing
 from ...widgets.charts import Chart
 from ...widgets.key_footer import KeyFooter
 from ...widgets.painted import Panel
 from ...widgets.table import Column, Table
+from ...wording.run import doing
 from .. import catalogue
 from ..header import Header
 from ..proof import actions

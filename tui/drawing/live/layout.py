@@ -1,0 +1,167 @@
+"""How the live view divides the screen: arithmetic on its size and on what there is to show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..gpu_details import whole_height
+
+HEAD = 3  # and one more with a verdict
+CHART_WIDTH, CHART_HEIGHT = 38, 6
+WIDE_CHART, TALL_CHART, TALLEST_CHART = 60, 12, 30  # a chart is made wide where it stays tall
+CARD_WIDTH, TALL_CARD = 38, 6
+MOST_ROWS = 3  # of charts
+WHOLE_WIDTH, LEAST_DETAIL = 56, 5
+LOG_HEIGHT = 4
+OF_LOG, LOG_GROWS_FROM = 0.25, 24  # what the log gets of the rows that it and the charts have beyond so many
+LEAST_BESIDE_ERROR = 4  # rows of all else that an error does not take
+LOG_BESIDE = 10  # the log has rows only where the charts keep this many
+EDGES_WIDTH, EDGES_HEIGHT = 96, 30  # from this size on, panels have edges
+HOST_FROM = 12  # rows from which on one of them tells of the host
+OF_GPUS = 0.42  # the most that the GPUs take of the rows
+
+
+class Cards(NamedTuple):
+    """The GPUs' cards: columns, and the height of one. `all_of_it`: with all figures; `detail`: rows for the selected
+    GPU.
+    """
+
+    columns: int = 1
+    tall: int = 1
+    all_of_it: bool = False
+    detail: int = 0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Heights in rows, with their edges if there are `edges`; 0 hides a part."""
+
+    head: int
+    messages: int
+    summary: int
+    charts: int
+    chart_columns: int
+    chart_rows: int
+    devices: int
+    cards: Cards
+    host: int
+    log: int
+    edges: bool = False
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What there is to show, in rows or counts."""
+
+    charts: int
+    gpus: int
+    messages: int
+    summary: int
+    head: int = HEAD
+    error: int = 0  # of the messages: rows of the error that ended the run
+
+
+def share_out(width: int, height: int, wanted: Wanted, zoom: str = "") -> Layout:
+    """The layout. `height` excludes header and footer; `zoom` (charts, gpus, log or messages) gives one part the space.
+
+    Where rows are few, the log goes first, then edges, facts of the head, the summary and messages; the charts and the
+    GPUs stay. The error that ended a run is seen whole, as long as that leaves a few rows.
+    """
+    head = min(wanted.head, max(1, height // 4))
+    room = max(0, height - head)
+    edges = width >= EDGES_WIDTH and height >= EDGES_HEIGHT
+    if zoom:
+        return _zoomed(width, room, wanted, zoom, head, edges)
+    whole_error = min(wanted.error, room - LEAST_BESIDE_ERROR)
+    messages = min(wanted.messages, max(1, -(-room // 5), whole_error))
+    summary = min(wanted.summary, max(0, room // 8))
+    room -= messages
+    host = (1 if wanted.gpus else 2) if room >= HOST_FROM else 0
+    if room - summary - host < _least_devices(width, wanted.gpus) + CHART_HEIGHT:
+        summary = 0
+    room -= summary
+    cards, devices = _devices(width, room, wanted.gpus, edges)
+    left = room - devices - host
+    spare = left - LOG_HEIGHT - round(OF_LOG * max(0, left - LOG_GROWS_FROM)) - 2 * edges
+    log = spare + 2 * edges >= LOG_BESIDE
+    columns, rows, charts = _charts(width, spare if log else left, wanted.charts, edges)
+    if not log:  # nothing else takes what the charts leave
+        charts = left if charts else 0
+    return Layout(
+        head, messages, summary, charts, columns, rows, devices, cards, host, left - charts if log else 0, edges
+    )
+
+
+def _least_devices(width: int, count: int) -> int:
+    """The rows in which every GPU has a line."""
+    return -(-count // max(1, width // CARD_WIDTH))
+
+
+def _devices(width: int, room: int, count: int, edges: bool) -> tuple[Cards, int]:
+    """The cards of the GPUs, and the rows that they take with their edge."""
+    if not count:
+        return Cards(), 0
+    around = 2 * edges
+    least = min(_least_devices(width, count), room - CHART_HEIGHT - 1)
+    budget = max(2, round(room * OF_GPUS) - 1, least + around)
+    cards = arrange(width - around, max(1, budget - around), count)
+    return cards, min(budget, -(-count // cards.columns) * cards.tall + around)
+
+
+def arrange(width: int, height: int, count: int) -> Cards:
+    """Cards as tall as all of them fit, in as few columns as that needs."""
+    most = max(1, width // CARD_WIDTH)
+    for tall in range(TALL_CARD, 0, -1):
+        for columns in range(1, most + 1):
+            if -(-count // columns) * tall <= height:
+                return Cards(columns, tall)
+    return Cards(most, 1)
+
+
+def arrange_whole(width: int, height: int, count: int) -> Cards:
+    """All figures of every GPU; where there is no room for that, those of the selected GPU below the cards of all."""
+    for columns in range(1, max(1, width // WHOLE_WIDTH) + 1):
+        tall = height // -(-count // columns)
+        if tall >= whole_card(width // columns):
+            return Cards(columns, tall, all_of_it=True)
+    lines = -(-count // max(1, width // CARD_WIDTH))
+    cards = arrange(width, max(lines, height - whole_card(width)), count)
+    detail = height - -(-count // cards.columns) * cards.tall
+    return cards._replace(detail=detail if detail >= LEAST_DETAIL else 0)
+
+
+def whole_card(width: int) -> int:
+    """The height of a card with all figures and two rows of history."""
+    return 4 + whole_height(width - 1)
+
+
+def _charts(width: int, height: int, count: int, edges: bool = False) -> tuple[int, int, int]:
+    """Columns, rows and the height of all charts."""
+    least = CHART_HEIGHT + edges
+    rows = max(1, min(height // least, -(-count * CHART_WIDTH // max(1, width)), MOST_ROWS))
+    while rows < MOST_ROWS and height // (rows + 1) >= TALL_CHART and -(-count // rows) > max(1, width // WIDE_CHART):
+        rows += 1
+    columns = max(1, min(width // CHART_WIDTH, -(-count // rows)))
+    tall = min(TALLEST_CHART, height // rows)
+    return columns, rows, max(0, tall * rows) if tall >= 3 else 0
+
+
+def _zoomed(width: int, room: int, wanted: Wanted, zoom: str, head: int, edges: bool) -> Layout:
+    columns, rows, _ = _charts(width, room, wanted.charts, edges)
+    around = 2 * edges
+    cards = arrange_whole(width - around, room - 1 - around, wanted.gpus) if wanted.gpus else Cards()
+    gpus = zoom == "gpus"
+    return Layout(
+        head=head,
+        messages=room if zoom == "messages" else 0,
+        summary=0,
+        charts=room if zoom == "charts" else 0,
+        chart_columns=columns,
+        chart_rows=rows,
+        devices=room - 1 if gpus and wanted.gpus else 0,
+        cards=cards,
+        host=(1 if wanted.gpus else room) if gpus else 0,
+        log=room if zoom == "log" else 0,
+        edges=edges,
+    )

@@ -1,0 +1,179 @@
+"""The phases of a run as rows: its start in a line below the charts, and in full while nothing is measured yet."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....engine import figures
+from ....engine.files.values import mapping, number
+from ....engine.runs.events import waits_for_others
+from ....engine.units import abbreviated, clock, count, counted, estimate, named, seconds
+from ...base.errors import clean
+from ...base.glyphs import Glyphs
+from ...reading.earlier_starts import EarlierStarts
+from ...reading.run.phase_times import Span
+from ...reading.run.snapshot import Snapshot
+from ...wording.run import ASKED_FOR, ENDED, brief, doing
+from ..rows import Row, fit, length, spread, whole_words
+
+_STARTUP = figures.of_run("startup_seconds").label
+_NAME, _TIME, _BAR = 34, 9, 24
+_FEW_SECONDS = 5
+READING = "reading"  # in place of a phase, until the events that are there have been read
+CATCHING_UP = "catching up"
+_LEAST_SECONDS = 0.05  # what takes no longer is not told
+
+
+def is_due(now: Snapshot) -> bool:
+    """Whether nothing is measured yet, or never was."""
+    return not now.progress
+
+
+def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
+    """What ended the run, in one line; nothing where nothing did."""
+    if now.outcome is None or now.error is None:
+        return []
+    mark = glyphs.stopped if now.outcome in ASKED_FOR else glyphs.failed
+    how: Row = [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}: ", "bad")]
+    more: Row = [("; Escape shows more", "label")]
+    reason = whole_words(clean(now.error.message).replace("\n", " "), width - length(how) - length(more), glyphs)
+    return fit([*how, (reason, "value"), *more], width)
+
+
+# ---- the line of a run that trains ------------------------------------------------------------------
+
+
+def phase_line(now: Snapshot, width: int) -> Row:
+    """How long the start took and what it was spent on; the totals of the phases since."""
+    if not now.start:
+        return fit([], width)
+    spans = _merged(now.start)
+    left = _start(now, spans)
+    while length(left) > width and spans:  # the shortest is left out
+        spans.remove(min(spans, key=lambda span: span.seconds))
+        left = _start(now, spans)
+    right = [_told(span, "  ") for span in now.rest.values() if span.phase != "training"]
+    while length(left) + sum(map(length, right)) > width and right:
+        right.pop()
+    return spread(left, [piece for pieces in right for piece in pieces], width)
+
+
+def _start(now: Snapshot, spans: Sequence[Span]) -> Row:
+    whole: Row = [(f"{_STARTUP} ", "label"), (seconds(sum(span.seconds for span in now.start)), "value")]
+    return [*whole, *(piece for span in spans for piece in _told(span, "  "))]
+
+
+def _merged(spans: Sequence[Span]) -> list[Span]:
+    """Each phase once, with its whole time, in the order in which they came; waiting for others is one of its own."""
+    found: dict[str, Span] = {}
+    for span in spans:
+        name, detail = (span.phase + "-", span.detail) if span.of_others else (span.phase, "")
+        known = found.get(name)
+        found[name] = Span(span.phase, detail, span.seconds + (known.seconds if known else 0.0))
+    return [span for span in found.values() if span.seconds >= _LEAST_SECONDS]
+
+
+def _told(span: Span, before: str) -> Row:
+    times = f" {span.count} times" if span.count > 1 else ""
+    return [(f"{before}{brief(span.phase, span.detail)}{times} ", "label"), (seconds(span.seconds), "value")]
+
+
+# ---- the stage while nothing is measured ------------------------------------------------------------
+
+
+def rows(now: Snapshot, earlier: EarlierStarts, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """The phases with their times so far, what is being built or compiled, and an estimate from earlier starts."""
+    if now.phase == READING:
+        return []
+    total = sum(span.seconds for span in now.start)
+    over = now.outcome is not None
+    head: Row = [(_STARTUP, "title"), ("  no step was measured" if over else "  no step is measured yet", "label")]
+    found = [spread(head, [(clock(total), "value"), (" ", "")], width)]
+    known = _by_phase(now.start)
+    for number_, span in enumerate(now.start):
+        last = number_ == len(now.start) - 1
+        found.append(_phase(span, known[span.phase], last, now, earlier, width, glyphs))
+    found += [_to_come(phase, earlier, width) for phase in earlier.phases if not over and phase not in known]
+    about = [] if over else [*_object(now, width), *_estimate(known, now, earlier, width, glyphs)]
+    room = height - len(about)
+    return [*found[: max(1, room)], *about][:height]
+
+
+def _by_phase(spans: Sequence[Span]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for span in spans:
+        found[span.phase] = found.get(span.phase, 0.0) + (0.0 if span.of_others else span.seconds)
+    return found
+
+
+def _phase(
+    span: Span, so_far: float, last: bool, now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
+) -> Row:
+    goes_on, failed = last and now.outcome is None, last and now.outcome not in (None, "ok")
+    turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
+    asked_for = now.outcome in ASKED_FOR
+    mark = turn if goes_on else glyphs.stopped if asked_for else glyphs.failed if failed else glyphs.ok
+    how = "warn" if asked_for else "bad"
+    lead = (f" {mark:<2} ", "curve2" if goes_on else how if failed else "good")
+    said = whole_words(clean(doing(span.phase, span.detail)), max(_NAME, width - _TIME - 4), glyphs)
+    name = (f"{said:<{_NAME}}", "value" if last else "label")
+    row: Row = [lead, name, (f"{seconds(span.seconds):>{_TIME}}", "value")]
+    usual = earlier.phases.get(span.phase)
+    if usual is None or not goes_on or span.of_others:
+        return fit(row, width)
+    before = f"  before: {usual}"
+    room = min(_BAR, width - length(row) - 2 - len(before))
+    filled = round(min(1.0, so_far / usual.median if usual.median else 1.0) * max(0, room))
+    row += [("  ", ""), (glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track")]
+    return fit([*row, (before, "label")], width)
+
+
+def _to_come(phase: str, earlier: EarlierStarts, width: int) -> Row:
+    row: Row = [("    ", ""), (f"{doing(phase, ''):<{_NAME + _TIME}}", "track")]
+    before = f"  before: {earlier.phases[phase]}"
+    room = min(_BAR, width - length(row) - 2 - len(before))
+    return fit([*row, (" " * (room + 2), ""), (before, "track")], width)
+
+
+def _object(now: Snapshot, width: int) -> list[Row]:
+    """What is being compiled, and for which devices."""
+    started = now.started
+    if not started or now.phase != "compiling":
+        return []
+    actual, workload = mapping(started.get("actual")), mapping(mapping(started.get("options")).get("workload"))
+    what = clean(workload.get("entry") or workload.get("model") or "the model")
+    with_xla = actual.get("jit_compile") is True or "XLA" in now.phase_detail
+    words = [f"{'XLA compiles' if with_xla else 'TensorFlow traces'} {what}"]
+    if (parameters := number(actual.get("parameters"))) is not None:
+        words.append(f"{abbreviated(parameters)} {named(parameters, 'parameters')}")
+    if (batch := number(started.get("global_batch_size"))) is not None:
+        words.append(f"batch {count(batch)}")
+    words += _together(mapping(started.get("options")), started)
+    return [fit([("    ", ""), (", ".join(words), "label")], width)]
+
+
+def _together(options: Mapping[str, Any], started: Mapping[str, Any]) -> list[str]:
+    steps, replicas = number(mapping(options.get("compile")).get("steps_per_execution")), started.get("replicas")
+    found = [f"{steps:.0f} steps in one graph"] if steps and steps > 1 else []
+    return found + ([f"{replicas} replicas"] if isinstance(replicas, int) and replicas > 1 else [])
+
+
+def _estimate(
+    known: Mapping[str, float], now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
+) -> list[Row]:
+    """How long the start will take, told as an estimate and from how many runs; nothing while others are waited for."""
+    if not earlier.phases or waits_for_others(now.phase, now.phase_detail):
+        return []
+    left = earlier.left(known, now.phase)
+    soon = f"about {estimate(left)}" if left >= _FEW_SECONDS else "a few seconds"
+    said = f"{soon} to the first step" if left > 0 else "longer than usual"
+    starts = f"{counted(earlier.runs, 'earlier starts')}"
+    said += f": an estimate from {starts} of this preset on this machine"
+    lead = f"    {glyphs.hint} "
+    lines = textwrap.wrap(said, max(10, width - len(lead)))
+    return [
+        fit([(lead if number_ == 0 else " " * len(lead), "value"), (line, "label")], width)
+        for number_, line in enumerate(lines)
+    ]

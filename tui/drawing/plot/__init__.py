@@ -1,0 +1,1 @@
+"""A chart as rows of characters: its curves, scales, axes, legend, cursor and zoom."""

@@ -1,0 +1,232 @@
+"""Draws curves into rows of characters: the only place that makes braille.
+
+Drawing is a pure function of the data and the size. Scales are in scales.py, labels in axes.py, and what of a line is
+drawn in strokes.py.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from ...base.glyphs import Glyphs
+from ..rows import Row, fit
+from .axes import GUTTER, column_of, row_of, x_labels, x_scale, y_label, y_scale
+from .curves import Curve, Plot
+from .legend import colour_of, dash_of, title
+from .scales import Scale
+from .strokes import Stop, drawable, strokes
+
+ALONE_HEIGHT = 12  # from this height on a chart has vertical grid lines and the name of its axis
+_BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+# of each half cell the dots from the one number to the other
+_DOTS = tuple(tuple(tuple(sum(half[first : last + 1]) for last in range(4)) for first in range(4)) for half in _BITS)
+_DASHES = ((1, 1), (2, 3), (1, 3), (1, 4))  # of each kind of dashes: how many cells of how many are drawn
+Part = dict[int, tuple[int, int]]  # an unbroken part of a line: for each column of dots the lowest and highest one
+
+
+def draw(
+    plot: Plot, width: int, height: int, glyphs: Glyphs, before: Scale | None = None, cursor: float | None = None
+) -> tuple[list[Row], Scale]:
+    """Title, curves and axes in exactly `height` rows of `width` cells, and the scale that was used.
+
+    `cursor` is a place on the axis, at which a vertical line stands.
+    """
+    axis = height >= 5
+    inner, tall = max(1, width - GUTTER), max(1, height - 1 - axis)
+    scale, across = y_scale(plot, tall, before), x_scale(plot, inner)
+    canvas = _Canvas(inner, tall, glyphs)
+    labels = {row_of(tick, scale, tall): tick for tick in reversed(scale.ticks)} if tall > 1 and not plot.empty else {}
+    if not plot.empty:
+        canvas.grid(sorted(labels), across if height >= ALONE_HEIGHT else None)
+    _add_all(canvas, plot, scale, across)
+    for at in plot.joins:
+        canvas.upright(column_of(at, across, inner), "warn", glyphs.grid_down)
+    if cursor is not None:
+        canvas.upright(column_of(cursor, across, inner), "cursor", glyphs.axis)
+    rows = [title(plot, width, glyphs)]
+    for number, row in enumerate(canvas.rows()):
+        label = y_label(labels[number], scale, plot.bounds) if number in labels else ""
+        edge = glyphs.tick if label else glyphs.axis
+        whole = [(f"{label:>{GUTTER - 1}}", "label"), (edge, "track"), *row]
+        rows.append(whole if width > GUTTER else fit(whole, width))
+    if axis and not plot.empty:
+        rows.append(x_labels(plot, across, width, named=height >= ALONE_HEIGHT))
+    return rows[:height], scale
+
+
+def curve_rows(plot: Plot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """The curves alone, without title and axes."""
+    canvas = _Canvas(width, height, glyphs)
+    _add_all(canvas, plot, y_scale(plot, height, None), x_scale(plot, width))
+    return canvas.rows()
+
+
+def _add_all(canvas: _Canvas, plot: Plot, scale: Scale, across: Scale) -> None:
+    lines = [canvas.lines(curve, scale, across) for curve in plot.curves]
+    if plot.filled and plot.told and scale.low == 0 and not scale.logarithmic:
+        canvas.fill(lines[plot.curves.index(plot.told[0])])
+    for (number, curve), parts in zip(plot.numbered, lines, strict=True):
+        canvas.add(number, curve, parts)
+        if curve.marked and canvas.is_sparse(curve):
+            canvas.mark(number, curve, scale, across)
+
+
+# ---- the picture ----------------------------------------------------------------------------------
+
+
+class _Canvas:
+    """Dots in a grid of cells; where two curves share a cell, the later one, which is dashed, sets the colour."""
+
+    def __init__(self, width: int, height: int, glyphs: Glyphs) -> None:
+        self._width, self._height, self._glyphs = width, height, glyphs
+        self._across, self._down = (2, 4) if glyphs.braille else (1, 1)
+        self._bits = [[0] * width for _ in range(height)]
+        self._styles = [[""] * width for _ in range(height)]
+        self._marks: dict[tuple[int, int], str] = {}
+
+    # ---- beneath the curves
+
+    def grid(self, rows: list[int], across: Scale | None) -> None:
+        """Faint lines at the labels, where they leave room between them."""
+        near = min((below - above for above, below in pairwise(rows)), default=self._height)
+        for row in rows if near > 1 else []:
+            for column in range(self._width):
+                self._put(row, column, self._glyphs.grid_across, "grid")
+        for tick in across.ticks if across else []:
+            self.upright(column_of(tick, across, self._width) if across else 0, "grid", self._glyphs.grid_down)
+
+    def upright(self, column: int, style: str, char: str) -> None:
+        """A vertical line that leaves the curves alone."""
+        for row in range(self._height):
+            if 0 <= column < self._width and not self._styles[row][column].startswith("curve"):
+                self._put(row, column, char, style)
+
+    def fill(self, parts: list[Part]) -> None:
+        """The area below a curve, in cells that the curve itself does not touch."""
+        for columns in parts:
+            for column, (_, low) in columns.items():
+                for row in range(low // self._down + 1, self._height):
+                    self._put(row, column // self._across, self._glyphs.fill, "fill1")
+
+    # ---- the curves
+
+    def add(self, number: int, curve: Curve, parts: list[Part]) -> None:
+        style = f"{'faint' if curve.faint else 'curve'}{colour_of(number)}"
+        drawn, period = _DASHES[dash_of(number)] if not self.is_sparse(curve) else (1, 1)
+        for columns in parts:
+            if len(columns) == 1 and self._is_point(columns, style):
+                continue
+            for column, (low, high) in columns.items():
+                if self._glyphs.braille and (column // self._across % period >= drawn or (curve.faint and column % 2)):
+                    continue
+                self._upright(number, column, low, high, style)
+
+    def is_sparse(self, curve: Curve) -> bool:
+        return curve.marked and len(curve.line) * 3 <= self._width
+
+    def lines(self, curve: Curve, scale: Scale, across: Scale) -> list[Part]:
+        """For each unbroken part and each column of dots the lowest and highest dot, with neighbours joined."""
+        columns = self._width * self._across
+        parts = strokes(curve.line, across, columns, scale.logarithmic)
+        return [self._columns(stops, scale, across) for stops in parts]
+
+    def _columns(self, stops: list[Stop], scale: Scale, across: Scale) -> Part:
+        last_column, last_row = self._width * self._across - 1, self._height * self._down - 1
+        per_x, per_y = last_column / (across.high - across.low), last_row / (scale.high - scale.low)
+        left, top = across.low, scale.high
+        columns: Part = {}
+        before = -1, -1
+
+        def row_at(value: float) -> int:
+            row = round((top - value) * per_y)
+            return 0 if row < 0 else last_row if row > last_row else row
+
+        for x, first, last, low, high in stops:
+            column, row = min(round((x - left) * per_x), last_column), row_at(first)
+            near = row if before[0] < 0 else _join(columns, *before, column, row)
+            if low == high:
+                upper = lower = row
+            else:
+                upper, lower = row_at(high), row_at(low)
+            _widen(columns, column, near if near < upper else upper, near if near > lower else lower)
+            before = column, row if last == first else row_at(last)
+        return columns
+
+    def _put(self, row: int, column: int, char: str, style: str) -> None:
+        self._styles[row][column] = style
+        self._marks[row, column] = char
+
+    def _upright(self, number: int, column: int, low: int, high: int, style: str) -> None:
+        """The dots of a column from the lowest to the highest number."""
+        x, first, last = column // self._across, low // self._down, high // self._down
+        dots = _DOTS[column % 2]
+        for y in range(first, last + 1):
+            self._styles[y][x] = style
+            if self._glyphs.braille:
+                self._bits[y][x] |= dots[low % 4 if y == first else 0][high % 4 if y == last else 3]
+                self._marks.pop((y, x), None)
+            else:
+                self._marks[y, x] = "." if style.startswith("faint") else self._glyphs.legend[dash_of(number)][0]
+
+    def _is_point(self, columns: dict[int, tuple[int, int]], style: str) -> bool:
+        """One reading alone gets a mark, as nobody would see its dot."""
+        ((column, (low, high)),) = columns.items()
+        if low == high:
+            self._put(low // self._down, column // self._across, self._glyphs.point, style)
+        return low == high
+
+    def mark(self, number: int, curve: Curve, scale: Scale, across: Scale) -> None:
+        """A mark on each point."""
+        style = f"curve{colour_of(number)}"
+        line = drawable(curve.line, scale.logarithmic)
+        for x, y in zip(line.x, line.y, strict=True):
+            dots_down = self._height * self._down - 1
+            column = column_of(x, across, self._width)
+            row = round((scale.high - y) / (scale.high - scale.low) * dots_down) // self._down
+            if 0 <= column < self._width and 0 <= row < self._height:
+                self._put(row, column, self._glyphs.point, style)
+
+    def rows(self) -> list[Row]:
+        return [self._row(number) for number in range(self._height)]
+
+    def _row(self, number: int) -> Row:
+        """A row with neighbouring cells of one style in one piece."""
+        row: Row = []
+        bits, marks = self._bits[number], self._marks
+        for column, style in enumerate(self._styles[number]):
+            char = " "
+            if style:
+                mark = marks.get((number, column))
+                char = mark if mark is not None else chr(0x2800 + bits[column])
+            if row and row[-1][1] == style:
+                row[-1] = (row[-1][0] + char, style)
+            else:
+                row.append((char, style))
+        return row
+
+
+def _widen(columns: Part, column: int, low: int, high: int) -> None:
+    known = columns.get(column)
+    if known is not None:
+        low, high = low if low < known[0] else known[0], high if high > known[1] else known[1]
+    columns[column] = low, high
+
+
+def _join(columns: Part, from_x: int, from_y: int, to_x: int, to_y: int) -> int:
+    """A straight line without gaps up to its last column; the row from which it is drawn there."""
+    if to_x == from_x:
+        return from_y
+    before = from_y
+    if to_x > from_x + 1:
+        slope = (to_y - from_y) / (to_x - from_x)
+        for column in range(from_x + 1, to_x):
+            here = round(from_y + slope * (column - from_x))
+            near = _after(before, here)
+            _widen(columns, column, min(near, here), max(near, here))
+            before = here
+    return _after(before, to_y)
+
+
+def _after(row: int, towards: int) -> int:
+    """The row where a line goes on in the next column; this one is drawn already."""
+    return row + 1 if towards > row + 1 else row - 1 if towards < row - 1 else row

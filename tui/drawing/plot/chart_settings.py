@@ -1,0 +1,61 @@
+"""Applies the settings of charts to a plot: smoothed, logarithmic, filled."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ....engine.units import amount
+from ...base.settings import Charts
+from ...reading.run.series import Line
+from .curves import Curve, Plot
+
+
+def as_drawn(plot: Plot, drawn: Charts) -> Plot:
+    """Smoothed, logarithmic and filled as the settings say; and said so beside the title."""
+    how = []
+    if drawn.logarithmic and plot.bounds != "share":
+        plot = replace(plot, logarithmic=True)
+        how.append("log")
+    if drawn.smoothing:
+        curves = tuple(curve for one in plot.curves for curve in _smoothed(one, drawn.smoothing))
+        how += [f"EMA {drawn.smoothing:g}"] if len(curves) > len(plot.curves) else []
+        plot = replace(plot, curves=curves)
+    return replace(plot, how=tuple(how), filled=drawn.fill, alarm=lost_at(plot))
+
+
+def _smoothed(curve: Curve, weight: float) -> Iterator[Curve]:
+    """The raw values and the smoothed line; what has few points stays as it is."""
+    if curve.marked or len(curve.line) < 3:
+        yield curve
+        return
+    yield replace(curve, faint=True)
+    line = curve.line.once(("smoothed", weight), lambda: smoothed(curve.line, weight))
+    yield replace(curve, line=line, raw=curve.line, value=curve.value if curve.value is not None else curve.line.last)
+
+
+def lost_at(plot: Plot) -> str:
+    """Since when the loss or a metric has no value that is a number, as after a division by zero."""
+    if plot.bounds != "free" or not plot.curves or (lost := plot.curves[0].line.lost) is None:
+        return ""
+    return f"not finite since step {amount(lost[1], 0)}"
+
+
+def smoothed(line: Line, weight: float) -> Line:
+    """Each value with the earlier ones of its unbroken part; `weight` (0 to 1) is what they count for one reading.
+
+    A point that stands for several readings moves the average as much as these would.
+    """
+    keep = weight**line.each
+    average, known = 0.0, 0.0
+    y = array("d")
+    for index, value in enumerate(line.y):
+        if index in line.breaks:
+            average = known = 0.0
+        if math.isfinite(value):
+            average = keep * average + (1 - keep) * value
+            known = keep * known + (1 - keep)
+        y.append(average / known if known else value)
+    return replace(line, y=y, low=array("d"), high=array("d"), made={})

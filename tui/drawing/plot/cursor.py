@@ -1,0 +1,119 @@
+"""What the cursor of a chart tells: where it is, and the value of each curve there."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ....engine.units import NONE, amount, count, counted, seconds, share
+from ...base.glyphs import Glyphs
+from ...reading.run.series import Line
+from ..rows import Row, length
+from .curves import Curve, Plot
+from .legend import colour_of, dash_of
+
+_TENTH = 0.1  # a column that is less than this many seconds needs more digits of them
+_FAR = 1.5  # times the distance of neighbouring points: no reading belongs to a place so far from one
+
+
+@dataclass(frozen=True)
+class At:
+    """A point of a line: its place on the axis, its value, and the extremes where it stands for several readings."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+
+
+def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
+    """The point nearest to the place; None in a gap and beyond the ends, except `anywhere` on the axis."""
+    if not len(line):
+        return None
+    after = min(bisect_left(line.x, x), len(line) - 1)
+    before = max(0, after - 1)
+    near = min((before, after), key=lambda index: abs(line.x[index] - x))
+    if not anywhere and (_in_gap(line, before, after, x) or _beyond(line, x)):
+        return None
+    y = line.y[near]
+    return At(line.x[near], y, line.low[near] if len(line.low) else y, line.high[near] if len(line.high) else y)
+
+
+def _in_gap(line: Line, before: int, after: int, x: float) -> bool:
+    """Nothing was read between two points around a break, but a point itself was."""
+    return after in line.breaks and line.x[before] < x < line.x[after]
+
+
+def _beyond(line: Line, x: float) -> bool:
+    first, last = line.x[0], line.x[-1]
+    reach = _FAR * (last - first) / max(1, len(line) - 1)
+    return not first - reach <= x <= last + reach
+
+
+def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
+    """`step 1,234`, `epoch 2.51`, `1:12 after training began`, `12,800 samples`.
+
+    With so many digits that places `near` each other differ.
+    """
+    digits = max(0, math.ceil(-math.log10(near))) if near > 0 else 0
+    if plot.x_unit == "time":
+        return f"{f'{x:.{digits}f} s' if near < _TENTH else seconds(x)} {plot.since}"
+    if plot.x_unit == "epoch":
+        return f"epoch {x:.{max(2, digits)}f}"
+    return f"step {count(x)}" if plot.x_unit == "step" else counted(x, "samples")
+
+
+def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[Row]:
+    """The place, and the curves with their values and units, in as many rows as they need.
+
+    A point further from the place than `near` is told with its own place.
+    """
+    pieces: list[Row] = [[(place_text(plot, x, near), "title")]]
+    pieces += [_told(plot, curve, number, x, near, glyphs) for number, curve in plot.numbered if not curve.faint]
+    found: list[Row] = [[]]
+    for piece in pieces:
+        if found[-1] and length(found[-1]) + 3 + length(piece) > width:
+            found.append([])
+        found[-1] += [("   ", ""), *piece] if found[-1] else piece
+    return found
+
+
+def _told(plot: Plot, curve: Curve, number: int, x: float, near: float, glyphs: Glyphs) -> Row:
+    at = point_at(curve.raw or curve.line, x, anywhere=curve.marked)
+    name = curve.label or plot.title
+    row: Row = [(f"{glyphs.legend[dash_of(number)].strip()} ", f"curve{colour_of(number)}"), (f"{name} ", "label")]
+    if at is None:
+        return [*row, (NONE, "value")]
+    row.append((with_unit(plot, at.y), "value"))
+    more = [f"{with_unit(plot, at.low)} to {with_unit(plot, at.high)}"] if at.low != at.high else []
+    if curve.raw is not None and (smooth := point_at(curve.line, x)) is not None:
+        more.append(f"smoothed {with_unit(plot, smooth.y)}")
+    if abs(at.x - x) > near:
+        more.append(f"at {place_text(plot, at.x, near).removesuffix(f' {plot.since}')}")
+    return [*row, (f" ({', '.join(more)})" if more else "", "label")]
+
+
+def with_unit(plot: Plot, value: float) -> str:
+    if plot.bounds == "share":
+        return share(value, 1)
+    return f"{amount(value)}{f' {plot.unit}' if plot.unit else ''}"
+
+
+def has_values(plot: Plot) -> bool:
+    return any((curve.raw or curve.line).x for curve in plot.told)
+
+
+def table(plot: Plot) -> str:
+    """All points as text for a spreadsheet, separated by tabs: a place, then the value of each curve there."""
+    lines = [curve.raw or curve.line for curve in plot.told]
+    unit = "%" if plot.bounds == "share" else plot.unit
+    names = [f"{curve.label or plot.title}{f' ({unit})' if unit else ''}" for curve in plot.told]
+    values = [dict(zip(line.x, line.y, strict=True)) for line in lines]
+    axis = "seconds" if plot.x_unit == "time" else plot.x_unit
+    found = ["\t".join([axis, *names])]
+    scale = 100 if plot.bounds == "share" else 1
+    for x in sorted({x for line in lines for x in line.x}):
+        cells = [f"{known[x] * scale:.6g}" if x in known else "" for known in values]
+        found.append("\t".join([f"{x:.6g}", *cells]))
+    return "\n".join(found)

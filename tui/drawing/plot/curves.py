@@ -1,0 +1,73 @@
+"""What a chart shows: its curves, its axes and how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...reading.run.series import Line
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line with its name; `marked` puts a mark on every point where there is room.
+
+    `value` is shown as the current value, where that is not the line's last point. `short` is the name where there is
+    little room; the value of a `lesser` one is left out first. A `faint` curve has the raw values of the smoothed one
+    that follows, whose `raw` line they are.
+    """
+
+    label: str
+    line: Line
+    marked: bool = False
+    value: float | None = None
+    short: str = ""
+    lesser: bool = False
+    faint: bool = False
+    raw: Line | None = None
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot. `bounds`: share (0 to 100 %), zero (from 0 up) or free; `note` is shown after the value.
+
+    `x_unit` is the axis: time, step, epoch or samples. `key` names the chart; `how` says what is done to its values.
+    `joins` are the places where a resumed run went on. `window` is the part of the axis that is drawn; None: all of it.
+    `filled`: the area below the first curve, where the scale begins at zero. `corner` stands at the lower right.
+    `since` says where the time begins; `alarm` what is wrong with the values.
+    """
+
+    title: str
+    unit: str
+    curves: tuple[Curve, ...]
+    bounds: str = "free"
+    x_unit: str = "time"
+    x_end: float = 0.0
+    final: bool = False
+    note: str = ""
+    key: str = ""
+    how: tuple[str, ...] = ()
+    joins: tuple[float, ...] = ()
+    window: tuple[float, float] | None = None
+    logarithmic: bool = False
+    filled: bool = False
+    corner: str = ""
+    alarm: str = ""
+    since: str = "after training began"
+
+    @property
+    def told(self) -> tuple[Curve, ...]:
+        """The curves that have a name and a value."""
+        return tuple(curve for curve in self.curves if not curve.faint)
+
+    @property
+    def numbered(self) -> Iterator[tuple[int, Curve]]:
+        """Each curve with the number of its colour, which raw values share with what was made of them."""
+        number = 0
+        for curve in self.curves:
+            yield number, curve
+            number += not curve.faint
+
+    @property
+    def empty(self) -> bool:
+        return not any(len(curve.line) for curve in self.curves)

@@ -1,0 +1,109 @@
+"""The first row of a chart: its name, and mark, name and value of each curve, as far as there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....engine.units import amount, percent
+from ...base.glyphs import Glyphs
+from ..rows import Row, headline, length
+from .curves import Plot
+
+_COLOURS, _KINDS_OF_DASHES = 4, 4
+
+
+def colour_of(number: int) -> int:
+    """The colour of a curve, 1 to 4."""
+    return number % _COLOURS + 1
+
+
+def dash_of(number: int) -> int:
+    """The way in which a curve is dashed: the fifth has the first one's colour, and not its dashes."""
+    return (number + number // _COLOURS) % _KINDS_OF_DASHES
+
+
+def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
+    """Name, and each curve's mark, label and last value.
+
+    Where there is no room for all of it, names are short, then what is said of how it is drawn, and at last the values
+    of some curves are left out.
+    """
+    whole, everything = _name(plot, plot.how), next(_legends(plot, glyphs))
+    if length(whole) + 1 + length(everything) <= width:
+        return headline(whole, everything, width, glyphs.rule)
+    legends = list(_legends(plot, glyphs))
+    hows = [plot.how, tuple(how.partition(" ")[0] for how in plot.how), ()]
+    found = [_beside(_name(plot, how), legends, width) for how in hows]
+    most = max(_told(legend, plot) for _, legend in found)
+    name, legend = next(pair for pair in found if _told(pair[1], plot) == most)
+    return headline(name, legend, width, glyphs.rule)
+
+
+def edge_title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
+    """The same as a part of the upper edge, with a blank at either end, so that it does not touch the corners."""
+    row = title(plot, width - 2, glyphs)
+    return [(" ", ""), *((text, "edge" if style == "track" else style) for text, style in row), (" ", "")]
+
+
+def _name(plot: Plot, how: tuple[str, ...]) -> Row:
+    alarm: Row = [(f" {plot.alarm}", "bad")] if plot.alarm else []
+    return [(plot.title, "title"), *((f" {said}", "label") for said in how), *alarm]
+
+
+def _beside(name: Row, legends: list[Row], width: int) -> tuple[Row, Row]:
+    """The name with the first legend that fits beside it."""
+    room = max(0, width - length(name) - 1)
+    return name, next((row for row in legends if length(row) <= room), [])
+
+
+def _told(legend: Row, plot: Plot) -> int:
+    """How many values it tells, and whether with their unit."""
+    values = sum(style == "value" and text.strip() != plot.note for text, style in legend)
+    return values * 2 + any(text == f" {plot.unit}" for text, _ in legend)
+
+
+def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
+    """The legend, from all that there is to say to the marks alone."""
+    note: Row = [(f"  {plot.note}", "value")] if plot.note else []
+    unit: Row = [(f" {plot.unit}", "label")] if plot.unit else []
+    told = plot.told
+    everyone = set(range(len(told)))
+    for more in ([*unit, *note], unit):
+        for whole in (True, False):
+            yield [*_legend(plot, everyone, glyphs, whole), *more]
+    for more in (unit, []):
+        yield [*_legend(plot, everyone, glyphs, narrow=True), *more]
+    for number in sorted(everyone, key=lambda number: (not told[number].lesser, -number)):
+        everyone.remove(number)
+        if everyone:
+            yield _legend(plot, everyone, glyphs, narrow=True)
+        lesser = next((at for at, curve in enumerate(told) if curve.lesser), None)
+        if lesser is not None and everyone - {lesser}:
+            yield _legend(plot, everyone, glyphs, narrow=True, without=lesser)
+    yield [*_legend(plot, {0}, glyphs, narrow=True)[: 2 + (len(told) > 1)], *unit]  # of the first curve alone
+    yield _legend(plot, set(), glyphs, narrow=True)
+
+
+def _legend(
+    plot: Plot, valued: set[int], glyphs: Glyphs, whole: bool = False, narrow: bool = False, without: int = -1
+) -> Row:
+    """Each curve's mark and name, and the values of some of them; nothing of the curve `without`."""
+    row: Row = []
+    several = len(plot.told) > 1
+    for number, curve in enumerate(plot.told):
+        if number == without:
+            continue
+        mark = glyphs.legend[dash_of(number)].strip()
+        label = curve.label if whole else curve.short or curve.label
+        if several:
+            mark = mark[:1] if narrow else f"{mark} "
+            row.append((f"{' ' * bool(row)}{mark}", f"curve{colour_of(number)}"))
+            row.append((label, "label"))
+        if number in valued:
+            value = value_text(plot, curve.value if curve.value is not None else curve.line.last)
+            row.append((f"{' ' * several}{value.strip() if narrow else value}", "value"))
+    return row
+
+
+def value_text(plot: Plot, value: float | None) -> str:
+    return percent(value) if plot.bounds == "share" else f"{amount(value):>5}"

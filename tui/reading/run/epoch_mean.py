@@ -1,0 +1,50 @@
+"""The value that is shown of a run's loss or metric, and which steps it is the mean of: the same in every view.
+
+For a run that has ended it is the mean over the training steps of its last complete epoch, as Keras reports it
+(result.json); where no epoch was completed, the mean up to the end. For a running one it is the mean so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ....engine.files.values import mapping, number
+from .snapshot import Snapshot
+
+WHOLE, UNFINISHED, SO_FAR = "last whole epoch", "epoch not finished", "epoch so far"
+
+
+@dataclass(frozen=True)
+class EpochMean:
+    """The value, None where there is none, and the steps that it is the mean of."""
+
+    value: float | None = None
+    steps: str = ""
+
+
+def of_result(summary: Mapping[str, Any], name: str = "loss") -> EpochMean:
+    value = number(mapping(summary.get("metrics")).get(name))
+    if value is None:
+        return EpochMean()
+    return EpochMean(value, WHOLE if number(summary.get("epochs")) else UNFINISHED)
+
+
+def of_progress(progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
+    value = number(progress.get("loss") if name == "loss" else mapping(progress.get("metrics")).get(name))
+    return EpochMean(value, SO_FAR) if value is not None else EpochMean()
+
+
+def latest(summary: Mapping[str, Any], progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
+    """Of the result where that has the value; else of the newest progress."""
+    found = of_result(summary, name)
+    if found.value is not None:
+        return found
+    so_far = of_progress(progress, name)
+    return EpochMean(so_far.value, UNFINISHED) if so_far.value is not None and summary else so_far
+
+
+def of_run(now: Snapshot, name: str = "loss") -> EpochMean:
+    """As the live view has it, and the table of runs."""
+    return latest(now.summary if now.outcome is not None else {}, now.progress, name)

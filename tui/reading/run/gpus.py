@@ -1,0 +1,251 @@
+"""The last reading of a GPU as plain fields, each a value or the reason why there is none, with TensorFlow's figures.
+
+Readings come from the events of engine/telemetry/nvml/one_gpu.py. Fields of a wrong type count as absent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....engine.figures import GPU
+from ....engine.files.values import EMPTY, mapping, moment, number
+from ....engine.telemetry.gpu_totals import CAUSES, GpuTotals
+from .series import NOTHING, Line
+
+NOT_ASKED = "not asked"
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process on a GPU; `own` says that it is the run's, None where that cannot be seen, which `hidden` explains.
+
+    `use` is the share of the time in which it has used the chip. `idle_seconds` is for how long it has not;
+    `idle_at_least` if that is since the first look at it.
+    """
+
+    pid: int
+    name: str | None = None
+    memory_used_bytes: float | None = None
+    own: bool | None = None
+    user: str | None = None
+    command: str | None = None
+    started: float | None = None
+    use: float | None = None
+    idle_seconds: float | None = None
+    idle_at_least: bool = True
+    hidden: str = ""
+
+    @property
+    def program(self) -> str | None:
+        """What it runs, as far as that can be seen."""
+        return self.command or self.name
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A partition of a GPU (MIG)."""
+
+    memory_used_bytes: float | None = None
+    memory_total_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """`missing` says why there are no readings any more; `reasons` why a figure has no value.
+
+    `training`: the run uses it; `shared_with_host`: its memory figures are the host's; `counts_reserved`: used memory
+    includes what the driver reserves. `mig` are the instances of a GPU in MIG mode, None where it is not (`mig_off`) or
+    unknown. `throttle` are reasons why the clocks are lower than the chip allows, `clocks_set_by` are settings that fix
+    the clocks. `tf_*` are the bytes of TensorFlow's allocator. Since the first reading, `energy_wh` was drawn, and each
+    cause in `slowed` has held the clock down for that share of the time.
+    """
+
+    index: int
+    name: str | None = None
+    busy: float | None = None
+    memory_busy: float | None = None
+    memory_used_bytes: float | None = None
+    memory_total_bytes: float | None = None
+    memory_reserved_bytes: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    power_limit_default_w: float | None = None
+    energy_j: float | None = None
+    slowed_by_power_seconds: float | None = None
+    slowed_by_heat_seconds: float | None = None
+    slowed_by_board_limit_seconds: float | None = None
+    slowed_by_reliability_limit_seconds: float | None = None
+    slowed_by_sync_boost_seconds: float | None = None
+    sm_clock_mhz: float | None = None
+    max_sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    pstate: float | None = None
+    throttle: tuple[str, ...] | None = None
+    clocks_set_by: tuple[str, ...] | None = None
+    sm_active: float | None = None
+    tensor_active: float | None = None
+    dram_active: float | None = None
+    pcie_rx_bytes_per_second: float | None = None
+    pcie_tx_bytes_per_second: float | None = None
+    nvlink_links: float | None = None
+    nvlink_rx_bytes_per_second: float | None = None
+    nvlink_tx_bytes_per_second: float | None = None
+    ecc_corrected: float | None = None
+    ecc_uncorrected: float | None = None
+    mig: tuple[Instance, ...] | None = None
+    mig_off: bool = False
+    processes: tuple[GpuProcess, ...] | None = None
+    reasons: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    missing: str | None = None
+    training: bool = False
+    shared_with_host: bool = False
+    counts_reserved: bool = False
+    tf_current_bytes: float | None = None
+    tf_peak_bytes: float | None = None
+    history: Line = NOTHING
+    energy_wh: float | None = None
+    slowed: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+
+    @property
+    def ours(self) -> bool:
+        """Whether the run uses it, as far as can be seen."""
+        return self.training or any(process.own for process in self.processes or ())
+
+    def why(self, figure: str) -> str:
+        """Why a figure is missing, in a word or two."""
+        reason = str(self.reasons.get(figure, NOT_ASKED))
+        return _REASONS.get(reason, reason.replace("_", " "))
+
+
+_REASONS = {"unsupported": "not offered"}  # by this GPU or its driver
+
+
+# What stands elsewhere than at the top of a reading, and what is no number.
+_ELSEWHERE = ("throttle", "nvlink_", "ecc_", "tf_")
+FIGURES = tuple(key for key in GPU if not key.startswith(_ELSEWHERE))
+
+
+def read(
+    index: int, reading: Mapping[str, Any], name: str | None, used: Sequence[Any], own: Mapping[str, Any], line: Line,
+    totals: GpuTotals,
+) -> Gpu:  # fmt: skip
+    """`used` names the run's GPUs, `own` is what TensorFlow says of this one."""
+    missing = reading.get("missing")
+    links, errors = mapping(reading.get("nvlink")), mapping(reading.get("ecc_errors"))
+    return Gpu(
+        index,
+        name=name,
+        throttle=_words(reading.get("throttle")),
+        clocks_set_by=_words(reading.get("clocks_set_by")),
+        nvlink_links=number(links.get("links")),
+        nvlink_rx_bytes_per_second=number(links.get("rx_bytes_per_second")),
+        nvlink_tx_bytes_per_second=number(links.get("tx_bytes_per_second")),
+        ecc_corrected=number(errors.get("corrected")),
+        ecc_uncorrected=number(errors.get("uncorrected")),
+        mig=_instances(reading.get("mig")),
+        mig_off="mig" in reading and reading["mig"] is None,
+        processes=_processes(reading.get("processes")),
+        reasons=mapping(reading.get("reasons")),
+        missing=f"{missing}{_since(reading.get('lost_since'))}" if missing else None,
+        training=trains(reading, used),
+        shared_with_host=bool(reading.get("shared_with_host")),
+        counts_reserved=bool(reading.get("memory_used_counts_reserved")),
+        tf_current_bytes=number(own.get("current_bytes")),
+        tf_peak_bytes=number(own.get("peak_bytes")),
+        history=line,
+        energy_wh=totals.energy_wh if totals.counts_energy else None,
+        slowed={cause: part for cause in CAUSES if (part := totals.slowed_by(cause)) is not None},
+        **{figure: number(reading.get(figure)) for figure in FIGURES},
+    )
+
+
+def trains(reading: Mapping[str, Any], used: Sequence[Any]) -> bool:
+    """`used` names the run's GPUs by UUID, or by their place on the bus."""
+    return any(reading.get(key) in used for key in ("uuid", "pci_bus_id") if reading.get(key))
+
+
+def _words(found: Any) -> tuple[str, ...] | None:
+    return tuple(str(word) for word in found) if isinstance(found, list) else None
+
+
+def _processes(found: Any) -> tuple[GpuProcess, ...] | None:
+    """The run's processes first, then those with the most memory."""
+    if not isinstance(found, list):
+        return None
+    known = [_process(mapping(process)) for process in found]
+    return tuple(sorted(known, key=lambda process: (not process.own, -(process.memory_used_bytes or 0), process.pid)))
+
+
+def _process(found: Mapping[str, Any]) -> GpuProcess:
+    own = found.get("own")
+
+    def text(key: str) -> str | None:
+        return str(found[key]) if found.get(key) else None
+
+    return GpuProcess(
+        int(number(found.get("pid")) or 0),
+        text("name"),
+        number(found.get("memory_used_bytes")),
+        own if isinstance(own, bool) else None,
+        text("user"),
+        text("command"),
+        number(found.get("started")),
+        number(found.get("use")),
+        number(found.get("idle_seconds")),
+        found.get("idle_at_least") is not False,
+        text("hidden") or "",
+    )
+
+
+def _instances(found: Any) -> tuple[Instance, ...] | None:
+    if not isinstance(found, list):
+        return None
+    keys = ("memory_used_bytes", "memory_total_bytes")
+    return tuple(Instance(*(number(mapping(instance).get(key)) for key in keys)) for instance in found)
+
+
+def _since(lost_since: Any) -> str:
+    t = moment(lost_since)
+    return f" since {time.strftime('%H:%M:%S', time.localtime(t))}" if t else ""
+
+
+def by_physical_gpu(
+    devices: Mapping[str, Any], started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]]
+) -> dict[str, dict[str, float]]:
+    """TensorFlow's devices by NVML's numbers: GPU:0 may be a part of GPU 3."""
+    parts = int(number(mapping(mapping(started.get("options")).get("device")).get("logical_devices")) or 1)
+    numbers = _physical(started, readings, parts)
+    found: dict[str, dict[str, float]] = {}
+    for name, figures in devices.items():
+        kind, _, position = str(name).partition(":")
+        if kind == "GPU" and position.isdigit():
+            order = int(position) // parts
+            name = f"GPU:{numbers.get(order, order)}"
+        total = found.setdefault(name, {})
+        for key, value in mapping(figures).items():
+            total[key] = total.get(key, 0) + (number(value) or 0)
+    return found
+
+
+def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]], parts: int) -> dict[int, int]:
+    """TensorFlow's number of a GPU -> NVML's, by the GPUs in the started event, else by the option."""
+    cards = {str(reading.get("uuid")): index for index, reading in readings.items()}
+    cards |= {str(index): index for index in readings}
+    devices = started.get("gpu_devices")
+    told = [mapping(one) for one in devices] if isinstance(devices, list) else []
+    if found := {order: cards[name] for one in told if (name := str(one.get("uuid"))) in cards
+                 if (order := _order(one, parts)) is not None}:  # fmt: skip
+        return found
+    used, visible = started.get("gpus"), mapping(mapping(started.get("options")).get("device")).get("visible")
+    names = used if isinstance(used, list) and used else visible if isinstance(visible, list) else []
+    return {order: cards[str(name)] for order, name in enumerate(names) if str(name) in cards}
+
+
+def _order(device: Mapping[str, Any], parts: int) -> int | None:
+    """The place of a GPU among those that TensorFlow has opened, by the name of the first device on it."""
+    position = str(device.get("device")).rpartition("GPU:")[2]
+    return int(position) // parts if position.isdigit() else None

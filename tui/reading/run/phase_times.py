@@ -1,0 +1,72 @@
+"""How long the phases of a run have taken: each of its start, and the totals of those that come back later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ....engine.runs.events import LATER_COMPILING, waits_for_others
+
+BEGINNINGS = ("starting", "importing")  # the phases with which a run begins or is resumed
+
+
+@dataclass(frozen=True)
+class Span:
+    """A phase, and the seconds it has taken or has gone on for; `count` is how often it came."""
+
+    phase: str
+    detail: str = ""
+    seconds: float = 0.0
+    count: int = 1
+
+    @property
+    def of_others(self) -> bool:
+        """Whether it waits for the other workers of a training on several machines: that time is no part of its own."""
+        return waits_for_others(self.phase, self.detail)
+
+
+@dataclass
+class PhaseTimes:
+    """Is told of each phase as it begins. What `training` interrupts belongs to the start until the first training."""
+
+    phase: str = "starting"
+    detail: str = ""
+    since: float = 0.0
+    started: bool = False  # training has begun since the last start
+    start: list[Span] = field(default_factory=list)
+    later: dict[str, Span] = field(default_factory=dict)
+
+    def begin(self, t: float, phase: str, detail: str) -> None:
+        """A phase begins at the time `t`."""
+        if not self.started and (phase, detail) == (self.phase, self.detail):  # told by the engine and by the trainer
+            self.since = min(self.since, t)
+            return
+        if phase in BEGINNINGS and self.phase not in BEGINNINGS:
+            self.start, self.started = [], False
+        else:
+            self._close(max(0.0, t - self.since))
+        self.phase, self.detail, self.since = phase, detail, t
+        self.started = self.started or phase == "training"
+
+    @property
+    def compiles_first_step(self) -> bool:
+        return self.phase == "compiling" and self.detail not in LATER_COMPILING
+
+    def _close(self, seconds: float) -> None:
+        if not self.started:
+            self.start.append(Span(self.phase, self.detail, seconds))
+        elif self.phase != "ended":
+            detail = self.detail if self.phase == "compiling" else ""  # each kind of it is done once
+            known = self.later.get(self.phase + detail, Span(self.phase, count=0))
+            self.later[self.phase + detail] = Span(self.phase, detail, known.seconds + seconds, known.count + 1)
+
+    def of_start(self, now: float) -> tuple[Span, ...]:
+        """The phases of the start in their order; the last one goes on if training has not begun."""
+        if self.started or self.phase == "ended":
+            return tuple(self.start)
+        return (*self.start, Span(self.phase, self.detail, max(0.0, now - self.since)))
+
+    def of_rest(self) -> Mapping[str, Span]:
+        """The totals since training began, of phases that have ended."""
+        return MappingProxyType(dict(self.later))

@@ -1,0 +1,211 @@
+"""Reads a run folder for a viewer, in a thread of its own: events and log in, snapshots out.
+
+A follower reads a limited number of events at a time and merges the two files while reading, so that a long run opens
+quickly and in little memory. A replay gives the recorded events again at their original pace.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from pathlib import Path
+from types import MappingProxyType
+
+from ....engine.files.reading import why
+from ....engine.runs import Follower, Run, quick_json
+from ....engine.runs.events import EVENT_FILES, Event
+from ....engine.runs.parsing import parse_line
+from ....engine.runs.reading import Damage, Tail
+from .log_tail import LogTail
+from .snapshot import Snapshot
+from .store import Store
+
+quick_json.use()
+EVENTS_A_READ = 4000
+PARSED_BYTES = 3_000_000  # of a backlog larger than this, only part of the frequent readings is used
+FRESH_BYTES = 200_000  # the end of a file is always read completely
+LONGEST_PAUSE = 30.0
+_DENSE = re.compile(rb'\{"t":[0-9.]+,"type":"(gpu|host|allocator|progress|input_stages)"')
+
+
+class _ThinnedTail(Tail):
+    """The new events of one file, one after the other; of a long backlog only some of the frequent readings."""
+
+    def __init__(self, path: Path, thin: bool) -> None:
+        super().__init__(path)
+        self._thin = thin
+        self._seen: Counter[bytes] = Counter()
+
+    def events(self) -> Iterator[Event]:
+        file, every = self._file, 0
+        try:
+            for line in file.lines():
+                begin = file.offset - len(line)
+                every = every or (1 + (file.size - begin) // PARSED_BYTES if self._thin else 1)
+                if every == 1 or file.size - file.offset < FRESH_BYTES or self._is_used(line, every):
+                    event = parse_line(line.decode("utf-8", "replace"))
+                    if event is not None:
+                        yield event
+                    elif line.strip():
+                        self.damage.add(begin)
+            self.damage.unreadable = ""
+        except FileNotFoundError:
+            return
+        except OSError as fault:  # the file is opened again at the next reading
+            self.damage.unreadable = why(fault)
+
+    def _is_used(self, line: bytes, every: int) -> bool:
+        """Whether an event is used: all rare ones, and one in `every` of those that come each second."""
+        dense = _DENSE.match(line)
+        if dense is None:
+            return True
+        self._seen[dense[1]] += 1
+        return self._seen[dense[1]] % every == 0
+
+
+class MergedTail(Tail):
+    """Both event files of a run as one, ordered by time, a limited number of events at a time."""
+
+    def __init__(self, run: Run, *, thin: bool = True) -> None:
+        self._files = [_ThinnedTail(run.file(name), thin) for name in EVENT_FILES]
+        self._running: Iterator[Event] = iter(())
+        self.behind = False  # the files hold more than the last reading gave
+
+    def move(self, folder: Path) -> None:
+        for file in self._files:
+            file.move(folder)
+
+    @property
+    def damages(self) -> list[Damage]:
+        return [file.damage for file in self._files]
+
+    def read(self) -> list[Event]:
+        return self._take() or self._take_anew()
+
+    def _take_anew(self) -> list[Event]:
+        self._running = heapq.merge(*(file.events() for file in self._files), key=attrgetter("t"))
+        return self._take()
+
+    def _take(self) -> list[Event]:
+        taken = [event for _, event in zip(range(EVENTS_A_READ), self._running, strict=False)]
+        self.behind = len(taken) == EVENTS_A_READ
+        return taken
+
+
+class _BulkFollower(Follower):
+    """The engine's follower with limited reading."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._merged = MergedTail(run)
+        self._tails = [self._merged]
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is more to read at once. The number of events passed on does not tell: some are held back."""
+        return self._merged.behind
+
+
+class Replay:
+    """The recorded events again, `speed` times as fast as they came; the pause before a resume is cut short."""
+
+    def __init__(self, run: Run, speed: float, clock: Callable[[], float]) -> None:
+        self._tail = MergedTail(run, thin=False)
+        self._speed, self._clock, self._began = speed, clock, clock()
+        self._waiting: deque[Event] = deque(self._tail.read())
+        self._first = self._waiting[0].t if self._waiting else 0.0
+        self.ended = False
+
+    def now(self) -> float:
+        """The time in the recording."""
+        return float(self._first + (self._clock() - self._began) * self._speed)
+
+    def poll(self) -> list[Event]:
+        due: list[Event] = []
+        while self._waiting and self._waiting[0].t <= self.now():
+            due.append(self._waiting.popleft())
+            if not self._waiting:
+                self._waiting.extend(self._tail.read())
+        if self._waiting and (pause := self._waiting[0].t - self.now()) > LONGEST_PAUSE * max(1.0, self._speed):
+            self._first += pause
+        self.ended = not self._waiting
+        return due
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Everything that a screen needs to paint itself."""
+
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    log: tuple[str, ...] = ()
+    log_arrived: tuple[float, ...] = ()  # when each line was seen; 0 for those that stood there before
+    log_count: int = 0
+    reading: bool = True  # the disk has more than was read so far
+
+
+class Onward:
+    """The time of a running run: the date of its newest event, carried on by a steady clock."""
+
+    def __init__(self) -> None:
+        self._newest_t, self._seen_at = 0.0, time.monotonic()
+
+    def take(self, fresh: list[Event]) -> None:
+        if fresh:
+            self._newest_t, self._seen_at = max(event.t for event in fresh), time.monotonic()
+
+    def now(self) -> float:
+        return self._newest_t + time.monotonic() - self._seen_at
+
+
+class RunReader:
+    """One viewer of one run. One thread calls `poll`; any thread may read `picture`."""
+
+    def __init__(self, run: Run, replay_speed: float | None = None, clock: Callable[[], float] | None = None) -> None:
+        self.run = run
+        self._onward = Onward()
+        self._clock = clock or self._onward.now
+        self.picture = Picture()
+        self._store = Store()
+        self._log = LogTail(run.file("engine.log"))
+        self._replay = Replay(run, replay_speed, clock or time.monotonic) if replay_speed else None
+        self._follower = _BulkFollower(run)
+
+    @property
+    def ended(self) -> bool:
+        return (self._replay or self._follower).ended
+
+    def poll(self) -> bool:
+        """Read what is new and make a picture; True when there is more to read at once."""
+        if self.ended and not self._goes_on():
+            return False
+        fresh = (self._replay or self._follower).poll()
+        self.run = self._follower.run
+        self._store.feed(fresh)
+        self._onward.take(fresh)
+        self._log.poll()
+        behind = self._replay is None and self._follower.behind
+        now = self._replay.now() if self._replay else self._clock()
+        snapshot = self._store.snapshot(None if behind else now)
+        if snapshot.phase == "ended" and snapshot.outcome is None and self._is_resumed():
+            snapshot = replace(snapshot, phase="starting", phase_detail="")
+        if self.ended and self._replay is None and "seconds" in (whole := self.run.whole_result):
+            summary = {**snapshot.summary, "seconds": whole["seconds"], "goodput": whole.get("goodput")}
+            # as the table of runs tells it
+            snapshot = replace(snapshot, elapsed=whole["seconds"], summary=MappingProxyType(summary))
+        self.picture = Picture(snapshot, self._log.lines, self._log.arrived, self._log.count, behind)
+        return behind
+
+    def _is_resumed(self) -> bool:
+        """Whether a new engine has taken a run that had ended: it puts away the result, which was written first."""
+        return self._replay is None and (self.run.liveness.starting or not self.run.file("result.json").exists())
+
+    def _goes_on(self) -> bool:
+        """Whether the run is running; one that had ended may have been resumed."""
+        if self._replay is None and self.run.alive("engine"):
+            self._follower.ended = False
+        return not self.ended

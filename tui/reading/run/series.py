@@ -1,0 +1,190 @@
+"""The history of one figure in bounded memory, over time, steps, epochs or samples.
+
+Old points are merged evenly, so that a chart of any run fits. A point stands for `each`
+successive readings: it is their mean (or their maximum, for figures whose peaks matter), and keeps the lowest and the
+highest of them. Whenever the series is full, neighbouring points are merged and `each` doubles.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+CAPACITY = 1024
+
+
+def _none() -> array[float]:
+    return array("d")
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A series at one moment. The line is interrupted before each of the points in `breaks`.
+
+    `x` is in seconds since the run began, `steps` are the training steps done by then. `low` and `high` are the
+    extremes of the readings that a point stands for; where they are empty, each point is one reading. `last` is the
+    newest reading, None where there was none. `lost` is the time and the step of the first reading without a value
+    after the last point.
+    """
+
+    x: array[float] = field(default_factory=_none)
+    y: array[float] = field(default_factory=_none)
+    breaks: frozenset[int] = frozenset()
+    last: float | None = None
+    each: int = 1
+    steps: array[float] = field(default_factory=_none)
+    low: array[float] = field(default_factory=_none)
+    high: array[float] = field(default_factory=_none)
+    lost: tuple[float, float] | None = None
+    made: dict[Any, Any] = field(default_factory=dict, repr=False)  # what was made of this line
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` makes of this line; made once, so that it is the same object until the line has grown."""
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
+
+
+NOTHING = Line()
+
+
+class Series:
+    """Takes readings one by one; keeps at most `capacity` points."""
+
+    def __init__(self, *, peaks: bool = False, capacity: int = CAPACITY) -> None:
+        self.last: float | None = None
+        self._peaks, self._capacity = peaks, capacity
+        self._x, self._steps, self._y, self._low, self._high = _none(), _none(), _none(), _none(), _none()
+        self._breaks: set[int] = set()
+        self._each, self._open = 1, 0
+        self._line: Line | None = NOTHING
+        self._broken = False
+        self._lost: tuple[float, float] | None = None
+        self._newest = (0.0, 0.0)  # time and step of the newest reading
+
+    def add(self, x: float, y: float | None, step: float = 0.0) -> None:
+        """Add a reading; None means that there was none, and interrupts the line, as a step back in time does."""
+        self._line = None
+        self.last = y
+        if y is None:
+            self.gap()
+            if self._lost is None and len(self._x):
+                self._lost = (x, step)
+            return
+        if x < self._newest[0] or step < self._newest[1]:
+            self._broken = True
+        self._lost, self._newest = None, (x, step)
+        if self._open == 0 or self._broken:
+            self._begin(x, y, step)
+        else:
+            self._join(y)
+        self._open = (self._open + 1) % self._each
+        if self._open == 0 and len(self._x) >= self._capacity:
+            self._thin()
+
+    def gap(self) -> None:
+        """The next reading does not continue the line."""
+        self._broken = True
+
+    def line(self) -> Line:
+        """The series now; the same object until there is another reading."""
+        if self._line is None:
+            merged = self._each > 1
+            low, high = (self._low[:], self._high[:]) if merged else (_none(), _none())
+            breaks = frozenset(self._breaks)
+            self._line = Line(
+                self._x[:], self._y[:], breaks, self.last, self._each, self._steps[:], low, high, self._lost
+            )
+        return self._line
+
+    def _begin(self, x: float, y: float, step: float) -> None:
+        if self._broken and len(self._x):
+            self._breaks.add(len(self._x))
+        self._broken, self._open = False, 0
+        self._x.append(x)
+        self._steps.append(step)
+        for values in (self._y, self._low, self._high):
+            values.append(y)
+
+    def _join(self, y: float) -> None:
+        self._low[-1], self._high[-1] = min(self._low[-1], y), max(self._high[-1], y)
+        if self._peaks:
+            self._y[-1] = max(self._y[-1], y)
+        else:
+            self._y[-1] += (y - self._y[-1]) / (self._open + 1)
+
+    def _thin(self) -> None:
+        """Merge neighbouring points. A single point left at the end stays unmerged."""
+        even = len(self._x) // 2 * 2
+        rest = slice(even, None)
+
+        def merged(values: array[float], join: Callable[[float, float], float]) -> array[float]:
+            return array("d", map(join, values[0:even:2], values[1:even:2])) + values[rest]
+
+        self._x = self._x[0:even:2] + self._x[rest]
+        self._steps = self._steps[0:even:2] + self._steps[rest]
+        self._y = merged(self._y, max if self._peaks else lambda a, b: (a + b) / 2)
+        self._low, self._high = merged(self._low, min), merged(self._high, max)
+        self._breaks = {(index + 1) // 2 for index in self._breaks} - {0}
+        self._each *= 2
+
+
+AXES = ("time", "step", "epoch", "samples")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What leads from times and steps of a run to the places of an axis.
+
+    `begin` is when training began, in seconds since the run did; None in `steps_per_epoch` and `samples_per_step`:
+    not known.
+    """
+
+    begin: float = 0.0
+    steps_per_epoch: float | None = None
+    samples_per_step: float | None = None
+
+    def axes(self) -> tuple[str, ...]:
+        """Those that can be drawn."""
+        per_step = {"epoch": self.steps_per_epoch, "samples": self.samples_per_step}
+        return tuple(axis for axis in AXES if per_step.get(axis, 1.0))
+
+    def place(self, axis: str, x: float, step: float) -> float:
+        """The place of a moment of the run."""
+        if axis == "time":
+            return x - self.begin
+        if axis == "epoch":
+            return step / (self.steps_per_epoch or 1.0)
+        return step * (self.samples_per_step or 1.0) if axis == "samples" else step
+
+
+def along(line: Line, axis: str, pace: Pace) -> Line:
+    """The line with `x` on this axis; what was read before training began is left out of the time."""
+    made: Line = line.once((axis, pace), lambda: _along(line, axis, pace))
+    return made
+
+
+def _along(line: Line, axis: str, pace: Pace) -> Line:
+    lost = None if line.lost is None else (pace.place(axis, *line.lost), line.lost[1])
+    if axis == "time":
+        return replace(_since(line, pace.begin), lost=lost, made={})
+    if not len(line.steps):
+        return replace(line, lost=lost, made={})
+    factor = pace.place(axis, 0.0, 1.0)
+    x = line.steps if factor == 1.0 else array("d", [step * factor for step in line.steps])
+    return replace(line, x=x, lost=lost, made={})
+
+
+def _since(line: Line, begin: float) -> Line:
+    if not begin or not len(line):
+        return line
+    first = bisect_left(line.x, begin)
+    breaks = frozenset(index - first for index in line.breaks if index > first)
+    kept = {name: getattr(line, name)[first:] for name in ("y", "steps", "low", "high")}
+    return replace(line, x=array("d", [x - begin for x in line.x[first:]]), breaks=breaks, **kept)

@@ -1,0 +1,310 @@
+"""What a viewer knows of a run: events go in, an immutable `Snapshot` comes out.
+
+Plain data without Textual and without files. Events of unknown type are skipped, fields may be absent, and an unknown
+figure is None. History is bounded (series.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ....engine.files.values import EMPTY, mapping, number
+from ....engine.runs.events import Event, Finished, fields_of
+from ....engine.telemetry.gpu_totals import GpuTotals
+from . import gpus
+from .gpus import Gpu, by_physical_gpu
+from .phase_times import BEGINNINGS, PhaseTimes
+from .series import Pace, Series
+from .snapshot import Epoch, Message, Snapshot
+
+__all__ = ["Gpu", "Message", "Snapshot", "Store", "by_physical_gpu", "mapping", "number"]
+
+MAX_MESSAGES = 200
+BEFORE_RESUME = "before_resume"  # marks a diagnosis of the part of a run before it was resumed
+MAX_EPOCHS = 1000
+LAST_TIMES = 200
+# The lines of a GPU: what follows its number in their names, and the figure of its readings.
+GPU_LINES = {"": "busy", " memory": "memory_used_bytes", " power": "power_w", " temperature": "temperature_c"}
+
+
+# The fields of a snapshot that the store keeps as they are; the others are made with each snapshot.
+_AT_FIRST: Mapping[str, Any] = {
+    "first_step_seconds": None,
+    "started": EMPTY,
+    "progress": EMPTY,
+    "metrics": (),
+    "no_gpu_reason": None,
+    "gpu_seconds": None,
+    "diagnosis": EMPTY,
+    "input_stages": EMPTY,
+    "host": EMPTY,
+    "workers": EMPTY,
+    "warnings": (),
+    "error": None,
+    "outcome": None,
+    "summary": EMPTY,
+    "joins": (),
+    "resumes": (),
+    "windowed": False,
+    "epochs": (),
+}
+
+
+@dataclass
+class Store:
+    """Takes a run's events in the order of their time."""
+
+    _facts: dict[str, Any] = field(default_factory=lambda: dict(_AT_FIRST))
+    _series: dict[str, Series] = field(default_factory=dict)
+    _gpus: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    _gpu_names: dict[int, str] = field(default_factory=dict)
+    _gpu_totals: dict[int, GpuTotals] = field(default_factory=dict)
+    _allocator: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    _begun: float | None = None
+    _paused: float = 0.0
+    _last_t: float = 0.0
+    _times: deque[float] = field(default_factory=lambda: deque(maxlen=LAST_TIMES))  # of the newest events
+    _ended_t: float | None = None  # when the trainer of this sitting ended
+    _step: float = 0.0
+    _steps_per_epoch: float | None = None  # seen at the end of an epoch
+    _trains_since: float | None = None
+    _resumed: bool = False
+    _phases: PhaseTimes = field(default_factory=PhaseTimes)
+
+    def feed(self, found: Iterable[Event]) -> None:
+        for event in found:
+            handler = _HANDLERS.get(event.type)
+            if handler is None:
+                continue
+            if self._begun is None:
+                self._begun = self._phases.since = event.t
+            handler(self, event.t, fields_of(event))
+            if not isinstance(event, Finished):
+                self._last_t = max(self._last_t, event.t)
+                self._times.append(event.t)
+
+    def snapshot(self, clock: float | None = None) -> Snapshot:
+        """The run now; `clock` is the time of a running run, None for the time of the last event."""
+        own = by_physical_gpu(self._allocator, self._facts["started"], self._gpus)
+        now = self._last_t if clock is None or self._facts["outcome"] else max(clock, self._last_t)
+        if self._ended_t is not None:  # what comes later belongs to no sitting, or to the next one
+            now = min(now, self._ended_t)
+        return Snapshot(
+            **self._facts,
+            elapsed=self._time(now),
+            phase=self._phases.phase,
+            phase_detail=self._phases.detail,
+            phase_seconds=max(0.0, now - self._phases.since),
+            start=self._phases.of_start(now),
+            rest=self._phases.of_rest(),
+            pace=self._pace(),
+            lines=MappingProxyType({name: series.line() for name, series in self._series.items()}),
+            gpus=tuple(self._gpu_now(index, own.get(f"GPU:{index}", EMPTY)) for index in sorted(self._gpus)),
+            tf_host=own.get("CPU:0", EMPTY),
+        )
+
+    def _time(self, t: float) -> float:
+        return max(0.0, t - self._begun - self._paused) if self._begun is not None else 0.0
+
+    def _pace(self) -> Pace:
+        started = self._facts["started"]
+        per_epoch = number(started.get("steps_per_epoch")) or self._steps_per_epoch
+        return Pace(self._trains_since or 0.0, per_epoch, number(started.get("global_batch_size")))
+
+    def _set(self, **changes: Any) -> None:
+        self._facts |= changes
+
+    def _add(self, name: str, x: float, y: Any, *, peaks: bool = False) -> None:
+        series = self._series.get(name)
+        if series is None:
+            series = self._series[name] = Series(peaks=peaks)
+        series.add(x, number(y), self._step)
+
+    def on_phase(self, t: float, event: Mapping[str, Any]) -> None:
+        phase, before = str(event.get("phase", "")), self._phases
+        if phase in BEGINNINGS and before.phase not in BEGINNINGS:
+            self._resume(t)
+        elif phase == "starting" and self._begun is not None:
+            self._begun = min(self._begun, t)  # a late event of a trainer that has imported TensorFlow meanwhile
+        if phase == "training" and before.compiles_first_step:
+            self._set(first_step_seconds=t - before.since)
+        before.begin(t, phase, str(event.get("detail") or ""))
+        self._ended_t = t if phase == "ended" else None
+        if phase == "training":
+            self._training_begins(t)
+
+    def _training_begins(self, t: float) -> None:
+        """The first step is done: the time of the charts begins here."""
+        if self._trains_since is None:
+            self._trains_since = self._time(t)
+
+    def _resume(self, t: float) -> None:
+        """The run was resumed: its time continues where it stopped. The new engine's first readings may come before."""
+        stopped = self._ended_t
+        if stopped is None:
+            stopped = max((one for one in self._times if one < t), default=t)
+        self._paused += max(0.0, t - stopped)
+        self._resumed = self._trains_since is not None
+        for series in self._series.values():
+            series.gap()
+        for totals in self._gpu_totals.values():
+            totals.pause()
+        self._set(outcome=None, error=None, summary=EMPTY, input_stages=EMPTY)
+        self._set(diagnosis=_of_before(self._facts["diagnosis"]))
+        self._set(resumes=(*self._facts["resumes"], t))
+
+    def on_started(self, _t: float, event: Mapping[str, Any]) -> None:
+        self._set(started=MappingProxyType(dict(event)), outcome=None, error=None, summary=EMPTY)
+
+    def on_progress(self, t: float, event: Mapping[str, Any]) -> None:
+        self._set(progress=event)
+        self._training_begins(t)
+        at, step = self._time(t), number(event.get("step"))
+        if step is not None:
+            self._step = step
+        if self._resumed:
+            self._resumed = False
+            self._set(joins=(*self._facts["joins"], (at, self._step)))
+        self._add("samples_per_second", at, event.get("samples_per_second"))
+        self._add("step_ms_p50", at, event.get("step_ms_p50"))
+        self._add("step_ms_p95", at, event.get("step_ms_p95"), peaks=True)
+        self._add("input_wait", at, event.get("input_wait"))
+        if step is not None:
+            self._loss(at, event)
+            self._metrics(at, mapping(event.get("metrics")))
+
+    def _loss(self, at: float, event: Mapping[str, Any]) -> None:
+        """That of the last steps; of a run that does not tell it, the mean of the epoch so far."""
+        window, mean = number(event.get("window_loss")), number(event.get("loss"))
+        if window is not None and not self._facts["windowed"]:
+            self._set(windowed=True)
+            self._series.pop("loss", None)  # means that came before are another figure
+        if window is not None or mean is None or not self._facts["windowed"]:
+            self._add("loss", at, window if self._facts["windowed"] else mean)
+
+    def on_epoch(self, t: float, event: Mapping[str, Any]) -> None:
+        at, step, epoch = self._time(t), number(event.get("step")), number(event.get("epoch"))
+        if step is None:
+            return
+        self._step = step
+        metrics = mapping(event.get("metrics"))
+        if epoch:
+            self._steps_per_epoch = step / epoch
+            self._end_epoch(t, int(epoch), number(event.get("seconds")), metrics)
+        self._metrics(at, {name: value for name, value in metrics.items() if name.startswith("val_")})
+        for name in {"loss", *self._facts["metrics"]} & metrics.keys():
+            self._add(f"epoch {name}", at, metrics[name])
+
+    def _end_epoch(self, t: float, epoch: int, seconds: float | None, metrics: Mapping[str, Any]) -> None:
+        """A resumed run may repeat an epoch: the later one counts."""
+        before = tuple(one for one in self._facts["epochs"] if one.number < epoch)
+        known = {str(name): number(value) for name, value in metrics.items()}
+        epochs = int(number(self._facts["started"].get("epochs")) or 0)
+        self._set(epochs=(*before, Epoch(t, epoch, epochs, seconds, known))[-MAX_EPOCHS:])
+
+    def _metrics(self, at: float, metrics: Mapping[str, Any]) -> None:
+        for name, value in metrics.items():
+            self._add(name, at, value)
+            bare = name.removeprefix("val_")
+            if bare != "loss" and bare not in self._facts["metrics"]:
+                self._set(metrics=(*self._facts["metrics"], bare))
+
+    def on_gpu(self, t: float, event: Mapping[str, Any]) -> None:
+        readings = event.get("gpus")
+        found = [mapping(reading) for reading in (readings if isinstance(readings, list) else [])]
+        at, used = self._time(t), self._used
+        for position, reading in enumerate(found):
+            self._read_gpu(t, at, position, reading)
+        training = [reading for reading in found if not used or gpus.trains(reading, used)]
+        if len(training) > 1:
+            self._add_together(at, training)
+        reason = event.get("missing")
+        if reason or self._gpus:
+            self._set(no_gpu_reason=str(reason) if reason else None)
+        self._set(gpu_seconds=number(event.get("interval_seconds")))
+
+    def _add_together(self, at: float, readings: Sequence[Mapping[str, Any]]) -> None:
+        """Mean and extremes of the GPUs that train."""
+        for name, key in GPU_LINES.items():
+            known = [value for reading in readings if (value := number(reading.get(key))) is not None]
+            self._add(f"gpus mean{name}", at, sum(known) / len(known) if known else None)
+            self._add(f"gpus lowest{name}", at, min(known, default=None))
+            self._add(f"gpus highest{name}", at, max(known, default=None))
+
+    def _read_gpu(self, t: float, at: float, position: int, reading: Mapping[str, Any]) -> None:
+        index = reading.get("index")
+        index = index if isinstance(index, int) else position
+        self._gpus[index] = reading
+        if reading.get("name"):
+            self._gpu_names[index] = str(reading["name"])
+        self._gpu_totals.setdefault(index, GpuTotals()).take(t, reading)
+        for name, key in GPU_LINES.items():
+            self._add(f"gpu{index}{name}", at, reading.get(key))
+
+    def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
+        """The last reading of a GPU; `own` holds TensorFlow's figures of it."""
+        line = self._series[f"gpu{index}"].line()
+        name, totals = self._gpu_names.get(index), self._gpu_totals[index]
+        return gpus.read(index, self._gpus[index], name, self._used, own, line, totals)
+
+    @property
+    def _used(self) -> Sequence[Any]:
+        """The GPUs that train, as the started event names them."""
+        used = self._facts["started"].get("gpus")
+        return used if isinstance(used, list) else ()
+
+    def on_allocator(self, _t: float, event: Mapping[str, Any]) -> None:
+        self._allocator = mapping(event.get("devices"))
+
+    def on_diagnosis(self, _t: float, event: Mapping[str, Any]) -> None:
+        if event.get("verdict") == "undecided" and self._facts["diagnosis"].get(BEFORE_RESUME):
+            return  # too few steps since the run was resumed: the verdict of the part before stands
+        self._set(diagnosis=event)
+
+    def on_input_stages(self, _t: float, event: Mapping[str, Any]) -> None:
+        self._set(input_stages=event)
+
+    def on_workers(self, _t: float, event: Mapping[str, Any]) -> None:
+        self._set(workers=event)
+
+    def on_host(self, t: float, event: Mapping[str, Any]) -> None:
+        self._set(host=event)
+        self._add("cpu", self._time(t), event.get("cpu"))
+
+    def on_warning(self, _t: float, event: Mapping[str, Any]) -> None:
+        warning = _message(event)
+        if warning not in self._facts["warnings"]:
+            self._set(warnings=(*self._facts["warnings"], warning)[-MAX_MESSAGES:])
+
+    def on_error(self, _t: float, event: Mapping[str, Any]) -> None:
+        self._set(error=_message(event))
+
+    def on_finished(self, _t: float, event: Mapping[str, Any]) -> None:
+        summary = mapping(event.get("summary"))
+        outcome = str(event.get("outcome") or summary.get("outcome") or "crashed")
+        error = mapping(summary.get("error"))
+        self._set(
+            outcome=outcome,
+            summary=MappingProxyType(dict(summary)),
+            error=_message(error) if error else self._facts["error"] or (_NO_RESULT if outcome == "crashed" else None),
+            first_step_seconds=number(summary.get("first_step_seconds")) or self._facts["first_step_seconds"],
+        )
+
+
+def _of_before(diagnosis: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The diagnosis of the part of a run before it was resumed, with a mark; nothing where that had no verdict."""
+    if diagnosis.get("verdict") in (None, "undecided"):
+        return EMPTY
+    return MappingProxyType(dict(diagnosis) | {BEFORE_RESUME: True})
+
+
+_NO_RESULT = Message("crash", "the run ended without a result: its engine is gone", "see the end of the log")
+_HANDLERS = {name.removeprefix("on_"): handler for name, handler in vars(Store).items() if name.startswith("on_")}
+
+
+def _message(event: Mapping[str, Any]) -> Message:
+    return Message(*(str(event.get(name) or "") for name in ("kind", "message", "hint", "option")))

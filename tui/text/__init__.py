@@ -1,1 +1,0 @@
-"""What several views say in the same words."""

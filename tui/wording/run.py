@@ -1,0 +1,116 @@
+"""What is said of a run in several views: its phases and endings, its workers, a scaled learning rate, what to do next.
+
+Deferred imports: the first paint needs no runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...engine import figures
+from ...engine.figures import GPU
+from ...engine.files.values import mapping, number
+from ...engine.units import amount
+
+DOING = {
+    "starting": "starting the engine",
+    "importing": "importing TensorFlow",
+    "configuring": "opening the devices",
+    "building": "building",
+    "training": "training",
+    "evaluating": "evaluating",
+    "saving": "saving",
+    "ended": "ending",
+}
+ENDED = {
+    "ok": "done",
+    "oom": "out of memory",
+    "error": "failed",
+    "stopped": "stopped",
+    "timeout": "ended by its time limit",
+    "crashed": "crashed",
+}
+ENDLESS = 900_000_000  # a trial has about this many steps or more, as it ends by its time (engine/trials/bench.py)
+ASKED_FOR = ("stopped", "timeout")  # ends that are no failure
+
+
+def is_early(outcome: str | None, step: float | None, steps: float | None) -> bool:
+    """Whether a callback has ended a training before its last step (model.stop_training)."""
+    return outcome == "ok" and step is not None and steps is not None and step < steps < ENDLESS
+
+
+def compiling(detail: str) -> str:
+    """What the phase `compiling` does, by its detail."""
+    what = {"evaluation": "the evaluation", "smaller batch": "for a smaller last batch"}.get(detail, "the first step")
+    return f"compiling {what}"
+
+
+_BRIEF = {
+    "starting": "engine",
+    "importing": "TensorFlow",
+    "configuring": "devices",
+    "building": "building",
+    "compiling": figures.of_run("first_step_seconds").label,
+    "training": "training",
+    "evaluating": "evaluation",
+    "saving": "saving",
+}
+
+
+def brief(phase: str, detail: str = "") -> str:
+    """The phase in a word or two, before its seconds."""
+    from ...engine.runs.events import LATER_COMPILING, waits_for_others
+
+    if phase == "compiling" and detail in LATER_COMPILING:
+        return compiling(detail)
+    if waits_for_others(phase, detail):
+        return "other workers"
+    return _BRIEF.get(phase, phase)
+
+
+def doing(phase: str, detail: str) -> str:
+    """What is done in the phase, with its object where that is known."""
+    from ...engine.runs.events import waits_for_others
+
+    if phase == "compiling":
+        return compiling(detail)
+    if waits_for_others(phase, detail):
+        return detail
+    said = DOING.get(phase, phase)
+    return f"{said} {detail}" if phase in ("building", "saving") and detail else said
+
+
+WITHOUT_VERDICT = "no change is proposed; gputui tune (T in the form) tries changes without a diagnosis"
+
+
+def next_step(diagnosis: Mapping[str, Any]) -> str:
+    """Nothing where there is a verdict or a remedy."""
+    return "" if diagnosis.get("verdict") != "undecided" or diagnosis.get("remedies") else WITHOUT_VERDICT
+
+
+_SHOWN = ("samples_per_second", "step_ms.p50", "input_wait")
+
+
+def worker_lines(event: Mapping[str, Any]) -> Iterator[str]:
+    """Of an event `workers`."""
+    for one in event.get("workers") or ():
+        who = f"worker {one['index']} ({one['address']})"
+        if one.get("missing"):
+            yield f"{who}: {one['missing']}"
+            continue
+        told = [figure.phrase(one.get(figure.progress)) for figure in map(figures.of_run, _SHOWN)]
+        told += [GPU["busy"].phrase(busy) for busy in one.get("gpus_busy") or ()]
+        yield f"{who}: {'  '.join(told)}"
+    if event.get("slowest") is not None:
+        yield f"the others wait for worker {event['slowest']}, which waits longest for its input"
+
+
+def scaled_learning_rate(started: Mapping[str, Any]) -> str:
+    """`learning rate 0.004 (linear over 4 replicas)`, by a started event; nothing where it was not scaled."""
+    how = mapping(mapping(started.get("options")).get("train")).get("learning_rate_scaling")
+    highest, replicas = number(mapping(started.get("actual")).get("learning_rate")), number(started.get("replicas"))
+    applies = "train.learning_rate_scaling" not in mapping(started.get("inapplicable"))
+    if how not in ("linear", "sqrt") or highest is None or (replicas or 1) < 2 or not applies:
+        return ""
+    return f"learning rate {amount(highest)} ({how} over {replicas:.0f} replicas)"
