@@ -1,6 +1,6 @@
 """Says which figures of runs cannot be compared: other models, other data, other batches, other numbers of samples.
 
-Each rule returns a sentence where it applies.
+Each rule returns a sentence if it applies.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class FigureRow:
     """A figure of each run.
 
     `changes` are relative to the first run (for a figure of unit `share`: the difference itself). `noise`, in the same
-    terms, is the largest spread among repeats, None where there are none.
+    terms, is the largest spread among repeats, None if there are none.
     """
 
     key: str
@@ -52,7 +52,7 @@ class FigureRow:
     noise: float | None
 
     def tells(self, position: int) -> bool | None:
-        """Whether the run's difference from the first is larger than the noise; None where that is unknown."""
+        """Whether the run's difference from the first is larger than the noise; None if that is unknown."""
         change = self.changes[position]
         return None if change is None or self.noise is None else abs(change) > self.noise
 
@@ -62,7 +62,7 @@ class Comparison:
     """`runs` has the baseline first, and `choice` says how it was chosen.
 
     Repeats have the same number in `groups`. `notes` are sentences on what cannot be compared and on what is left out.
-    `versions` are those of TensorFlow, Keras and Python, where they differ.
+    `versions` are those of TensorFlow, Keras and Python, if they differ.
     """
 
     baseline: str
@@ -121,7 +121,7 @@ def compare(line_up: LineUp) -> Comparison:
 
 
 def _together(runs: Sequence[Run]) -> list[str]:
-    """A sentence where several of the runs are workers of one training."""
+    """A sentence if several of the runs are workers of one training."""
     chiefs = [chief.id for run in runs if (chief := cluster.chief_beside(run)) is not None]
     if not any(run.id in chiefs for run in runs) and len(set(chiefs)) == len(chiefs):
         return []

@@ -33,10 +33,10 @@ from ..trials import trial
 from ..trials.record import UNREAD, Record, of_plain
 from .request import ProofError, Request
 
-# The process of a kind, where it is not that of every proof.
+# The process of a kind, if it is not that of every proof.
 PROCESSES = {"tune": "gputui.engine.tune", "scaling": "gputui.engine.scaling"}
 PROOF_LOCK = "proof.lock"  # held by the proof's process
-STARTING_SECONDS = 15.0  # shows that the proof is starting, where the file system has no locks
+STARTING_SECONDS = 15.0  # shows that the proof is starting, if the file system has no locks
 
 
 def proofs_folder() -> Path:

@@ -27,7 +27,7 @@ UNPROVED = "(tuned, not proved)"  # at the end of the description
 
 
 def preset(proof: Proof) -> Preset:
-    """The original preset with all changes that were kept, or that seem faster; raises ProofError where none is."""
+    """The original preset with all changes that were kept, or that seem faster; raises ProofError if none is."""
     data = proof.record
     taken = sentences.to_take(data)
     if not taken:
@@ -41,7 +41,7 @@ def preset(proof: Proof) -> Preset:
 def save(proof: Proof, path: Path) -> None:
     """Write the preset, with the proven gain at its head, and a comment at each changed value that says why it stands.
 
-    The other comments and the order are those of the original file where there is one. Raises ProofError.
+    The other comments and the order are those of the original file if there is one. Raises ProofError.
     """
     source = Path(proof.request.source) if proof.request.source else None
     improved = preset(proof)

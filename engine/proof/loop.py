@@ -69,7 +69,7 @@ class Prover:
     # ---- the baseline -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Measure the baseline, with the ablation where requested, and diagnose it."""
+        """Measure the baseline, with the ablation if requested, and diagnose it."""
         trial = self._ablation() if self.request.ablation_repeats else self._baseline()
         self.record.before = medians([trial])
         if self.request.profile:
@@ -97,7 +97,7 @@ class Prover:
         )
 
     def _diagnose(self, trial: Trial, input_cost: float | None = None) -> None:
-        """Diagnose a trial of `best`, with the cost of its input where that was measured with this very preset."""
+        """Diagnose a trial of `best`, with the cost of its input if that was measured with this very preset."""
         found = trial_diagnosis.of_trial(self.bench.run_of(trial), self.best, input_cost, self._communication)
         self._undecided = trial_diagnosis.undecided(found, (trial.step_ms or 0.0) / 1000)
         self.record.final_verdict = {name: found[name] for name in ("verdict", "sentence")}

@@ -40,7 +40,7 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Site:
-    """Where a proof is made. `earlier` are the rows of its trials from before, where it is gone on with."""
+    """The parts that measure a proof. `earlier` are its trials of earlier sittings, if it is resumed."""
 
     request: Request
     record: Record
@@ -95,7 +95,7 @@ def _go_on(path: Path, record: Record) -> list[Trial]:
     before = read_record(path)
     if not before.is_read:
         return []
-    for run in Proof(path).trials:  # several, where it measured side by side
+    for run in Proof(path).trials:  # several, if it measured side by side
         _end(run)
     record.started_t, record.started_mark = before.started_t, steady() - before.seconds
     record.earlier = before.all_trials
@@ -113,7 +113,7 @@ def _end(run: Run) -> None:
                 runs.request_stop(run)
                 asked = True
         if time.monotonic() - since > ORPHAN_SECONDS:
-            kill_trainer(run)  # its engine, where it has one, ends after it
+            kill_trainer(run)  # its engine, if it has one, ends after it
         time.sleep(POLL_SECONDS)
 
 
@@ -175,7 +175,7 @@ def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Seq
 
 
 def processor() -> str | None:
-    """The model of the CPU, where the kernel tells it."""
+    """The model of the CPU, if the kernel tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

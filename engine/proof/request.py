@@ -57,7 +57,7 @@ class Request:
 
     @classmethod
     def read(cls, path: Path) -> Request:
-        """The request in a file; raises ProofError where there is none."""
+        """The request in a file; raises ProofError if there is none."""
         read = read_object(path)
         found = completed(cls, read.value)
         if found is None:
@@ -196,7 +196,7 @@ def conflict(preset: Preset, request: Request, machine: Machine) -> str:
 
 
 def remarks(request: Request, machine: Machine) -> list[str]:
-    """Notes on the change before it is measured: where it has no effect, and where it only seems to have one."""
+    """Notes on the change before it is measured: if it has no effect, and if it only seems to have one."""
     changed = with_changes(request.baseline(), request.changes)
     found = checks.check(changed.options, machine)
     keys = {*request.changes, *(["device.logical_devices"] if "strategy.kind" in request.changes else [])}

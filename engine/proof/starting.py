@@ -31,7 +31,7 @@ from .request import ProofError, Request, refuse, sides
 
 WAIT_SECONDS = 1.0
 TRIALS = "trials"  # the folder of a proof that holds its trials
-Names = frozenset[str]  # of GPUs, by UUID where there is one; none: the CPU
+Names = frozenset[str]  # of GPUs, by UUID if there is one; none: the CPU
 
 
 def of_options(options: Options, here: Machine) -> Names:
@@ -40,7 +40,7 @@ def of_options(options: Options, here: Machine) -> Names:
 
 
 def of_request(request: Request, here: Machine) -> Names:
-    """Those of all sides that may be measured, and no GPU where one of them is the CPU's."""
+    """Those of all sides that may be measured, and no GPU if one of them is the CPU's."""
     found = [of_options(side.options, here) for side in sides(request)]
     limits = request.search
     if limits is not None and all(found) and "strategy" in limits.only and "strategy.kind" not in limits.leave:
@@ -162,7 +162,7 @@ def refuse_to_resume(
 ) -> None:
     """Raises ProofError for a proof that is not of this kind, goes on, has ended, or cannot be read.
 
-    One that has ended goes on where it has got more time (`has_more`); `with_more` says how it gets that.
+    One that has ended goes on if it has got more time (`has_more`); `with_more` says how it gets that.
     """
     asked, record = proof.request, proof.record
     if asked.kind != kind:
@@ -180,7 +180,7 @@ def refuse_to_resume(
 
 
 def start_again(proof: Proof, anyway: bool = False, changed: Request | None = None) -> subprocess.Popen[bytes]:
-    """Its process; raises ProofError where something else trains on its devices, unless `anyway`.
+    """Its process; raises ProofError if something else trains on its devices, unless `anyway`.
 
     `changed` takes the place of its request.
     """

@@ -47,13 +47,13 @@ def of_trial(
 
 
 def _batches_per_pass(known: Measurements, preset: Preset) -> int:
-    """0 where the samples are not known."""
+    """0 if the samples are not known."""
     samples, batch, drop = known.train_samples, known.global_batch_size, preset.options.input.drop_remainder
     return max(1, plan.batches_per_pass(samples, batch, known.replicas, drop)) if samples and batch else 0
 
 
 def renewed(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The newer diagnosis; where it has no remedies the earlier ones stay, without their greatest possible gains."""
+    """The newer diagnosis; if it has no remedies the earlier ones stay, without their greatest possible gains."""
     if found["verdict"] != "undecided":
         return found
     left = [dict(remedy) | {"expected_gain": None} for remedy in earlier["remedies"]]
@@ -61,7 +61,7 @@ def renewed(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping[str
 
 
 def undecided(found: Mapping[str, Any], step_seconds: float) -> str:
-    """Why there is no verdict, and what to do; empty where there is one."""
+    """Why there is no verdict, and what to do; empty if there is one."""
     if found["verdict"] != "undecided":
         return ""
     longer = f"; measure longer: --seconds {plan.seconds_to_ask(step_seconds)}"
@@ -118,7 +118,7 @@ def ablate(bench: Bench, preset: Preset, repeats: int, record: Record, report: C
 
 
 def input_cost(gain: float | None) -> float | None:
-    """The share of a real step that its input costs; 0 where the training without input was slower, which is noise."""
+    """The share of a real step that its input costs; 0 if the training without input was slower, which is noise."""
     return None if gain is None else max(0.0, 1 - 1 / (1 + gain))
 
 
@@ -135,7 +135,7 @@ def stages(run: Run) -> list[Mapping[str, Any]]:
 
 
 def profile(bench: Bench, preset: Preset, real: Trial, record: Record, report: Callable[[str], None]) -> float | None:
-    """Fill in the record's profile; the share of the step spent on exchange between devices, where known."""
+    """Fill in the record's profile; the share of the step spent on exchange between devices, if known."""
     report(f"profiling steps {FIRST_PROFILED} to {LAST_PROFILED}")
     seconds = max(bench.measure_seconds, MARGIN * (LAST_PROFILED - WARMUP_STEPS) * (real.step_ms or 0.0) / 1000)
     alone, steps = with_changes(preset, SINGLE_STEPS), f"{FIRST_PROFILED}-{LAST_PROFILED}"

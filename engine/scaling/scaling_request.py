@@ -46,7 +46,7 @@ def of_opened(preset: Preset, source: Path | None, keep: str) -> Request:
 
 
 def wanted(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) -> Asked:
-    """What is measured with each number of replicas; raises ProofError where these are not there."""
+    """What is measured with each number of replicas; raises ProofError if these are not there."""
     options = preset.options
     if options.strategy.kind not in ("single", "one_device", "mirrored"):
         raise ProofError(
@@ -113,7 +113,7 @@ def _same_compiler(preset: Preset, here: Machine) -> dict[str, Any]:
 
 
 def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) -> Iterator[dict[str, Any]]:
-    """For each number of replicas the change of the batch size, where the global batch is to be kept."""
+    """For each number of replicas the change of the batch size, if the global batch is to be kept."""
     whole = preset.options.input.batch_size * checks.replicas(preset.options, here)
     for count in counts:
         if keep == KEEPS[1] and whole % count:
@@ -125,14 +125,14 @@ def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) ->
 
 
 def _shared(most: Preset, here: Machine) -> str:
-    """What the replicas share where they have no device of their own, in words."""
+    """What the replicas share if they have no device of their own, in words."""
     if on_cpu(most.options, here):
         return "the logical devices share the cores of one CPU"
     return "replicas share a GPU" if share_a_gpu(most.options, here) else ""
 
 
 def _in_time(asked: Request, minutes: float | None) -> Request:
-    """The request; raises ProofError where its rounds would not end in time."""
+    """The request; raises ProofError if its rounds would not end in time."""
     count = duration.sure_trials(asked)
     needed = count * duration.of_request(asked) / 60
     if minutes is not None and minutes < needed:

@@ -190,7 +190,7 @@ class Bench:
         return row
 
     def _started(self, trial: Preset, path: Path) -> tuple[Run, Callable[[], bool]]:
-        """Start it, and wait for a time where the disk refuses its folder: that says nothing about what is measured.
+        """Start it, and wait for a time if the disk refuses its folder: that says nothing about what is measured.
 
         Raises OSError.
         """

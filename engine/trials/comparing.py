@@ -52,7 +52,7 @@ class Comparing:
     _failures: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
 
     def measure(self) -> list[float]:
-        """Measure all pairs and their gains; fewer only where the comparison has failed, which is then recorded."""
+        """Measure all pairs and their gains; fewer only if the comparison has failed, which is then recorded."""
         try:
             for repeat in range(1, self.repeats + 1):
                 self._add(repeat)
@@ -70,7 +70,7 @@ class Comparing:
         return self.gains
 
     def measure_more(self, pairs: int) -> None:
-        """Measure further pairs until there are so many in all; fewer where the changed side fails now."""
+        """Measure further pairs until there are so many in all; fewer if the changed side fails now."""
         for repeat in range(len(self.gains) + 1, pairs + 1):
             try:
                 self._add(repeat)
@@ -110,7 +110,7 @@ class Comparing:
         return f"repeat {repeat} of {self.repeats}: {which}"
 
     def _judge(self, trial: Trial) -> None:
-        """Raises where the trial ends the comparison; returns where it is repeated."""
+        """Raises if the trial ends the comparison; returns if it is repeated."""
         self._failures[trial.side] += 1
         often = self._failures[trial.side] >= CHANCES
         why = f"{trial.outcome}: {trial.error}"

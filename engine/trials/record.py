@@ -41,7 +41,7 @@ Declared = TypeVar("Declared")
 
 @dataclass(kw_only=True)
 class Learning:
-    """The running loss of both sides after the same number of samples; null where it could not be read."""
+    """The running loss of both sides after the same number of samples; null if it could not be read."""
 
     note: str
     samples: int | None = None
@@ -106,7 +106,7 @@ class Record:
     started_mark: float = field(default_factory=steady)  # the same moment on the steady clock
     seconds: float = 0.0
     budget_seconds: float | None = None  # the least that it takes in all
-    budget_most_seconds: float | None = None  # the most, where that is more
+    budget_most_seconds: float | None = None  # the most, if that is more
     doing: str = ""
     machine: Annotated[Mapping[str, Any], Fields(MACHINE)] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Record:
         return steady() - self.started_mark
 
     def write(self, doing: str | None = None) -> None:
-        """The same as `put`; where the disk refuses it now, the next change writes everything."""
+        """The same as `put`; if the disk refuses it now, the next change writes everything."""
         with contextlib.suppress(OSError):
             self.put(doing)
 

@@ -36,7 +36,7 @@ def row(point: Point) -> list[str]:
 
 
 def outcome(point: Point) -> str:
-    """What became of it, where that is more than its figures."""
+    """What became of it, if that is more than its figures."""
     return point.why if point.decision == "failed" else ""
 
 
@@ -116,7 +116,7 @@ def trial(one: Trial) -> str:
 
 
 def limit(first: Point, point: Point, strong: bool) -> str:
-    """What grew with the replicas where the efficiency is below GOOD; nothing where that was not measured."""
+    """What grew with the replicas if the efficiency is below GOOD; nothing if that was not measured."""
     reached, many = point.efficiency, point.replicas
     was, now = first.step_ms, point.step_ms
     if reached is None or reached >= GOOD or many == 1 or was is None or now is None:
@@ -145,7 +145,7 @@ def _waiting(first: Point, point: Point, parts: int) -> float | None:
 
 
 def table(data: Record) -> Sequence[Sequence[str]]:
-    """The head and a row for each number of replicas, with what became of it where one has failed."""
+    """The head and a row for each number of replicas, with what became of it if one has failed."""
     found = points(data)
     if not any(map(outcome, found)):
         return [HEAD, *map(row, found)]
@@ -156,12 +156,12 @@ def table(data: Record) -> Sequence[Sequence[str]]:
 
 
 def efficiency(times_as_fast: float, times_as_many: float) -> float:
-    """1 where the speed grows as the replicas do."""
+    """1 if the speed grows as the replicas do."""
     return times_as_fast / times_as_many
 
 
 def of_comparison(comparison: Comparison) -> str:
-    """`2 replicas instead of 1: an efficiency of 92 %`; nothing where the replicas are as many, or not known."""
+    """`2 replicas instead of 1: an efficiency of 92 %`; nothing if the replicas are as many, or not known."""
     a, b = (_replicas(comparison.trials, side) for side in "ab")
     gain = comparison.gain
     if a is None or b is None or a == b or gain is None:
@@ -171,6 +171,6 @@ def of_comparison(comparison: Comparison) -> str:
 
 
 def _replicas(trials: Iterable[Trial], side: str) -> int | None:
-    """Those of a side, where all its good trials had as many."""
+    """Those of a side, if all its good trials had as many."""
     found = {one.replicas for one in trials if one.side == side and one.outcome == "ok"}
     return found.pop() if len(found) == 1 else None

@@ -51,7 +51,7 @@ class Candidate:
 
     `settings` are all changes against the preset, `tried` those against the best settings of that moment, to which
     `gain` refers. `without_input`: measured on one repeated batch, as were the best settings then.
-    `gain_by_waits` is what its waits say of that, where they say something: `gain` is then made of it and the speeds.
+    `gain_by_waits` is what its waits say of that, if they say something: `gain` is then made of it and the speeds.
     `predicted_bytes` is the memory that was expected of it.
     """
 
@@ -93,12 +93,12 @@ class Memory:
     """Memory as a line over the batch size of one replica: base_bytes + bytes_per_sample * batch size.
 
     `of` says what is measured: `allocator` (TensorFlow's, of the fullest device), without a GPU `process` (memory of
-    the host), or `address_space` where that is limited more tightly. `limit_bytes` is what may be taken,
+    the host), or `address_space` if that is limited more tightly. `limit_bytes` is what may be taken,
     `largest_batch` the largest batch size that is predicted to fit into it. `fits` is the largest that was trained
     within it, `too_large` the smallest that ran out of memory.
 
     `batch_size` is the preset's, of which `predicted_bytes` were predicted, and `first_step_bytes` for its first step;
-    None where the user's code makes the batches. `at_least`: `largest_batch` is sure to fit, and how much larger ones
+    None if the user's code makes the batches. `at_least`: `largest_batch` is sure to fit, and how much larger ones
     would is not known. `most_batch` is the largest for which there are samples or which is allowed. `limit_is_asked`:
     the limit is the user's own.
     """
@@ -124,7 +124,7 @@ class Memory:
 class LossCheck:
     """The loss of settings (side b) beside that of the preset (side a), each trained on the same number of samples.
 
-    Each trial's loss is in its row. `of` says which one is meant: `validation`, or `training` where the preset has no
+    Each trial's loss is in its row. `of` says which one is meant: `validation`, or `training` if the preset has no
     validation. A `loss_b` above `worse_from` in every pair of trials is clearly worse.
     """
 

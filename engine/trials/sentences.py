@@ -15,7 +15,7 @@ from .record import Ablation, Comparison, Learning, Record, search_of
 from .trial import Trial
 
 _NAMES = [info.name for info in OPTIONS]
-OUT_OF_TIME = "the time budget"  # how the reason begins where a loop had no time left
+OUT_OF_TIME = "the time budget"  # how the reason begins if a loop had no time left
 DECIDED = ("kept", "rejected", "failed")
 
 
@@ -25,7 +25,7 @@ def value(of: Any) -> str:
 
 
 def changes(changed: Mapping[str, Any]) -> str:
-    """`steps_per_execution=16, cache=memory`: the group is left out where the name is unique."""
+    """`steps_per_execution=16, cache=memory`: the group is left out if the name is unique."""
     return ", ".join(f"{_short(key)}={value(of)}" for key, of in changed.items()) or "nothing"
 
 
@@ -40,7 +40,7 @@ def _short(key: str) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """The result of a comparison in one sentence, with the efficiency where the number of replicas changes."""
+    """The result of a comparison in one sentence, with the efficiency if the number of replicas changes."""
     scaled = scaling_sentences.of_comparison(comparison) if comparison.decision not in ("stopped", "running") else ""
     return "; ".join(filter(None, (_verdict(comparison), scaled)))
 
@@ -75,7 +75,7 @@ def speedup(proof: Record) -> str:
 
 
 def by_medians(proof: Record) -> float | None:
-    """The speed-up as a factor by the medians of both sides; None where they are not both known.
+    """The speed-up as a factor by the medians of both sides; None if they are not both known.
 
     The medians are over minutes, while the trials of a pair follow each other directly. On a machine whose speed
     changes the two differ, and the gains of the pairs are closer to the truth.
@@ -85,7 +85,7 @@ def by_medians(proof: Record) -> float | None:
 
 
 def differing_medians(proof: Record) -> str:
-    """`1.64 times` by the medians, where that differs in words from the gains of the pairs; else nothing."""
+    """`1.64 times` by the medians, if that differs in words from the gains of the pairs; else nothing."""
     quotient, paired = by_medians(proof), proof.gain_total
     if quotient is None or paired is None or units.times(quotient) == units.times(paired):
         return ""
@@ -93,7 +93,7 @@ def differing_medians(proof: Record) -> str:
 
 
 def disturbance(proof: Record) -> str:
-    """How many trials were disturbed, and by what; nothing where none was."""
+    """How many trials were disturbed, and by what; nothing if none was."""
     found = proof.trials
     reasons = [trial.disturbed for trial in found if trial.disturbed]
     if not reasons:
@@ -144,7 +144,7 @@ def _loop(proof: Record) -> str:
 
 
 def unproved(proof: Record) -> Mapping[str, Any]:
-    """The best settings of a search that has ended without a proof of them; empty where they were refused.
+    """The best settings of a search that has ended without a proof of them; empty if they were refused.
 
     Of a search that was interrupted these are the fastest settings until then.
     """
@@ -269,7 +269,7 @@ def learned(learning: Learning) -> str:
 
 
 def profile_of(proof: Record) -> ProfileReport | None:
-    """The profile of a proof.json; None where there is none, or none of today's form."""
+    """The profile of a proof.json; None if there is none, or none of today's form."""
     try:
         return reports.from_plain(proof.profile) if proof.profile else None
     except (LookupError, TypeError, ValueError):

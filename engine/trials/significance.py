@@ -51,7 +51,7 @@ def gain(a: float, b: float) -> float:
 
 
 def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Median gain, and the sample standard deviation of the logarithms; None where there are too few values."""
+    """Median gain, and the sample standard deviation of the logarithms; None if there are too few values."""
     if not values:
         return None, None
     return statistics.median(values), statistics.stdev(map(math.log1p, values)) if len(values) > 1 else None

@@ -36,7 +36,7 @@ OWN = frozenset(
         "run.measure_seconds",
     }
 )
-# A trial leaves nothing that would be gone on with, and ends where its memory runs out.
+# A trial leaves nothing that would be gone on with, and ends if its memory runs out.
 LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model": False}
 
 
@@ -84,7 +84,7 @@ def as_training(
 ) -> Preset:
     """The preset as a trial trains it whose loss counts: so many epochs, each of so many steps or of one pass.
 
-    Its learning rate is at each step that of the real run, where the length of that is known.
+    Its learning rate is at each step that of the real run, if the length of that is known.
     """
     epochs, steps = length
     return with_changes(
@@ -105,7 +105,7 @@ def as_training(
 def decay_steps(options: Options, machine: Machine) -> int | None:
     """`train.decay_steps` as it would be in the real run.
 
-    None where there is none (a constant rate) or where it cannot be known: data in files is not counted for it. The
+    None if there is none (a constant rate) or if it cannot be known: data in files is not counted for it. The
     trial then keeps the initial learning rate of the schedule, on both sides of a comparison.
     """
     train = options.train

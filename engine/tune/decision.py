@@ -34,7 +34,7 @@ from .losses import Losses
 from .stages.batch_size import rounded
 from .time_plan import TimePlan
 
-OF_WHAT_IS_LEFT = 0.5  # where the search has ended early; the rest is for settings that are looked at instead
+OF_WHAT_IS_LEFT = 0.5  # if the search has ended early; the rest is for settings that are looked at instead
 SHORT = "the losses were compared after a part of a pass: that shows settings that fail, and no small difference"
 NO_TIME = "no time was left for further pairs"
 
@@ -83,9 +83,9 @@ class Deciding:
             self._is_kept(safe, "the fastest settings that change nothing that is learnt")
 
     def _is_kept(self, settings: Settings, reason: str) -> bool:
-        """Whether pairs prove the gain of these settings; where they leave it open, the settings are noted as unproved.
+        """Whether pairs prove the gain of these settings; if they leave it open, the settings are noted as unproved.
 
-        Nothing is measured where not even two pairs would end in time, as they could not tell anything.
+        Nothing is measured if not even two pairs would end in time, as they could not tell anything.
         """
         comparison = self._compare(settings, reason) if self._pairs_in_time else None
         if comparison is None or comparison.decision == "undecided":
@@ -141,7 +141,7 @@ class Deciding:
         return settings
 
     def _scaled(self, settings: Settings, started: Started) -> dict[str, Any]:
-        """With the learning rate that the user wants for their batch, where it can be set."""
+        """With the learning rate that the user wants for their batch, if it can be set."""
         self._search.rate_fixed = why_fixed(started)
         if self._search.rate_fixed:
             return dict(settings)
@@ -187,7 +187,7 @@ class Deciding:
         return comparison
 
     def _more_where_undecided(self, measuring: Comparing) -> None:
-        """As many more pairs as their spread asks for, where there is time for all of them; raises OutOfTime.
+        """As many more pairs as their spread asks for, if there is time for all of them; raises OutOfTime.
 
         They are judged once, when all are measured: looking after each one would find a gain by chance more often.
         """

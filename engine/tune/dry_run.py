@@ -53,7 +53,7 @@ class Prediction:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Raises Stopped, and BaselineFailed where no probe could be trained, or not both in time."""
+        """Raises Stopped, and BaselineFailed if no probe could be trained, or not both in time."""
         try:
             self._predict()
         except OutOfTime:
@@ -116,7 +116,7 @@ class Prediction:
         return not candidate.good or BATCH not in self._started(candidate).inapplicable
 
     def _larger(self, model: MemoryModel, space: Space, first: Candidate, small: int) -> int:
-        """A second batch for a process: much larger, or smaller where twice the batch might not fit."""
+        """A second batch for a process: much larger, or smaller if twice the batch might not fit."""
         peak, most = first.peak_bytes or 1, model.may_take
         speed = (first.good[-1].samples_per_second or math.inf) / space.replicas(self._preset)
         bounds = [

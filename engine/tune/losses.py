@@ -1,8 +1,8 @@
 """Compares the loss of settings with that of the preset, after training on the same number of samples.
 
-Two trainings of each side, each pair with a seed of its own, or one where there is time for no more: the part of the
+Two trainings of each side, each pair with a seed of its own, or one if there is time for no more: the part of the
 search's minutes that is kept for this says how long they are. What counts is the loss of the
-validation at the end, or where the preset has none, the mean training loss of the last pass, and of a part of a pass
+validation at the end, or if the preset has none, the mean training loss of the last pass, and of a part of a pass
 that of its second half.
 
 The rule: a loss is clearly worse if it is higher in every pair by more than a margin. The margin is 5 % of the preset's
@@ -35,7 +35,7 @@ from ..trials.trial import Trial
 from ..trials.trial_preset import with_changes
 from .candidates.search_trials import OutOfTime, Trials
 
-LEAST_UPDATES = 40  # of the settings with the larger batch; fewer where that is the whole training
+LEAST_UPDATES = 40  # of the settings with the larger batch; fewer if that is the whole training
 PASS_SECONDS = 0.3  # besides the steps: evaluating and starting a pass of the preset quickstart on two CPU cores
 
 
@@ -182,7 +182,7 @@ class Losses:
     def _trained(
         self, made: LossCheck, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float
     ) -> Trial:
-        """One training, a second time where the first one died."""
+        """One training, a second time if the first one died."""
         what = sentences.changes(made.settings) if side == "b" else "the preset"
         for _ in range(CHANCES):
             self._report(f"loss: {what} trains on {made.samples:,} samples, {repeat} of {self._pairs}")
@@ -277,7 +277,7 @@ def _fall(run: Run, trial: Trial) -> float | None:
 
 
 def _mean(trials: Iterable[Trial], side: str) -> float | None:
-    """None where one of them is not a number."""
+    """None if one of them is not a number."""
     found = [trial.loss_at_samples for trial in trials if trial.side == side]
     known = [loss for loss in found if loss is not None]
     return statistics.fmean(known) if known and len(known) == len(found) else None

@@ -2,14 +2,14 @@
 
 Activations grow with the batch, weights and what TensorFlow itself needs do not, so that the memory is a line:
 M(b) = base + bytes_per_sample * b. On a GPU it is TensorFlow's own count of its tensors, on the CPU the most that the
-process has had of the host's memory, or the address space where that is limited more tightly (ulimit -v).
+process has had of the host's memory, or the address space if that is limited more tightly (ulimit -v).
 
-Where the line does not hold:
+The line does not hold in these cases:
 - The peak of a process differs by some MB from trial to trial, since its threads and libraries take memory of their
   own, so that batches that differ by less than that tell nothing. What has been freed may be kept and used again.
 - The allocator keeps memory in blocks and can run out before all of it is used: only 90 % of the limit are planned.
-  Of a free block it gives the whole where less than 128 MB and less than the same again would be left (SplitChunk of
-  TensorFlow's bfc_allocator.cc), and counts all of it: where there is little memory, few large tensors make jumps.
+  Of a free block it gives the whole if less than 128 MB and less than the same again would be left (SplitChunk of
+  TensorFlow's bfc_allocator.cc), and counts all of it: if there is little memory, few large tensors make jumps.
 - XLA fuses operations, and cuDNN chooses algorithms, anew for each size: the memory may jump. What cuDNN takes in the
   first step to try its algorithms, up to some GB whatever the batch, is not in the line.
 - A model whose activations are computed a second time (`tf.recompute_grad`) has a flatter line, which its weights and
@@ -122,7 +122,7 @@ def _least(known: Sequence[int | None]) -> int | None:
 class MemoryModel:
     """What batches have taken; `limit_bytes` is what may be taken, if that is known, `of` a key of FIGURES.
 
-    `most_batch` is the largest batch for which there are samples or which is allowed, None where that is not known.
+    `most_batch` is the largest batch for which there are samples or which is allowed, None if that is not known.
     """
 
     def __init__(self, limit_bytes: int | None, of: str, limit_is_asked: bool = False) -> None:
@@ -192,7 +192,7 @@ class MemoryModel:
         return None if line is None else round(line.at(batch))
 
     def largest(self) -> int | None:
-        """The largest batch that is predicted to fit; None where that is not known, 0 where not even 1 can fit.
+        """The largest batch that is predicted to fit; None if that is not known, 0 if not even 1 can fit.
 
         One that has run out of memory is an upper bound, one that was trained a lower one. Twice the batch takes at
         most twice the memory, so that a single point tells of a batch that is sure to fit. On the host nothing larger
@@ -207,7 +207,7 @@ class MemoryModel:
         return self._between(predicted)
 
     def worth_trying(self) -> int | None:
-        """The largest batch that may be tried; None where that is not known.
+        """The largest batch that may be tried; None if that is not known.
 
         Under a limit of the user's own a batch that takes too much harms nobody, as long as the host has room for it.
         It is tried, as a single point tells little of what takes the same for every batch.
@@ -241,7 +241,7 @@ class MemoryModel:
         return [(point.batch_size, point.peak_bytes) for point in self._points if point.peak_bytes is not None]
 
     def _line(self) -> Line | None:
-        """The line, where the measured batches differ by more than chance, so that it tells of larger ones."""
+        """The line, if the measured batches differ by more than chance, so that it tells of larger ones."""
         taken, line = self._taken(), through(self._taken())
         if line is None:
             return None

@@ -60,7 +60,7 @@ def measure(screening: Screening, limits: Limits, started_of: Callable[[Trial], 
 def _measured(
     screening: Screening, limits: Limits, started_of: Callable[[Trial], Started], size: int
 ) -> Baseline | None:
-    """None where it runs out of memory and a smaller batch may be tried."""
+    """None if it runs out of memory and a smaller batch may be tried."""
     smaller = "the preset with a smaller batch, as it runs out of memory"
     reason = smaller if screening.best.settings else "the preset as it is"
     try:
@@ -96,7 +96,7 @@ def _has_room(found: Baseline, screening: Screening, size: int) -> bool:
 
 
 KEPT_BACK_SHARE = 0.5  # of the time before the decision, that candidates leave for what comes later, at most
-WIDE_SHARE = 0.5  # of the time before the pairs: for combinations, where they are tried after the ordered search
+WIDE_SHARE = 0.5  # of the time before the pairs: for combinations, if they are tried after the ordered search
 
 
 class Searcher:
@@ -123,7 +123,7 @@ class Searcher:
         self._member = Member.of(request, machine, record.path.parent, SCREENING_SECONDS) if self.limits.wide else None
 
     def run(self) -> None:
-        """Carry out everything; raises Stopped, and BaselineFailed where the preset cannot be measured."""
+        """Carry out everything; raises Stopped, and BaselineFailed if the preset cannot be measured."""
         try:
             if self._member is not None:
                 self._member.join()
@@ -161,7 +161,7 @@ class Searcher:
         self.screening.waits_count = all("CPU:" in name for name in found.started.devices)
 
     def _in_order(self) -> None:
-        """One option after another; where combinations are tried as well, a part of the time is left for them."""
+        """One option after another; if combinations are tried as well, a part of the time is left for them."""
         if self.limits.wide:
             self._keep_back(WIDE_SHARE * max(0.0, 60 * self.limits.minutes - self.deciding.plan.decision_seconds))
         try:

@@ -1,7 +1,7 @@
 """How the minutes of a search are shared out among its trials, the comparison of losses, and the pairs that prove.
 
 At least half of the time is for trials that try something. The other half is for the decision: first the pairs, as
-many as fit, then the losses with what is left of it, at most a fifth of the minutes. Where not even two pairs fit, none
+many as fit, then the losses with what is left of it, at most a fifth of the minutes. If not even two pairs fit, none
 are measured, and their time is for trials as well: the search then ends with settings that nobody has proved.
 """
 
@@ -48,7 +48,7 @@ class TimePlan:
 
     @property
     def pairs(self) -> int:
-        """How many pairs are planned: as many of those that are wanted as fit; none where not even two do."""
+        """How many pairs are planned: as many of those that are wanted as fit; none if not even two do."""
         most = DECISION_SHARE * self.limit
         return next((count for count in range(self.repeats, FEW - 1, -1) if self.seconds_of(count) <= most), 0)
 
@@ -62,7 +62,7 @@ class TimePlan:
 
     @property
     def learning_seconds(self) -> float:
-        """For comparing losses; nothing where no option may change what is learnt, or two trainings would not start."""
+        """For comparing losses; nothing if no option may change what is learnt, or two trainings would not start."""
         rest = DECISION_SHARE * self.limit - self.pairs_seconds
         seconds = min(LEARNING_SHARE * self.limit, rest)
         return seconds if self.compares_losses and seconds >= 2 * self.trial else 0.0
@@ -108,7 +108,7 @@ class TimePlan:
         return f"{minutes:g} {units.named(minutes, 'minutes')}: {changes}{proof}{losses}"
 
     def _longer(self) -> TimePlan | None:
-        """The same with the fewest whole minutes that have time for all; None where no day has."""
+        """The same with the fewest whole minutes that have time for all; None if no day has."""
         minutes = range(int(self.limit // units.MINUTE) + 1, LONGEST_MINUTES)
         plans = (replace(self, limit=units.MINUTE * count) for count in minutes)
         return next((plan for plan in plans if plan.is_whole), None)

@@ -66,7 +66,7 @@ def checked(limits: Limits) -> Limits:
 
 
 def _key(text: str) -> str:
-    """The whole name of an option, or that of a stage which is one option; raises ProofError where there is none."""
+    """The whole name of an option, or that of a stage which is one option; raises ProofError if there is none."""
     try:
         return ONLY_OPTION.get(text) or options.resolve_key(text, OPTIONS)
     except KeyError as fault:
@@ -78,7 +78,7 @@ def _key(text: str) -> str:
 
 
 def _study(limits: Limits) -> str | None:
-    """Where the study of a wide search is kept, from whatever folder; raises ProofError where it cannot be used."""
+    """The location of the study of a wide search, from any folder; raises ProofError if it cannot be used."""
     if limits.wide is None and (limits.study or limits.study_name):
         raise ProofError("a study belongs to a wide search: give --wide as well")
     if limits.wide and not storage.is_installed():
@@ -87,9 +87,9 @@ def _study(limits: Limits) -> str | None:
 
 
 def joined(asked: Request) -> Request:
-    """The request; where its study has trials, it begins with them instead of with an ordered search.
+    """The request; if its study has trials, it begins with them instead of with an ordered search.
 
-    Raises StudyError where the study cannot be used, or is one of another machine or preset.
+    Raises StudyError if the study cannot be used, or is one of another machine or preset.
     """
     limits = asked.search or Limits()
     known = _look_at_study(asked, this_machine.read(), Path.cwd())
@@ -97,7 +97,7 @@ def joined(asked: Request) -> Request:
 
 
 def _look_at_study(asked: Request, here: Machine, folder: Path) -> int:
-    """How many trials the study of a wide search has; raises ProofError where it cannot be joined."""
+    """How many trials the study of a wide search has; raises ProofError if it cannot be joined."""
     if not storage.is_installed():
         raise ProofError(storage.MISSING)
     return Member.of(asked, here, folder, SCREENING_SECONDS).look()
@@ -112,7 +112,7 @@ def plan_of(limits: Limits, repeats: int = LEAST_REPEATS, measure_seconds: float
 
 
 def refuse(asked: Request) -> Request:
-    """The request; raises ProofError where its limits do not allow the preset, or the least that a search needs."""
+    """The request; raises ProofError if its limits do not allow the preset, or the least that a search needs."""
     limits = asked.search or Limits()
     _refuse_larger_batch(asked, limits)
     plan = plan_of(limits, asked.repeats, asked.measure_seconds)

@@ -39,7 +39,7 @@ from . import runs
 from .train import Presses
 
 POLL_SECONDS = 0.1
-NOUNS = {"tune": "search"}  # what a kind is called, where it is not a proof
+NOUNS = {"tune": "search"}  # what a kind is called, if it is not a proof
 
 
 def measure_change(
@@ -65,7 +65,7 @@ def run_proof(
     output: str | None = None,
     report: bool = False,
 ) -> int:
-    """Start, follow and show a proof, or print only its report in Markdown; save the improved preset where that is
+    """Start, follow and show a proof, or print only its report in Markdown; save the improved preset if that is
     wanted. The exit code.
     """
     quiet = as_json or report
@@ -82,7 +82,7 @@ def run_proof(
 
 
 def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
-    """Wait until nothing else trains on the devices; False where Ctrl-C ended that."""
+    """Wait until nothing else trains on the devices; False if Ctrl-C ended that."""
     starting.wait(asked, lambda what: _say(what, as_json), lambda: presses.count > 0)
     return presses.count == 0
 
@@ -216,7 +216,7 @@ def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
 
 
 def _say(text: str, as_json: bool) -> None:
-    """Where the output is for a machine, people read stderr."""
+    """If the output is for a machine, people read stderr."""
     if as_json:
         complain(text)
     else:

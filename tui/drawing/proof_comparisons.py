@@ -159,7 +159,7 @@ def whisker(comparison: Gained, low: float, high: float, width: int, glyphs: Gly
 
 
 def detail(comparison: Comparison, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Why the change was kept or not, its effect on learning, and its trials; the newest where not all fit."""
+    """Why the change was kept or not, its effect on learning, and its trials; the newest if not all fit."""
     trials, remarks = comparison.trials, list(_remarks(comparison))
     most = max(2, height - len(trials) - len(remarks))  # the heads of the trials are a row, too
     rows: list[Row] = [[(line, style)] for text, style in remarks for line in wrapped(text, width, glyphs, most)]

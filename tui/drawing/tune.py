@@ -167,7 +167,7 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """One row for each option: its gain with its spread, as a bar where there is room, and what was kept of it."""
+    """One row for each option: its gain with its spread, as a bar if there is room, and what was kept of it."""
     found = brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
     low, high = proof_comparisons.reach([_drawn(one) for one in found])
@@ -284,7 +284,7 @@ class SearchLayout:
 def share_out(width: int, height: int, head: int, candidates: int) -> SearchLayout:
     """The layout. `height` excludes header and footer, `head` are the rows of the head.
 
-    Where rows are few, the charts go first, then the lines, then what is known of the picked candidate; the head and
+    If rows are few, the charts go first, then the lines, then what is known of the picked candidate; the head and
     the candidates stay.
     """
     head = min(head, max(1, height - 4))

@@ -50,7 +50,7 @@ class Cell(NamedTuple):
 
 
 def widths(whole: int) -> dict[str, int]:
-    """The columns and their widths: where there is room the reason too, where there is none fewer figures."""
+    """The columns and their widths: if there is room the reason too, if there is none fewer figures."""
     figures_of, rest = dict(WIDTHS), whole - sum(WIDTHS.values())
     for left_out in ("spread", "memory", "gain"):
         if rest < LEAST_SETTINGS:
@@ -83,7 +83,7 @@ def _cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: 
 
 
 def _brief(candidate: Candidate, width: int, glyphs: Glyphs) -> str:
-    """What was tried, and what had been kept by then; where there is no room for all of it, how much that is."""
+    """What was tried, and what had been kept by then; if there is no room for all of it, how much that is."""
     whole, tried = settings(candidate), candidate.tried
     kept = sum(key not in tried for key in candidate.settings)
     if len(whole) <= width or not (tried and kept):
@@ -107,7 +107,7 @@ def _changes(changed: Mapping[str, Any]) -> str:
 
 
 def speed(candidate: Candidate) -> str:
-    """Samples a second, marked where they were measured without their input."""
+    """Samples a second, marked if they were measured without their input."""
     known = candidate.samples_per_second
     mark = WITHOUT_INPUT if candidate.without_input and known is not None else " "
     return f"{count(known)}{mark}"

@@ -20,7 +20,7 @@ _FAR = 8.0  # so many times the largest batch that was tried, a prediction is no
 
 
 def plot(data: Record) -> Plot:
-    """One curve each for the prediction, the measured points, the limit, and where memory ran out.
+    """One curve each for the prediction, the measured points, the limit, and the batch sizes that ran out of memory.
 
     A limit that is far from all that was tried is left out: beside it the points would be one.
     """
@@ -68,7 +68,7 @@ def _of_last(memory: Memory, measured: Sequence[tuple[float, float]]) -> float |
 
 
 def _reached(memory: Memory, point: MemoryPoint, batch: float) -> float:
-    """Where a trial that ran out of memory stands: at what was predicted of it, else at the limit."""
+    """The height of a trial that ran out of memory: what was predicted of it, else the limit."""
     known = (point.predicted_bytes, predicted(memory, batch), memory.limit_bytes)
     return next((value for value in known if value is not None), 0.0)
 

@@ -128,7 +128,7 @@ def _phrase(figure: Figure, value: float) -> str:
 
 
 def left(data: Record) -> str:
-    """`, about 48 s left`, where that can be said."""
+    """`, about 48 s left`, if that can be said."""
     budget = data.budget_seconds
     if budget is None:
         return ""

@@ -16,14 +16,14 @@ from .console import console
 
 _UNLIMITED = 10_000
 _GAP = 2  # between two columns
-_NARROWEST = 8  # of a column of texts, even where its words are longer
+_NARROWEST = 8  # of a column of texts, even if its words are longer
 _WHOLE = 24  # characters of a word or a name that is not divided, such as steps_per_execution=16
 
 
 class Columns:
     """A table of texts and of figures, whose columns are `right`.
 
-    Where a terminal is too narrow for all, texts are folded. Where their words do not fit either, the columns `spare`
+    If a terminal is too narrow for all, texts are folded. If their words do not fit either, the columns `spare`
     are left out, the last of them first, and a line below names them.
     """
 

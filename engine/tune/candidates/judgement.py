@@ -3,7 +3,7 @@
 A gain within the standard error ends a candidate for now, and one that is clearly more than chance is kept; between the
 two, candidate and best are measured once more each. Chance is the relative spread of repeated measurements, pooled over
 the search: the difference of two means of n and m trials has the standard error spread * sqrt(1/n + 1/m), and twice
-that is called clear (95 % of a normal distribution). Where the waits of the trials say what is gained (below), that
+that is called clear (95 % of a normal distribution). If the waits of the trials say what is gained (below), that
 counts as well, each weighed by its error.
 
 Waits: a step on a CPU is waiting for input, Python, and the work itself, one after the other. Options of the input and
@@ -29,8 +29,8 @@ from ...trials.trial import Trial
 from .space import BATCH, TOGETHER
 
 # Of the logarithm of a gain that follows from waits. A resnet50 on two cores gained 5.5 % with 4 steps in an execution,
-# where its waits said 6.0 %, and 5.7 to 11.5 % with a faster input, where they said 11 %. The input's threads take a
-# part of the cores: where they take all, a training that no longer waits gains nothing.
+# while its waits said 6.0 %, and 5.7 to 11.5 % with a faster input, while they said 11 %. The input's threads take a
+# part of the cores: if they take all, a training that no longer waits gains nothing.
 LEAST_ERROR, SHARE_ERROR = 0.04, 0.5
 
 
@@ -40,7 +40,7 @@ def leaves_the_work(tried: Mapping[str, Any]) -> bool:
 
 
 def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Trial]) -> float | None:
-    """The relative gain in speed that follows from the shares of waiting in both; None where one has no reading.
+    """The relative gain in speed that follows from the shares of waiting in both; None if one has no reading.
 
     Of the waits only those count that these options change: the others differ by chance.
     """
@@ -75,7 +75,7 @@ CLEAR = 2.0  # standard errors
 
 @dataclass(frozen=True)
 class Best:
-    """The fastest settings so far, and where they were measured as candidates are now (with or without input)."""
+    """The fastest settings so far, and their trials, measured as candidates are now (with or without input)."""
 
     preset: Preset
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Best:
 
 
 def speed(trials: Sequence[Trial]) -> float:
-    """The mean samples per second of trials; 0 where there is none."""
+    """The mean samples per second of trials; 0 if there is none."""
     return statistics.fmean(trial.speed for trial in trials) if trials else 0.0
 
 
@@ -130,14 +130,14 @@ def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, floa
 def seems_to_gain(candidate: Candidate, best: Best, noise: float) -> bool:
     """Whether its gain, or what its waits say of that, counts and may be chance.
 
-    A gain of less than a standard error is not repeated at once, but at the end, where there is time.
+    A gain of less than a standard error is not repeated at once, but at the end, if there is time.
     """
     gain, error = compare(candidate, best, noise)
     return max(gain, waits_gain(candidate)) > max(LEAST_GAIN, error) and gain < CLEAR * error
 
 
 def waits_gain(candidate: Candidate) -> float:
-    """What its waits say it gains, where that counts; else minus infinity."""
+    """What its waits say it gains, if that counts; else minus infinity."""
     by_waits = candidate.gain_by_waits
     return by_waits if by_waits is not None and by_waits > LEAST_GAIN else -math.inf
 

@@ -67,7 +67,7 @@ class SideBySide:
         return of_one and preset.options.strategy.kind == "single"
 
     def measure(self, asked: Sequence[Asked], places: Sequence[Place]) -> list[Trial]:
-        """All of them at once; raises Stopped, and OutOfTime where they would not end in time."""
+        """All of them at once; raises Stopped, and OutOfTime if they would not end in time."""
         with ThreadPoolExecutor(len(asked)) as pool:
             jobs = [pool.submit(self._measured, one, place) for one, place in zip(asked, places, strict=False)]
             return [job.result() for job in jobs]

@@ -1,6 +1,6 @@
 """Measures candidates against the best settings so far, and keeps those that are faster.
 
-A candidate is measured once, and not to the end where it is clearly slower than the best; judgement.py says when it is
+A candidate is measured once, and not to the end if it is clearly slower than the best; judgement.py says when it is
 measured once more, and what is kept.
 """
 
@@ -85,7 +85,7 @@ class Screening:
         predicted_bytes: int | None = None,
         judge: Judge | None = None,
     ) -> Candidate:
-        """Measure the best settings with `tried` on top; they become the best where they are faster.
+        """Measure the best settings with `tried` on top; they become the best if they are faster.
 
         `judge` says when they are clearly slower, instead of the rule that holds for all.
         """
@@ -133,7 +133,7 @@ class Screening:
     def asked(
         self, tried: Mapping[str, Any], judge: Judge | None = None, side: str = SIDE, repeat: int = 1
     ) -> Asked | None:
-        """The best settings with `tried` on top as `attempt` measures them first; None where they cannot be trained."""
+        """The best settings with `tried` on top as `attempt` measures them first; None if they cannot be trained."""
         try:
             preset = with_changes(self.baseline, self.settings_with(tried))
         except PresetError:
@@ -178,7 +178,7 @@ class Screening:
         return {key: value for key, value in given.items() if value_of(self.baseline, key) != value}
 
     def _preset(self, candidate: Candidate) -> Preset | None:
-        """The preset of a candidate, or None where it cannot be trained, which is recorded."""
+        """The preset of a candidate, or None if it cannot be trained, which is recorded."""
         self.search.candidates.append(candidate)
         try:
             preset = with_changes(self.baseline, candidate.settings)
@@ -201,7 +201,7 @@ class Screening:
         self, candidate: Candidate, preset: Preset, judge: Judge | None = None, seconds: float | None = None
     ) -> Trial:
         """One more trial of a candidate or of the best settings. Only the first of a candidate may end early, and
-        where its waits count none does.
+        if its waits count none does.
 
         `seconds` are measured if not those of all; then nothing is said about the speed.
         """

@@ -78,7 +78,7 @@ class Trials:
         return self._bench.most_seconds()
 
     def _most_seconds(self) -> float:
-        """Not the time that is kept for the decision, and where it hangs a few times that of the others."""
+        """Not the time that is kept for the decision, and if it hangs a few times that of the others."""
         left = max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds)
         if not self._seconds:
             return left
@@ -103,9 +103,9 @@ class Trials:
         judge: Judge | None = None,
         trained: Preset | None = None,
     ) -> Trial:
-        """One trial, which `judge` may end early; raises Stopped, and OutOfTime where it would not end in time.
+        """One trial, which `judge` may end early; raises Stopped, and OutOfTime if it would not end in time.
 
-        `trained` is the preset with a device of its own, where several are measured at once.
+        `trained` is the preset with a device of its own, if several are measured at once.
         """
         return self._once(
             _key(preset, side, repeat, seconds),

@@ -92,7 +92,7 @@ class Space:
         yield {XLA: not built}
 
     def _steps(self, preset: Preset) -> Iterator[Settings]:
-        """Up to a whole pass, or an epoch where that is shorter: an execution has no more of them."""
+        """Up to a whole pass, or an epoch if that is shorter: an execution has no more of them."""
         samples, most = self.started.train_samples, preset.options.train.steps_per_epoch or STEPS_TOGETHER[-1]
         if samples:
             most = min(most, max(1, samples // (value_of(preset, BATCH) * self.replicas(preset))))
@@ -100,7 +100,7 @@ class Space:
             yield {TOGETHER: count}
 
     def _strategies(self, preset: Preset) -> Iterator[Settings]:
-        """All GPUs; each with the same batch, or a smaller one where the global batch would be too large."""
+        """All GPUs; each with the same batch, or a smaller one if the global batch would be too large."""
         if len(checks.visible_gpus(preset.options, self.machine)) < 2:
             return
         batch = value_of(preset, BATCH)

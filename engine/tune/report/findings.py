@@ -105,7 +105,7 @@ def _of_pairs(data: Record) -> Iterator[Ranked]:
 def since_start(candidate: Ranked, data: Record) -> float | None:
     """The gain against the start: the preset, measured as the candidate was, with or without its input.
 
-    None of the preset itself, and where the preset was not measured without its input.
+    None of the preset itself, and if the preset was not measured without its input.
     """
     if candidate.stage == PAIRS:
         return candidate.since_start
@@ -165,7 +165,7 @@ def _is_undone(candidate: Candidate, data: Record) -> bool:
 class Brought:
     """What the options of a stage brought: `state` is kept, not chosen, nothing, trying, to come or not tried.
 
-    With nothing kept, `gain` is that of the best candidate; where its values were kept only with those of other stages,
+    With nothing kept, `gain` is that of the best candidate; if its values were kept only with those of other stages,
     the gain is that of the combination and told there. `settings` are those that were kept. `not chosen`: trials have
     found it faster, and it was refused at the end.
     """

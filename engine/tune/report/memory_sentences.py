@@ -36,7 +36,7 @@ def prediction(memory: Memory) -> str:
 
 
 def _first_step(memory: Memory) -> str:
-    """A warning where the batch fits, but not what cuDNN takes in the first step to try its algorithms."""
+    """A warning if the batch fits, but not what cuDNN takes in the first step to try its algorithms."""
     limit, later = memory.limit_bytes, memory.predicted_bytes
     first = memory.first_step_bytes
     if limit is None or first is None or first <= limit or later is None or later > limit:
@@ -82,7 +82,7 @@ def _largest(memory: Memory) -> str:
 
 
 def far(memory: Memory) -> str:
-    """Where the prediction is far beyond what was measured, from which batches it is."""
+    """If the prediction is far beyond what was measured, from which batches it is."""
     largest = memory.largest_batch or 0.0
     points = (point for point in memory.points if point.peak_bytes is not None)
     measured = max((point.batch_size or 0.0 for point in points), default=0.0)
@@ -134,7 +134,7 @@ def fitted(data: Record) -> str:
 
 
 def _nothing_fits(memory: Memory) -> str:
-    """The smallest batch that was trained, where it takes too much; nothing where the limit is not known."""
+    """The smallest batch that was trained, if it takes too much; nothing if the limit is not known."""
     points = memory.points
     sizes = [(batch, peak) for point in points
              if (batch := point.batch_size) and (peak := point.peak_bytes)]  # fmt: skip

@@ -22,8 +22,8 @@ from .findings import PAIRS, WORDS, is_best, is_dropped, largest_error, limits_o
 _KINDS = {
     "allocator": "of TensorFlow's allocator", "process": "of the process", "address_space": "of the address space",
 }  # fmt: skip
-LEAST_MINUTES, LONG_TRIAL = 2, 15.0  # that a search is given, and seconds of a trial where none was measured
-HARMLESS = 0.05  # where the training is not faster than this without its input, the input does not hold it back
+LEAST_MINUTES, LONG_TRIAL = 2, 15.0  # that a search is given, and seconds of a trial if none was measured
+HARMLESS = 0.05  # if the training is not faster than this without its input, the input does not hold it back
 ABOUT_INPUT = "measured on one repeated batch: the input would hide what the device gains"
 ABOUT_GAINS = "the gain of a candidate is against the best settings before it, and not against the start"
 ABOUT_COLUMNS = "vs. start is against the preset, vs. before against the best settings when it was measured"
@@ -76,7 +76,7 @@ def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
 
 
 def pair_gain(a: Trial, b: Trial) -> float | None:
-    """The gain of a pair of trials, where both have a speed."""
+    """The gain of a pair of trials, if both have a speed."""
     before, after = a.samples_per_second, b.samples_per_second
     return gain(before, after) if before and after is not None else None
 
@@ -105,7 +105,7 @@ def _memory(memory: Memory) -> Iterator[str]:
 
 
 def ceiling_in_words(data: Record) -> str:
-    """The speed without any input, and how much of it is reached; nothing where it is not known.
+    """The speed without any input, and how much of it is reached; nothing if it is not known.
 
     Of settings that have been measured only without their input so far, that speed is all there is to tell.
     """
@@ -125,7 +125,7 @@ def ceiling_in_words(data: Record) -> str:
 
 
 def _without_input(data: Record) -> float | None:
-    """The speed of the best settings where they have been measured without their input alone."""
+    """The speed of the best settings if they have been measured without their input alone."""
     same = [one for one in search_of(data).candidates if is_best(one, data)]
     with_input = any(not one.without_input for one in same)
     return None if with_input or not same else same[-1].samples_per_second
@@ -140,7 +140,7 @@ def unproven(data: Record) -> str:
 
 
 def study_in_words(data: Record) -> str:
-    """How the study of a wide search stands; nothing where there is none."""
+    """How the study of a wide search stands; nothing if there is none."""
     study = search_of(data).study
     return "; ".join(_study(study)) if study else ""
 
@@ -233,7 +233,7 @@ def _next_steps(data: Record, saved: bool) -> Iterator[str]:
 
 
 def nothing_to_measure(data: Record) -> str:
-    """Why more minutes would change nothing of a search that has ended; nothing where they may."""
+    """Why more minutes would change nothing of a search that has ended; nothing if they may."""
     found = search_of(data)
     if limits_of(data).dry_run:
         return "it has only predicted the memory; gputui tune --preset NAME searches"
@@ -253,7 +253,7 @@ def more_minutes(data: Record) -> int:
 
 
 def _learns_worse(data: Record) -> Iterator[str]:
-    """Where a larger batch has learnt worse: scaling its learning rate, which most often helps, or accepting it."""
+    """If a larger batch has learnt worse: scaling its learning rate, which most often helps, or accepting it."""
     worse = [check for check in search_of(data).losses if check.decision == "worse"]
     if not worse:
         return

@@ -1,4 +1,4 @@
-"""The ordered search: one option after another, each where its gain can be seen.
+"""The ordered search: one option after another, each when its gain can be seen.
 
 ordered.py          the order of the stages
 device.py           the options of the device, and which of them are tried once more, as others hid their gain

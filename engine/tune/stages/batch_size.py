@@ -1,4 +1,4 @@
-"""Finds the batch size: doubled while it gains, halved where larger ones are slower, bisected where memory ends.
+"""Finds the batch size: doubled while it gains, halved if larger ones are slower, bisected if memory ends.
 
 A doubling that gains less than 5 % ends the growth: larger batches cost memory and updates of the weights. Memory is
 predicted from the batches that were measured, so that a batch that cannot fit is not tried, but the largest that can.
@@ -54,7 +54,7 @@ class BatchSize:
                 return
 
     def _larger(self) -> int | None:
-        """The next batch size; None where the limits or the memory allow none that is worth a trial."""
+        """The next batch size; None if the limits or the memory allow none that is worth a trial."""
         double = min(2 * self.size, self._most)
         largest = self._memory.worth_trying()
         if largest is not None and largest < double:
@@ -72,7 +72,7 @@ class BatchSize:
             too_large = too_large if fits else middle
 
     def _between(self, too_large: int) -> int:
-        """The predicted largest batch where that is between, else the middle."""
+        """The predicted largest batch if that is between, else the middle."""
         largest = self._memory.largest()
         if largest is not None and LEAST_STEP * self.size <= rounded(largest) < too_large / LEAST_STEP:
             return rounded(largest)
@@ -124,7 +124,7 @@ class LargestBatch:
                 return
 
     def _next(self) -> int | None:
-        """The batch to try; None where none is left between what fits and what does not."""
+        """The batch to try; None if none is left between what fits and what does not."""
         fits, beyond = self._memory.fits, self._memory.beyond
         if fits is None:
             return None if beyond is None or beyond < 2 or self._memory.largest() == 0 else beyond // 2

@@ -1,9 +1,9 @@
-"""The options of the device, in an order in which none hides the gain of the next; where one still has, it is repaired.
+"""The options of the device, in an order in which none hides the gain of the next; if one still has, it is repaired.
 
 On a CPU the steps in one execution come after the batch size: Python's time between the steps is the same for all
-settings of the device, and where it limits the speed, none of these seem to gain. Then precision and XLA. On a GPU
+settings of the device, and if it limits the speed, none of these seem to gain. Then precision and XLA. On a GPU
 these come first: the host runs ahead of it, they gain most, and long executions delay each stop. Both change the same
-operations, so that one may undo what the other gains: where the precision gains and XLA on top of it does not, XLA is
+operations, so that one may undo what the other gains: if the precision gains and XLA on top of it does not, XLA is
 tried with the precision as it was. At the end an option that was rejected before another one gained is tried once more.
 """
 
@@ -65,7 +65,7 @@ class DeviceStages:
             self._sizes().grow()
 
     def _stage_and_batch(self, name: str) -> None:
-        """One stage; and the batch size again, where the memory and the work of a step are others then."""
+        """One stage; and the batch size again, if the memory and the work of a step are others then."""
         kept = len(self._kept(name))
         self.stage(name)
         if name in OTHER_MEMORY and len(self._kept(name)) > kept:
@@ -99,13 +99,13 @@ class DeviceStages:
     # ---- steps in one execution ---------------------------------------------------------------------
 
     def _steps_together(self) -> None:
-        """The most first: where they do not gain, no smaller number will."""
+        """The most first: if they do not gain, no smaller number will."""
         more = [count for count in self._counts() if count > self._together]
         if more and self._gains("steps_per_execution", {TOGETHER: more[-1]}):
             self._fewer_together()
 
     def _fewer_together(self) -> None:
-        """Fewer, as long as they are faster: they can be where many batches at once do not fit into a cache."""
+        """Fewer, as long as they are faster: they can be if many batches at once do not fit into a cache."""
         for count in reversed([count for count in self._counts() if count < self._together]):
             if not self._gains("steps_per_execution", {TOGETHER: count}):
                 return
@@ -124,7 +124,7 @@ class DeviceStages:
     # ---- precision and XLA --------------------------------------------------------------------------
 
     def _xla_without_precision(self) -> None:
-        """The last of the four combinations, where the precision has gained and XLA on top of it has not."""
+        """The last of the four combinations, if the precision has gained and XLA on top of it has not."""
         if not self._kept("precision") or not self._rejected("xla") or self._kept("xla"):
             return
         before = {POLICY: value_of(self._screening.baseline, POLICY)}
@@ -133,7 +133,7 @@ class DeviceStages:
                 self.stage("batch_size")
 
     def _may_gain_now(self, name: str) -> bool:
-        """Whether another option has gained since this one was tried; of precision and XLA only where none was kept.
+        """Whether another option has gained since this one was tried; of precision and XLA only if none was kept.
 
         What was ended as clearly slower, or has failed, had no gain to hide.
         """

@@ -24,7 +24,7 @@ class InputStage:
         self._tried: list[Mapping[str, Any]] = []  # once each: a slow input limits the speed of all devices alike
 
     def try_first(self) -> None:
-        """Try what is advised for any input, where the training waits for its input before anything has been tried."""
+        """Try what is advised for any input, if the training waits for its input before anything has been tried."""
         if self.is_waited_for:
             self._search.stage = "input"
             self._try(next(self._untried(), {}))
@@ -32,7 +32,7 @@ class InputStage:
     def leave_out(self) -> bool:
         """Measure the training without its input; whether candidates are measured in this way from now on.
 
-        Where it waits for its input for long, the options of the input come first.
+        If it waits for its input for long, the options of the input come first.
         """
         if not self._can_be_left_out or (self._is_short and self._hardly_waits):
             return False
@@ -56,7 +56,7 @@ class InputStage:
         self._screening.measure_best("input", "the fastest settings so far, with their input", without_input=False)
 
     def run(self) -> None:
-        """Try its options until the ceiling is reached, where the input holds the training back."""
+        """Try its options until the ceiling is reached, if the input holds the training back."""
         if not self._is_wanted or not self._holds_back():
             return
         self._search.stage = "input"

@@ -20,7 +20,7 @@ from .device import DeviceStages
 from .input import InputStage
 from .recheck import SecondLook
 
-FOR_LARGEST = 3  # trials whose time is kept for the largest batch, where only the batch size is searched
+FOR_LARGEST = 3  # trials whose time is kept for the largest batch, if only the batch size is searched
 
 
 class OrderedSearch:

@@ -1,7 +1,7 @@
 """Gives candidates that may have been rejected by chance further measurements, once everything has been tried.
 
-A candidate has one trial where it seemed not to gain. With the usual spread of trials, one that gains a few percent is
-rejected now and then, and what gained nothing with the settings of that moment may gain with those found since. Where
+A candidate has one trial if it seemed not to gain. With the usual spread of trials, one that gains a few percent is
+rejected now and then, and what gained nothing with the settings of that moment may gain with those found since. If
 nothing has been repeated, the best settings are measured once more first: how far two trials of the same settings are
 apart tells what chance can do here. Of several small gains each is within the spread, but not their sum: so they are
 tried together first.
@@ -19,7 +19,7 @@ from ..candidates.screening import Screening
 from ..candidates.space import BATCH
 
 SHARE = 1 / 3  # of the time of all trials until then,
-LEAST = 2  # or so many trials, where there were few
+LEAST = 2  # or so many trials, if there were few
 MOST_MEASURED = 3  # trials of one candidate
 MOST_ENDED = 2  # of one that was ended as slower each time
 STAGE = "together"
@@ -88,7 +88,7 @@ class SecondLook:
 def near_misses(screening: Screening) -> list[Candidate]:
     """Rejected candidates that were not clearly slower; of one tried twice, the latest counts.
 
-    Those of options that have gained nothing come first, and of these the nearest. Where another value of the option
+    Those of options that have gained nothing come first, and of these the nearest. If another value of the option
     has gained, little is left to gain: such a candidate is measured once with the present best settings. That does not
     hold for batch sizes, as one that chance has rejected has ended the growth.
     """
@@ -121,11 +121,11 @@ def _is_near(one: Candidate, screening: Screening) -> bool:
 
 
 def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candidate]:
-    """Those whose changes make one combination, from the first on; none where there is only one.
+    """Those whose changes make one combination, from the first on; none if there is only one.
 
     Each changes options of its own. Neither its measured gain nor the sum of all may be below 0 by more than one
     standard error. The bound is narrower than the two errors of a second look: each part that is slower makes the whole
-    slower, and of those that gain nothing one in six is further below 0 by chance. A loss of 3.8 % is within it where
+    slower, and of those that gain nothing one in six is further below 0 by chance. A loss of 3.8 % is within it if
     trials spread by 3 %, as one of each side has an error of 4.2 %. The sum is bounded as well, as many small losses
     are no longer chance.
     """

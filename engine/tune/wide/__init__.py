@@ -2,7 +2,7 @@
 
 axes.py           what may be combined, and how a combination of the study becomes settings of a preset
 members.py        which machines may share a study, and which member of it has ended
-storage.py        where a study is kept, and what is refused of it
+storage.py        the file or database of a study, and what is refused of it
 study.py          one study: known trials, proposals and what has become of them
 parallel_gpus.py  the GPUs on which proposals are measured at once
 search.py         the search: proposals are measured until the time has ended

@@ -37,7 +37,7 @@ class Axis:
         return self.choices[value] if self.choices else {self.name: self.numbers[value]}
 
     def value(self, effective: Mapping[str, Any]) -> Any:
-        """The value of a preset with these settings, of numbers the nearest; None where there is none."""
+        """The value of a preset with these settings, of numbers the nearest; None if there is none."""
         if self.choices:
             fitting = (label for label, of in self.choices.items() if all(effective[key] == of[key] for key in of))
             return next(fitting, None)
@@ -132,7 +132,7 @@ class Combinations:
         return max(1, samples // batch) if samples else int(given[TOGETHER])
 
     def params(self, settings: Settings) -> dict[str, Any] | None:
-        """The parameters of settings; None where they are not on the axes."""
+        """The parameters of settings; None if they are not on the axes."""
         keys = [key for axis in self.axes for key in axis.keys]
         if any(key not in keys for key in settings):
             return None

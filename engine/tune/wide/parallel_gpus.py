@@ -58,7 +58,7 @@ class Places:
         return undisturbed(gpus, speeds, self._screening.best.speed)
 
     def measure_ahead(self, proposals: Sequence[tuple[Mapping[str, Any], Judge]]) -> None:
-        """Measure the first trials of settings at once where they train on one GPU; the screening then has them."""
+        """Measure the first trials of settings at once if they train on one GPU; the screening then has them."""
         asked = [self._screening.asked(tried, judge) for tried, judge in proposals]
         alone = [one for one in asked if one is not None and self._side_by_side.fits(one.preset)]
         if len(alone) > 1:

@@ -136,7 +136,7 @@ class WideSearch:
             self._attempt(other.settings, "the fastest of another member of the study")
 
     def _ended(self) -> str:
-        """Why there is nothing left to propose; nothing where there is."""
+        """Why there is nothing left to propose; nothing if there is."""
         known = {json.dumps(one.settings, sort_keys=True) for one in self._study.found()}
         if len(known) >= len(self._combinations):
             return "every combination was measured"
@@ -162,7 +162,7 @@ class WideSearch:
             raise
 
     def _new_proposal(self, taken: Sequence[Settings]) -> list[Proposal]:
-        """One that has to be measured; none where its result is known."""
+        """One that has to be measured; none if its result is known."""
         seconds, at_random = self._screening.trials.trial_seconds, self._repeats >= AT_RANDOM
         proposal = self._study.ask(self._axes, self._combinations.settings, seconds, at_random)
         twin = next((one for one in self._study.found() if one.settings == proposal.settings), None)

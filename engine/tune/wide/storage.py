@@ -1,4 +1,4 @@
-"""Where a study is kept: a journal file, also on a folder that several machines share, or a database.
+"""The storage of a study: a journal file, also on a folder that several machines share, or a database.
 
 The file's lock is a file of its own, made exclusively, which also works on NFS from version 3 on (open(2), O_EXCL) and
 on file systems without symbolic links; Optuna takes over the lock of a member that died within 30 seconds.
@@ -48,7 +48,7 @@ def shown(location: str) -> str:
 
 
 def exists(location: str) -> bool:
-    """Whether there may be studies; raises StudyError where no file can be made."""
+    """Whether there may be studies; raises StudyError if no file can be made."""
     path = Path(location)
     if "://" in location or path.is_file():
         return True

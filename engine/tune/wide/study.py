@@ -34,7 +34,7 @@ LEAST_PATIENCE_SECONDS, PATIENCE = 300.0, 10.0  # for the trial of another machi
 class Found:
     """What became of settings: the outcome of their trial, or `memory` for a prediction, `left out` for a conflict.
 
-    `speed` is None where they cannot be trained.
+    `speed` is None if they cannot be trained.
     """
 
     settings: Mapping[str, Any]
@@ -85,7 +85,7 @@ class Study:
     # ---- joining -----------------------------------------------------------------------------------
 
     def join(self, common: Mapping[str, Any]) -> None:
-        """Open the study, or begin it; raises StudyError where its members are not like this one."""
+        """Open the study, or begin it; raises StudyError if its members are not like this one."""
         import optuna
 
         with storage.faults_of(self.location):
@@ -129,7 +129,7 @@ class Study:
             return len(self._finished())
 
     def agree(self, mine: Sequence[Axis]) -> list[Axis]:
-        """The axes of the study; those of this member where it has none yet."""
+        """The axes of the study; those of this member if it has none yet."""
         with storage.faults_of(self.location):
             if AXES not in self._study.user_attrs:
                 self._study.set_user_attr(AXES, axes.as_plain(mine))

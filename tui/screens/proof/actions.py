@@ -54,7 +54,7 @@ def _ended(proof: Proof, what: str) -> str:
 
 async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
     """Go on with a search that has ended before its time, or for as many more minutes as the user gives it."""
-    from ....engine.tune import tune_request  # only where it is gone on with
+    from ....engine.tune import tune_request  # only if it is gone on with
 
     minutes = None
     if _is_out_of_time(data):
@@ -127,7 +127,7 @@ async def save_kept(app: BaseApp, proof: Proof, name: str, folder: Path) -> None
 
 
 def _save_kept(proof: Proof, path: Path) -> None:
-    from ....engine.proof import improved_preset  # only where it is saved
+    from ....engine.proof import improved_preset  # only if it is saved
 
     improved_preset.save(proof, path)
 
@@ -146,7 +146,7 @@ async def _path(app: BaseApp, question: str, name: str, folder: Path) -> Path | 
 async def apply_kept(app: BaseApp, proof: Proof, data: Record) -> None:
     """Put the changes that were kept into the form of the preset that they were measured on, as changes of it.
 
-    Those that are not proved are marked as such. Where that is no file, the improved preset is opened.
+    Those that are not proved are marked as such. If that is no file, the improved preset is opened.
     """
     kept = sentences.to_take(data)
     mark = " (not proved)" if sentences.unproved(data) else ""
@@ -164,14 +164,14 @@ async def apply_kept(app: BaseApp, proof: Proof, data: Record) -> None:
 
 
 def _improved(proof: Proof) -> str:
-    from ....engine.proof import improved_preset  # only where it is opened
+    from ....engine.proof import improved_preset  # only if it is opened
 
     return improved_preset.preset(proof).to_yaml()
 
 
 def _wanted(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options]:
-    """The file of the preset, where it is one that is still there, and all options as they were found the best."""
-    from ....engine.trials.trial_preset import with_changes  # only where it is put into the form
+    """The file of the preset, if it is one that is still there, and all options as they were found the best."""
+    from ....engine.trials.trial_preset import with_changes  # only if it is put into the form
 
     request = proof.request
     source = Path(request.source) if request.source else None

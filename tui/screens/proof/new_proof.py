@@ -26,7 +26,7 @@ STOP_FIRST = "The run has not ended and would disturb the measurements: it has t
 
 
 async def prove(app: BaseApp, run: Run, diagnosis: Mapping[str, Any]) -> None:
-    """Ask the user, start the proof of the run's remedies, and open it; says why where that is not possible."""
+    """Ask the user, start the proof of the run's remedies, and open it; says why if that is not possible."""
     state = await asyncio.to_thread(lambda: run.state)
     if state in runs.GOES_ON:
         await _stop_first(app, run)
@@ -55,7 +55,7 @@ async def _stop_first(app: BaseApp, run: Run) -> None:
 
 
 def _request(run: Run) -> tuple[Request, float]:
-    """The request for the proof, and the time of one comparison; raises the reason where it is not possible."""
+    """The request for the proof, and the time of one comparison; raises the reason if it is not possible."""
     from ....engine.job import this_machine
     from ....engine.proof import duration, request
 

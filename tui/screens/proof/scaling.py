@@ -36,7 +36,7 @@ class ScalingScreen(ProofScreen):
         return scaling_sentences.points(self.data)
 
     def _widths(self) -> dict[str, int]:
-        """Without the last column where there is no room."""
+        """Without the last column if there is no room."""
         if self.size.width >= sum(WIDTHS.values()) + 3:
             return WIDTHS
         return {name: WIDTHS[name] for name in scaling_sentences.HEAD[:-1]}
@@ -51,7 +51,7 @@ class ScalingScreen(ProofScreen):
     def _detail(self, width: int, height: int) -> list[Row]:
         """What limits the scaling; then the trials with the replicas under the cursor.
 
-        Each is told whole where all fit; what limits the scaling is cut last.
+        Each is told whole if all fit; what limits the scaling is cut last.
         """
         remarks = [*scaling_sentences.remarks(self.data), scaling_sentences.ABOUT] if self.compared else []
         trials = [scaling_sentences.trial(one) for one in (self.picked.trials if self.picked else ())]

@@ -2,7 +2,7 @@
 
 The disk is accessed in threads.
 
-Deferred imports: proofs and the machine are needed only where one is started.
+Deferred imports: proofs and the machine are needed only if one is started.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def go_on(app: BaseApp, proof: Proof) -> None:
 
 
 async def _start(app: BaseApp, wanted: Callable[[], tuple[Request, str]]) -> None:
-    """Ask the user, start it and open it; says why where that is not possible."""
+    """Ask the user, start it and open it; says why if that is not possible."""
     try:
         request, question = await asyncio.to_thread(wanted)
         if await app.push_screen_wait(Ask(question, (MEASURE, CANCEL))) == MEASURE:
@@ -80,7 +80,7 @@ def _of_opened(preset: Preset, source: Path | None, keep: str) -> tuple[Request,
 
 
 def _checked(wanted: Request) -> tuple[Request, str]:
-    """The request and the question about it; raises the reason where it is not possible."""
+    """The request and the question about it; raises the reason if it is not possible."""
     from ....engine.job import this_machine
     from ....engine.proof import request
 

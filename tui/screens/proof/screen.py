@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ....engine.trials.record import Record
 
 LOW = 20  # below this height the large figures are one line
-LEAST_CHANGE = 48  # cells; where there is more room, the figures stay near what they are of
+LEAST_CHANGE = 48  # cells; if there is more room, the figures stay near what they are of
 WIDTHS = {"at most": 10, "measured": 18, "decision": 16}
 GAIN_BAR = "  gain and spread"
 WIDE, BAR = 100, 24  # from this width on gains are also shown as bars

@@ -52,11 +52,11 @@ class ProofView(FollowingScreen[Reading]):
                 self.app.notify(clean(why), markup=False)
 
     def why_not(self, verb: str) -> str:  # noqa: ARG002 - of those that override it
-        """Why the key of a verb does nothing now; nothing where it needs no words."""
+        """Why the key of a verb does nothing now; nothing if it needs no words."""
         return ""
 
     def open_trial(self, name: str) -> None:
-        """Open the run of a trial, where its folder is there."""
+        """Open the run of a trial, if its folder is there."""
         path = self.proof.path / "trials" / Path(name).name
         if name and path.is_dir():
             self.app.open_run(Run(path))

@@ -234,7 +234,7 @@ def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
 
 
 def asked(preset: Preset, path: Path | None, limits: Limits) -> Request:
-    """The search; raises the reason where it is not possible."""
+    """The search; raises the reason if it is not possible."""
     from ....engine.job import this_machine
     from ....engine.proof import request
     from ....engine.tune import tune_request
