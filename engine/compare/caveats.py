@@ -30,19 +30,19 @@ def caveats(
     trainers found and built, as far as that is known, and `versions` names the packages whose versions differ.
     """
     actual = [found.actual if found else {} for found in started]
-    known = [of_run for of_run in options if of_run]
+    with_options = [of_run for of_run in options if of_run]
     batches = [_global_batch(*run) for run in zip(options, results, strict=True)]
-    said = (
+    sentences = (
         _baseline(results[0], states[0]),
-        _workload(known),
-        _one_batch(known),
+        _workload(with_options),
+        _one_batch(with_options),
         _batch(batches),
         _samples(options, results, batches, started),
         _versions(versions),
         _environment(actual),
         _xla(options, actual),
     )
-    return [text for text in said if text]
+    return [text for text in sentences if text]
 
 
 def _baseline(result: Figures, state: str) -> str:
@@ -104,8 +104,8 @@ def _versions(names: Sequence[str]) -> str:
 
 
 def _environment(actual: Sequence[Mapping[str, Any]]) -> str:
-    known = [found["environment"] for found in actual if isinstance(found.get("environment"), Mapping)]
-    names = differing(known)
+    environments = [found["environment"] for found in actual if isinstance(found.get("environment"), Mapping)]
+    names = differing(environments)
     if not names:
         return ""
     return f"the environments differ ({', '.join(names)}): the speed may differ for that reason"
@@ -125,9 +125,9 @@ def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str
 
 def _global_batch(options: Options, result: Figures) -> float | None:
     """Samples in a step over all replicas; the option holds those of one replica."""
-    told = result.get("global_batch_size")
-    if told is not None:
-        return told
+    batch_of_result = result.get("global_batch_size")
+    if batch_of_result is not None:
+        return batch_of_result
     batch = number(options.get("input.batch_size"))
     return batch if options.get("strategy.kind") in ONE_REPLICA else None
 

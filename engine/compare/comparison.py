@@ -89,12 +89,12 @@ def compare(line_up: LineUp) -> Comparison:
     results = [_flat(run.whole_result) for run in runs]
     places = [cluster.of_run(run) for run in runs]
     started = [launched_with.started(run) for run in runs]
-    told = [found.versions if found else {} for found in started]
-    groups = _groups(options, [place.index if place else None for place in places], told)
+    versions_of_runs = [found.versions if found else {} for found in started]
+    groups = _groups(options, [place.index if place else None for place in places], versions_of_runs)
     rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *_metrics(results))]
     states = tuple(run.state for run in runs)
     lost = (line_up.lost,) if line_up.lost else ()
-    versions = _versions(told)
+    versions = _versions(versions_of_runs)
     return Comparison(
         baseline=runs[0].id,
         choice=line_up.choice,
@@ -137,13 +137,13 @@ def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
 
 def _flat(result: Mapping[str, Any]) -> dict[str, float]:
     """All numbers of nested mappings, by dotted key."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for key, value in result.items():
         if isinstance(value, Mapping):
-            found |= {f"{key}.{name}": figure for name, figure in _flat(value).items()}
+            numbers |= {f"{key}.{name}": figure for name, figure in _flat(value).items()}
         elif (figure := number(value)) is not None:
-            found[key] = figure
-    return found
+            numbers[key] = figure
+    return numbers
 
 
 def _different(options: Sequence[Mapping[str, Any]], unapplied: Sequence[Mapping[str, str]]) -> list[OptionRow]:
@@ -155,13 +155,13 @@ def _different(options: Sequence[Mapping[str, Any]], unapplied: Sequence[Mapping
     return [row for row in rows if any(value != row.values[0] for value in row.values)]
 
 
-def _versions(told: Sequence[Mapping[str, str]]) -> tuple[OptionRow, ...]:
-    rows = [OptionRow(name, tuple(versions.get(key) for versions in told)) for key, name in VERSIONS.items()]
+def _versions(of_runs: Sequence[Mapping[str, str]]) -> tuple[OptionRow, ...]:
+    rows = [OptionRow(name, tuple(versions.get(key) for versions in of_runs)) for key, name in VERSIONS.items()]
     return tuple(row for row in rows if len({value for value in row.values if value is not None}) > 1)
 
 
 def _groups(
-    options: Sequence[Mapping[str, Any]], workers: Sequence[int | None], told: Sequence[Mapping[str, str]]
+    options: Sequence[Mapping[str, Any]], workers: Sequence[int | None], versions_of_runs: Sequence[Mapping[str, str]]
 ) -> tuple[int, ...]:
     """A number for each run; runs with equal options, apart from the seed, get the same one.
 
@@ -169,7 +169,7 @@ def _groups(
     """
     kinds: list[dict[str, Any]] = []
     numbers = []
-    for of_run, worker, versions in zip(options, workers, told, strict=True):
+    for of_run, worker, versions in zip(options, workers, versions_of_runs, strict=True):
         kind = {key: value for key, value in of_run.items() if key != SEED} | {"worker": worker}
         kind["versions"] = [versions.get(name) for name in VERSIONS]
         if kind not in kinds:

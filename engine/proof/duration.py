@@ -23,12 +23,12 @@ def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
 
     Workers of several machines have waited for each other at their start, so that theirs tells nothing.
     """
-    known = [
+    startups = [
         run.result["startup_seconds"]
         for run in runs.all_runs()[:LATEST]
         if run.result and run.result.get("startup_seconds") and cluster.of_run(run) is None
     ]
-    started = statistics.median(known) if known else STARTUP_SECONDS
+    started = statistics.median(startups) if startups else STARTUP_SECONDS
     measured = plan.expected_seconds(measure_seconds, step_seconds)
     return started + BESIDE_SECONDS + plan.WARMUP_STEPS * step_seconds + measured
 
@@ -56,8 +56,8 @@ def most_trials(request: Request) -> int:
         return sure_trials(request)
     count = LIKELY_REMEDIES
     if request.run is not None:
-        found = diagnosis.of_run(Run(runs.runs_folder() / request.run)).remedies
-        count = max(1, sum(bool(remedy["changes"]) for remedy in found))
+        remedies = diagnosis.of_run(Run(runs.runs_folder() / request.run)).remedies
+        count = max(1, sum(bool(remedy["changes"]) for remedy in remedies))
     return sure_trials(request) + 2 * request.repeats * (count - 1)
 
 

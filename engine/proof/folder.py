@@ -85,8 +85,8 @@ class Proof:
 
     def liveness(self, record: Record) -> Liveness:
         """Whether its process is alive, and where; `record` is what proof.json says."""
-        known = vars(record)
-        held, place, process = locks.held(self.path / PROOF_LOCK), Place.read(known), Process.read(known)
+        fields = vars(record)
+        held, place, process = locks.held(self.path / PROOF_LOCK), Place.read(fields), Process.read(fields)
         if place is not None and not place.is_here:
             alive = held or (not (place.shares_kernel and held is False) and self._goes_on_elsewhere(record))
             return Liveness(engine=True, host=place.name) if alive else Liveness()
@@ -106,9 +106,9 @@ class Proof:
 def read_plain(path: Path) -> dict[str, Any]:
     """The entries of a folder's proof.json, absent ones with their defaults; empty if one of them is damaged."""
     file = path / "proof.json"
-    found = completed(Record, {**read_object(file).value, "path": file}) or {}
-    found.pop("path", None)
-    return found
+    plain = completed(Record, {**read_object(file).value, "path": file}) or {}
+    plain.pop("path", None)
+    return plain
 
 
 def read_record(path: Path) -> Record:
@@ -171,12 +171,12 @@ def start(proof: Proof) -> subprocess.Popen[bytes]:
 def proofs() -> list[Proof]:
     """All proofs, the newest first."""
     try:
-        found = [Proof(path) for path in proofs_folder().iterdir() if not path.name.startswith(".")]  # deleted ones
+        folders = [Proof(path) for path in proofs_folder().iterdir() if not path.name.startswith(".")]  # deleted ones
     except FileNotFoundError:
         return []
-    begun = {proof.id: begun_t for proof in found if (begun_t := _begun_t(proof)) is not None}
-    known = [proof for proof in found if proof.id in begun]
-    return sorted(known, key=lambda proof: (begun[proof.id], proof.id), reverse=True)
+    begun = {proof.id: begun_t for proof in folders if (begun_t := _begun_t(proof)) is not None}
+    listed = [proof for proof in folders if proof.id in begun]
+    return sorted(listed, key=lambda proof: (begun[proof.id], proof.id), reverse=True)
 
 
 def _begun_t(proof: Proof) -> float | None:
@@ -189,12 +189,12 @@ def _begun_t(proof: Proof) -> float | None:
 
 def find(text: str) -> Proof:
     """A proof by id, by an unambiguous part of it, or `latest`; raises ProofError."""
-    known = proofs()
-    if not known:
+    listed = proofs()
+    if not listed:
         raise ProofError(f"there are no proofs in {proofs_folder()}; gputui ab and gputui tune make them")
     if text == "latest":
-        return known[0]
-    matching = [proof for proof in known if proof.id == text] or [proof for proof in known if text in proof.id]
+        return listed[0]
+    matching = [proof for proof in listed if proof.id == text] or [proof for proof in listed if text in proof.id]
     if len(matching) == 1:
         return matching[0]
     if not matching:

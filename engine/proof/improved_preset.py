@@ -46,8 +46,8 @@ def save(proof: Proof, path: Path) -> None:
     source = Path(proof.request.source) if proof.request.source else None
     improved = preset(proof)
     record = proof.record
-    told = reasons(record, _values(proof.request.baseline()))
-    comments = {(info.group, info.name): told[key] for key, info in by_key(OPTIONS).items() if key in told}
+    why = reasons(record, _values(proof.request.baseline()))
+    comments = {(info.group, info.name): why[key] for key, info in by_key(OPTIONS).items() if key in why}
     comments[saving.HEAD] = in_total(record)
     try:
         saving.save_as(improved, path, source if source and source.is_file() else None, comments=comments)
@@ -80,12 +80,12 @@ _LEARNING_RATE = {"linear": "in proportion to the batch size", "sqrt": "by the s
 
 def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
     """Of each key that is taken, by proof.json; `before` are the values of the preset."""
-    found = {}
+    comments = {}
     for key in sentences.to_take(data):
-        told = next(_reasons(key, data, before), "")
-        if told:
-            found[key] = told
-    return found
+        reason = next(_reasons(key, data, before), "")
+        if reason:
+            comments[key] = reason
+    return comments
 
 
 def in_total(data: Record) -> str:
@@ -94,7 +94,7 @@ def in_total(data: Record) -> str:
         return f"{sentences.changes(settings)}: {sentences.not_proved(data)}"
     if data.gain_total is None:
         return "the preset that it was made from runs out of memory" if data.kind == "tune" else ""
-    proven = [one for one in data.comparisons if one.decision in ("kept", "faster")]
+    proven = [comparison for comparison in data.comparisons if comparison.decision in ("kept", "faster")]
     alone = proven[0].spread if len(proven) == 1 else None
     noise = "" if alone is None else f" (spread {units.spread(alone)})"
     return f"{sentences.speedup(data)} as the preset that it was made from, by pairs of trials{noise}"
@@ -103,7 +103,7 @@ def in_total(data: Record) -> str:
 def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]:
     """From the most to the least exact. The gain of a candidate is that of one short trial, and no proof."""
     value, search = sentences.to_take(data)[key], search_of(data)
-    candidates = [one for one in search.candidates if one.decision == "kept" and one.tried]
+    candidates = [candidate for candidate in search.candidates if candidate.decision == "kept" and candidate.tried]
     yield from _followed(key, search)
     if key == BATCH:
         yield from _learns_better(value, search)
@@ -111,7 +111,7 @@ def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]
             yield f"{sentences.value(before.get(key))} runs out of memory"
     yield from _proven(key, data, before, alone=True)
     if chain := leading_to({key: value}, _about(key, candidates, before)):
-        tried = {name: of for one in chain for name, of in one.tried.items()}
+        tried = {name: of for candidate in chain for name, of in candidate.tried.items()}
         others = {name: of for name, of in tried.items() if name != key and of != before.get(name)}
         beside = f"with {sentences.changes(others)}" if others else "alone"
         how = ", without input" if chain[-1].without_input else ""
@@ -121,19 +121,21 @@ def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]
 
 def _about(key: str, candidates: Sequence[Candidate], before: Mapping[str, Any]) -> list[Candidate]:
     """The candidates that tried this key, and before them those that tried what it was kept instead of."""
-    tried = [one for one in candidates if key in one.tried]
-    taken_back = {name for one in tried for name, of in one.tried.items() if name != key and of == before.get(name)}
-    return [one for one in candidates if one in tried or taken_back & set(one.tried)]
+    tried = [candidate for candidate in candidates if key in candidate.tried]
+    taken_back = {
+        name for candidate in tried for name, of in candidate.tried.items() if name != key and of == before.get(name)
+    }
+    return [candidate for candidate in candidates if candidate in tried or taken_back & set(candidate.tried)]
 
 
 def _proven(key: str, data: Record, before: Mapping[str, Any], alone: bool) -> Iterator[str]:
     """What pairs of trials have proved of this value: alone, or together with others."""
-    for one in data.comparisons:
-        if one.decision in ("kept", "faster") and key in one.changes and one.gain is not None:
-            others = {name: of for name, of in one.changes.items() if name != key}
+    for comparison in data.comparisons:
+        if comparison.decision in ("kept", "faster") and key in comparison.changes and comparison.gain is not None:
+            others = {name: of for name, of in comparison.changes.items() if name != key}
             beside = f", with {sentences.changes(others)}" if others else ""
             if not (alone and others):
-                yield f"{_faster(before.get(key), one.gain, one.spread, ' of the pairs')}{beside}"
+                yield f"{_faster(before.get(key), comparison.gain, comparison.spread, ' of the pairs')}{beside}"
 
 
 def _faster(before: Any, gain: float | None, spread: float | None, how: str) -> str:
@@ -158,10 +160,10 @@ def _followed(key: str, search: Search) -> Iterator[str]:
 def _learns_better(value: Any, search: Search) -> Iterator[str]:
     """That this batch size stands in place of a faster one which learns worse."""
     checks = search.losses
-    worse = [one.settings.get(BATCH) for one in checks if one.decision == "worse"]
-    for one in checks:
-        if worse and one.settings.get(BATCH) == value and one.decision == "no worse":
-            losses = f"{one.of} loss {units.amount(one.loss_b)}, {units.amount(one.loss_a)} with the preset's"
+    worse = [check.settings.get(BATCH) for check in checks if check.decision == "worse"]
+    for check in checks:
+        if worse and check.settings.get(BATCH) == value and check.decision == "no worse":
+            losses = f"{check.of} loss {units.amount(check.loss_b)}, {units.amount(check.loss_a)} with the preset's"
             yield f"{sentences.value(worse[0])} is faster and learns worse; {losses}"
 
 
@@ -172,7 +174,7 @@ def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Cand
     """Those of the kept candidates that led to these values, all measured alike: with or without their input."""
     if not kept:
         return []
-    alike = [one for one in kept if one.without_input == kept[0].without_input]
+    alike = [candidate for candidate in kept if candidate.without_input == kept[0].without_input]
     ends = [
         number
         for number, one in enumerate(alike)
@@ -183,7 +185,7 @@ def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Cand
 
 def together(kept: Sequence[Candidate]) -> tuple[float | None, float | None]:
     """The gain of several that were kept one after another, and its spread; each refers to the one before."""
-    gains = [one.gain for one in kept if one.gain is not None]
-    spreads = [one.spread for one in kept if one.spread is not None]
+    gains = [candidate.gain for candidate in kept if candidate.gain is not None]
+    spreads = [candidate.spread for candidate in kept if candidate.spread is not None]
     gain = math.prod(1 + gain for gain in gains) - 1 if gains else None
     return gain, math.hypot(*spreads) if spreads else None

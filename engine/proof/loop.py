@@ -98,10 +98,10 @@ class Prover:
 
     def _diagnose(self, trial: Trial, input_cost: float | None = None) -> None:
         """Diagnose a trial of `best`, with the cost of its input if that was measured with this very preset."""
-        found = trial_diagnosis.of_trial(self.bench.run_of(trial), self.best, input_cost, self._communication)
-        self._undecided = trial_diagnosis.undecided(found, (trial.step_ms or 0.0) / 1000)
-        self.record.final_verdict = {name: found[name] for name in ("verdict", "sentence")}
-        self.diagnosis = trial_diagnosis.renewed(found, self.diagnosis)
+        diagnosis = trial_diagnosis.of_trial(self.bench.run_of(trial), self.best, input_cost, self._communication)
+        self._undecided = trial_diagnosis.undecided(diagnosis, (trial.step_ms or 0.0) / 1000)
+        self.record.final_verdict = {name: diagnosis[name] for name in ("verdict", "sentence")}
+        self.diagnosis = trial_diagnosis.renewed(diagnosis, self.diagnosis)
 
     # ---- the loop ---------------------------------------------------------------------------------
 
@@ -165,15 +165,15 @@ class Prover:
             gains = measuring.measure()
         finally:
             self._note_learning(comparison, changed, changes_learning)
-            if comparison.good("a") and not any(one.trials for one in self.record.comparisons[:-1]):
+            if comparison.good("a") and not any(comparison.trials for comparison in self.record.comparisons[:-1]):
                 self.record.before = medians(comparison.good("a"))
         return None if comparison.decision == "failed" else significance.verdict(gains)
 
     def _note_learning(self, comparison: Comparison, changed: Preset, says_so: bool) -> None:
-        said = learning.note(comparison.changes, changed.options, says_so)
+        note = learning.note(comparison.changes, changed.options, says_so)
         good = comparison.good("a") + comparison.good("b")
-        if said and comparison.good("a") and comparison.good("b"):
-            comparison.learning = learning.compare(said, good, self.bench.folder)
+        if note and comparison.good("a") and comparison.good("b"):
+            comparison.learning = learning.compare(note, good, self.bench.folder)
 
     def _keep(self, comparison: Comparison) -> None:
         """Make the change part of the result; gains multiply, each measured against the baseline before it."""
@@ -201,6 +201,6 @@ class Prover:
     def _versions(self) -> None:
         """Record the versions, once, from a trial's events."""
         if not self.record.versions:
-            found = read_events(self.bench.run_of(self.record.trials[-1]).path, [EVENTS_FILE])
-            started = found.last(Started)
+            events = read_events(self.bench.run_of(self.record.trials[-1]).path, [EVENTS_FILE])
+            started = events.last(Started)
             self.record.versions = dict(started.versions) if started else {}

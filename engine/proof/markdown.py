@@ -36,7 +36,11 @@ def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
         *_profile(data),
         *searched,
         *_scaling(data),
-        *(part for number, one in enumerate(data.comparisons, 1) for part in _comparison(number, one, data)),
+        *(
+            part
+            for number, comparison in enumerate(data.comparisons, 1)
+            for part in _comparison(number, comparison, data)
+        ),
         *_before_and_after(data),
         *_ending(data),
         *_preset(data),
@@ -116,18 +120,18 @@ def _question(data: Record) -> str:
 
 
 def _diagnosis(data: Record) -> Iterator[str]:
-    found = data.diagnosis
-    if not found:
+    diagnosis = data.diagnosis
+    if not diagnosis:
         return
-    rests_on = f"confidence {share(found['confidence'])}, {found['steps']} steps"
-    yield f"## At first\n\n{cell(found['sentence'])} ({rests_on})"
-    rows = [_evidence(piece) for piece in found["evidence"]]
+    rests_on = f"confidence {share(diagnosis['confidence'])}, {diagnosis['steps']} steps"
+    yield f"## At first\n\n{cell(diagnosis['sentence'])} ({rests_on})"
+    rows = [_evidence(piece) for piece in diagnosis["evidence"]]
     if rows:
         yield table(["evidence", "value", "threshold", "source"], rows)
-    if found.get("others"):
-        yield f"Also found: {sentences.others(found)}."
-    if found.get("remedies"):
-        yield table(["remedy", "reason", "expected"], [_remedy(remedy) for remedy in found["remedies"]])
+    if diagnosis.get("others"):
+        yield f"Also found: {sentences.others(diagnosis)}."
+    if diagnosis.get("remedies"):
+        yield table(["remedy", "reason", "expected"], [_remedy(remedy) for remedy in diagnosis["remedies"]])
 
 
 def _evidence(piece: Mapping[str, Any]) -> list[str]:
@@ -143,14 +147,14 @@ def _remedy(remedy: Mapping[str, Any]) -> list[str]:
 
 
 def _ablation(data: Record) -> Iterator[str]:
-    told = data.ablation
-    if not told:
+    ablation = data.ablation
+    if not ablation:
         return
-    yield f"## Without input\n\n{cell(capital(sentences.input_cost(told)))}."
-    yield trials_table(told.trials, {"a": "as it is", "b": "one repeated batch"})
+    yield f"## Without input\n\n{cell(capital(sentences.input_cost(ablation)))}."
+    yield trials_table(ablation.trials, {"a": "as it is", "b": "one repeated batch"})
     stages = [
         [stage["name"], stage.get("op") or "-", amount(stage.get("ms_per_batch")), str(stage.get("parallelism") or "-")]
-        for stage in told.stages
+        for stage in ablation.stages
     ]
     if stages:
         yield table(["input stage", "operation", "ms per batch", "in parallel"], stages)
@@ -164,7 +168,10 @@ def _profile(data: Record) -> Iterator[str]:
     yield trials_table([data.profile_trial], {"p": "profiled"})
     report = sentences.profile_of(data)
     if report is not None and report.operations:
-        rows = [[reports.kind(one), one.name, amount(one.ms), share(one.share)] for one in report.operations]
+        rows = [
+            [reports.kind(operation), operation.name, amount(operation.ms), share(operation.share)]
+            for operation in report.operations
+        ]
         yield table(["operation", "name", "ms", "share"], rows)
 
 
@@ -177,25 +184,25 @@ def _scaling(data: Record) -> Iterator[str]:
     yield table(head, rows)
     if remarks := list(scaling_sentences.remarks(data)):
         yield "\n".join(f"- {cell(capital(line))}." for line in remarks)
-    names = {str(one.replicas): scaling_sentences.replicas(one.replicas) for one in points}
+    names = {str(point.replicas): scaling_sentences.replicas(point.replicas) for point in points}
     yield "## Trials"
-    yield trials_table([trial for one in points for trial in one.trials], names)
+    yield trials_table([trial for point in points for trial in point.trials], names)
 
 
 # ---- what was compared --------------------------------------------------------------------------
 
 
-def _comparison(number: int, one: Comparison, data: Record) -> Iterator[str]:
+def _comparison(number: int, comparison: Comparison, data: Record) -> Iterator[str]:
     place = f"{number}. " if data.kind == "loop" else "Proof: " if data.kind == "tune" else ""
-    head = f"## {place}`{sentences.changes(one.changes)}`: {one.decision}"
-    told = [f"Why tried: {one.reason}." if data.kind in ("loop", "tune") and one.reason else ""]
-    if one.expected_gain:
-        told.append(f"Expected: at most {times(one.expected_gain)} as fast.")
-    told.append(f"Result: {one.why or 'none'}.")
-    yield f"{head}\n\n{cell(' '.join(filter(None, told)))}"
-    if one.trials:
-        yield trials_table(one.trials, {"a": "without", "b": "with"})
-    if learning := one.learning:
+    head = f"## {place}`{sentences.changes(comparison.changes)}`: {comparison.decision}"
+    lines = [f"Why tried: {comparison.reason}." if data.kind in ("loop", "tune") and comparison.reason else ""]
+    if comparison.expected_gain:
+        lines.append(f"Expected: at most {times(comparison.expected_gain)} as fast.")
+    lines.append(f"Result: {comparison.why or 'none'}.")
+    yield f"{head}\n\n{cell(' '.join(filter(None, lines)))}"
+    if comparison.trials:
+        yield trials_table(comparison.trials, {"a": "without", "b": "with"})
+    if learning := comparison.learning:
         yield cell(sentences.learned(learning))
 
 
@@ -217,11 +224,11 @@ def _gain(data: Record) -> str:
     """The gain, and why the medians above may differ from it."""
     multiplied = data.kind == "loop" and len(data.comparisons) > 1
     several = " of what is kept, multiplied" if multiplied else ""
-    told = f"{capital(sentences.speedup(data))} (the median gain of the pairs{several})"
+    text = f"{capital(sentences.speedup(data))} (the median gain of the pairs{several})"
     other = sentences.differing_medians(data)
     if other:
-        told += f"; {other} by the medians in the table, which are over the whole proof and not pair by pair"
-    return f"{told}."
+        text += f"; {other} by the medians in the table, which are over the whole proof and not pair by pair"
+    return f"{text}."
 
 
 def _ending(data: Record) -> Iterator[str]:
@@ -247,14 +254,14 @@ def _preset(data: Record) -> Iterator[str]:
 
 def trials_table(rows: Sequence[Trial], names: Mapping[str, str]) -> str:
     """A table of trials, failed ones included; `names` are those of their sides."""
-    known = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for trial in rows)]
-    head = ["trial", "side", "repeat", *(figure.head for figure in known), "outcome"]
+    columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for trial in rows)]
+    head = ["trial", "side", "repeat", *(figure.head for figure in columns), "outcome"]
     cells = [
         [
             trial.run,
             names[trial.side],
             str(trial.repeat),
-            *(figure.bare(trial.figure(figure.key)) for figure in known),
+            *(figure.bare(trial.figure(figure.key)) for figure in columns),
             sentences.outcome(trial),
         ]
         for trial in rows

@@ -59,15 +59,15 @@ class Request:
     def read(cls, path: Path) -> Request:
         """The request in a file; raises ProofError if there is none."""
         read = read_object(path)
-        found = completed(cls, read.value)
-        if found is None:
+        plain = completed(cls, read.value)
+        if plain is None:
             raise ProofError(f"{path} is not a request: {read.damage or 'part of it is missing'}")
-        known = {name: found[name] for name in cls.__dataclass_fields__}
+        fields = {name: plain[name] for name in cls.__dataclass_fields__}
         return cls(
-            **known
+            **fields
             | {
-                "search": known["search"] and limits(known["search"]),
-                "scaling": known["scaling"] and scaling_record.asked(known["scaling"]),
+                "search": fields["search"] and limits(fields["search"]),
+                "scaling": fields["scaling"] and scaling_record.asked(fields["scaling"]),
             }
         )
 
@@ -82,9 +82,9 @@ class Request:
         return Preset(self.preset_name, preset.options, preset.description)
 
 
-def limits(found: Mapping[str, Any]) -> Limits:
+def limits(plain: Mapping[str, Any]) -> Limits:
     """The limits of a search, as a file has them."""
-    return Limits(**{name: found[name] for name in Limits.__dataclass_fields__})
+    return Limits(**{name: plain[name] for name in Limits.__dataclass_fields__})
 
 
 def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Request:
@@ -156,7 +156,7 @@ def sides(request: Request) -> list[Preset]:
     changed = [dict(request.changes)] if request.changes else []
     ablated = [ONE_BATCH] if request.ablation_repeats else []
     profiled = [SINGLE_STEPS] if request.profile else []
-    scaled = [dict(one.changes) for one in request.scaling.settings] if request.scaling else []
+    scaled = [dict(setting.changes) for setting in request.scaling.settings] if request.scaling else []
     return [baseline, *(with_changes(baseline, changes) for changes in (*changed, *ablated, *profiled, *scaled))]
 
 
@@ -198,12 +198,12 @@ def conflict(preset: Preset, request: Request, machine: Machine) -> str:
 def remarks(request: Request, machine: Machine) -> list[str]:
     """Notes on the change before it is measured: if it has no effect, and if it only seems to have one."""
     changed = with_changes(request.baseline(), request.changes)
-    found = checks.check(changed.options, machine)
+    findings = checks.check(changed.options, machine)
     keys = {*request.changes, *(["device.logical_devices"] if "strategy.kind" in request.changes else [])}
-    about = [finding for finding in found if set(finding.options) & keys]
+    about = [finding for finding in findings if set(finding.options) & keys]
     always = [*checks.of_job(machine), *checks.of_packages(changed.options.run.python)]
-    told = [f"{finding.level}: {finding}" for finding in dict.fromkeys([*always, *about])]
+    lines = [f"{finding.level}: {finding}" for finding in dict.fromkeys([*always, *about])]
     train = changed.options.train
     if "input.cache" in request.changes and train.epochs == 1 and train.steps_per_epoch is None:
-        told.append("note: input.cache: trials are measured with a filled cache; the preset trains one pass")
-    return told
+        lines.append("note: input.cache: trials are measured with a filled cache; the preset trains one pass")
+    return lines

@@ -41,11 +41,11 @@ def of_options(options: Options, here: Machine) -> Names:
 
 def of_request(request: Request, here: Machine) -> Names:
     """Those of all sides that may be measured, and no GPU if one of them is the CPU's."""
-    found = [of_options(side.options, here) for side in sides(request)]
+    gpus = [of_options(side.options, here) for side in sides(request)]
     limits = request.search
-    if limits is not None and all(found) and "strategy" in limits.only and "strategy.kind" not in limits.leave:
-        found += [frozenset(map(_name, visible_gpus(side.options, here))) for side in sides(request)]
-    return frozenset() if not all(found) else frozenset().union(*found)
+    if limits is not None and all(gpus) and "strategy" in limits.only and "strategy.kind" not in limits.leave:
+        gpus += [frozenset(map(_name, visible_gpus(side.options, here))) for side in sides(request)]
+    return frozenset() if not all(gpus) else frozenset().union(*gpus)
 
 
 def overlap(ours: Collection[str], theirs: Collection[str]) -> bool:
@@ -72,11 +72,11 @@ def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
 
 def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
     """Until nothing else trains on the devices; `tell` is told of each that does."""
-    here, told = this_machine.read(), ""
+    here, message = this_machine.read(), ""
     while not given_up() and (what := beside(of_request(request, here), here)):
-        if what != told:
+        if what != message:
             tell(f"waiting: {what}")
-            told = what
+            message = what
         time.sleep(WAIT_SECONDS)
 
 

@@ -40,32 +40,36 @@ def of_trial(
     run: Run, preset: Preset, input_cost: float | None = None, communication: float | None = None
 ) -> dict[str, Any]:
     """The diagnosis of a trial, whose own epoch has no end, with the preset's epoch and options."""
-    known = collector.read(run)
-    per_epoch = plan.steps_per_epoch(preset.options.train, _batches_per_pass(known, preset)) or None
-    real = replace(known, options=flat(preset), steps_per_epoch=per_epoch)
+    measurements = collector.read(run)
+    per_epoch = plan.steps_per_epoch(preset.options.train, _batches_per_pass(measurements, preset)) or None
+    real = replace(measurements, options=flat(preset), steps_per_epoch=per_epoch)
     return asdict(diagnose(replace(real, ablation=input_cost, communication=communication)))
 
 
-def _batches_per_pass(known: Measurements, preset: Preset) -> int:
+def _batches_per_pass(measurements: Measurements, preset: Preset) -> int:
     """0 if the samples are not known."""
-    samples, batch, drop = known.train_samples, known.global_batch_size, preset.options.input.drop_remainder
-    return max(1, plan.batches_per_pass(samples, batch, known.replicas, drop)) if samples and batch else 0
+    samples, batch, drop = (
+        measurements.train_samples,
+        measurements.global_batch_size,
+        preset.options.input.drop_remainder,
+    )
+    return max(1, plan.batches_per_pass(samples, batch, measurements.replicas, drop)) if samples and batch else 0
 
 
-def renewed(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping[str, Any]:
+def renewed(diagnosis: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping[str, Any]:
     """The newer diagnosis; if it has no remedies the earlier ones stay, without their greatest possible gains."""
-    if found["verdict"] != "undecided":
-        return found
+    if diagnosis["verdict"] != "undecided":
+        return diagnosis
     left = [dict(remedy) | {"expected_gain": None} for remedy in earlier["remedies"]]
-    return dict(found) | {"remedies": left}
+    return dict(diagnosis) | {"remedies": left}
 
 
-def undecided(found: Mapping[str, Any], step_seconds: float) -> str:
+def undecided(diagnosis: Mapping[str, Any], step_seconds: float) -> str:
     """Why there is no verdict, and what to do; empty if there is one."""
-    if found["verdict"] != "undecided":
+    if diagnosis["verdict"] != "undecided":
         return ""
     longer = f"; measure longer: --seconds {plan.seconds_to_ask(step_seconds)}"
-    return f"{found['sentence']}{longer if found['steps'] < plan.LEAST_STEPS else ''}"
+    return f"{diagnosis['sentence']}{longer if diagnosis['steps'] < plan.LEAST_STEPS else ''}"
 
 
 class Picking:

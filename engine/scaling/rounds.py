@@ -27,13 +27,13 @@ from ..trials.trial_preset import with_changes
 class Rounds:
     """Carries out one request, and updates the record after every trial. `known` are trials of earlier sittings."""
 
-    def __init__(self, request: Request, record: Record, bench: Measures, known: Iterable[Trial] = ()) -> None:
+    def __init__(self, request: Request, record: Record, bench: Measures, earlier: Iterable[Trial] = ()) -> None:
         self.request, self.record, self.bench = request, record, bench
-        self._known = {trial.key: trial for trial in known if trial.key and trial.outcome != "crashed"}
+        self._known = {trial.key: trial for trial in earlier if trial.key and trial.outcome != "crashed"}
         self._guessed_seconds = duration.of_request(request)
         self._preset = request.baseline()
         asked = request.scaling or Asked(settings=())
-        points = [Point(replicas=one.replicas, changes=dict(one.changes)) for one in asked.settings]
+        points = [Point(replicas=setting.replicas, changes=dict(setting.changes)) for setting in asked.settings]
         self.scaling = record.scaling = Scaling(keep=asked.keep, shared=asked.shared, points=points)
 
     def measure(self) -> None:
@@ -116,10 +116,10 @@ class Rounds:
         for point in self.scaling.points:
             work_out(point, first)
         record.before = medians([trial for trial in first.trials if trial.good])
-        known = [point for point in self.scaling.points[1:] if point.speedup is not None]
-        if known:
-            record.after = medians([trial for trial in known[-1].trials if trial.good])
-            record.gain_total = known[-1].speedup
+        measured = [point for point in self.scaling.points[1:] if point.speedup is not None]
+        if measured:
+            record.after = medians([trial for trial in measured[-1].trials if trial.good])
+            record.gain_total = measured[-1].speedup
 
     def _report(self, doing: str) -> None:
         """Write the results so far, what happens now and how long it takes."""
@@ -132,9 +132,9 @@ class Rounds:
 def work_out(point: Point, first: Point) -> None:
     """Medians, and the speed relative to one replica in the same rounds."""
     good = [trial for trial in point.trials if trial.good]
-    told = medians(good)
+    figures = medians(good)
     point.samples_per_second, point.step_ms, point.input_wait = (
-        told[name] for name in ("samples_per_second", "step_ms", "input_wait")
+        figures[name] for name in ("samples_per_second", "step_ms", "input_wait")
     )
     alone = {trial.repeat: trial.samples_per_second for trial in first.trials if trial.good}
     ratios = [trial.samples_per_second / beside for trial in good
@@ -142,7 +142,7 @@ def work_out(point: Point, first: Point) -> None:
     if not ratios:
         return
     point.speedup = statistics.median(ratios)
-    efficiencies = [efficiency(one, point.replicas) for one in ratios]
+    efficiencies = [efficiency(ratio, point.replicas) for ratio in ratios]
     point.efficiency = statistics.median(efficiencies)
     point.spread = None if point is first or len(efficiencies) < 2 else statistics.stdev(efficiencies)
 

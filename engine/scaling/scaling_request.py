@@ -54,23 +54,23 @@ def wanted(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) ->
             f"{options.strategy.kind}; give --set strategy.kind=mirrored"
         )
     pool = _pool(preset, here)
-    known = bool(visible_gpus(options, here)) or on_cpu(options, here)
-    if known and len(pool) < 2:
+    are_known = bool(visible_gpus(options, here)) or on_cpu(options, here)
+    if are_known and len(pool) < 2:
         raise ProofError(_one_device(preset, here))
     counts = sorted({1, *(replicas or _usual(len(pool)))})
-    if known and counts[-1] > len(pool):
+    if are_known and counts[-1] > len(pool):
         raise ProofError(
             f"{counts[-1]} replicas need {counts[-1]} devices, and there are {len(pool)}: name fewer with --replicas, "
             "or give more with device.visible, strategy.devices or device.logical_devices"
         )
     if counts == [1]:
         raise ProofError("one replica alone shows no scaling: name more, such as --replicas 1,2")
-    pool = pool if known else list(range(counts[-1]))
+    pool = pool if are_known else list(range(counts[-1]))
     batches = _batches(preset, here, counts, keep)
     same = _same_compiler(preset, here)
-    found = [Setting(replicas=count, changes=_strategy(pool, count) | same | batch)
+    settings = [Setting(replicas=count, changes=_strategy(pool, count) | same | batch)
              for count, batch in zip(counts, batches, strict=True)]  # fmt: skip
-    return Asked(settings=found, keep=keep, shared=_shared(with_changes(preset, found[-1].changes), here))
+    return Asked(settings=settings, keep=keep, shared=_shared(with_changes(preset, settings[-1].changes), here))
 
 
 def _pool(preset: Preset, here: Machine) -> list[int]:

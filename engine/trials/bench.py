@@ -149,10 +149,10 @@ class Bench:
 
         `judge` may end it before its time, with the outcome `slower`.
         """
-        wanted = seconds or self.measure_seconds
+        measured_seconds = seconds or self.measure_seconds
         return self._carried_out(
-            lambda: as_trial(preset, self.seed, wanted, self.machine, profile, self.most_seconds()), side, repeat,
-            judge, timed=wanted > PROBE_SECONDS,
+            lambda: as_trial(preset, self.seed, measured_seconds, self.machine, profile, self.most_seconds()),
+            side, repeat, judge, timed=measured_seconds > PROBE_SECONDS,
         )  # fmt: skip
 
     def learn(
@@ -206,17 +206,17 @@ class Bench:
 
     def _wait(self, run: Run, engine_runs: Callable[[], bool], judge: Judge | None) -> bool:
         """Until engine and trainer are gone; passes on each request to stop. Whether the judge has ended it."""
-        told, orphan_since, slower = 0, None, False
+        passed_on, orphan_since, slower = 0, None, False
         watch = SpeedWatch(run, judge) if judge else None
         while engine_runs() or run.alive("trainer"):
-            if watch is not None and not slower and not told and watch.is_slower():
+            if watch is not None and not slower and not passed_on and watch.is_slower():
                 with contextlib.suppress(RunError):  # it has just ended
                     runs.request_stop(run)
                     slower = True
-            if self.stop.count > told:
+            if self.stop.count > passed_on:
                 with contextlib.suppress(RunError):  # it has not told its process id yet
                     runs.request_stop(run)
-                    told += 1
+                    passed_on += 1
             if not engine_runs():
                 orphan_since = orphan_since or time.monotonic()
                 if time.monotonic() - orphan_since > ORPHAN_SECONDS:
@@ -255,10 +255,10 @@ def disturbed(run: Run, neighbour: str = "") -> str:
     """Who else used the devices or cores of a trial, and whether heat slowed it; `neighbour` is what of gputui was seen
     beside it, in words.
     """
-    known = collector.read(run)
-    cores = f"other programs used {share(known.others_cpu or 0)} of the CPU's cores" if known.crowded else ""
-    gpus = f"other programs on its GPU: {', '.join(known.gpu_neighbours)}" if known.gpu_neighbours else ""
-    hot = f"its GPU was slowed down ({', '.join(known.throttle)})" if (known.throttled or 0.0) >= HOT else ""
+    readings = collector.read(run)
+    cores = f"other programs used {share(readings.others_cpu or 0)} of the CPU's cores" if readings.crowded else ""
+    gpus = f"other programs on its GPU: {', '.join(readings.gpu_neighbours)}" if readings.gpu_neighbours else ""
+    hot = f"its GPU was slowed down ({', '.join(readings.throttle)})" if (readings.throttled or 0.0) >= HOT else ""
     return ", ".join(filter(None, (neighbour, cores, gpus, hot)))
 
 

@@ -73,13 +73,13 @@ def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str
 
 def losses(run: Run) -> list[tuple[float, float]]:
     """(samples seen, running loss) during the training."""
-    batch, found = None, []
+    batch, curve = None, []
     for event in read_events(run.path, [EVENTS_FILE]).events:
         if isinstance(event, Started):
             batch = event.global_batch_size
         elif isinstance(event, Progress) and batch and event.step is not None and event.loss is not None:
-            found.append((float(event.step) * batch, event.loss))
-    return found
+            curve.append((float(event.step) * batch, event.loss))
+    return curve
 
 
 def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | None:
@@ -104,5 +104,5 @@ def compare(words: str, trials: Sequence[Trial], folder: Path) -> Learning:
 
 
 def _median(trials: Sequence[Trial], side: str) -> float | None:
-    known = [t.loss_at_samples for t in trials if t.side == side and t.loss_at_samples is not None]
-    return statistics.median(known) if known else None
+    losses_of_side = [t.loss_at_samples for t in trials if t.side == side and t.loss_at_samples is not None]
+    return statistics.median(losses_of_side) if losses_of_side else None

@@ -131,8 +131,8 @@ class Record:
 
     def tell_process(self, process: Process) -> None:
         """Record which process makes the proof, and where."""
-        told = process.as_fields() | (process.place.as_fields() if process.place else {})
-        for name, value in told.items():
+        identity = process.as_fields() | (process.place.as_fields() if process.place else {})
+        for name, value in identity.items():
             setattr(self, name, value)
 
     @property
@@ -149,9 +149,9 @@ class Record:
         if doing is not None:
             self.doing = doing
         self.seconds = self.elapsed
-        told = events.plain(asdict(self))
-        del told["path"]
-        write_atomically(self.path, json.dumps(told, indent=1, default=str, allow_nan=False), durable=False)
+        content = events.plain(asdict(self))
+        del content["path"]
+        write_atomically(self.path, json.dumps(content, indent=1, default=str, allow_nan=False), durable=False)
 
     @property
     def is_read(self) -> bool:
@@ -164,8 +164,8 @@ class Record:
         ablation = self.ablation.trials if self.ablation else []
         compared = (trial for comparison in self.comparisons for trial in comparison.trials)
         profiled = [self.profile_trial] if self.profile_trial else []
-        found = (*self.baseline_trials, *ablation, *profiled, *self.searched, *compared)
-        return list({trial.run: trial for trial in found}.values())
+        rows = (*self.baseline_trials, *ablation, *profiled, *self.searched, *compared)
+        return list({trial.run: trial for trial in rows}.values())
 
     @property
     def searched(self) -> list[Trial]:
@@ -176,8 +176,8 @@ class Record:
     @property
     def all_trials(self) -> list[Trial]:
         """All trials, those of earlier sittings too, in the order of their start, each once."""
-        found = {trial.run: trial for trial in (*self.trials, *self.earlier)}
-        return [found[run] for run in sorted(found, key=place)]
+        by_run = {trial.run: trial for trial in (*self.trials, *self.earlier)}
+        return [by_run[run] for run in sorted(by_run, key=place)]
 
 
 UNREAD = Record(
@@ -191,21 +191,21 @@ def search_of(record: Record) -> Search:
     return record.search or Search(limits=Limits())
 
 
-def of_plain(path: Path, found: Mapping[str, Any]) -> Record:
+def of_plain(path: Path, plain: Mapping[str, Any]) -> Record:
     """The record in a proof.json, whose entries have been checked (files/shapes.py); UNREAD if there are none.
 
     Entries that this version does not know are left out.
     """
-    return _built(Record, {**found, "path": path}) if found else UNREAD
+    return _built(Record, {**plain, "path": path}) if plain else UNREAD
 
 
-def _built(declared: type[Declared], found: Mapping[str, Any]) -> Declared:
+def _built(declared: type[Declared], plain: Mapping[str, Any]) -> Declared:
     """An instance of a dataclass, with those that it contains."""
     values: dict[str, Any] = {}
     for name, inner in _inner_types(cast(Any, declared)).items():
-        if name not in found:
+        if name not in plain:
             continue
-        value = found[name]
+        value = plain[name]
         if inner is not None and isinstance(value, list):
             value = [_built(inner, item) for item in value]
         elif inner is not None and isinstance(value, dict):
@@ -233,8 +233,8 @@ def elapsed_of(record: Record) -> float:
 
 def medians(trials: Sequence[Trial]) -> dict[str, float | None]:
     """The median of each figure over the successful trials."""
-    found: dict[str, float | None] = {}
+    figures: dict[str, float | None] = {}
     for name in FIGURES:
-        known = [value for trial in trials if (value := getattr(trial, name)) is not None]
-        found[name] = statistics.median(known) if known else None
-    return found
+        values = [value for trial in trials if (value := getattr(trial, name)) is not None]
+        figures[name] = statistics.median(values) if values else None
+    return figures

@@ -70,7 +70,7 @@ class Scaling:
         return [trial for point in self.points for trial in point.trials]
 
 
-def asked(found: Mapping[str, Any]) -> Asked:
+def asked(plain: Mapping[str, Any]) -> Asked:
     """What is asked for, as a file has it."""
-    settings = [Setting(replicas=one["replicas"], changes=one["changes"]) for one in found["settings"]]
-    return Asked(settings=settings, keep=found["keep"], shared=found["shared"])
+    settings = [Setting(replicas=setting["replicas"], changes=setting["changes"]) for setting in plain["settings"]]
+    return Asked(settings=settings, keep=plain["keep"], shared=plain["shared"])

@@ -57,10 +57,10 @@ def _is_strong(data: Record) -> bool:
 
 def conclusion(data: Record) -> str:
     """The efficiency of the most replicas that were measured."""
-    found = [one for one in points(data) if one.efficiency is not None]
-    more = [one for one in found if one.replicas != 1]
+    measured = [point for point in points(data) if point.efficiency is not None]
+    more = [point for point in measured if point.replicas != 1]
     if not more:
-        failed = [one for one in points(data) if outcome(one)]
+        failed = [point for point in points(data) if outcome(point)]
         return (
             f"{replicas(failed[-1].replicas)} could not be measured: {outcome(failed[-1])}"
             if failed
@@ -76,20 +76,20 @@ def conclusion(data: Record) -> str:
 
 def in_brief(data: Record) -> str:
     """`scaling: 4 at 88 %, 2 at 96 %`: replicas and their efficiency, the most first, for a list."""
-    found = [f"{count(one.replicas)} at {share(one.efficiency)}" for one in reversed(points(data))
-             if one.replicas != 1 and one.efficiency is not None]  # fmt: skip
-    return f"scaling: {', '.join(found) or 'nothing measured so far'}"
+    parts = [f"{count(point.replicas)} at {share(point.efficiency)}" for point in reversed(points(data))
+             if point.replicas != 1 and point.efficiency is not None]  # fmt: skip
+    return f"scaling: {', '.join(parts) or 'nothing measured so far'}"
 
 
 def remarks(data: Record) -> Iterator[str]:
     """What the figures mean and what limits the scaling, as far as it was measured; a sentence each."""
     if data.scaling and (shared := data.scaling.shared):
         yield f"a rehearsal: {shared}, so that no speed-up can be expected; what it shows is that the strategy works"
-    found = points(data)
-    if not found:
+    all_points = points(data)
+    if not all_points:
         return
-    first = found[0]
-    compiled = {one.xla for one in found} - {None}
+    first = all_points[0]
+    compiled = {point.xla for point in all_points} - {None}
     if len(compiled) == 2 and first.xla:
         yield (
             "XLA compiles the step of one replica and not that of several (compile.xla: auto): a part of the "
@@ -100,19 +100,21 @@ def remarks(data: Record) -> Iterator[str]:
             "all were measured without XLA, as compile.xla=auto uses it for one replica only; --set compile.xla=true "
             "measures all with XLA"
         )
-    for one in found:
-        if said := limit(first, one, strong=_is_strong(data)):
-            yield said
-        if one.decision == "failed":
-            yield f"{replicas(one.replicas)} could not be measured: {outcome(one)}"
+    for point in all_points:
+        if limited := limit(first, point, strong=_is_strong(data)):
+            yield limited
+        if point.decision == "failed":
+            yield f"{replicas(point.replicas)} could not be measured: {outcome(point)}"
 
 
-def trial(one: Trial) -> str:
+def trial(row: Trial) -> str:
     """`round 2: 1,234 samples/s, step 12.3 ms, input wait 5 %`, or how it ended."""
-    if one.outcome != "ok":
-        return f"round {one.repeat}: {one.outcome}: {one.error}"
-    known = [figure.phrase(value) for figure in figures.shown("trial") if (value := one.figure(figure.key)) is not None]
-    return f"round {one.repeat}: {', '.join(known)}"
+    if row.outcome != "ok":
+        return f"round {row.repeat}: {row.outcome}: {row.error}"
+    phrases = [
+        figure.phrase(value) for figure in figures.shown("trial") if (value := row.figure(figure.key)) is not None
+    ]
+    return f"round {row.repeat}: {', '.join(phrases)}"
 
 
 def limit(first: Point, point: Point, strong: bool) -> str:
@@ -122,16 +124,16 @@ def limit(first: Point, point: Point, strong: bool) -> str:
     if reached is None or reached >= GOOD or many == 1 or was is None or now is None:
         return ""
     ideal = was / many if strong else was
-    told = f"{replicas(many)}: a step takes {_STEP.text(now)}, {_STEP.text(ideal)} would be {many} times the speed"
+    text = f"{replicas(many)}: a step takes {_STEP.text(now)}, {_STEP.text(ideal)} would be {many} times the speed"
     waits = _waiting(first, point, many if strong else 1)
     if waits is None or now <= ideal:
-        return told
+        return text
     part = waits / (now - ideal)
     wait = f"{_WAIT.phrase(point.input_wait)} instead of {_WAIT.text(first.input_wait)}"
     if part >= HALF:
-        return f"{told}; most of what was added is waiting for the input ({wait})"
+        return f"{text}; most of what was added is waiting for the input ({wait})"
     return (
-        f"{told}; little of what was added is waiting for the input ({wait}): the step itself takes longer, by "
+        f"{text}; little of what was added is waiting for the input ({wait}): the step itself takes longer, by "
         "computing and the exchange of gradients, which a profile tells apart (gputui diagnose --profile)"
     )
 
@@ -146,10 +148,10 @@ def _waiting(first: Point, point: Point, parts: int) -> float | None:
 
 def table(data: Record) -> Sequence[Sequence[str]]:
     """The head and a row for each number of replicas, with what became of it if one has failed."""
-    found = points(data)
-    if not any(map(outcome, found)):
-        return [HEAD, *map(row, found)]
-    return [[*HEAD, "outcome"], *([*row(one), outcome(one) or NONE] for one in found)]
+    rows = points(data)
+    if not any(map(outcome, rows)):
+        return [HEAD, *map(row, rows)]
+    return [[*HEAD, "outcome"], *([*row(point), outcome(point) or NONE] for point in rows)]
 
 
 # ---- the efficiency of a comparison --------------------------------------------------------------
@@ -166,11 +168,11 @@ def of_comparison(comparison: Comparison) -> str:
     gain = comparison.gain
     if a is None or b is None or a == b or gain is None:
         return ""
-    found = efficiency(1 + gain, b / a)
-    return f"{b} replica{'s' if b > 1 else ''} instead of {a}: an efficiency of {units.share(found)}"
+    reached = efficiency(1 + gain, b / a)
+    return f"{b} replica{'s' if b > 1 else ''} instead of {a}: an efficiency of {units.share(reached)}"
 
 
 def _replicas(trials: Iterable[Trial], side: str) -> int | None:
     """Those of a side, if all its good trials had as many."""
-    found = {one.replicas for one in trials if one.side == side and one.outcome == "ok"}
-    return found.pop() if len(found) == 1 else None
+    counts = {one.replicas for one in trials if one.side == side and one.outcome == "ok"}
+    return counts.pop() if len(counts) == 1 else None

@@ -182,4 +182,4 @@ class Search:
     @property
     def trials(self) -> list[list[Trial]]:
         """By what they were measured for."""
-        return [*(one.trials for one in self.candidates), *(one.trials for one in self.losses)]
+        return [*(candidate.trials for candidate in self.candidates), *(check.trials for check in self.losses)]

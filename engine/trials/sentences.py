@@ -60,8 +60,8 @@ def _verdict(comparison: Comparison) -> str:
     if decision == "undecided":
         return f"whether {what} {makes} a difference is undecided: {comparison.why}"
     if decision in ("no difference", "rejected"):
-        told = f"{many} rejected" if decision == "rejected" else f"{makes} no difference"
-        return f"{what} {told}: {comparison.why}"
+        text = f"{many} rejected" if decision == "rejected" else f"{makes} no difference"
+        return f"{what} {text}: {comparison.why}"
     if decision == "failed":
         return f"{what} cannot be used: {comparison.why}"
     if decision == "stopped":
@@ -94,12 +94,12 @@ def differing_medians(proof: Record) -> str:
 
 def disturbance(proof: Record) -> str:
     """How many trials were disturbed, and by what; nothing if none was."""
-    found = proof.trials
-    reasons = [trial.disturbed for trial in found if trial.disturbed]
+    rows = proof.trials
+    reasons = [trial.disturbed for trial in rows if trial.disturbed]
     if not reasons:
         return ""
     worst = max(reasons, key=lambda reason: (reasons.count(reason), reason))
-    return f"{_disturbed(len(reasons), len(found))} ({worst}): for reliable figures measure again on a quiet machine"
+    return f"{_disturbed(len(reasons), len(rows))} ({worst}): for reliable figures measure again on a quiet machine"
 
 
 def _disturbed(count: int, of: int) -> str:
@@ -111,9 +111,9 @@ def _disturbed(count: int, of: int) -> str:
 
 def conclusion(proof: Record) -> str:
     """One sentence of what the whole proof came to."""
-    found = proof.trials
-    disturbed = sum(bool(trial.disturbed) for trial in found)
-    beside = f"; {_disturbed(disturbed, len(found))} by other programs" if disturbed else ""
+    rows = proof.trials
+    disturbed = sum(bool(trial.disturbed) for trial in rows)
+    beside = f"; {_disturbed(disturbed, len(rows))} by other programs" if disturbed else ""
     return result(proof) + beside
 
 
@@ -139,7 +139,7 @@ def _loop(proof: Record) -> str:
     kept = proof.changes_kept
     if kept:
         return f"{speedup(proof)} with {changes(kept)}"
-    tried = sum(one.decision in DECIDED for one in proof.comparisons)
+    tried = sum(comparison.decision in DECIDED for comparison in proof.comparisons)
     return _nothing_found(proof, tried) if tried else _nothing_tried(proof)
 
 
@@ -154,8 +154,8 @@ def unproved(proof: Record) -> Mapping[str, Any]:
     if proof.state == "done":
         return search.unproved
     made, losses = proof.comparisons, search.losses
-    refused = any(one.decision in ("rejected", "failed") for one in made)
-    refused = refused or any(one.decision in ("worse", "failed") for one in losses)
+    refused = any(comparison.decision in ("rejected", "failed") for comparison in made)
+    refused = refused or any(check.decision in ("worse", "failed") for check in losses)
     return {} if refused else search.best
 
 
@@ -168,17 +168,17 @@ def not_proved(proof: Record) -> str:
     """What is known of settings that are not proved: `not proved: +719 % in single trials; in 2 pairs +745 %, ...`."""
     search, settings = search_of(proof), unproved(proof)
     before, best = search.before_speed, search.best_speed
-    known = []
+    facts = []
     if before and best and dict(settings) == search.best:
-        known.append(f"{units.change(best / before - 1)} in single trials")
-    pairs = next((one for one in proof.comparisons if one.changes == settings), None)
+        facts.append(f"{units.change(best / before - 1)} in single trials")
+    pairs = next((comparison for comparison in proof.comparisons if comparison.changes == settings), None)
     if pairs is not None and pairs.gain is not None:
         measured = sum(trial.side == "b" and trial.outcome == "ok" for trial in pairs.trials)
         spread = f", spread {units.spread(pairs.spread)}" if pairs.spread is not None else ""
-        known.append(f"in {units.counted(measured, 'pairs')} {units.change(pairs.gain)}{spread}")
+        facts.append(f"in {units.counted(measured, 'pairs')} {units.change(pairs.gain)}{spread}")
     if search.learning:
-        known.append(search.learning)
-    return ": ".join(filter(None, ("not proved", "; ".join(known))))
+        facts.append(search.learning)
+    return ": ".join(filter(None, ("not proved", "; ".join(facts))))
 
 
 def only_predicts(proof: Record) -> bool:
@@ -190,7 +190,7 @@ def _search(proof: Record) -> str:
     """The proven gain of the best settings; without one, what the search was able to say."""
     if only_predicts(proof):
         return proof.ended_because or _nothing_tried(proof)
-    kept = [one for one in proof.comparisons if one.decision == "kept"]
+    kept = [comparison for comparison in proof.comparisons if comparison.decision == "kept"]
     if proof.changes_kept and kept:
         gain, spread = kept[-1].gain, kept[-1].spread
         return (
@@ -199,7 +199,7 @@ def _search(proof: Record) -> str:
         )
     if proof.changes_kept:
         return f"the preset runs out of memory, and trains with {changes(proof.changes_kept)}"
-    tried = sum(bool(one.tried) for one in search_of(proof).candidates if one.trials)
+    tried = sum(bool(candidate.tried) for candidate in search_of(proof).candidates if candidate.trials)
     if not tried:
         return _nothing_tried(proof)
     if settings := unproved(proof):
@@ -240,17 +240,17 @@ def input_cost(ablation: Ablation | None) -> str:
         why = ablation.why if ablation else ""
         return f"the cost of the input is unknown: {why or 'not measured'}"
     cost, wait = ablation.input_cost, ablation.input_wait
-    told = "is unknown" if wait is None else f"is {units.share(wait)}"
+    measured = "is unknown" if wait is None else f"is {units.share(wait)}"
     return (
         f"the input costs {units.share(cost)} of a step's time (measured by leaving it out); "
-        f"the training itself measured input_wait, which {told}"
+        f"the training itself measured input_wait, which {measured}"
     )
 
 
 def others(diagnosis: Mapping[str, Any]) -> str:
     """The verdicts beside the first, as words."""
-    found = diagnosis.get("others")
-    return ", ".join(str(word).replace("_", " ") for word in found) if isinstance(found, list) else ""
+    verdicts = diagnosis.get("others")
+    return ", ".join(str(word).replace("_", " ") for word in verdicts) if isinstance(verdicts, list) else ""
 
 
 def outcome(trial: Trial) -> str:
@@ -278,8 +278,8 @@ def profile_of(proof: Record) -> ProfileReport | None:
 
 def profile_in_brief(proof: Record) -> list[str]:
     """What the profile says, in a few lines; or why it says nothing."""
-    known = profile_of(proof)
-    if known is not None:
-        return reports.in_brief(known)
+    report = profile_of(proof)
+    if report is not None:
+        return reports.in_brief(report)
     going_on = proof.state == "running" and not proof.profile_missing
     return ["it is being read" if going_on else f"no profile: {proof.profile_missing or 'it was not read'}"]

@@ -69,8 +69,8 @@ def detectable_gain(spread: float, count: int) -> float:
 
 def pairs_needed(median: float, spread: float) -> int:
     """How many pairs distinguish such a gain from chance; a smaller gain is taken as the least that counts."""
-    wanted = max(abs(math.log1p(median)), math.log1p(LEAST_GAIN))
-    return max(LEAST_REPEATS, math.floor(LEAST_REPEATS * (SPREADS * spread / wanted) ** 2) + 1)
+    logarithm = max(abs(math.log1p(median)), math.log1p(LEAST_GAIN))
+    return max(LEAST_REPEATS, math.floor(LEAST_REPEATS * (SPREADS * spread / logarithm) ** 2) + 1)
 
 
 def agree_by_far(values: Sequence[float]) -> bool:
@@ -88,25 +88,25 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
         return "faster" if median > 0 else "slower", f"{units.change(median)} in both pairs, which agree by far"
     if median is None or spread is None or len(values) < LEAST_REPEATS:
         return "undecided", f"only {_pairs(len(values))} measured, but {LEAST_REPEATS} are needed"
-    told, least = units.change(median), detectable_gain(spread, len(values))
+    change, least = units.change(median), detectable_gain(spread, len(values))
     if abs(math.log1p(median)) > math.log1p(max(LEAST_GAIN, least)):
-        return "faster" if median > 0 else "slower", f"{told}, spread of the repeats {units.spread(spread)}"
+        return "faster" if median > 0 else "slower", f"{change}, spread of the repeats {units.spread(spread)}"
     if abs(median) <= LEAST_GAIN and least <= LEAST_GAIN:
-        return "no difference", f"{told} is not more than {units.share(LEAST_GAIN)} (spread {units.spread(spread)})"
+        return "no difference", f"{change} is not more than {units.share(LEAST_GAIN)} (spread {units.spread(spread)})"
     return "undecided", _may_be_chance(median, spread, len(values))
 
 
 def _may_be_chance(median: float, spread: float, count: int) -> str:
     """What these pairs could detect, and how many would be needed."""
-    told = (
+    text = (
         f"{units.change(median)} may be chance: {units.counted(count, 'pairs')} with a spread of "
         f"{units.spread(spread)} detect only more than {units.spread(detectable_gain(spread, count))}"
     )
     more = pairs_needed(median, spread) - count
     if more > MOST_MORE_PAIRS:
-        return f"{told}; use a quieter machine or longer trials (--seconds on the command line)"
+        return f"{text}; use a quieter machine or longer trials (--seconds on the command line)"
     further = units.counted(more, "more pairs")
-    return f"{told}; about {further} would be needed (--repeats {count + more})"
+    return f"{text}; about {further} would be needed (--repeats {count + more})"
 
 
 def _pairs(count: int) -> str:

@@ -42,8 +42,8 @@ LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model
 
 def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
     """The preset with options changed, and checked anew; raises PresetError."""
-    known = by_key(OPTIONS)
-    values = {key: getattr(getattr(preset.options, info.group), info.name) for key, info in known.items()}
+    infos = by_key(OPTIONS)
+    values = {key: getattr(getattr(preset.options, info.group), info.name) for key, info in infos.items()}
     return presets.assemble(preset.name, values | dict(changes), preset.description)
 
 

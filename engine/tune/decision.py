@@ -157,9 +157,9 @@ class Deciding:
         """As far as the search has measured that batch size; else as if it were that of the preset."""
         batch = settings.get(BATCH)
         speeds = [
-            one.samples_per_second
-            for one in self._search.candidates
-            if one.samples_per_second and one.settings.get(BATCH) == batch
+            candidate.samples_per_second
+            for candidate in self._search.candidates
+            if candidate.samples_per_second and candidate.settings.get(BATCH) == batch
         ]
         return max(speeds, default=self._search.before_speed or best.speed)
 
@@ -195,9 +195,9 @@ class Deciding:
         median, spread = significance.gain_and_spread(gains)
         if significance.verdict(gains)[0] != "undecided" or median is None or spread is None or median < 0:
             return
-        wanted = significance.pairs_needed(median, spread)
-        if 2 * (wanted - len(gains)) * self.plan.pair_trial <= self._trials.seconds_left:
-            measuring.measure_more(wanted)
+        needed = significance.pairs_needed(median, spread)
+        if 2 * (needed - len(gains)) * self.plan.pair_trial <= self._trials.seconds_left:
+            measuring.measure_more(needed)
 
     def _keep(self, comparison: Comparison) -> None:
         record = self._record

@@ -40,13 +40,13 @@ class Prediction:
     """Carries out one request for a prediction, and leaves it in the record's search."""
 
     def __init__(
-        self, request: Request, record: Record, bench: Bench, machine: Machine, known: Iterable[Trial] = ()
+        self, request: Request, record: Record, bench: Bench, machine: Machine, earlier: Iterable[Trial] = ()
     ) -> None:
         self._record, self._machine = record, machine
         self._limits = request.search or Limits()
         self._search = record.search = Search(limits=self._limits, stage="batch_size")
         self._preset = request.baseline()
-        trials = Trials(bench, known, lambda: record.elapsed, 60 * self._limits.minutes, duration.of_request(request))
+        trials = Trials(bench, earlier, lambda: record.elapsed, 60 * self._limits.minutes, duration.of_request(request))
         self._screening = Screening(
             trials, self._search, self._preset, lambda doing: record.write(doing or None),
             lambda preset: conflict(preset, request, machine), PROBE_SECONDS,
@@ -76,13 +76,13 @@ class Prediction:
         follows = BATCH not in started.inapplicable
         if follows and not failed:
             follows = self._second(model, Space(self._limits, self._machine, started), candidate, small, size)
-        told = model.told()
+        memory = model.told()
         if follows:
-            told = replace(
-                told, batch_size=size, predicted_bytes=model.predict(size),
+            memory = replace(
+                memory, batch_size=size, predicted_bytes=model.predict(size),
                 first_step_bytes=model.predict_first_step(size), replicas=started.replicas,
             )  # fmt: skip
-        self._tell(told)
+        self._tell(memory)
 
     def _probe(self, batch: int, predicted: int | None = None) -> Candidate:
         return self._screening.probe("batch_size", {BATCH: batch}, "a few steps, for their memory", predicted)
@@ -130,6 +130,6 @@ class Prediction:
         fits = most is None or 2 * peak <= most
         return 2 * small if fits and bounds[1] >= 2 * small else max(1, small // 2)
 
-    def _tell(self, told: Memory) -> None:
-        self._search.memory = told
-        self._record.ended_because = memory_sentences.prediction(told)
+    def _tell(self, memory: Memory) -> None:
+        self._search.memory = memory
+        self._record.ended_because = memory_sentences.prediction(memory)

@@ -91,9 +91,9 @@ def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, i
     return length.passes, max(1, round(length.samples / length.passes / batch))
 
 
-def of_earlier(known: tuple[int, int | None], data: Data, preset: Preset) -> Length:
+def of_earlier(length: tuple[int, int | None], data: Data, preset: Preset) -> Length:
     """The length of trials of an earlier sitting, from the epochs and steps of the preset's own."""
-    epochs, steps = known
+    epochs, steps = length
     if steps is None or steps == preset.options.train.steps_per_epoch:
         return Length(epochs * (data.per_pass or 0), epochs)
     return Length(steps * data.batch, None)
@@ -144,7 +144,7 @@ class Losses:
 
     def _started(self) -> Started:
         """What the first trial of the preset has told."""
-        first = next(trial for one in self._search.candidates for trial in one.good)
+        first = next(trial for candidate in self._search.candidates for trial in candidate.good)
         return _told(self._trials.run_of(first), Started)[-1]
 
     # ---- training -----------------------------------------------------------------------------------
@@ -169,15 +169,15 @@ class Losses:
                     return
 
     def _choose(self, data: Data, batch: int, per_sample: float) -> Length | None:
-        known = self._trials.length_known(self._baseline)
-        if known is not None:
-            return of_earlier(known, data, self._baseline)
+        earlier = self._trials.length_known(self._baseline)
+        if earlier is not None:
+            return of_earlier(earlier, data, self._baseline)
         for self._pairs in range(PAIRS, 0, -1):
             training = self._seconds / self._pairs / SLACK - 2 * self._trials.trial_seconds
-            found = affordable(data, batch, max(0.0, training), per_sample)
-            if found is not None:
+            length = affordable(data, batch, max(0.0, training), per_sample)
+            if length is not None:
                 break
-        return found
+        return length
 
     def _trained(
         self, made: LossCheck, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float
@@ -224,8 +224,8 @@ class Losses:
         if made.loss_b is None:
             made.decision, made.why = "worse", "its loss is not a finite number"
             return
-        known = [fall for fall in falls if fall is not None]
-        apart = margin(made.loss_a, statistics.fmean(known) if known else None)
+        measured = [fall for fall in falls if fall is not None]
+        apart = margin(made.loss_a, statistics.fmean(measured) if measured else None)
         made.worse_from = made.loss_a + apart
         pairs = [
             {
@@ -278,6 +278,6 @@ def _fall(run: Run, trial: Trial) -> float | None:
 
 def _mean(trials: Iterable[Trial], side: str) -> float | None:
     """None if one of them is not a number."""
-    found = [trial.loss_at_samples for trial in trials if trial.side == side]
-    known = [loss for loss in found if loss is not None]
-    return statistics.fmean(known) if known and len(known) == len(found) else None
+    values = [trial.loss_at_samples for trial in trials if trial.side == side]
+    measured = [loss for loss in values if loss is not None]
+    return statistics.fmean(measured) if measured and len(measured) == len(values) else None

@@ -61,15 +61,15 @@ def through(points: Points) -> Line | None:
     for _ in range(_ROUNDS):
         residuals = [abs(taken - line.at(batch)) for batch, taken in points]
         allowed = max(1.0, _HUBER * _OF_MEDIAN * statistics.median(residuals))
-        line = _least_squares(points, [min(1.0, allowed / max(one, 1.0)) for one in residuals])
+        line = _least_squares(points, [min(1.0, allowed / max(residual, 1.0)) for residual in residuals])
     return line
 
 
 def _least_squares(points: Points, weights: Sequence[float]) -> Line:
     whole = sum(weights)
-    batch = sum(weight * one for (one, _), weight in zip(points, weights, strict=True)) / whole
-    taken = sum(weight * one for (_, one), weight in zip(points, weights, strict=True)) / whole
-    spread = sum(weight * (one - batch) ** 2 for (one, _), weight in zip(points, weights, strict=True))
+    batch = sum(weight * point for (point, _), weight in zip(points, weights, strict=True)) / whole
+    taken = sum(weight * point for (_, point), weight in zip(points, weights, strict=True)) / whole
+    spread = sum(weight * (point - batch) ** 2 for (point, _), weight in zip(points, weights, strict=True))
     both = sum(weight * (b - batch) * (t - taken) for (b, t), weight in zip(points, weights, strict=True))
     slope = max(0.0, both / spread)
     return Line(taken - slope * batch, slope)
@@ -95,8 +95,8 @@ def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int 
     """
     if started.gpus:
         flat = {f"{group}.{name}": value for group, of in asdict(options).items() for name, value in of.items()}
-        known = [limit_of(mapping(device), flat) for device in started.gpu_devices]
-        return _least([*(round(one) for one in known if one), asked]), "allocator"
+        device_limits = [limit_of(mapping(device), flat) for device in started.gpu_devices]
+        return _least([*(round(one) for one in device_limits if one), asked]), "allocator"
     space, host = limits.ceilings().address_space_bytes, _least([limits.memory().available, asked])
     reserved, taken = trial.peak_address_space_bytes, trial.peak_process_bytes
     if space and reserved and host and reserved / space > (taken or 0) / host:
@@ -111,12 +111,12 @@ def model_of(started: Started, options: Options, trial: Trial, asked: int | None
 
 
 def _most(trials: Sequence[Trial], figure: str) -> int | None:
-    known = (trial for trial in trials if trial.outcome in ("ok", "slower"))
-    return max((getattr(trial, figure) or 0 for trial in known), default=0) or None
+    measured = (trial for trial in trials if trial.outcome in ("ok", "slower"))
+    return max((getattr(trial, figure) or 0 for trial in measured), default=0) or None
 
 
-def _least(known: Sequence[int | None]) -> int | None:
-    return min((one for one in known if one), default=None)
+def _least(values: Sequence[int | None]) -> int | None:
+    return min((one for one in values if one), default=None)
 
 
 class MemoryModel:

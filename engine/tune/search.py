@@ -49,11 +49,11 @@ def measure(screening: Screening, limits: Limits, started_of: Callable[[Trial], 
     """Halve the batch size until it fits, and leave it in the screening's best settings; raises BaselineFailed."""
     while True:
         size = int(value_of(screening.best.preset, BATCH))
-        found = _measured(screening, limits, started_of, size)
-        if found is not None:
-            _refuse_above_limit(found, limits)
-            if _has_room(found, screening, size):
-                return found
+        baseline = _measured(screening, limits, started_of, size)
+        if baseline is not None:
+            _refuse_above_limit(baseline, limits)
+            if _has_room(baseline, screening, size):
+                return baseline
         screening.begin_with({BATCH: size // 2})
 
 
@@ -79,19 +79,19 @@ def _measured(
     return Baseline(measured, started, model)
 
 
-def _refuse_above_limit(found: Baseline, limits: Limits) -> None:
+def _refuse_above_limit(baseline: Baseline, limits: Limits) -> None:
     """A preset above the user's own limit is no baseline, unless what is searched is the batch that is within it."""
-    peak, limit = found.measured.peak_bytes or 0, found.memory.limit_bytes or 0
-    if found.memory.limit_is_asked and peak > limit and tuple(limits.only) != ("batch_size",):
+    peak, limit = baseline.measured.peak_bytes or 0, baseline.memory.limit_bytes or 0
+    if baseline.memory.limit_is_asked and peak > limit and tuple(limits.only) != ("batch_size",):
         raise BaselineFailed(
             f"the training takes {units.size(peak)} of memory, and you allow {units.size(limit)}: allow more, or begin "
             "with a smaller batch (gputui fit-batch looks for one that fits)"
         )
 
 
-def _has_room(found: Baseline, screening: Screening, size: int) -> bool:
+def _has_room(baseline: Baseline, screening: Screening, size: int) -> bool:
     """Whether it leaves a tenth of the memory free; of the preset itself it is enough that it can be trained."""
-    peak, most = found.memory.peak(found.measured.trials), found.memory.may_take
+    peak, most = baseline.memory.peak(baseline.measured.trials), baseline.memory.may_take
     return not screening.best.settings or size == 1 or peak is None or most is None or peak <= most
 
 
@@ -103,13 +103,13 @@ class Searcher:
     """Carries out one search; `known` are the trials of its earlier sittings."""
 
     def __init__(
-        self, request: Request, record: Record, bench: Bench, machine: Machine, known: Iterable[Trial] = ()
+        self, request: Request, record: Record, bench: Bench, machine: Machine, earlier: Iterable[Trial] = ()
     ) -> None:
         self.request, self.record, self.machine = request, record, machine
         self.limits = request.search or Limits()
         self.search = record.search = Search(limits=_shown(self.limits))
         limit, guess = 60 * self.limits.minutes, duration.of_request(request)
-        self.trials = Trials(bench, known, lambda: record.elapsed, limit, guess)
+        self.trials = Trials(bench, earlier, lambda: record.elapsed, limit, guess)
         baseline = request.baseline()
         self.screening = Screening(
             self.trials, self.search, baseline, self._report, lambda preset: conflict(preset, request, machine),
@@ -150,15 +150,15 @@ class Searcher:
 
     def _baseline(self) -> None:
         self.search.stage = "baseline"
-        found = measure(self.screening, self.limits, self._started)
+        baseline = measure(self.screening, self.limits, self._started)
         if not self.screening.best.settings:
-            self.search.before_speed = found.measured.samples_per_second
-            self.record.before = medians(found.measured.good)
-        self.record.versions = dict(found.started.versions)
-        self._space = Space(self.limits, self.machine, found.started)
-        self._memory = found.memory
-        self.screening.may_take = found.memory.may_take
-        self.screening.waits_count = all("CPU:" in name for name in found.started.devices)
+            self.search.before_speed = baseline.measured.samples_per_second
+            self.record.before = medians(baseline.measured.good)
+        self.record.versions = dict(baseline.started.versions)
+        self._space = Space(self.limits, self.machine, baseline.started)
+        self._memory = baseline.memory
+        self.screening.may_take = baseline.memory.may_take
+        self.screening.waits_count = all("CPU:" in name for name in baseline.started.devices)
 
     def _in_order(self) -> None:
         """One option after another; if combinations are tried as well, a part of the time is left for them."""

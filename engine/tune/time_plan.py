@@ -89,9 +89,9 @@ class TimePlan:
 
     def in_words(self) -> str:
         """`2 minutes: about 1 change, no proof; 5 minutes: about 9 changes and the proof`."""
-        told = self._alone()
+        text = self._alone()
         longer = None if self.is_whole else self._longer()
-        return told if longer is None else f"{told}; {longer._alone()}"
+        return text if longer is None else f"{text}; {longer._alone()}"
 
     def longer_in_words(self) -> str:
         """The same of the fewest minutes that have time for all."""

@@ -92,8 +92,8 @@ def joined(asked: Request) -> Request:
     Raises StudyError if the study cannot be used, or is one of another machine or preset.
     """
     limits = asked.search or Limits()
-    known = _look_at_study(asked, this_machine.read(), Path.cwd())
-    return replace(asked, search=replace(limits, wide="instead")) if known else asked
+    trials = _look_at_study(asked, this_machine.read(), Path.cwd())
+    return replace(asked, search=replace(limits, wide="instead")) if trials else asked
 
 
 def _look_at_study(asked: Request, here: Machine, folder: Path) -> int:

@@ -79,7 +79,7 @@ def ab(
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
 @click.pass_context
 def diagnose(
-    context: click.Context, /, run: str | None, preset: str | None, settings: Sequence[str], **wanted: Any
+    context: click.Context, /, run: str | None, preset: str | None, settings: Sequence[str], **options: Any
 ) -> None:
     """Say what limits the speed; with --apply, make it faster.
 
@@ -92,7 +92,7 @@ def diagnose(
     """
     from . import diagnose as diagnose_command
 
-    context.exit(diagnose_command.diagnose(run, preset, settings, wanted))
+    context.exit(diagnose_command.diagnose(run, preset, settings, options))
 
 
 @click.command("tune")
@@ -124,7 +124,7 @@ def diagnose(
 @click.option("--name", "study_name", metavar="STUDY", help="With --study: its name there (default: the preset's).")
 @tune_options.limits
 @click.pass_context
-def tune(context: click.Context, /, preset: str | None, settings: Sequence[str], **wanted: Any) -> None:
+def tune(context: click.Context, /, preset: str | None, settings: Sequence[str], **options: Any) -> None:
     """Search for the fastest settings of a preset on this machine.
 
     The gain is then proved in pairs of trials, with and without the settings that were found.
@@ -136,7 +136,7 @@ def tune(context: click.Context, /, preset: str | None, settings: Sequence[str],
     """
     from . import tune as tune_command
 
-    context.exit(tune_command.tune(preset, settings, wanted, tune_options.given(context)))
+    context.exit(tune_command.tune(preset, settings, options, tune_options.given(context)))
 
 
 @click.command("fit-batch")
@@ -144,7 +144,7 @@ def tune(context: click.Context, /, preset: str | None, settings: Sequence[str],
 @settings_option()
 @tune_options.limits
 @click.pass_context
-def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[str], **wanted: Any) -> None:
+def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[str], **options: Any) -> None:
     """Find the fastest batch size, and the largest that fits.
 
     Only the batch size is changed; `gputui tune` searches the other options, too.
@@ -156,7 +156,7 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     from . import tune as tune_command
 
     of_batch = {"only": ("batch_size",), "precisions": ()}
-    context.exit(tune_command.tune(preset, settings, wanted | of_batch, tune_options.given(context)))
+    context.exit(tune_command.tune(preset, settings, options | of_batch, tune_options.given(context)))
 
 
 @click.command("scaling")
@@ -208,7 +208,7 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
 @click.option("--wait", is_flag=True, help=WAIT_HELP)
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
 @click.pass_context
-def scaling(context: click.Context, /, preset: str | None, settings: Sequence[str], **wanted: Any) -> None:
+def scaling(context: click.Context, /, preset: str | None, settings: Sequence[str], **options: Any) -> None:
     """Measure how the speed grows with the number of GPUs.
 
     Each GPU trains one replica of the model. Shows the speed-up and the efficiency with 1, 2, 4 ... replicas.
@@ -220,7 +220,7 @@ def scaling(context: click.Context, /, preset: str | None, settings: Sequence[st
     """
     from . import scaling as scaling_command
 
-    context.exit(scaling_command.scaling(preset, settings, wanted, tune_options.given(context)))
+    context.exit(scaling_command.scaling(preset, settings, options, tune_options.given(context)))
 
 
 @click.command("proof")

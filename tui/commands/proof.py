@@ -155,10 +155,10 @@ def _saved(output: str, data: Record) -> str:
 def show_profile(run: Run) -> None:
     """The run's profile as lines, or why it cannot be read."""
     try:
-        told = profile.lines(reports.read(run))
+        lines = profile.lines(reports.read(run))
     except ProfileError as fault:
-        told = str(fault).splitlines()
-    print("\n".join(told))
+        lines = str(fault).splitlines()
+    print("\n".join(lines))
 
 
 def budget(asked: Request) -> str:
@@ -169,14 +169,14 @@ def budget(asked: Request) -> str:
         buys = tune_request.plan_of(asked.search, asked.repeats, asked.measure_seconds).in_words()
         return f"{buys}; Ctrl-C ends it, gputui tune --resume goes on with it"
     count, each = duration.sure_trials(asked), duration.of_request(asked)
-    told = f"{counted(count, 'trials')} of about {each:.0f} s: about {_minutes(count * each)}"
+    text = f"{counted(count, 'trials')} of about {each:.0f} s: about {_minutes(count * each)}"
     if asked.run is None:
-        told += f" (longer where {LEAST_STEPS} steps take more than {asked.measure_seconds:g} s)"
+        text += f" (longer where {LEAST_STEPS} steps take more than {asked.measure_seconds:g} s)"
     if asked.kind == "loop":
         more = 2 * asked.repeats
-        told = f"at first {told}; {more} trials ({_minutes(more * each)}) for each further remedy"
-        return told + (f", at most {_minutes(asked.limit_seconds)} in total" if asked.limit_seconds else "")
-    return told
+        text = f"at first {text}; {more} trials ({_minutes(more * each)}) for each further remedy"
+        return text + (f", at most {_minutes(asked.limit_seconds)} in total" if asked.limit_seconds else "")
+    return text
 
 
 def _minutes(time_seconds: float) -> str:
@@ -226,7 +226,7 @@ def _say(text: str, as_json: bool) -> None:
 def _code(data: Record, presses: Presses) -> int:
     if data.state == "stopped" or presses.count:
         return INTERRUPTED
-    unusable = data.kind == "ab" and any(one.decision == "failed" for one in data.comparisons[:1])
+    unusable = data.kind == "ab" and any(comparison.decision == "failed" for comparison in data.comparisons[:1])
     unusable = unusable or (data.kind == "scaling" and data.gain_total is None)
     if data.state == "done" and not unusable:
         return DONE
@@ -236,25 +236,25 @@ def _code(data: Record, presses: Presses) -> int:
 
 def show_proofs(as_json: bool) -> None:
     """A table of all proofs, or one JSON object a line."""
-    found = folder.proofs()
+    listed = folder.proofs()
     if as_json:
-        for proof in found:
+        for proof in listed:
             size = used_bytes(proof.path)
             print(to_json({"id": proof.id, "path": str(proof.path), **_head(proof), "bytes": size}))
-    elif not found:
+    elif not listed:
         print("No proofs so far; gputui ab, gputui diagnose --apply, gputui tune and gputui scaling make them.")
     else:
-        known = {proof.id: proof.record for proof in found}
-        if lost := [name for name, data in known.items() if not data.is_read]:
+        records = {proof.id: proof.record for proof in listed}
+        if lost := [name for name, data in records.items() if not data.is_read]:
             complain(f"left out, as proof.json is damaged: {', '.join(lost)}")
-        sizes = {proof.id: used_bytes(proof.path) for proof in found}
-        proof_tables.show_list([data for data in known.values() if data.is_read], sizes)
+        sizes = {proof.id: used_bytes(proof.path) for proof in listed}
+        proof_tables.show_list([data for data in records.values() if data.is_read], sizes)
 
 
 def _head(proof: Proof) -> dict[str, object]:
     data = proof.data
-    known = ("kind", "state", "preset_name", "started_t", "seconds", "gain_total", "changes_kept", "error")
-    return {name: data.get(name) for name in known}
+    names = ("kind", "state", "preset_name", "started_t", "seconds", "gain_total", "changes_kept", "error")
+    return {name: data.get(name) for name in names}
 
 
 def remove_proofs(names: Sequence[str], yes: bool) -> int:
@@ -263,11 +263,11 @@ def remove_proofs(names: Sequence[str], yes: bool) -> int:
         raise Refused("name the proofs to delete; gputui proof lists them")
     if "latest" in names:
         raise Refused("latest may be another proof by now, and is not deleted; name the proof")
-    found = list(dict.fromkeys(folder.find(name) for name in names))
+    proofs = list(dict.fromkeys(folder.find(name) for name in names))
     if not yes:
-        lines = [f"{proof.id}  {proof.record.kind}" for proof in found]
-        runs.ask_before_deleting(found, lines, "proof", "all its trials" if len(found) == 1 else "all their trials")
-    return WRONG if runs.delete(found, "proofs", folder.reserved) else DONE
+        lines = [f"{proof.id}  {proof.record.kind}" for proof in proofs]
+        runs.ask_before_deleting(proofs, lines, "proof", "all its trials" if len(proofs) == 1 else "all their trials")
+    return WRONG if runs.delete(proofs, "proofs", folder.reserved) else DONE
 
 
 def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:

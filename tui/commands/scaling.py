@@ -17,11 +17,11 @@ ENDED = ("done", "running")
 RESUMING = {"resume", "form", "wait", "anyway"}  # what may be given beside --resume
 
 
-def scaling(preset: str | None, settings: Sequence[str], wanted: dict[str, Any], given: Collection[str]) -> int:
+def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
     """Measure, or go on; `given` are the names of the options on the command line. Returns the exit code."""
-    again = wanted.pop("resume")
-    form = wanted.pop("form")
-    following = {name: wanted.pop(name) for name in ("anyway", "wait")}
+    again = options.pop("resume")
+    form = options.pop("form")
+    following = {name: options.pop(name) for name in ("anyway", "wait")}
     following |= {"as_json": form == "json", "report": form == "markdown"}
     if again is not None:
         if set(given) - RESUMING:
@@ -29,9 +29,9 @@ def scaling(preset: str | None, settings: Sequence[str], wanted: dict[str, Any],
         return _resume(again, **following)
     if preset is None:
         raise Refused("name what to measure: gputui scaling --preset NAME, or --resume for the latest measurement")
-    seconds = wanted.pop("seconds")
+    seconds = options.pop("seconds")
     asked = scaling_request.of_preset(
-        preset, settings, counts(wanted.pop("replicas")), measure_seconds=seconds, **wanted
+        preset, settings, counts(options.pop("replicas")), measure_seconds=seconds, **options
     )
     return proof_command.run_proof(asked, **following)
 
@@ -39,12 +39,12 @@ def scaling(preset: str | None, settings: Sequence[str], wanted: dict[str, Any],
 def counts(text: str | None) -> list[int]:
     """`1,2,4` as numbers."""
     try:
-        found = [int(word) for word in text.split(",")] if text else []
+        numbers = [int(word) for word in text.split(",")] if text else []
     except ValueError:
-        found = [0]
-    if any(count < 1 or count > 1024 for count in found):
+        numbers = [0]
+    if any(count < 1 or count > 1024 for count in numbers):
         raise Refused(f"--replicas takes numbers of replicas such as 1,2,4, not {text!r}")
-    return found
+    return numbers
 
 
 def _resume(name: str, *, anyway: bool, **more: Any) -> int:

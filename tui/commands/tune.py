@@ -19,21 +19,21 @@ ENDED = ("done", "running")
 RESUMING = {"resume", "minutes", "output", "as_json", "wait", "anyway"}  # what may be given beside --resume
 
 
-def tune(preset: str | None, settings: Sequence[str], wanted: dict[str, Any], given: Collection[str]) -> int:
+def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
     """Search, or go on with a search; `given`: the options named on the command line. Returns the exit code."""
-    as_json, anyway, wait, output = (wanted.pop(name) for name in ("as_json", "anyway", "wait", "output"))
-    if wanted["dry_run"] and output is not None:
+    as_json, anyway, wait, output = (options.pop(name) for name in ("as_json", "anyway", "wait", "output"))
+    if options["dry_run"] and output is not None:
         raise Refused("--dry-run only predicts the memory: there is nothing to save with -o")
-    again = wanted.pop("resume")
+    again = options.pop("resume")
     if again is not None:
         if set(given) - RESUMING:
             raise Refused("a resumed search keeps its preset and limits, but for --minutes: leave them out")
-        minutes = wanted["minutes"] if "minutes" in given else None
+        minutes = options["minutes"] if "minutes" in given else None
         return _resume(again, minutes, as_json=as_json, anyway=anyway, wait=wait, output=output)
     if preset is None:
         raise Refused("name what to tune: gputui tune --preset NAME, or --resume for the latest search")
-    repeats, seconds = wanted.pop("repeats"), wanted.pop("seconds")
-    asked = tune_request.of_preset(preset, settings, limits(**wanted), repeats=repeats, measure_seconds=seconds)
+    repeats, seconds = options.pop("repeats"), options.pop("seconds")
+    asked = tune_request.of_preset(preset, settings, limits(**options), repeats=repeats, measure_seconds=seconds)
     return proof_command.run_proof(asked, as_json=as_json, anyway=anyway, wait=wait, output=output)
 
 

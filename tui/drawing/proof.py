@@ -90,7 +90,7 @@ def _gain(data: Record) -> Row:
     gain = data.gain_total
     if gain is not None:
         return [(sentences.speedup(data), "good" if gain > 1 else "value")]
-    is_unsure = data.kind == "ab" and any(one.decision == "undecided" for one in data.comparisons[:1])
+    is_unsure = data.kind == "ab" and any(comparison.decision == "undecided" for comparison in data.comparisons[:1])
     return [(UNSURE, "label")] if is_unsure else []
 
 
@@ -102,9 +102,9 @@ def _beside(data: Record, width: int) -> Row:
         was, now = before.get(figure.key), after.get(figure.key)
         if was is None:
             continue
-        name, told = figure.item(was)
-        told += "" if now is None or figure.text(now) == figure.text(was) else f", now {figure.text(now)}"
-        more: Row = [(f"{'   ' if row else ''}{name} ", "label"), (told, "value")]
+        name, value = figure.item(was)
+        value += "" if now is None or figure.text(now) == figure.text(was) else f", now {figure.text(now)}"
+        more: Row = [(f"{'   ' if row else ''}{name} ", "label"), (value, "value")]
         row += more if length(row) + length(more) <= width else []
     return row
 
@@ -127,12 +127,12 @@ def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
 
 def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
     """For a diagnosis, which tries no changes: what else was found, and what could be tried."""
-    found = data.diagnosis
-    if data.kind != "diagnosis" or not found:
+    diagnosis = data.diagnosis
+    if data.kind != "diagnosis" or not diagnosis:
         return []
-    remedies = [remedy.get("changes") for remedy in found.get("remedies") or ()]
+    remedies = [remedy.get("changes") for remedy in diagnosis.get("remedies") or ()]
     lines = {
-        "also ": sentences.others(found),
+        "also ": sentences.others(diagnosis),
         "to try ": "; ".join(sentences.changes(changes) for changes in remedies if changes),
     }
     return [
@@ -158,8 +158,8 @@ def _bar(data: Record, clock: float, width: int, glyphs: Glyphs) -> Row:
     right: Row = [(f" {seconds(float(int(gone))):>7}", "value"), (" elapsed", "label")]
     if budget and least:
         least, most = max(least, gone), max(budget, gone)
-        told = seconds(most) if most == least else f"{seconds(least)} to {seconds(most)}"
-        right += [(f", about {told} in total ", "label")]
+        duration = seconds(most) if most == least else f"{seconds(least)} to {seconds(most)}"
+        right += [(f", about {duration} in total ", "label")]
     room = max(0, width - length(right))
     filled = round(min(1.0, gone / budget) * room) if budget else 0
     return [(glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track"), *right]

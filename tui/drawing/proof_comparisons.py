@@ -84,7 +84,7 @@ def compared(data: Record) -> list[Compared]:
                 notes=sentences.profile_in_brief(data),
             )
         )
-    return [*rows, *(Compared(**vars(one)) for one in data.comparisons)]
+    return [*rows, *(Compared(**vars(comparison)) for comparison in data.comparisons)]
 
 
 def changes(comparison: Comparison) -> str:
@@ -123,8 +123,8 @@ def decision(comparison: Comparison, glyphs: Glyphs) -> Piece:
 def reach(comparisons: Sequence[Gained]) -> tuple[float, float]:
     """The range that the bars of all gains cover; always includes zero."""
     ends = [0.0]
-    for one in comparisons:
-        ends += _around(one)
+    for comparison in comparisons:
+        ends += _around(comparison)
     return min(ends), max(ends)
 
 
@@ -200,8 +200,8 @@ def _shown(trials: Sequence[Trial], width: int) -> list[Figure]:
     """What some trial knows; what does not fit is left out from the right."""
     room, shown = width - _SIDE - _OUTCOME, []
     for figure in figures.shown("trial"):
-        known = any(_value(figure.key, trial, _gain_of(trial, trials)) is not None for trial in trials)
-        if known and _APART + figure.width <= room:
+        has_values = any(_value(figure.key, trial, _gain_of(trial, trials)) is not None for trial in trials)
+        if has_values and _APART + figure.width <= room:
             shown.append(figure)
             room -= _APART + figure.width
     return shown
@@ -250,8 +250,10 @@ def _median(side: str, trials: Sequence[Trial], columns: list[Figure], width: in
     row: Row = [(f"{f'med. {_SIDES[side]}':<{_SIDE}}", "label")]
     for figure in columns:
         values = [_value(figure.key, trial, _gain_of(trial, trials)) for trial in mine]
-        known = [value for value in values if value is not None]
-        row.append((f"{figure.bare(statistics.median(known) if known else None):>{_APART + figure.width}}", "title"))
+        measured = [value for value in values if value is not None]
+        row.append(
+            (f"{figure.bare(statistics.median(measured) if measured else None):>{_APART + figure.width}}", "title")
+        )
     return fit(row, width)
 
 

@@ -103,9 +103,9 @@ def _gain(data: Record) -> Row:
 
 
 def _ceiling(data: Record) -> Row:
-    said, noise = ceiling_in_words(data), search_of(data).noise
-    repeats = f"{'; ' if said else ''}repeats differ by {share(noise, 1)}" if noise is not None else ""
-    return [(said + repeats, "label")] if said or repeats else []
+    ceiling, noise = ceiling_in_words(data), search_of(data).noise
+    repeats = f"{'; ' if ceiling else ''}repeats differ by {share(noise, 1)}" if noise is not None else ""
+    return [(ceiling + repeats, "label")] if ceiling or repeats else []
 
 
 def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row:
@@ -157,10 +157,10 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
         return [("pairs   ", "label"), (fitting("nothing was measured in pairs", max(0, width - 8), glyphs), "label")]
     if is_deciding(data):
         so_far = ", ".join(change(gain) for gain in proof_comparisons.gains(decided[-1])) or "being measured"
-        told = f"{proof_comparisons.changes(decided[-1])} against the preset: {so_far}"
+        text = f"{proof_comparisons.changes(decided[-1])} against the preset: {so_far}"
     else:
-        told = f"{proof_comparisons.measured(decided[-1], glyphs)}: {clean(decided[-1].why)}".replace("\n", " ")
-    return [("pairs   ", "label"), (fitting(told, max(0, width - 8), glyphs), "value")]
+        text = f"{proof_comparisons.measured(decided[-1], glyphs)}: {clean(decided[-1].why)}".replace("\n", " ")
+    return [("pairs   ", "label"), (fitting(text, max(0, width - 8), glyphs), "value")]
 
 
 # ---- what each option brought ---------------------------------------------------------------------
@@ -168,17 +168,21 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """One row for each option: its gain with its spread, as a bar if there is room, and what was kept of it."""
-    found = brought(data)
+    all_options = brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
-    low, high = proof_comparisons.reach([_drawn(one) for one in found])
-    mark = f" ({WITHOUT_INPUT} no input)" if any(one.without_input and one.gain is not None for one in found) else ""
+    low, high = proof_comparisons.reach([_drawn(option) for option in all_options])
+    mark = (
+        f" ({WITHOUT_INPUT} no input)"
+        if any(option.without_input and option.gain is not None for option in all_options)
+        else ""
+    )
     title = fitting(f"what each option brought, vs. before{mark}", width, glyphs)
     rows: list[Row] = [[(title, "title")], *_in_all(data, width, glyphs)]
-    for one in found:
-        row: Row = [(f"{one.name:<{_NAME}}", "label"), (f"{_figures(one, glyphs):<{_FIGURES}}", _style(one))]
+    for option in all_options:
+        row: Row = [(f"{option.name:<{_NAME}}", "label"), (f"{_figures(option, glyphs):<{_FIGURES}}", _style(option))]
         if bar:
-            row += [(proof_comparisons.whisker(_drawn(one), low, high, bar - 2, glyphs) + "  ", _style(one))]
-        kept = clean(sentences.changes(one.settings)) if one.settings else _dropped(one, data)
+            row += [(proof_comparisons.whisker(_drawn(option), low, high, bar - 2, glyphs) + "  ", _style(option))]
+        kept = clean(sentences.changes(option.settings)) if option.settings else _dropped(option, data)
         rows.append(fit([*row, (fitting(kept, max(0, width - length(row)), glyphs), "value")], width))
     return _filled(rows, height)
 
@@ -199,21 +203,21 @@ def _filled(rows: list[Row], height: int) -> list[Row]:
     return [*rows, *([[]] * (height - len(rows)))][:height]
 
 
-def _dropped(one: Brought, data: Record) -> str:
-    return unproven(data) if one.state == "not chosen" else ""
+def _dropped(option: Brought, data: Record) -> str:
+    return unproven(data) if option.state == "not chosen" else ""
 
 
-def _drawn(one: Brought) -> Brought:
+def _drawn(option: Brought) -> Brought:
     """With its gain only if that is final."""
-    return one if one.state in ("kept", "not chosen", "nothing") else replace(one, gain=None)
+    return option if option.state in ("kept", "not chosen", "nothing") else replace(option, gain=None)
 
 
-def _figures(one: Brought, glyphs: Glyphs) -> str:
-    return one.figures if glyphs.braille else one.figures.replace("±", "+-")
+def _figures(option: Brought, glyphs: Glyphs) -> str:
+    return option.figures if glyphs.braille else option.figures.replace("±", "+-")
 
 
-def _style(one: Brought) -> str:
-    return {"kept": "good", "trying": "curve2"}.get(one.state, "label")
+def _style(option: Brought) -> str:
+    return {"kept": "good", "trying": "curve2"}.get(option.state, "label")
 
 
 # ---- one line each --------------------------------------------------------------------------------
@@ -222,25 +226,25 @@ def _style(one: Brought) -> str:
 def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
     """What the options brought that were kept, then those that brought nothing, as far as there is room; no spreads."""
     row: Row = [("brought ", "label")]
-    found = [one for one in brought(data) if one.state not in ("to come", "not tried")]
-    for one in sorted(found, key=lambda one: one.state != "kept"):
-        told = _briefly(one, data, glyphs)
-        more: Row = [(f"{', ' if len(row) > 1 else ''}{one.name} ", "label"), (told, _style(one))]
+    tried = [option for option in brought(data) if option.state not in ("to come", "not tried")]
+    for one in sorted(tried, key=lambda one: one.state != "kept"):
+        figures_of = _briefly(one, data, glyphs)
+        more: Row = [(f"{', ' if len(row) > 1 else ''}{one.name} ", "label"), (figures_of, _style(one))]
         row += more if length(row) + length(more) <= width else []
     return row if len(row) > 1 else [("brought nothing so far", "label")]
 
 
-def _briefly(one: Brought, data: Record, glyphs: Glyphs) -> str:
-    if one.state == "not chosen":
-        return f"{_figures(one, glyphs)}, {unproven(data)}"
-    if one.state == "nothing":
+def _briefly(option: Brought, data: Record, glyphs: Glyphs) -> str:
+    if option.state == "not chosen":
+        return f"{_figures(option, glyphs)}, {unproven(data)}"
+    if option.state == "nothing":
         return "no gain"
-    return _figures(replace(one, spread=None), glyphs)
+    return _figures(replace(option, spread=None), glyphs)
 
 
 def memory_line(data: Record, width: int, glyphs: Glyphs) -> Row:
-    said = clean(memory_in_words(data)) or "not predicted so far"
-    return [("memory  ", "label"), (fitting(said, max(0, width - 8), glyphs), "value")]
+    text = clean(memory_in_words(data)) or "not predicted so far"
+    return [("memory  ", "label"), (fitting(text, max(0, width - 8), glyphs), "value")]
 
 
 def trial_line(name: str, now: Snapshot | None, width: int) -> Row:

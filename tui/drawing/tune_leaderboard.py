@@ -61,8 +61,8 @@ def widths(whole: int) -> dict[str, int]:
 
 def cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs) -> list[Cell]:
     """A cell for each of these columns."""
-    found = _cells(candidate, data, columns, glyphs)
-    return [found[name] for name in columns]
+    by_name = _cells(candidate, data, columns, glyphs)
+    return [by_name[name] for name in columns]
 
 
 def _cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs) -> dict[str, Cell]:
@@ -108,9 +108,9 @@ def _changes(changed: Mapping[str, Any]) -> str:
 
 def speed(candidate: Candidate) -> str:
     """Samples a second, marked if they were measured without their input."""
-    known = candidate.samples_per_second
-    mark = WITHOUT_INPUT if candidate.without_input and known is not None else " "
-    return f"{count(known)}{mark}"
+    measured = candidate.samples_per_second
+    mark = WITHOUT_INPUT if candidate.without_input and measured is not None else " "
+    return f"{count(measured)}{mark}"
 
 
 def memory(candidate: Candidate) -> str:
@@ -144,7 +144,7 @@ def detail(candidate: Candidate, width: int, height: int, glyphs: Glyphs) -> lis
     rows = [row for text, style in _said(candidate) for row in _wrapped(text, style, width, glyphs, height > 3)]
     room = height - len(rows)
     trials = candidate.trials
-    return [*rows, *(_trial(one, width, glyphs) for one in trials[max(0, len(trials) - room) :])][:height]
+    return [*rows, *(_trial(trial, width, glyphs) for trial in trials[max(0, len(trials) - room) :])][:height]
 
 
 def _wrapped(text: str, style: str, width: int, glyphs: Glyphs, roomy: bool) -> list[Row]:
@@ -156,9 +156,9 @@ def _wrapped(text: str, style: str, width: int, glyphs: Glyphs, roomy: bool) -> 
 def _said(candidate: Candidate) -> Iterator[Piece]:
     yield settings(candidate), "title"
     reason, why = clean(candidate.reason), _why(candidate)
-    known = "; ".join(filter(None, (why, reason, *_beside(candidate))))
-    if known:
-        yield known, "value"
+    text = "; ".join(filter(None, (why, reason, *_beside(candidate))))
+    if text:
+        yield text, "value"
 
 
 def _beside(candidate: Candidate) -> Iterator[str]:
@@ -181,6 +181,6 @@ def _trial(trial: Trial, width: int, glyphs: Glyphs) -> Row:
         key = "step_ms" if figure.key.startswith("step_ms") else figure.key
         row.append((f"  {figure.text(trial.figure(key))}", "value"))
     ended = how_it_ended(trial).replace("\n", " ")
-    said = fitting(ended, max(4, width - length(row) - 2), glyphs)
+    text = fitting(ended, max(4, width - length(row) - 2), glyphs)
     well = "warn" if trial.disturbed else "good"
-    return fit([*row, (f"  {said}", well if trial.good else "bad")], width)
+    return fit([*row, (f"  {text}", well if trial.good else "bad")], width)

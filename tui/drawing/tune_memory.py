@@ -54,8 +54,8 @@ def plot(data: Record) -> Plot:
 
 def _unit(limit: float | None, points: Sequence[MemoryPoint]) -> tuple[str, float]:
     """The unit of the axis, and its bytes."""
-    known = [point.peak_bytes for point in points] + [limit]
-    return ("GiB", GIB) if max((value for value in known if value is not None), default=0.0) >= GIB else ("MiB", _MIB)
+    values = [point.peak_bytes for point in points] + [limit]
+    return ("GiB", GIB) if max((value for value in values if value is not None), default=0.0) >= GIB else ("MiB", _MIB)
 
 
 def _scaled(value: float | None, scale: float) -> float | None:
@@ -69,8 +69,8 @@ def _of_last(memory: Memory, measured: Sequence[tuple[float, float]]) -> float |
 
 def _reached(memory: Memory, point: MemoryPoint, batch: float) -> float:
     """The height of a trial that ran out of memory: what was predicted of it, else the limit."""
-    known = (point.predicted_bytes, predicted(memory, batch), memory.limit_bytes)
-    return next((value for value in known if value is not None), 0.0)
+    heights = (point.predicted_bytes, predicted(memory, batch), memory.limit_bytes)
+    return next((value for value in heights if value is not None), 0.0)
 
 
 def _prediction(memory: Memory, end: float, scale: float) -> Line:

@@ -38,8 +38,8 @@ def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
 
 def show_trials(data: Record) -> None:
     """Every trial, the dead ones too."""
-    known = trials(data)
-    columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for _, trial in known)]
+    titled = trials(data)
+    columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for _, trial in titled)]
     head = ["trial", "", "repeat", *(figure.head for figure in columns), "outcome"]
     rows = [
         [
@@ -49,7 +49,7 @@ def show_trials(data: Record) -> None:
             *(figure.bare(trial.figure(figure.key)) for figure in columns),
             sentences.outcome(trial),
         ]
-        for title, trial in known
+        for title, trial in titled
     ]
     if rows:
         figure_columns = range(3, 3 + len(columns))
@@ -120,14 +120,14 @@ def _profile(data: Record) -> list[str]:
 def _comparisons(comparisons: Sequence[Comparison]) -> Columns:
     rows = [
         [
-            sentences.changes(one.changes),
-            change(one.gain),
-            spread(one.spread),
-            NONE if one.expected_gain is None else f"at most {times(one.expected_gain)}",
-            one.decision,
-            one.why,
+            sentences.changes(comparison.changes),
+            change(comparison.gain),
+            spread(comparison.spread),
+            NONE if comparison.expected_gain is None else f"at most {times(comparison.expected_gain)}",
+            comparison.decision,
+            comparison.why,
         ]
-        for one in comparisons
+        for comparison in comparisons
     ]
     return Columns(["change", "gain", "spread", "expected", "decision", "why"], rows, right=range(1, 3))
 

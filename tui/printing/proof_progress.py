@@ -90,23 +90,23 @@ def _news(data: Record) -> Iterator[tuple[str, str]]:
 
 def trials(data: Record) -> list[tuple[str, Trial]]:
     """All trials with what each of them was, in the order of their start; each once."""
-    found: dict[str, tuple[str, Trial]] = {}
+    titled: dict[str, tuple[str, Trial]] = {}
     for trial in data.baseline_trials:
-        found[trial.run] = ("as it is", trial)
+        titled[trial.run] = ("as it is", trial)
     for trial in data.ablation.trials if data.ablation else ():
-        found[trial.run] = ("one repeated batch" if trial.side == "b" else "as it is", trial)
+        titled[trial.run] = ("one repeated batch" if trial.side == "b" else "as it is", trial)
     if profiled := data.profile_trial:
-        found[profiled.run] = ("profiled", profiled)
+        titled[profiled.run] = ("profiled", profiled)
     for title, trial in tune_progress.trials(data):
-        found[trial.run] = (title, trial)
+        titled[trial.run] = (title, trial)
     for point in scaling_sentences.points(data):
         for trial in point.trials:
-            found[trial.run] = (scaling_sentences.replicas(point.replicas), trial)
+            titled[trial.run] = (scaling_sentences.replicas(point.replicas), trial)
     for comparison in data.comparisons:
         what = sentences.changes(comparison.changes)
         for trial in comparison.trials:
-            found.setdefault(trial.run, (f"{'with' if trial.side == 'b' else 'without'} {what}", trial))
-    return [found[run] for run in sorted(found)] if data.kind == "scaling" else list(found.values())
+            titled.setdefault(trial.run, (f"{'with' if trial.side == 'b' else 'without'} {what}", trial))
+    return [titled[run] for run in sorted(titled)] if data.kind == "scaling" else list(titled.values())
 
 
 def trial_line(title: str, trial: Trial) -> str:
@@ -114,9 +114,9 @@ def trial_line(title: str, trial: Trial) -> str:
     head = f"{trial.run:<6}{title:<30}"
     if not trial.good:
         return f"{head} {trial.outcome}: {trial.error}"
-    known = [figure for figure in shown("trial") if trial.figure(figure.key) is not None]
+    columns = [figure for figure in shown("trial") if trial.figure(figure.key) is not None]
     parts = [
-        *(_phrase(figure, trial.figure(figure.key)) for figure in known),
+        *(_phrase(figure, trial.figure(figure.key)) for figure in columns),
         f"disturbed: {trial.disturbed}" if trial.disturbed else "",
     ]
     return f"{head} {'  '.join(filter(None, parts))}"

@@ -33,7 +33,7 @@ def show_tables(data: Record) -> None:
     if not candidates:
         return
     show_table(_leaderboard(candidates, data))
-    if any(one.gain is not None for one in candidates):
+    if any(candidate.gain is not None for candidate in candidates):
         say(sentences.about_gains(candidates))
     if any(map(is_marked, candidates)):
         say(ABOUT_INPUT)
@@ -47,15 +47,15 @@ def _leaderboard(candidates: list[Ranked], data: Record) -> Columns:
     rows = [
         [
             str(place),
-            _settings(one),
-            _speed(one),
-            change(since_start(one, data)),
-            change(one.gain),
-            spread(one.spread),
-            _memory(one),
-            sentences.outcome(one, data) or "measured",
+            _settings(candidate),
+            _speed(candidate),
+            change(since_start(candidate, data)),
+            change(candidate.gain),
+            spread(candidate.spread),
+            _memory(candidate),
+            sentences.outcome(candidate, data) or "measured",
         ]
-        for place, one in enumerate(candidates, 1)
+        for place, candidate in enumerate(candidates, 1)
     ]
     head = ["", "settings", _SPEED.head, "vs. start", "vs. before", "spread", "memory", "outcome"]
     return Columns(head, rows, right=(0, 2, 3, 4, 5, 6))
@@ -83,13 +83,13 @@ def _memory(candidate: Candidate) -> str:
 def _brought(data: Record) -> Columns:
     rows = [
         [
-            one.name,
-            NONE if one.gain is None else change(one.gain) + (WITHOUT_INPUT if one.without_input else " "),
-            spread(one.spread),
-            one.state,
-            proof_sentences.changes(one.settings) if one.settings else "",
+            option.name,
+            NONE if option.gain is None else change(option.gain) + (WITHOUT_INPUT if option.without_input else " "),
+            spread(option.spread),
+            option.state,
+            proof_sentences.changes(option.settings) if option.settings else "",
         ]
-        for one in brought(data)
+        for option in brought(data)
     ]
     gain, noise, proved = in_all(data)
     if gain is not None:

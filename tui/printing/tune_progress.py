@@ -43,10 +43,10 @@ def candidate_line(candidate: Candidate) -> str:
     """What was tried, its speed, the gain and what was decided."""
     mark = WITHOUT_INPUT if is_marked(candidate) else " "
     speed = candidate.samples_per_second
-    told = "" if speed is None else _SPEED.text(speed) + mark
+    speed_text = "" if speed is None else _SPEED.text(speed) + mark
     gain = "" if candidate.gain is None else change(candidate.gain)
     return (
-        f"{_head(sentences.stage(candidate), sentences.title(candidate))} {told:>17} {gain:>8}  "
+        f"{_head(sentences.stage(candidate), sentences.title(candidate))} {speed_text:>17} {gain:>8}  "
         f"{sentences.outcome(candidate)}".rstrip()
     )
 

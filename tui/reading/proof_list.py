@@ -40,7 +40,7 @@ class ProofList:
 
     def read(self) -> list[ProofEntry]:
         """The newest first."""
-        found: dict[str, tuple[float, ProofEntry]] = {}
+        entries: dict[str, tuple[float, ProofEntry]] = {}
         for proof in folder.proofs():
             changed = _changed(proof, "proof.json")
             known = self._known.get(proof.id)
@@ -48,9 +48,9 @@ class ProofList:
                 size = known[1].size if known else None
                 known = (changed, ProofEntry(proof, proof.record, _changed(proof, "request.json"), size))
                 self._to_measure[proof.id] = None
-            found[proof.id] = known
-        self._known = found
-        return [entry for _, entry in found.values()]
+            entries[proof.id] = known
+        self._known = entries
+        return [entry for _, entry in entries.values()]
 
     def measure(self) -> bool:
         """Measure the folder of one proof that has changed; whether the next reading has another size."""

@@ -145,14 +145,14 @@ def waits_gain(candidate: Candidate) -> float:
 def decide(candidate: Candidate, best: Best, noise: float, may_take: float | None) -> None:
     """Keep it or not, by all its trials; `may_take` is the memory that may be planned."""
     gain, error = compare(candidate, best, noise)
-    told, too_much = _told(candidate, gain), takes_too_much(candidate, best, may_take)
+    reason, too_much = _told(candidate, gain), takes_too_much(candidate, best, may_take)
     if too_much:
-        candidate.decision, candidate.why = "rejected", f"{told}: {too_much}"
+        candidate.decision, candidate.why = "rejected", f"{reason}: {too_much}"
     elif gain > max(LEAST_GAIN, error):
-        candidate.decision, candidate.why = "kept", told
+        candidate.decision, candidate.why = "kept", reason
     else:
         why = "slower" if gain < -LEAST_GAIN else f"not more than {units.share(max(LEAST_GAIN, error))}"
-        candidate.decision, candidate.why = "rejected", f"{told}: {why}"
+        candidate.decision, candidate.why = "rejected", f"{reason}: {why}"
 
 
 def _told(candidate: Candidate, gain: float) -> str:

@@ -72,10 +72,12 @@ class SideBySide:
             jobs = [pool.submit(self._measured, one, place) for one, place in zip(asked, places, strict=False)]
             return [job.result() for job in jobs]
 
-    def _measured(self, one: Asked, place: Place) -> Trial:
-        pinned = with_changes(one.preset, {"device.visible": [place.gpu]})
-        judge = None if one.judge is None else place.judging(one.judge)
-        trial = self._trials.measure(one.preset, one.side, one.repeat, seconds=one.seconds, judge=judge, trained=pinned)
+    def _measured(self, request: Asked, place: Place) -> Trial:
+        pinned = with_changes(request.preset, {"device.visible": [place.gpu]})
+        judge = None if request.judge is None else place.judging(request.judge)
+        trial = self._trials.measure(
+            request.preset, request.side, request.repeat, seconds=request.seconds, judge=judge, trained=pinned
+        )
         trial.gpu_speed = place.speed
         return trial
 

@@ -222,7 +222,7 @@ class Screening:
                 candidate.why = f"{units.change(candidate.gain)}: {ended} to measure it once more"
             raise
         candidate.trials.append(trial)
-        known = candidate.good or [one for one in candidate.trials if one.outcome == "slower"]
+        known = candidate.good or [trial for trial in candidate.trials if trial.outcome == "slower"]
         candidate.samples_per_second = speed(known) or None
         candidate.peak_bytes = self._peak(known)
         return trial
@@ -231,7 +231,7 @@ class Screening:
         """The most that one of them has taken; None before it is known which memory is limited."""
         if not self.peak_figure:
             return None
-        return max((getattr(one, self.peak_figure) or 0 for one in trials), default=0) or None
+        return max((getattr(trial, self.peak_figure) or 0 for trial in trials), default=0) or None
 
     @staticmethod
     def _as_measured(preset: Preset, without_input: bool) -> Preset:

@@ -35,10 +35,10 @@ class Trials:
     """
 
     def __init__(
-        self, bench: Bench, known: Iterable[Trial], elapsed: Callable[[], float], limit_seconds: float, guess: float
+        self, bench: Bench, earlier: Iterable[Trial], elapsed: Callable[[], float], limit_seconds: float, guess: float
     ) -> None:
         self._bench, self._elapsed, self._limit, self._guess = bench, elapsed, limit_seconds, guess
-        self._known = {trial.key: trial for trial in _that_count(tuple(known))}
+        self._known = {trial.key: trial for trial in _that_count(tuple(earlier))}
         self._seconds = [trial.seconds for trial in self._known.values() if trial.good and ":" not in trial.key]
         self.reserved_seconds = self.grace_seconds = 0.0
         bench.most_seconds = self._most_seconds
@@ -152,9 +152,9 @@ class Trials:
         return trial
 
 
-def _that_count(known: Sequence[Trial]) -> Iterator[Trial]:
+def _that_count(earlier: Sequence[Trial]) -> Iterator[Trial]:
     """Those that are not measured anew; of one that died and was then repeated, the repetition stands for both."""
-    for trial, following in zip_longest(known, known[1:]):
+    for trial, following in zip_longest(earlier, earlier[1:]):
         next_turn = following is not None and (following.side, following.repeat) == (trial.side, trial.repeat + 1)
         repeated = next_turn and following is not None and following.good and trial.side not in ("a", "b")
         if trial.key and (repeated or not _may_be_chance(trial)):

@@ -53,8 +53,8 @@ class Space:
             "precision": self._precisions, "xla": self._xla, "steps_per_execution": self._steps,
             "strategy": self._strategies, "threads": self._threads, "input": self._input,
         }  # fmt: skip
-        found = (_changed(preset, settings) for settings in makers[stage](preset) if self.allows(settings))
-        return [settings for settings in found if settings]
+        changes = (_changed(preset, settings) for settings in makers[stage](preset) if self.allows(settings))
+        return [settings for settings in changes if settings]
 
     # ---- batch size ---------------------------------------------------------------------------------
 

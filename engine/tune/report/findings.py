@@ -61,10 +61,10 @@ def ranked(data: Record) -> list[Ranked]:
     The preset itself stands among them, unless it is a candidate already, and so does each side that was measured in
     pairs.
     """
-    found = [Ranked(**vars(one), number=number) for number, one in enumerate(search_of(data).candidates)]
-    if all(one.settings for one in found):
-        found += _preset(data)
-    return sorted([*found, *_of_pairs(data)], key=_place)
+    rows = [Ranked(**vars(candidate), number=number) for number, candidate in enumerate(search_of(data).candidates)]
+    if all(candidate.settings for candidate in rows):
+        rows += _preset(data)
+    return sorted([*rows, *_of_pairs(data)], key=_place)
 
 
 def _place(candidate: Candidate) -> tuple[bool, bool, bool, float]:
@@ -87,18 +87,18 @@ def _preset(data: Record) -> list[Ranked]:
 def _of_pairs(data: Record) -> Iterator[Ranked]:
     """Both sides of each comparison in pairs as candidates, with the speeds that the head of the search shows."""
     sides: tuple[tuple[str, bool], ...] = (("a", False), ("b", True))
-    for place, one in enumerate(data.comparisons):
+    for place, comparison in enumerate(data.comparisons):
         for side, is_changed in sides:
-            trials = [trial for trial in one.trials if trial.side == side]
+            trials = [trial for trial in comparison.trials if trial.side == side]
             speeds = [trial.samples_per_second for trial in trials
                       if trial.good and trial.samples_per_second is not None]  # fmt: skip
             if speeds:
                 yield Ranked(
-                    stage=PAIRS, settings=one.changes if is_changed else {}, tried={}, trials=trials,
-                    samples_per_second=statistics.median(speeds), decision=one.decision,
-                    reason=f"in pairs: {changes(one.changes) if is_changed else 'the preset'}",
-                    why=one.why if is_changed else "", since_start=one.gain if is_changed else None,
-                    spread=one.spread if is_changed else None, number=-2 - 2 * place - is_changed,
+                    stage=PAIRS, settings=comparison.changes if is_changed else {}, tried={}, trials=trials,
+                    samples_per_second=statistics.median(speeds), decision=comparison.decision,
+                    reason=f"in pairs: {changes(comparison.changes) if is_changed else 'the preset'}",
+                    why=comparison.why if is_changed else "", since_start=comparison.gain if is_changed else None,
+                    spread=comparison.spread if is_changed else None, number=-2 - 2 * place - is_changed,
                 )  # fmt: skip
 
 
@@ -111,8 +111,8 @@ def since_start(candidate: Ranked, data: Record) -> float | None:
         return candidate.since_start
     speed, before = candidate.samples_per_second, search_of(data).before_speed
     if candidate.without_input:
-        alike = [one for one in search_of(data).candidates if one.without_input]
-        speeds = (one.samples_per_second for one in alike if not one.settings)
+        alike = [candidate for candidate in search_of(data).candidates if candidate.without_input]
+        speeds = (candidate.samples_per_second for candidate in alike if not candidate.settings)
         before = next(speeds, None)
     return None if speed is None or not before or not candidate.settings else speed / before - 1
 
@@ -193,41 +193,46 @@ class Brought:
 def brought(data: Record) -> list[Brought]:
     """Of every option that may be searched, in the order of the search, and of combinations that were kept."""
     stages = [stage for stage in STAGES if stage in limits_of(data).only]
-    candidates = [one for one in search_of(data).candidates if one.tried]
+    candidates = [candidate for candidate in search_of(data).candidates if candidate.tried]
     going_on = data.state == "running"
     best = search_of(data).best
-    kept = [one for one in candidates if one.decision == "kept" and one.stage in _COMBINED]
-    stages += [stage for stage in _COMBINED if any(one.stage == stage for one in kept)]
-    found = [_brought(stage, [one for one in candidates if one.stage == stage], going_on) for stage in stages]
+    kept = [candidate for candidate in candidates if candidate.decision == "kept" and candidate.stage in _COMBINED]
+    stages += [stage for stage in _COMBINED if any(candidate.stage == stage for candidate in kept)]
+    options = [
+        _brought(stage, [candidate for candidate in candidates if candidate.stage == stage], going_on)
+        for stage in stages
+    ]
     combined = {key: value for key, value in _merged(kept).items() if best.get(key) == value}
-    found = [one if _stands(one, best) else _with_others(one, combined) for one in found]
-    dropped = {one.stage for one in candidates if _is_undone(one, data)}
+    options = [option if _stands(option, best) else _with_others(option, combined) for option in options]
+    dropped = {candidate.stage for candidate in candidates if _is_undone(candidate, data)}
     left = {key for key, value in best.items() if is_decided(data) and chosen(data).get(key) != value}
     return [
-        replace(one, state="not chosen", settings={}) if one.stage in dropped or left & set(one.settings) else one
-        for one in found
+        replace(option, state="not chosen", settings={})
+        if option.stage in dropped or left & set(option.settings)
+        else option
+        for option in options
     ]
 
 
-def _with_others(one: Brought, combined: Mapping[str, Any]) -> Brought:
+def _with_others(option: Brought, combined: Mapping[str, Any]) -> Brought:
     """Of values that no trial of the stage itself has kept: whether a combination has."""
     mine = {
         key: value
         for key, value in combined.items()
-        if one.stage == _STAGE_OF.get(key, _STAGE_OF.get(key.partition(".")[0]))
+        if option.stage == _STAGE_OF.get(key, _STAGE_OF.get(key.partition(".")[0]))
     }
     if mine:
-        return Brought(one.stage, "kept", mine)
-    return Brought(one.stage, "nothing", {}) if one.state == "kept" else one
+        return Brought(option.stage, "kept", mine)
+    return Brought(option.stage, "nothing", {}) if option.state == "kept" else option
 
 
 def _brought(stage: str, tried: list[Candidate], going_on: bool) -> Brought:
-    kept = [one for one in tried if one.decision == "kept"]
-    if any(one.decision == "running" for one in tried) and going_on:
+    kept = [candidate for candidate in tried if candidate.decision == "kept"]
+    if any(candidate.decision == "running" for candidate in tried) and going_on:
         return Brought(stage, "trying", _merged(kept), *_gain(kept))
     if kept:
         return Brought(stage, "kept", _merged(kept), *_gain(kept), kept[0].without_input)
-    measured = [one for one in tried if one.decision in ("rejected", "failed")]
+    measured = [candidate for candidate in tried if candidate.decision in ("rejected", "failed")]
     if measured:
         best = max(measured, key=_gain_of)
         return Brought(stage, "nothing", {}, best.gain, best.spread, best.without_input)
@@ -238,9 +243,9 @@ def _gain_of(candidate: Candidate) -> float:
     return -math.inf if candidate.gain is None else candidate.gain
 
 
-def _stands(one: Brought, best: Mapping[str, Any]) -> bool:
+def _stands(option: Brought, best: Mapping[str, Any]) -> bool:
     """Whether something was kept that the best settings still have, and not another option in its place."""
-    return one.state == "trying" or any(best.get(key) == value for key, value in one.settings.items())
+    return option.state == "trying" or any(best.get(key) == value for key, value in option.settings.items())
 
 
 def _gain(kept: list[Candidate]) -> tuple[float | None, float | None]:
@@ -248,7 +253,7 @@ def _gain(kept: list[Candidate]) -> tuple[float | None, float | None]:
 
 
 def _merged(kept: list[Candidate]) -> dict[str, Any]:
-    return {key: value for one in kept for key, value in one.tried.items()}
+    return {key: value for candidate in kept for key, value in candidate.tried.items()}
 
 
 # ---- memory ---------------------------------------------------------------------------------------
@@ -269,9 +274,9 @@ def largest_error(memory: Memory) -> float | None:
     """The largest relative error of the predictions that were measured afterwards."""
     errors = []
     for point in memory.points:
-        peak, said = point.peak_bytes, point.predicted_bytes
-        if peak and said is not None:
-            errors.append(abs(said - peak) / peak)
+        peak, predicted_bytes = point.peak_bytes, point.predicted_bytes
+        if peak and predicted_bytes is not None:
+            errors.append(abs(predicted_bytes - peak) / peak)
     return max(errors, default=None)
 
 
@@ -287,7 +292,7 @@ def gain_so_far(data: Record) -> float | None:
 
 def in_all(data: Record) -> tuple[float | None, float | None, bool]:
     """The gain of the chosen settings against the start, its spread, and whether pairs have proved it."""
-    proved = [one for one in data.comparisons if one.decision == "kept"]
+    proved = [comparison for comparison in data.comparisons if comparison.decision == "kept"]
     if data.gain_total is not None and proved:
         return proved[-1].gain, proved[-1].spread, True
     return gain_so_far(data), None, False

@@ -43,19 +43,19 @@ def sections(data: Record) -> Iterator[str]:
 
 def _limits(data: Record) -> str:
     limits = limits_of(data)
-    told = [f"{limits.minutes:g} minutes", f"searched: {', '.join(limits.only)}"]
+    lines = [f"{limits.minutes:g} minutes", f"searched: {', '.join(limits.only)}"]
     if leave := limits.leave:
-        told.append(f"left as they are: {', '.join(leave)}")
+        lines.append(f"left as they are: {', '.join(leave)}")
     if (most := limits.largest_batch) is not None:
-        told.append(f"global batch at most {count(most)}")
+        lines.append(f"global batch at most {count(most)}")
     if (memory := limits.memory_bytes) is not None:
-        told.append(f"memory at most {size(memory)}")
+        lines.append(f"memory at most {size(memory)}")
     if precisions := limits.precisions:
-        told.append(f"precision: {', '.join(precisions)}")
+        lines.append(f"precision: {', '.join(precisions)}")
     if avoided := limits.avoid_precisions:
-        told.append(f"precision: not {', '.join(avoided)}")
-    told.append(f"learning rate: {limits.learning_rate}")
-    return f"Limits: {cell('; '.join(told))}."
+        lines.append(f"precision: not {', '.join(avoided)}")
+    lines.append(f"learning rate: {limits.learning_rate}")
+    return f"Limits: {cell('; '.join(lines))}."
 
 
 def _leaderboard(data: Record) -> Iterator[str]:
@@ -65,23 +65,23 @@ def _leaderboard(data: Record) -> Iterator[str]:
     rows = [
         [
             str(place),
-            _settings(one),
-            _speed(one),
-            change(since_start(one, data)),
-            change(one.gain),
-            spread(one.spread),
-            size(one.peak_bytes),
-            sentences.outcome(one, data) or "measured",
-            ", ".join(trial.run for trial in one.trials) or NONE,
+            _settings(candidate),
+            _speed(candidate),
+            change(since_start(candidate, data)),
+            change(candidate.gain),
+            spread(candidate.spread),
+            size(candidate.peak_bytes),
+            sentences.outcome(candidate, data) or "measured",
+            ", ".join(trial.run for trial in candidate.trials) or NONE,
         ]
-        for place, one in enumerate(candidates, 1)
+        for place, candidate in enumerate(candidates, 1)
     ]
     yield f"## Leaderboard\n\nThe best first; {sentences.about_gains(candidates)}."
     yield table(["", "settings", _SPEED.head, "vs. start", "vs. before", "spread", "memory", "outcome", "trials"], rows)
-    if any(one.without_input and one.samples_per_second is not None for one in candidates):
+    if any(candidate.without_input and candidate.samples_per_second is not None for candidate in candidates):
         yield f"\\{WITHOUT_INPUT} {sentences.ABOUT_INPUT}."
-    if said := sentences.ceiling_in_words(data):
-        yield f"{capital(said)}."
+    if ceiling := sentences.ceiling_in_words(data):
+        yield f"{capital(ceiling)}."
 
 
 def _settings(candidate: Candidate) -> str:
@@ -99,13 +99,13 @@ def _speed(candidate: Candidate) -> str:
 def _options(data: Record) -> Iterator[str]:
     rows = [
         [
-            one.name,
-            change(one.gain) + (WITHOUT_INPUT if one.without_input else ""),
-            spread(one.spread),
-            one.state,
-            f"`{proof_sentences.changes(one.settings)}`" if one.settings else "",
+            option.name,
+            change(option.gain) + (WITHOUT_INPUT if option.without_input else ""),
+            spread(option.spread),
+            option.state,
+            f"`{proof_sentences.changes(option.settings)}`" if option.settings else "",
         ]
-        for one in brought(data)
+        for option in brought(data)
     ]
     if rows:
         yield "## What each option brought"
@@ -128,8 +128,8 @@ def _memory(data: Record) -> Iterator[str]:
         for point in points
     ]
     yield table(["batch size", "predicted", "measured"], rows)
-    if list(limits_of(data).only) == ["batch_size"] and (said := memory_sentences.fitted(data)):
-        yield f"{capital(said)}."
+    if list(limits_of(data).only) == ["batch_size"] and (fitted := memory_sentences.fitted(data)):
+        yield f"{capital(fitted)}."
 
 
 def _learning(data: Record) -> Iterator[str]:
@@ -139,14 +139,14 @@ def _learning(data: Record) -> Iterator[str]:
     yield "## What is learnt\n\n" + "\n".join(f"- {cell(capital(line))}." for line in sentences.learning(data))
     rows = [
         [
-            f"`{proof_sentences.changes(one.settings)}`",
-            sentences.which_loss(one),
-            amount(one.loss_a),
-            amount(one.loss_b),
-            amount(one.worse_from),
-            one.decision,
+            f"`{proof_sentences.changes(check.settings)}`",
+            sentences.which_loss(check),
+            amount(check.loss_a),
+            amount(check.loss_b),
+            amount(check.worse_from),
+            check.decision,
         ]
-        for one in checks
+        for check in checks
     ]
     yield table(["settings", "which", "the preset", "with them", "clearly worse above", ""], rows)
 

@@ -28,11 +28,12 @@ def prediction(memory: Memory) -> str:
         return f"it takes {units.size(max(peaks, default=None))}{_of_limit(memory)}; {own}"
     if failed is not None and failed <= size:
         return f"{_batch(memory, size)} does not fit: {units.count(failed)} has run out of memory{_largest(memory)}"
-    told = memory.predicted_bytes
-    if told is None:
+    predicted = memory.predicted_bytes
+    if predicted is None:
         return f"{_batch(memory, size)} cannot be predicted from one batch size{_largest(memory)}"
-    verb = _will_take(memory, size, told)
-    return f"{_batch(memory, size)} {verb} {units.size(told)}{_of_limit(memory)}{_first_step(memory)}{_largest(memory)}"
+    verb = _will_take(memory, size, predicted)
+    takes = f"{units.size(predicted)}{_of_limit(memory)}{_first_step(memory)}"
+    return f"{_batch(memory, size)} {verb} {takes}{_largest(memory)}"
 
 
 def _first_step(memory: Memory) -> str:
@@ -58,9 +59,9 @@ def _of_limit(memory: Memory) -> str:
     return "" if limit is None else f" of the {units.size(limit)} {whose}"
 
 
-def _will_take(memory: Memory, size: float, told: float) -> str:
+def _will_take(memory: Memory, size: float, predicted: float) -> str:
     limit, largest = memory.limit_bytes, memory.largest_batch
-    if limit is not None and told > limit:
+    if limit is not None and predicted > limit:
         if memory.limit_is_asked:
             return "is above your limit: it takes"
         return "will run out of memory: it would take"
@@ -123,14 +124,14 @@ def fitted(data: Record) -> str:
     taken = [peak for point in memory.points
              if point.batch_size == fits and (peak := point.peak_bytes)]  # fmt: skip
     of = f" of {units.size(limit)}" if limit else ""
-    told = f"batch {units.count(fits)} is the largest that was trained within the memory: {units.size(max(taken))}{of}"
+    text = f"batch {units.count(fits)} is the largest that was trained within the memory: {units.size(max(taken))}{of}"
     if failed is not None:
-        return f"{told}; {units.count(failed)} ran out of it"
+        return f"{text}; {units.count(failed)} ran out of it"
     if fits == memory.most_batch:
-        return f"{told}; no larger one can be tried"
+        return f"{text}; no larger one can be tried"
     if largest is None or largest <= NEAR * fits or memory.at_least:
-        return told
-    return f"{told}; about {units.count(largest)} would fit{far(memory)}"
+        return text
+    return f"{text}; about {units.count(largest)} would fit{far(memory)}"
 
 
 def _nothing_fits(memory: Memory) -> str:
@@ -141,6 +142,6 @@ def _nothing_fits(memory: Memory) -> str:
     if not sizes or memory.limit_bytes is None:
         return ""
     batch, peak = min(sizes)
-    told = f"no batch was found that leaves a tenth of the memory free: batch {units.count(batch)} takes"
+    text = f"no batch was found that leaves a tenth of the memory free: batch {units.count(batch)} takes"
     even = "; even 1 is too large" if memory.largest_batch == 0 else ""
-    return f"{told} {units.size(peak)}{_of_limit(memory)}{even}"
+    return f"{text} {units.size(peak)}{_of_limit(memory)}{even}"

@@ -96,8 +96,8 @@ def memory_in_words(data: Record) -> str:
 
 def _memory(memory: Memory) -> Iterator[str]:
     base, each = memory.base_bytes, memory.bytes_per_sample
-    if said := memory_sentences.should_fit(memory):
-        yield said
+    if fitting := memory_sentences.should_fit(memory):
+        yield fitting
     if base is not None and each is not None and not memory.at_least:
         yield f"{units.size(base)} + {units.size(each)} a sample"
     if (off := largest_error(memory)) is not None:
@@ -126,8 +126,8 @@ def ceiling_in_words(data: Record) -> str:
 
 def _without_input(data: Record) -> float | None:
     """The speed of the best settings if they have been measured without their input alone."""
-    same = [one for one in search_of(data).candidates if is_best(one, data)]
-    with_input = any(not one.without_input for one in same)
+    same = [candidate for candidate in search_of(data).candidates if is_best(candidate, data)]
+    with_input = any(not candidate.without_input for candidate in same)
     return None if with_input or not same else same[-1].samples_per_second
 
 
@@ -200,11 +200,11 @@ def learning(data: Record) -> list[str]:
 
 def learnt(data: Record) -> list[str]:
     """What followed from the comparisons of losses."""
-    said = []
+    lines = []
     if (fixed := search_of(data).rate_fixed) and limits_of(data).learning_rate != "keep":
-        said.append(f"the learning rate is not scaled: {fixed}")
-    told = search_of(data).learning
-    return [*said, told] if told else said
+        lines.append(f"the learning rate is not scaled: {fixed}")
+    consequence = search_of(data).learning
+    return [*lines, consequence] if consequence else lines
 
 
 # ---- the end --------------------------------------------------------------------------------------
@@ -234,10 +234,10 @@ def _next_steps(data: Record, saved: bool) -> Iterator[str]:
 
 def nothing_to_measure(data: Record) -> str:
     """Why more minutes would change nothing of a search that has ended; nothing if they may."""
-    found = search_of(data)
+    search = search_of(data)
     if limits_of(data).dry_run:
         return "it has only predicted the memory; gputui tune --preset NAME searches"
-    if data.state != "done" or found.unproved or limits_of(data).wide:
+    if data.state != "done" or search.unproved or limits_of(data).wide:
         return ""
     if data.ended_because.startswith(sentences.OUT_OF_TIME):
         return ""

@@ -91,9 +91,9 @@ class DeviceStages:
         finder = BatchSize(self._screening, self._memory, self._space.most_batch(best.preset))
         without_input, others = self._screening.without_input, _but_batch(best.settings)
         if self._memory.begin_anew(others, without_input):
-            for one in self._screening.search.candidates:
-                if one.without_input == without_input and _but_batch(one.settings) == others:
-                    finder.note(one.settings.get(BATCH, value_of(self._screening.baseline, BATCH)), one)
+            for candidate in self._screening.search.candidates:
+                if candidate.without_input == without_input and _but_batch(candidate.settings) == others:
+                    finder.note(candidate.settings.get(BATCH, value_of(self._screening.baseline, BATCH)), candidate)
         return finder
 
     # ---- steps in one execution ---------------------------------------------------------------------
@@ -137,7 +137,11 @@ class DeviceStages:
 
         What was ended as clearly slower, or has failed, had no gain to hide.
         """
-        tried = [one for one in self._screening.search.candidates if one.tried and one.stage in STAGES[1:]]
+        tried = [
+            candidate
+            for candidate in self._screening.search.candidates
+            if candidate.tried and candidate.stage in STAGES[1:]
+        ]
         places = [place for place, one in enumerate(tried) if one.stage == name]
         if not places or (name != "steps_per_execution" and self._kept(name)):
             return False
@@ -155,7 +159,11 @@ class DeviceStages:
         return self._decided(name, "rejected")
 
     def _decided(self, name: str, decision: str) -> list[Candidate]:
-        return [one for one in self._screening.search.candidates if one.stage == name and one.decision == decision]
+        return [
+            candidate
+            for candidate in self._screening.search.candidates
+            if candidate.stage == name and candidate.decision == decision
+        ]
 
 
 def _but_batch(settings: Mapping[str, Any]) -> dict[str, Any]:

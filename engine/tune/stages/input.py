@@ -130,8 +130,8 @@ class InputStage:
     def _remedies(self) -> Iterator[Mapping[str, Any]]:
         """What the diagnosis of the best settings proposes for their input."""
         best = self._screening.best
-        found = trial_diagnosis.of_trial(self._screening.trials.run_of(best.trials[-1]), best.preset)
-        for remedy in found["remedies"]:
+        diagnosis = trial_diagnosis.of_trial(self._screening.trials.run_of(best.trials[-1]), best.preset)
+        for remedy in diagnosis["remedies"]:
             changes = remedy["changes"]
             of_input = changes and BATCH not in changes and all(key.startswith("input.") for key in changes)
             if of_input and not remedy["changes_learning"] and self._space.allows(changes):

@@ -48,8 +48,8 @@ class SecondLook:
     def _chance_is_unknown(self) -> bool:
         """Whether something was rejected, and nothing has been measured twice."""
         candidates = self._screening.search.candidates
-        rejected = any(one.decision == "rejected" for one in candidates)
-        return rejected and not any(len(one.good) > 1 for one in candidates)
+        rejected = any(candidate.decision == "rejected" for candidate in candidates)
+        return rejected and not any(len(candidate.good) > 1 for candidate in candidates)
 
     def _may_start(self, until: float) -> bool:
         """Whether another trial is likely to end in time, as one of the best settings would."""
@@ -63,7 +63,7 @@ class SecondLook:
     def _trial_seconds(self) -> float:
         """Of all candidates: unlike what a clock shows, a resumed search finds it as it was."""
         candidates = self._screening.search.candidates
-        return sum({trial.run: trial.seconds for one in candidates for trial in one.trials}.values())
+        return sum({trial.run: trial.seconds for candidate in candidates for trial in candidate.trials}.values())
 
     def _is_new(self, tried: dict[str, Any]) -> bool:
         """Whether this combination was neither tried nor measured as another candidate."""
@@ -93,31 +93,33 @@ def near_misses(screening: Screening) -> list[Candidate]:
     hold for batch sizes, as one that chance has rejected has ended the growth.
     """
     candidates = screening.search.candidates
-    latest = {repr(sorted(one.tried.items())): one for one in candidates}
-    gained = {key for one in candidates if one.decision == "kept" for key in one.tried} - {BATCH}
-    near = [one for one in latest.values() if _is_near(one, screening)]
-    first = [one for one in near if not gained & set(one.tried)]
-    later = [one for one in near if one not in first and known(screening, one.tried) is None]
+    latest = {repr(sorted(candidate.tried.items())): candidate for candidate in candidates}
+    gained = {key for candidate in candidates if candidate.decision == "kept" for key in candidate.tried} - {BATCH}
+    near = [candidate for candidate in latest.values() if _is_near(candidate, screening)]
+    first = [candidate for candidate in near if not gained & set(candidate.tried)]
+    later = [candidate for candidate in near if candidate not in first and known(screening, candidate.tried) is None]
     return [*sorted(first, key=_distance), *sorted(later, key=_distance)]
 
 
-def _distance(one: Candidate) -> float:
-    return -(one.gain or 0.0)
+def _distance(candidate: Candidate) -> float:
+    return -(candidate.gain or 0.0)
 
 
-def _is_near(one: Candidate, screening: Screening) -> bool:
+def _is_near(candidate: Candidate, screening: Screening) -> bool:
     """What has failed or was rejected for its memory is not, as another trial would find the same; a combination is
     not, as its parts are; nor is what has had its trials.
     """
-    if one.stage == STAGE:
+    if candidate.stage == STAGE:
         return False
-    measured = known(screening, one.tried) or one
+    measured = known(screening, candidate.tried) or candidate
     most = MOST_MEASURED if measured.good else MOST_ENDED
-    if one.decision != "rejected" or measured.decision == "failed" or len(measured.trials) >= most:
+    if candidate.decision != "rejected" or measured.decision == "failed" or len(measured.trials) >= most:
         return False
-    if screening.has(one.tried):
+    if screening.has(candidate.tried):
         return False
-    return may_be_faster(one, screening.noise) and not takes_too_much(one, screening.best, screening.may_take)
+    return may_be_faster(candidate, screening.noise) and not takes_too_much(
+        candidate, screening.best, screening.may_take
+    )
 
 
 def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candidate]:
@@ -130,35 +132,37 @@ def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candida
     are no longer chance.
     """
     parts: list[Candidate] = []
-    for one in misses:
-        apart = not any(set(one.tried) & set(part.tried) for part in parts)
-        if apart and _are_open([one], noise) and _are_open([*parts, one], noise):
-            parts.append(one)
+    for candidate in misses:
+        apart = not any(set(candidate.tried) & set(part.tried) for part in parts)
+        if apart and _are_open([candidate], noise) and _are_open([*parts, candidate], noise):
+            parts.append(candidate)
     return parts if len(parts) > 1 else []
 
 
 def _are_open(parts: Sequence[Candidate], noise: float) -> bool:
     """Whether the trials so far leave it open that these gain in sum."""
-    errors = (max(one.spread or 0.0, standard_error(noise, max(1, len(one.good)), 1)) for one in parts)
-    return sum(one.gain or 0.0 for one in parts) > -math.hypot(*errors)
+    errors = (
+        max(candidate.spread or 0.0, standard_error(noise, max(1, len(candidate.good)), 1)) for candidate in parts
+    )
+    return sum(candidate.gain or 0.0 for candidate in parts) > -math.hypot(*errors)
 
 
 def changes_of(parts: Sequence[Candidate]) -> dict[str, Any]:
     """What these have tried, as one change."""
-    return {key: value for one in parts for key, value in one.tried.items()}
+    return {key: value for candidate in parts for key, value in candidate.tried.items()}
 
 
 def known(screening: Screening, tried: Mapping[str, Any]) -> Candidate | None:
     """The candidate with these changes on top of the present best settings, if they were measured."""
-    return next((one for one in _measured(screening, tried) if one.tried == tried), None)
+    return next((candidate for candidate in _measured(screening, tried) if candidate.tried == tried), None)
 
 
 def _measured(screening: Screening, tried: Mapping[str, Any]) -> Iterator[Candidate]:
     """All that were measured with the settings that follow, whatever they were tried on top of."""
     settings, without_input = screening.settings_with(tried), screening.without_input
-    for one in screening.search.candidates:
-        if one.trials and one.settings == settings and one.without_input == without_input:
-            yield one
+    for candidate in screening.search.candidates:
+        if candidate.trials and candidate.settings == settings and candidate.without_input == without_input:
+            yield candidate
 
 
 def measure(screening: Screening, missed: Candidate) -> Candidate:

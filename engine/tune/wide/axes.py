@@ -41,9 +41,11 @@ class Axis:
         if self.choices:
             fitting = (label for label, of in self.choices.items() if all(effective[key] == of[key] for key in of))
             return next(fitting, None)
-        wanted = effective[self.name]
-        nearest = min(range(len(self.numbers)), key=lambda place: abs(math.log(self.numbers[place] / wanted)))
-        return nearest if max(self.numbers[nearest], wanted) / min(self.numbers[nearest], wanted) <= NEAR else None
+        requested = effective[self.name]
+        nearest = min(range(len(self.numbers)), key=lambda place: abs(math.log(self.numbers[place] / requested)))
+        return (
+            nearest if max(self.numbers[nearest], requested) / min(self.numbers[nearest], requested) <= NEAR else None
+        )
 
     def __len__(self) -> int:
         return len(self.choices or self.numbers)
@@ -55,17 +57,17 @@ class Axis:
 
 def axes_of(space: Space, preset: Preset) -> list[Axis]:
     """What the ordered search tries one after another, as axes; without those that have a single value."""
-    found: list[Axis] = []
+    axes: list[Axis] = []
     for stage in STAGES:
         if stage not in space.limits.only:
             continue
         if stage == "batch_size":
-            found += _numbers(space, preset, BATCH, halves(space.most_batch(preset)))
+            axes += _numbers(space, preset, BATCH, halves(space.most_batch(preset)))
         elif stage == "steps_per_execution":
-            found += _numbers(space, preset, TOGETHER, doubles(STEPS_TOGETHER[-1]))
+            axes += _numbers(space, preset, TOGETHER, doubles(STEPS_TOGETHER[-1]))
         else:
-            found += _choices(stage, space.of(stage, preset), preset)
-    return found
+            axes += _choices(stage, space.of(stage, preset), preset)
+    return axes
 
 
 def doubles(most: int) -> list[int]:
@@ -80,16 +82,16 @@ def halves(most: int) -> list[int]:
 
 
 def _numbers(space: Space, preset: Preset, key: str, numbers: Sequence[int]) -> list[Axis]:
-    known = sorted({*numbers, int(value_of(preset, key))})
-    return [Axis(key, known)] if len(known) > 1 and space.allows({key: 1}) else []
+    values = sorted({*numbers, int(value_of(preset, key))})
+    return [Axis(key, values)] if len(values) > 1 and space.allows({key: 1}) else []
 
 
 def _choices(stage: str, tried: Sequence[Settings], preset: Preset) -> list[Axis]:
     """An axis for each option; options that change together share one. Of the input, sampling combines them."""
     together = [one for one in tried if len(one) > 1]
-    found = [_axis(stage, together, preset)] if together and stage != "input" else []
+    choices = [_axis(stage, together, preset)] if together and stage != "input" else []
     keys = dict.fromkeys(key for one in tried for key in one if len(one) == 1)
-    return found + [_axis(key, [one for one in tried if list(one) == [key]], preset) for key in keys]
+    return choices + [_axis(key, [one for one in tried if list(one) == [key]], preset) for key in keys]
 
 
 def _axis(name: str, tried: Sequence[Settings], preset: Preset) -> Axis:
@@ -146,6 +148,6 @@ def as_plain(axes: Sequence[Axis]) -> list[dict[str, Any]]:
     return [asdict(axis) for axis in axes]
 
 
-def from_plain(told: Sequence[Mapping[str, Any]]) -> list[Axis]:
+def from_plain(plain: Sequence[Mapping[str, Any]]) -> list[Axis]:
     """From what a study keeps; raises TypeError or ValueError for what is none."""
-    return [Axis(**one) for one in told]
+    return [Axis(**one) for one in plain]

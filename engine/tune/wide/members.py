@@ -91,10 +91,10 @@ def measuring(folder: Path, most_seconds: float) -> dict[str, Any]:
     return {"search": name_of(folder), "until_t": time.time() + most_seconds, **process.as_fields(), **place}
 
 
-def has_ended(told: Mapping[str, Any]) -> bool:
+def has_ended(member: Mapping[str, Any]) -> bool:
     """Whether a member that has said that it measures a trial does so no longer."""
-    process = Process.read(told)
+    process = Process.read(member)
     if process is not None and process.place is not None and process.place.is_here:
         return not process.alive()
-    until_t = told.get("until_t")
+    until_t = member.get("until_t")
     return isinstance(until_t, (int, float)) and time.time() > until_t + LATE_SECONDS

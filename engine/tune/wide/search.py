@@ -106,39 +106,41 @@ class WideSearch:
 
     def _tell_what_is_known(self) -> None:
         """The ordered search's results with input, and what ran out of memory or failed also without it."""
-        told = [one.settings for one in self._study.of_this_search()]
+        noted = [result.settings for result in self._study.of_this_search()]
         for candidate in self._screening.search.candidates:
-            found = self._found(candidate)
-            measured = found.speed is not None and not candidate.without_input
-            useful = candidate.trials and (measured or not found.is_feasible)
+            result = self._found(candidate)
+            measured = result.speed is not None and not candidate.without_input
+            useful = candidate.trials and (measured or not result.is_feasible)
             params = self._combinations.params(candidate.settings)
-            if useful and params is not None and found.settings not in told:
-                told.append(found.settings)
-                self._study.learn(params, found, self._axes)
+            if useful and params is not None and result.settings not in noted:
+                noted.append(result.settings)
+                self._study.learn(params, result, self._axes)
         self._note()
 
     def _measure_again(self) -> None:
         """Of an earlier sitting: what was measured stands in the record again, without being measured."""
-        done = [one.settings for one in self._screening.search.candidates]
-        for one in self._study.of_this_search():
-            if one.settings not in done and self._screening.remembers(self._combined(one.settings)):
-                done.append(one.settings)
-                candidate = self._attempt(one.settings, AGAIN)
-                params = self._combinations.params(one.settings)
-                if one.found is None and params is not None:
+        done = [candidate.settings for candidate in self._screening.search.candidates]
+        for result in self._study.of_this_search():
+            if result.settings not in done and self._screening.remembers(self._combined(result.settings)):
+                done.append(result.settings)
+                candidate = self._attempt(result.settings, AGAIN)
+                params = self._combinations.params(result.settings)
+                if result.found is None and params is not None:
                     self._study.learn(params, self._found(candidate), self._axes)
 
     def _measure_what_others_found(self) -> None:
         other = self._study.best_of_others()
-        mine = [dict(one.settings) for one in self._screening.search.candidates if not one.without_input]
+        mine = [
+            dict(candidate.settings) for candidate in self._screening.search.candidates if not candidate.without_input
+        ]
         least = (1 + LEAST_GAIN) * self._screening.best.speed
         if other and other.settings not in mine and (other.speed or 0.0) > least:
             self._attempt(other.settings, "the fastest of another member of the study")
 
     def _ended(self) -> str:
         """Why there is nothing left to propose; nothing if there is."""
-        known = {json.dumps(one.settings, sort_keys=True) for one in self._study.found()}
-        if len(known) >= len(self._combinations):
+        measured = {json.dumps(result.settings, sort_keys=True) for result in self._study.found()}
+        if len(measured) >= len(self._combinations):
             return "every combination was measured"
         return "no new combination was proposed" if self._repeats >= MOST_REPEATS else ""
 
@@ -150,9 +152,11 @@ class WideSearch:
         proposals: list[Proposal] = []
         try:
             while len(proposals) < self._places.count and not self._ended():
-                proposals += self._new_proposal([one.settings for one in proposals])
+                proposals += self._new_proposal([proposal.settings for proposal in proposals])
             if len(proposals) > 1:
-                self._places.measure_ahead([(self._combined(one.settings), self._judge(one)) for one in proposals])
+                self._places.measure_ahead(
+                    [(self._combined(proposal.settings), self._judge(proposal)) for proposal in proposals]
+                )
             while proposals:
                 self._measure(proposals[0])
                 del proposals[0]
@@ -165,7 +169,7 @@ class WideSearch:
         """One that has to be measured; none if its result is known."""
         seconds, at_random = self._screening.trials.trial_seconds, self._repeats >= AT_RANDOM
         proposal = self._study.ask(self._axes, self._combinations.settings, seconds, at_random)
-        twin = next((one for one in self._study.found() if one.settings == proposal.settings), None)
+        twin = next((result for result in self._study.found() if result.settings == proposal.settings), None)
         self._repeats += 1
         if twin is not None:
             self._study.tell_twin(proposal, twin)
@@ -184,7 +188,7 @@ class WideSearch:
         self._study.tell(proposal, self._found(candidate))
 
     def _judge(self, proposal: Proposal) -> Judge:
-        best = max([self._screening.best.speed, *(one.speed or 0.0 for one in self._study.found()[:1])])
+        best = max([self._screening.best.speed, *(result.speed or 0.0 for result in self._study.found()[:1])])
         return self._study.judge(proposal, best)
 
     def _attempt(self, settings: Settings, reason: str, judge: Judge | None = None) -> Candidate:
@@ -207,10 +211,10 @@ class WideSearch:
     def _models(self) -> dict[tuple[Any, ...], MemoryModel]:
         """By the settings that decide what a batch takes."""
         models: dict[tuple[Any, ...], MemoryModel] = {}
-        for one in self._study.found():
-            if one.outcome == "oom" or one.peak_bytes:
-                model = models.setdefault(self._of_memory(one.settings), self._model())
-                model.add(one.batch, None if one.outcome == "oom" else one.peak_bytes)
+        for result in self._study.found():
+            if result.outcome == "oom" or result.peak_bytes:
+                model = models.setdefault(self._of_memory(result.settings), self._model())
+                model.add(result.batch, None if result.outcome == "oom" else result.peak_bytes)
         return models
 
     def _model(self) -> MemoryModel:
@@ -225,8 +229,8 @@ class WideSearch:
         own = models.get(self._of_memory(settings))
         if own is not None and own.is_known:
             return own.largest()
-        known = [model for model in models.values() if model.is_known] or list(models.values())
-        largest = [found for model in known if (found := model.largest()) is not None]
+        usable = [model for model in models.values() if model.is_known] or list(models.values())
+        largest = [found for model in usable if (found := model.largest()) is not None]
         return LEANER * max(largest) if largest else None
 
     def _too_much_memory(self, settings: Settings) -> tuple[int | None, float] | None:
@@ -251,6 +255,6 @@ class WideSearch:
 
     def _note(self) -> None:
         """How the study stands, for the record."""
-        known, mine = self._study.known(), self._study.of_this_search()
-        self.state.trials, self.state.of_others = len(known), len(known) - len(mine)
+        results, mine = self._study.known(), self._study.of_this_search()
+        self.state.trials, self.state.of_others = len(results), len(results) - len(mine)
         self.state.members = self._study.members

@@ -153,43 +153,43 @@ class Study:
             return [_known(trial) for trial in self._study.get_trials(deepcopy=False) if SETTINGS in trial.user_attrs]
 
     def of_this_search(self) -> list[Known]:
-        return [one for one in self.known() if one.member == self._me]
+        return [result for result in self.known() if result.member == self._me]
 
     def found(self) -> list[Found]:
         """What became of settings, measured by anyone, the fastest first."""
-        ended = [one.found for one in self.known() if one.found]
+        ended = [result.found for result in self.known() if result.found]
         return sorted(ended, key=lambda one: -(one.speed or 0.0))
 
     def best_of_others(self) -> Found | None:
         """The fastest settings that another member has measured."""
-        theirs = (one.found for one in self.known() if one.found and one.member != self._me)
-        good = (found for found in theirs if found.outcome == "ok")
+        theirs = (result.found for result in self.known() if result.found and result.member != self._me)
+        good = (result for result in theirs if result.outcome == "ok")
         return max(good, key=lambda found: found.speed or 0.0, default=None)
 
     @property
     def members(self) -> int:
-        return len({one.member for one in self.known()} | {self._me})
+        return len({result.member for result in self.known()} | {self._me})
 
     def _finished(self) -> list[Any]:
-        return [one for one in self._study.get_trials(deepcopy=False) if one.state.is_finished()]
+        return [trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()]
 
     # ---- asking and telling --------------------------------------------------------------------------
 
-    def learn(self, params: Params, found: Found, space: Sequence[Axis]) -> None:
+    def learn(self, params: Params, result: Found, space: Sequence[Axis]) -> None:
         """Add settings that were measured without having been proposed."""
         from optuna.trial import TrialState, create_trial
 
-        good = found.outcome == "ok"
+        good, slower = result.outcome == "ok", result.outcome == "slower"
         with storage.faults_of(self.location):
-            told = members.measuring(self.folder, 0.0)
+            member = members.measuring(self.folder, 0.0)
             self._study.add_trial(create_trial(
                 state=TrialState.COMPLETE if good else TrialState.PRUNED,
-                value=found.speed if good else None,
+                value=result.speed if good else None,
                 params=dict(params),
                 distributions=_distributions(space),
-                intermediate_values={LEAST_REPORTS: found.speed} if found.outcome == "slower" and found.speed else {},
-                constraints=_constraints(found),
-                user_attrs={MEMBER: told, SETTINGS: dict(found.settings), FOUND: _plain(found)},
+                intermediate_values={LEAST_REPORTS: result.speed} if slower and result.speed else {},
+                constraints=_constraints(result),
+                user_attrs={MEMBER: member, SETTINGS: dict(result.settings), FOUND: _plain(result)},
             ))  # fmt: skip
 
     def ask(
@@ -224,24 +224,24 @@ class Study:
 
         return judge
 
-    def tell(self, proposal: Proposal, found: Found, excess: float = 1.0) -> None:
+    def tell(self, proposal: Proposal, result: Found, excess: float = 1.0) -> None:
         """What has become of a proposal; `excess` is by how much it violates what limits it."""
         from optuna.trial import TrialState
 
-        good = found.outcome == "ok"
+        good = result.outcome == "ok"
         state = TrialState.COMPLETE if good else TrialState.PRUNED
         with storage.faults_of(self.location):
-            for name, value in _constraints(found, excess).items():
+            for name, value in _constraints(result, excess).items():
                 proposal.trial.set_constraint(name, value)
-            proposal.trial.set_user_attr(FOUND, _plain(found))
-            self._study.tell(proposal.number, found.speed if good else None, state, skip_if_finished=True)
+            proposal.trial.set_user_attr(FOUND, _plain(result))
+            self._study.tell(proposal.number, result.speed if good else None, state, skip_if_finished=True)
 
-    def tell_twin(self, proposal: Proposal, found: Found) -> None:
+    def tell_twin(self, proposal: Proposal, result: Found) -> None:
         """The settings of a proposal have been measured before: tell what has become of them."""
-        if found.outcome == "slower" and found.speed:
+        if result.outcome == "slower" and result.speed:
             with storage.faults_of(self.location):
-                proposal.trial.report(found.speed, step=LEAST_REPORTS)
-        self.tell(proposal, found)
+                proposal.trial.report(result.speed, step=LEAST_REPORTS)
+        self.tell(proposal, result)
 
     def give_back(self, proposal: Proposal) -> None:
         """A proposal was not measured after all."""
@@ -252,21 +252,21 @@ class Study:
 
 
 def _known(trial: Any) -> Known:
-    told, settings = trial.user_attrs.get(FOUND), trial.user_attrs[SETTINGS]
+    plain, settings = trial.user_attrs.get(FOUND), trial.user_attrs[SETTINGS]
     member = str((trial.user_attrs.get(MEMBER) or {}).get("search"))
-    return Known(member, settings, Found(**told) if told else None)
+    return Known(member, settings, Found(**plain) if plain else None)
 
 
-def _plain(found: Found) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(json.dumps(found.__dict__))
-    return told
+def _plain(result: Found) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(json.dumps(result.__dict__))
+    return plain
 
 
-def _constraints(found: Found, excess: float = 1.0) -> dict[str, float]:
+def _constraints(result: Found, excess: float = 1.0) -> dict[str, float]:
     """What Optuna calls infeasible: values above 0."""
-    if found.is_feasible:
+    if result.is_feasible:
         return {}
-    return {"memory" if found.outcome in ("oom", "memory") else "trains": excess}
+    return {"memory" if result.outcome in ("oom", "memory") else "trains": excess}
 
 
 def _distributions(space: Sequence[Axis]) -> dict[str, Any]:

@@ -151,14 +151,14 @@ async def apply_kept(app: BaseApp, proof: Proof, data: Record) -> None:
     kept = sentences.to_take(data)
     mark = " (not proved)" if sentences.unproved(data) else ""
     try:
-        source, wanted = await asyncio.to_thread(_wanted, proof, kept)
+        source, options = await asyncio.to_thread(_wanted, proof, kept)
         if source is None:
             await open_improved(app, proof, await asyncio.to_thread(_improved, proof))
             return
     except (RunError, PresetError, OSError) as fault:
         app.complain(str(fault))
         return
-    app.apply_to_preset(source, kept, wanted, sentences.changes(kept) + mark)
+    app.apply_to_preset(source, kept, options, sentences.changes(kept) + mark)
     if mark:
         app.notify(clean(f"{sentences.changes(kept)}: {sentences.not_proved(data)}"), markup=False)
 

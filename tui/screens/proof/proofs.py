@@ -139,8 +139,8 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         if not self.entries:
             return [[("reading ..." if self.latest is None else EMPTY, "label")]]
         at = self.current
-        said = "" if at is None else clean(at.data.doing if at.goes_on else conclusion(at.data))
-        return [[(fitting(said, width, self.glyphs), "label")]]
+        text = "" if at is None else clean(at.data.doing if at.goes_on else conclusion(at.data))
+        return [[(fitting(text, width, self.glyphs), "label")]]
 
     def on_data_table_row_highlighted(self) -> None:
         self.query_one(Panel).repaint()
@@ -165,10 +165,10 @@ def _gain(entry: ProofEntry) -> str:
             return f"{change(so_far)} so far" if entry.goes_on else unproven(entry.data).partition(" in")[0]
         return NONE
     listed = entry.data.comparisons
-    one = listed[0] if listed and entry.data.kind == "ab" else None
-    if one and one.decision == "undecided":
+    comparison = listed[0] if listed and entry.data.kind == "ab" else None
+    if comparison and comparison.decision == "undecided":
         return "undecided"
-    return change(one.gain) if one else NONE
+    return change(comparison.gain) if comparison else NONE
 
 
 def _kept(entry: ProofEntry) -> str:

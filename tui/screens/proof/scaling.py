@@ -44,8 +44,8 @@ class ScalingScreen(ProofScreen):
     def _column(self, name: str, width: int) -> Column:
         return Column(name, Text(name, justify="right"), width)
 
-    def _row(self, one: Point) -> list[Text]:
-        cells = dict(zip(scaling_sentences.HEAD, scaling_sentences.row(one), strict=True))
+    def _row(self, point: Point) -> list[Text]:
+        cells = dict(zip(scaling_sentences.HEAD, scaling_sentences.row(point), strict=True))
         return [Text(cells[name], justify="right", no_wrap=True) for name in self._widths()]
 
     def _detail(self, width: int, height: int) -> list[Row]:
@@ -54,7 +54,7 @@ class ScalingScreen(ProofScreen):
         Each is told whole if all fit; what limits the scaling is cut last.
         """
         remarks = [*scaling_sentences.remarks(self.data), scaling_sentences.ABOUT] if self.compared else []
-        trials = [scaling_sentences.trial(one) for one in (self.picked.trials if self.picked else ())]
+        trials = [scaling_sentences.trial(trial) for trial in (self.picked.trials if self.picked else ())]
         rows: list[Row] = []
         for most, of_a_trial in LINES:
             rows = [*self._rows(remarks, "label", width, most), *self._rows(trials, "value", width, of_a_trial)]

@@ -93,7 +93,7 @@ def _question(wanted: Request) -> str:
     from ....engine.proof import duration as estimates
 
     settings = wanted.scaling.settings if wanted.scaling else ()
-    counts = ", ".join(str(one.replicas) for one in settings)
+    counts = ", ".join(str(setting.replicas) for setting in settings)
     needed = estimates.sure_trials(wanted) * estimates.of_request(wanted)
     return (
         f"{wanted.preset_name} is trained with {counts} replicas in turn, in {wanted.repeats} rounds of trials of "

@@ -132,7 +132,7 @@ class ProofScreen(ProofView["Record"]):
     def _fill(self) -> None:
         """A change that has just come is picked."""
         count = self.table.row_count
-        rows = {str(number): self._row(one) for number, one in enumerate(self.compared)}
+        rows = {str(number): self._row(comparison) for number, comparison in enumerate(self.compared)}
         self.table.fill([self._column(name, width) for name, width in self._widths().items()], rows)
         if len(rows) != count:
             self.table.move_cursor(row=max(0, len(rows) - 1), animate=False)
@@ -140,7 +140,7 @@ class ProofScreen(ProofView["Record"]):
     def _widths(self) -> dict[str, int]:
         bar = {GAIN_BAR: BAR} if self.size.width >= WIDE else {}
         rest = self.size.width - 2 - sum(WIDTHS.values()) - sum(bar.values())
-        longest = max((len(proof_comparisons.changes(one)) for one in self.compared), default=0)
+        longest = max((len(proof_comparisons.changes(comparison)) for comparison in self.compared), default=0)
         change = max(12, min(rest, max(longest + 1, LEAST_CHANGE)))
         return {
             "change": change,
@@ -153,18 +153,18 @@ class ProofScreen(ProofView["Record"]):
     def _column(self, name: str, width: int) -> Column:
         return Column(name, Text(name, justify="right" if name in ("at most", "measured") else "left"), width)
 
-    def _row(self, one: Any) -> list[Text]:
+    def _row(self, comparison: Any) -> list[Text]:
         widths = self._widths()
-        word, style = proof_comparisons.decision(one, self.glyphs)
+        word, style = proof_comparisons.decision(comparison, self.glyphs)
         cells = [
-            Text(fitting(proof_comparisons.changes(one), widths["change"] - 1, self.glyphs), no_wrap=True),
-            Text(proof_comparisons.most(one), justify="right"),
-            Text(proof_comparisons.measured(one, self.glyphs), justify="right"),
+            Text(fitting(proof_comparisons.changes(comparison), widths["change"] - 1, self.glyphs), no_wrap=True),
+            Text(proof_comparisons.most(comparison), justify="right"),
+            Text(proof_comparisons.measured(comparison, self.glyphs), justify="right"),
             Text(f"  {word}", style=painted_colour(self.app, style)),
         ]
         if GAIN_BAR in widths:
             low, high = proof_comparisons.reach(self.compared)
-            bar = proof_comparisons.whisker(one, low, high, BAR - 3, self.glyphs)
+            bar = proof_comparisons.whisker(comparison, low, high, BAR - 3, self.glyphs)
             cells.insert(3, Text(f"  {bar}", style=painted_colour(self.app, style)))
         return cells
 

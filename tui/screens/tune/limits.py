@@ -85,7 +85,9 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
             yield LimitRow("minutes", _field("minutes", texts.minutes), "for the whole search")
             yield Label(id="buys", markup=False)
             yield LimitRow("search", Words("only", [(stage, WORDS[stage]) for stage in STAGES], texts.only))
-            yield LimitRow("precisions", Words("precisions", [(one, one) for one in POLICIES], texts.precisions))
+            yield LimitRow(
+                "precisions", Words("precisions", [(policy, policy) for policy in POLICIES], texts.precisions)
+            )
             yield LimitRow(
                 "largest batch", _field("largest_batch", texts.largest_batch), "global; empty: a tenth of the samples"
             )
@@ -145,8 +147,8 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
             limits = LimitTexts(minutes=minutes, only=set(only)).limits()
         except WrongLimit:
             limits = None
-        told = "" if limits is None or self._plan is None else buys(self._plan, limits)
-        self.query_one("#buys", Label).update(told)
+        text = "" if limits is None or self._plan is None else buys(self._plan, limits)
+        self.query_one("#buys", Label).update(text)
 
     # ---- starting ---------------------------------------------------------------------------------
 
@@ -180,8 +182,8 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
     async def _begin(self, limits: Any) -> None:
         self._complain(CHECKING)
         try:
-            wanted = await asyncio.to_thread(asked, self.state.preset, self.state.path, limits)
-            start = starting.new_measurement(self.host, f"the search from {self.state.name}", wanted)
+            requested = await asyncio.to_thread(asked, self.state.preset, self.state.path, limits)
+            start = starting.new_measurement(self.host, f"the search from {self.state.name}", requested)
             if not await starting.may_start(self.host, start):
                 self.query_one("#complaint").display = False
                 self.waits = start in self.host.waiting.starts
@@ -197,10 +199,10 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
             self.dismiss(made)
 
     def _complain(self, reason: str) -> None:
-        said = self.query_one("#complaint", Label)
-        said.display = True
-        said.update(clean(reason))
-        said.scroll_visible(animate=False)
+        label = self.query_one("#complaint", Label)
+        label.display = True
+        label.update(clean(reason))
+        label.scroll_visible(animate=False)
 
 
 async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
@@ -239,9 +241,9 @@ def asked(preset: Preset, path: Path | None, limits: Limits) -> Request:
     from ....engine.proof import request
     from ....engine.tune import tune_request
 
-    wanted = tune_request.of_opened(preset, path, limits)
-    request.refuse(wanted, this_machine.read())
-    return wanted
+    requested = tune_request.of_opened(preset, path, limits)
+    request.refuse(requested, this_machine.read())
+    return requested
 
 
 def time_plan() -> TimePlan:

@@ -206,14 +206,14 @@ class TuneScreen(ProofView[SearchReading]):
         """The cursor stays on its candidate; at the top it stays at the top, where the running one is."""
         at_top = self.table.cursor_row == 0
         widths = tune_leaderboard.widths(self.size.width - 2)
-        rows = {str(one.number): self._row(one, widths) for one in self._ranked}
-        marked = any(one.without_input for one in self._ranked)
+        rows = {str(candidate.number): self._row(candidate, widths) for candidate in self._ranked}
+        marked = any(candidate.without_input for candidate in self._ranked)
         self.table.fill([_column(name, width, marked) for name, width in widths.items()], rows)
         if at_top and rows:
             self.table.move_cursor(row=0, animate=False)
 
-    def _row(self, one: Ranked, widths: Mapping[str, int]) -> list[Text]:
-        cells = tune_leaderboard.cells(one, self.data, widths, self.glyphs)
+    def _row(self, candidate: Ranked, widths: Mapping[str, int]) -> list[Text]:
+        cells = tune_leaderboard.cells(candidate, self.data, widths, self.glyphs)
         return [Text(cell.text, style=painted_colour(self.app, cell.style), no_wrap=True,
                      justify="right" if cell.right else "left") for cell in cells]  # fmt: skip
 
