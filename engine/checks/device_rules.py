@@ -128,19 +128,19 @@ def _has_smaller_batch(options: Options, machine: Machine) -> bool | None:
 def strategy(options: Options, machine: Machine) -> Iterator[Finding]:
     kind, devices = options.strategy.kind, options.strategy.devices
     visible = len(visible_gpus(options, machine))
-    available, known = plan.devices(options, visible), visible or on_cpu(options, machine)
+    available, is_known = plan.devices(options, visible), visible or on_cpu(options, machine)
     if kind == "single" and devices != "all":
         yield Finding("warning", ("strategy.devices",), "single uses the first device only", "set strategy.kind")
     if kind != "single" and devices != "all":
         if len(set(devices)) != len(devices) or not devices:
             yield error("strategy.devices", "must name at least one device, each once", "set it to all")
-        elif known and max(devices) >= available:
+        elif is_known and max(devices) >= available:
             yield error(
                 "strategy.devices",
                 f"there is no device {max(devices)}; there are {available}, counted from 0",
                 "name fewer, or raise device.logical_devices",
             )
-    if known and kind == "mirrored" and plan.replicas(options.strategy, available) < 2:
+    if is_known and kind == "mirrored" and plan.replicas(options.strategy, available) < 2:
         yield Finding(
             "warning",
             ("strategy.kind", "device.logical_devices"),

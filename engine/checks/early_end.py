@@ -38,13 +38,13 @@ def unkept(preset: Preset) -> Iterator[Finding]:
     options = preset.options
     if options.run.checkpoint != "off":
         return
-    epochs, known = options.train.epochs, expected_seconds(preset)
+    epochs, seconds = options.train.epochs, expected_seconds(preset)
     limit = options.run.max_minutes
-    if known is not None and isinstance(limit, int | float):
-        known = min(known, limit * 60)
-    if known < LONG_SECONDS if known is not None else epochs < MANY_EPOCHS:
+    if seconds is not None and isinstance(limit, int | float):
+        seconds = min(seconds, limit * 60)
+    if seconds < LONG_SECONDS if seconds is not None else epochs < MANY_EPOCHS:
         return
-    about = f", about {estimate(known)}" if known is not None else ""
+    about = f", about {estimate(seconds)}" if seconds is not None else ""
     message = f"{counted(epochs, 'epochs')}{about}, no checkpoint: a run that ends early cannot be resumed"
     yield Finding("warning", (CHECKPOINT,), message, f"{CHECKPOINT}=epoch writes one after each epoch")
 

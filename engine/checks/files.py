@@ -76,9 +76,9 @@ def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 def _no_effect(options: Options) -> Iterator[Finding]:
     """Options that did nothing in the last run of the same code."""
-    found = launched_with.of_same_code(options)
-    for info in OPTIONS if found else ():
-        why = found.inapplicable.get(info.key) if found else None
+    earlier = launched_with.of_same_code(options)
+    for info in OPTIONS if earlier else ():
+        why = earlier.inapplicable.get(info.key) if earlier else None
         if why and getattr(getattr(options, info.group), info.name) != info.default:
             message = f"did nothing in the last run of this code: {why}"
             yield Finding("warning", (info.key,), message, remedy(info.key, why) or "remove it")
@@ -86,8 +86,8 @@ def _no_effect(options: Options) -> Iterator[Finding]:
 
 def own_batch(options: Options) -> int | None:
     """The global batch of the user's code, if it did not follow input.batch_size in its last run."""
-    found = launched_with.of_same_code(options)
-    return found.global_batch_size if found and "input.batch_size" in found.inapplicable else None
+    earlier = launched_with.of_same_code(options)
+    return earlier.global_batch_size if earlier and "input.batch_size" in earlier.inapplicable else None
 
 
 def data_and_cache(options: Options, _machine: Machine) -> Iterator[Finding]:
@@ -178,10 +178,10 @@ def _nothing(_place: str) -> Iterator[Fault]:
 
 def _download(name: str) -> Iterator[Fault]:
     if not any(keras_folder().glob(KERAS_FILES[name][1])):
-        told = (
+        what = (
             f"{name} is not in {keras_folder()}: Keras will download it at the start, which needs a network connection"
         )
-        yield "warning", told, "run once with a network connection, or copy the files there"
+        yield "warning", what, "run once with a network connection, or copy the files there"
 
 
 def arrays_of_npz(place: str) -> list[str]:
@@ -202,8 +202,8 @@ def _npz(place: str) -> Iterator[Fault]:
     for name in ("x", "y"):
         if name not in names and f"{name}_train" not in names:
             have = ", ".join(names[:8]) or "none"
-            told = f"{near(place)} has no array {name!r} or '{name}_train' (it has: {have})"
-            yield "error", told, "write it with numpy.savez(path, x=..., y=...)"
+            what = f"{near(place)} has no array {name!r} or '{name}_train' (it has: {have})"
+            yield "error", what, "write it with numpy.savez(path, x=..., y=...)"
 
 
 def _images(place: str) -> Iterator[Fault]:
@@ -211,25 +211,25 @@ def _images(place: str) -> Iterator[Fault]:
     if not os.path.isdir(place):
         yield "error", f"there is no folder {near(place)}", change
         return
-    with os.scandir(place) as found:
-        names = sorted(one.name for one in found if one.is_dir() and not one.name.startswith("."))
+    with os.scandir(place) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     if len(names) < 2:
         yield "error", f"{near(place)} has {counted(len(names), 'class folders')}; at least 2 are needed", change
         return
     for name in names[:LOOKED_AT]:
-        with os.scandir(os.path.join(place, name)) as found:
-            if not any(one.name.lower().endswith(IMAGE_SUFFIXES) for one in found):
-                told = f"{near(os.path.join(place, name))} contains no images ({', '.join(IMAGE_SUFFIXES)})"
-                yield "error", told, "fill or remove it"
+        with os.scandir(os.path.join(place, name)) as entries:
+            if not any(entry.name.lower().endswith(IMAGE_SUFFIXES) for entry in entries):
+                what = f"{near(os.path.join(place, name))} contains no images ({', '.join(IMAGE_SUFFIXES)})"
+                yield "error", what, "fill or remove it"
                 return
 
 
 def _tfrecord(place: str) -> Iterator[Fault]:
-    found = glob.iglob(place)
-    first = list(itertools.islice(found, 1))
+    matching = glob.iglob(place)
+    first = list(itertools.islice(matching, 1))
     if not first:
         yield "error", f"no file matches {near(place)}", "give a path or pattern such as data/*.tfrecord"
-    elif not any(os.path.getsize(file) for file in itertools.chain(first, found)):
+    elif not any(os.path.getsize(file) for file in itertools.chain(first, matching)):
         yield "error", f"the files that match {near(place)} are empty", "write records into them"
 
 

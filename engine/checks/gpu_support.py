@@ -91,11 +91,11 @@ def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[Finding]:
     """Finding where XLA is going to fail at convolutions, as far as the model is known to have some."""
-    known = _has_convolutions(options)
-    if not known and options.workload.entry is None:
+    has_convolutions = _has_convolutions(options)
+    if not has_convolutions and options.workload.entry is None:
         return
     explicit = options.compile.xla is True
-    level = ("error" if known else "warning") if explicit else "warning" if known else "note"
+    level = ("error" if has_convolutions else "warning") if explicit else "warning" if has_convolutions else "note"
     goes_on = "" if explicit else ": the training then begins again without XLA"
     change = compatibility.for_xla(gpu.compute_capability for gpu in gpus)
     yield Finding(level, ("compile.xla",), f"{message}{goes_on}", change)

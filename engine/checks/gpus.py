@@ -39,8 +39,8 @@ def on_cpu(options: Options, machine: Machine) -> bool:
 
 def share_a_gpu(options: Options, machine: Machine) -> bool:
     """Whether two replicas train on partitions of one GPU."""
-    found = positions(options, len(visible_gpus(options, machine)))
-    return len(set(found)) < len(found)
+    gpu_of_each = positions(options, len(visible_gpus(options, machine)))
+    return len(set(gpu_of_each)) < len(gpu_of_each)
 
 
 # ---- rules --------------------------------------------------------------------------------------

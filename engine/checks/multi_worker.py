@@ -90,8 +90,8 @@ def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def _parts(fault: str) -> tuple[str, str]:
     """What is wrong, and what to do."""
-    message, found, change = fault.rpartition("; ")
-    return (message, change) if found else (fault, "correct it on every machine")
+    message, separator, change = fault.rpartition("; ")
+    return (message, change) if separator else (fault, "correct it on every machine")
 
 
 # ---- options that several machines cannot obey ---------------------------------------------------

@@ -173,12 +173,12 @@ def steps(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def shuffle(options: Options, _machine: Machine) -> Iterator[Finding]:
-    wanted = options.input.shuffle
-    if isinstance(wanted, int) and wanted < options.input.batch_size:
+    buffer = options.input.shuffle
+    if isinstance(buffer, int) and buffer < options.input.batch_size:
         yield Finding(
             "warning",
             ("input.shuffle", "input.batch_size"),
-            f"a shuffle buffer of {wanted} is smaller than one batch",
+            f"a shuffle buffer of {buffer} is smaller than one batch",
             "make it several batches, or the whole data set",
         )
 
@@ -217,8 +217,8 @@ def scaling(options: Options, machine: Machine) -> Iterator[Finding]:
     factor = plan.rate_factor(train.learning_rate_scaling, count)
     rate = amount(train.learning_rate * factor)
     here = options.strategy.kind in ("single", "one_device", "mirrored")  # replicas of other machines are not known
-    known = here and (bool(visible_gpus(options, machine)) or on_cpu(options, machine))
-    if train.learning_rate_scaling != "none" and count == 1 and known:
+    is_known = here and (bool(visible_gpus(options, machine)) or on_cpu(options, machine))
+    if train.learning_rate_scaling != "none" and count == 1 and is_known:
         what = f"no effect with one replica: the learning rate stays {rate}"
         yield Finding("note", (_RATE_SCALING,), what, "it takes effect where strategy.kind trains several replicas")
     elif factor > 1 and not train.warmup_steps:

@@ -23,16 +23,16 @@ def of_packages(option: str | None) -> list[Finding]:
     own = interpreter.is_own(python)
     keys = () if own else (KEY,)
     try:
-        found = interpreter.require(python)
+        described = interpreter.require(python)
     except Unusable as fault:
         return [Finding("error", keys, _from(option, str(fault)), fault.change)]
-    if found.place is None:
-        change = _OR_ANOTHER.format(_WAYS, found.install(supported_versions.TENSORFLOW))
+    if described.place is None:
+        change = _OR_ANOTHER.format(_WAYS, described.install(supported_versions.TENSORFLOW))
         return [Finding("error", keys, "TensorFlow is not installed", change)]
-    remarks = supported_versions.remarks(found.tensorflow, found.keras, found.install)
-    told = [_remark(remark, keys, found) for remark in remarks]
-    blocked = any(finding.level == "error" for finding in told)
-    return told if own or blocked else [*told, _trains(option, found)]
+    remarks = supported_versions.remarks(described.tensorflow, described.keras, described.install)
+    findings = [_remark(remark, keys, described) for remark in remarks]
+    blocked = any(finding.level == "error" for finding in findings)
+    return findings if own or blocked else [*findings, _trains(option, described)]
 
 
 def of_resumed(python: str, preset_file: str) -> list[Finding]:
@@ -53,9 +53,9 @@ def packages(options: Options, _machine: Machine) -> Iterator[Finding]:
     yield from of_packages(options.run.python)
 
 
-def _trains(option: str | None, found: Interpreter) -> Finding:
+def _trains(option: str | None, described: Interpreter) -> Finding:
     named_by = f"{interpreter.VARIABLE} names it" if option is None else "the preset or --set names it"
-    return Finding("note", (KEY,), f"trains in {found}", named_by)
+    return Finding("note", (KEY,), f"trains in {described}", named_by)
 
 
 def _from(option: str | None, what: str) -> str:
@@ -63,7 +63,7 @@ def _from(option: str | None, what: str) -> str:
     return f"{what} ({interpreter.VARIABLE})" if option is None and interpreter.from_environment() else what
 
 
-def _remark(remark: Remark, keys: tuple[str, ...], found: Interpreter) -> Finding:
+def _remark(remark: Remark, keys: tuple[str, ...], described: Interpreter) -> Finding:
     """With the name of the interpreter where it is another one."""
-    what = f"{found.python}: {remark.what}" if keys else remark.what
+    what = f"{described.python}: {remark.what}" if keys else remark.what
     return Finding(remark.level, keys, what, remark.remedy)

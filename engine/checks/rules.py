@@ -28,8 +28,8 @@ def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
 def on_screen(preset: Preset, machine: Machine) -> list[Finding]:
     """The same for a run that is started from a screen: which is no place to name the machines of several workers."""
     elsewhere = multi_worker.by_command(preset.options.strategy.kind)
-    found = of_preset(preset, machine)
-    return [*elsewhere, *(one for one in found if not elsewhere or one.options != (multi_worker.KEY,))]
+    findings = of_preset(preset, machine)
+    return [*elsewhere, *(finding for finding in findings if not elsewhere or finding.options != (multi_worker.KEY,))]
 
 
 def _with_remedy(finding: Finding, preset: Preset) -> Finding:
@@ -44,8 +44,8 @@ def _with_remedy(finding: Finding, preset: Preset) -> Finding:
 def check(options: Options, machine: Machine) -> list[Finding]:
     """All findings, errors first."""
     with installed.of(interpreter.chosen(options.run.python)):
-        found = [finding for rule in RULES for finding in rule(options, machine)]
-    return sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level))
+        findings = [finding for rule in RULES for finding in rule(options, machine)]
+    return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
 
 
 RULES: tuple[Rule, ...] = (

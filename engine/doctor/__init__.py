@@ -47,19 +47,19 @@ class Examination:
         missing = libraries.missing()
         seen, cuda = self._nvml.by(self._deadline), self._cuda.by(self._deadline)
         there = driver.present(seen, bus, confined)
-        found = [*driver.findings(seen, bus, confined, cuda), *gpus.findings(seen, cuda.works)]
-        found += visible_gpus.findings(seen)
+        findings = [*driver.findings(seen, bus, confined, cuda), *gpus.findings(seen, cuda.works)]
+        findings += visible_gpus.findings(seen)
         if there:
-            found += cuda_library.findings(cuda, seen.driver, found)
-        found += [*gpus.iommu_findings(seen, bus or []), *libraries.tensorflow(there), *software]
-        found += [
+            findings += cuda_library.findings(cuda, seen.driver, findings)
+        findings += [*gpus.iommu_findings(seen, bus or []), *libraries.tensorflow(there), *software]
+        findings += [
             *libraries.cuda(missing, there),
             *libraries.cudnn([gpu for gpu in seen.gpus if gpus.usable(gpu)], there),
         ]
-        found += libraries.xla_tools(missing, there)
+        findings += libraries.xla_tools(missing, there)
         if seen.count or driver.unreadable(seen):
-            found += libraries.libcuda(seen.driver, confined)
-        return [*found, *host.findings(seen.count), *self._tensorflow(seen)]
+            findings += libraries.libcuda(seen.driver, confined)
+        return [*findings, *host.findings(seen.count), *self._tensorflow(seen)]
 
     def _tensorflow(self, seen: NvmlAnswers) -> Iterator[Finding]:
         if self._child is not None:
@@ -81,6 +81,6 @@ def examine(deep: bool = False, python: str | None = None) -> list[Finding]:
         examination.end()
 
 
-def blocks(found: list[Finding]) -> bool:
+def blocks(findings: list[Finding]) -> bool:
     """Whether a finding prevents training as intended: on the GPUs of a machine that has some, else on the CPU."""
-    return any(finding.level == "error" for finding in found)
+    return any(finding.level == "error" for finding in findings)

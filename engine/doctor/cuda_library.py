@@ -138,8 +138,8 @@ _NAME = re.compile(r"CUDA_ERROR_(\w+)")
 
 def cause_of(text: str, driver: str) -> Cause:
     """The cause behind an error that is named in the text."""
-    found = cause_named_in(text)
-    return filled(_OTHER if found is None else found, driver)
+    cause = cause_named_in(text)
+    return filled(_OTHER if cause is None else cause, driver)
 
 
 def filled(cause: Cause, driver: str) -> Cause:

@@ -40,7 +40,7 @@ def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Find
     yield from hidden(seen, cuda_works)
     there = [gpu for gpu in seen.gpus if not gpu.get("missing")]
     least = chips.least_multiprocessors(gpu.get("multiprocessors") for gpu in there)
-    known = {
+    context = {
         "driver": seen.driver,
         "driver_cuda": seen.cuda,
         "cuda_works": cuda_works,
@@ -48,7 +48,7 @@ def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Find
         "newer_beside": any(not compatibility.too_old(gpu.get("compute_capability")) for gpu in there if usable(gpu)),
         "all_held": all(held(gpu) for gpu in there if usable(gpu)),
     }
-    yield from _together(finding for gpu in there for rule in RULES for finding in rule(known | gpu))
+    yield from _together(finding for gpu in there for rule in RULES for finding in rule(context | gpu))
 
 
 def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
@@ -72,10 +72,10 @@ def _empty(gpu: Gpu, level: str) -> Finding:
     return Finding(level, _name(gpu), gpu_faults.NO_INSTANCE, gpu_faults.NEW_INSTANCE)
 
 
-def _together(found: Iterable[Finding]) -> Iterator[Finding]:
+def _together(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Findings that apply to several GPUs, each stated once."""
     numbers: dict[tuple[str, str, str], list[int]] = {}
-    for finding in found:
+    for finding in findings:
         number = int(finding.about.removeprefix("GPU "))
         numbers.setdefault((finding.level, finding.what, finding.remedy), []).append(number)
     for (level, what, remedy), which in numbers.items():
@@ -98,8 +98,8 @@ def _worth(gpu: Gpu) -> Iterator[Finding]:
     good_for, remedy = _precision(gpu, capability)
     obstacles = list(_obstacles(gpu, capability))
     usable = all(finding.level == "note" for finding in obstacles) and not _left_out(gpu)
-    told = f"{name}, compute capability {dotted(capability)}: {good_for}"
-    yield Finding("ok", _name(gpu), told, remedy if usable else "")
+    what = f"{name}, compute capability {dotted(capability)}: {good_for}"
+    yield Finding("ok", _name(gpu), what, remedy if usable else "")
     yield from obstacles
 
 
@@ -128,12 +128,12 @@ def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
     yield from _kernels(gpu, capability)
     if compatibility.too_old(capability):
         return
-    if told := compatibility.driver_lacks(capability, gpu.get("driver_cuda")):
-        yield Finding("error", _name(gpu), told, compatibility.newer_driver())
+    if what := compatibility.driver_lacks(capability, gpu.get("driver_cuda")):
+        yield Finding("error", _name(gpu), what, compatibility.newer_driver())
     if compatibility.lacks_cudnn(capability):
         version = dotted(installed.cudnn_version() or ())
-        told = f"cuDNN {version} has no code for compute capability {dotted(capability)}: convolutions crash"
-        yield Finding("error", _name(gpu), told, compatibility.right_cudnn([capability]))
+        what = f"cuDNN {version} has no code for compute capability {dotted(capability)}: convolutions crash"
+        yield Finding("error", _name(gpu), what, compatibility.right_cudnn([capability]))
 
 
 def _kernels(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:

@@ -28,13 +28,13 @@ def findings(gpus: int = 0) -> Iterator[Finding]:
 
 def _cluster() -> Iterator[Finding]:
     """Of which training on several machines a run that is started here would be a part, where a launcher says so."""
-    found, fault = cluster.told(os.environ)
+    named, fault = cluster.told(os.environ)
     if fault:
         message, _, change = fault.rpartition("; ")
         yield Finding("warning", "cluster", message, change)
-    elif found is not None and len(found.workers) > 1:
+    elif named is not None and len(named.workers) > 1:
         change = "strategy.kind=multi_worker trains on all of them; with another strategy a run is refused here"
-        yield Finding("note", "cluster", f"this is {found}", change)
+        yield Finding("note", "cluster", f"this is {named}", change)
 
 
 def _processors() -> Iterator[Finding]:

@@ -50,8 +50,8 @@ def tensorflow(has_driver: bool) -> Iterator[Finding]:
     for remark in supported_versions.remarks(tensorflow, keras, meant.install):
         yield Finding(remark.level, "TensorFlow", remark.what, remark.remedy)
     if several := meant.overwritten:
-        told = f"{' and '.join(several)} are installed together: each has overwritten files of the other"
-        yield Finding("warning", "TensorFlow", told, meant.install(supported_versions.TENSORFLOW))
+        message = f"{' and '.join(several)} are installed together: each has overwritten files of the other"
+        yield Finding("warning", "TensorFlow", message, meant.install(supported_versions.TENSORFLOW))
     built = installed.build_info()
     what = f"TensorFlow {tensorflow or 'of unknown version'}, Keras {keras or 'of unknown version'}"
     what += f", Python {meant.python_version} ({meant.python})"
@@ -59,8 +59,8 @@ def tensorflow(has_driver: bool) -> Iterator[Finding]:
         what += f", built for CUDA {built.get('cuda_version')} and cuDNN {built.get('cudnn_version')}"
         yield Finding("ok", "TensorFlow", what)
     elif not built and not interpreter.is_own(meant.python):
-        told = f"{what}; whether it is built with CUDA is not known"
-        yield Finding("note", "TensorFlow", told, "gputui doctor --deep imports it and shows this")
+        message = f"{what}; whether it is built with CUDA is not known"
+        yield Finding("note", "TensorFlow", message, "gputui doctor --deep imports it and shows this")
     else:
         level = "error" if has_driver else "note"
         yield Finding(level, "TensorFlow", f"{what}, built without CUDA: it cannot use a GPU", installed.with_cuda())
@@ -184,6 +184,6 @@ def _loader_cache() -> Mapping[str, str]:
             listed = subprocess.run([command, "-p"], capture_output=True, text=True, timeout=1, check=False).stdout
         except (OSError, subprocess.TimeoutExpired):
             continue
-        found = [line.partition("=>") for line in reversed(listed.splitlines()) if "=>" in line]  # the first decides
-        return {name.split()[0]: path.strip() for name, _, path in found}
+        entries = [line.partition("=>") for line in reversed(listed.splitlines()) if "=>" in line]  # the first decides
+        return {name.split()[0]: path.strip() for name, _, path in entries}
     return {}

@@ -33,8 +33,8 @@ def reason(log: str = "") -> str:
 
 def first(log: str = "") -> Finding | None:
     """The same as the doctor's finding: `what` is wrong and the `remedy`; of errors the first, else of warnings."""
-    found = list(_causes(log))
-    return next((finding for level in _BLOCKS for finding in found if finding.level == level), None)
+    findings = list(_causes(log))
+    return next((finding for level in _BLOCKS for finding in findings if finding.level == level), None)
 
 
 def _causes(log: str) -> Iterator[Finding]:
@@ -42,16 +42,16 @@ def _causes(log: str) -> Iterator[Finding]:
     deadline = time.monotonic() + PATIENCE_SECONDS
     nvml, cuda = NvmlQuery(), CudaQuery()
     try:
-        found = [*libraries.tensorflow(True)]
+        findings = [*libraries.tensorflow(True)]
         bus, confined = hardware.gpus_on_bus(), hardware.confined()
         seen = nvml.by(deadline)
         opened = cuda.by(deadline)
-        found += [*driver.findings(seen, bus, confined, opened), *gpus.hidden(seen, opened.works)]
+        findings += [*driver.findings(seen, bus, confined, opened), *gpus.hidden(seen, opened.works)]
         there = {"driver": seen.driver, "cuda_works": opened.works}
-        found += (finding for gpu in seen.gpus for finding in gpus.hides(there | gpu))
-        found += (finding for finding in visible_gpus.findings(seen) if finding.level == "error")
-        found += cuda_library.findings(opened, seen.driver, found)
-        yield from found
+        findings += (finding for gpu in seen.gpus for finding in gpus.hides(there | gpu))
+        findings += (finding for finding in visible_gpus.findings(seen) if finding.level == "error")
+        findings += cuda_library.findings(opened, seen.driver, findings)
+        yield from findings
         if (cause := tensorflow_check.likely(log, seen.driver)) is not None:
             yield Finding("error", "TensorFlow", cause.what, cause.remedy)
         yield from libraries.libcuda(seen.driver, confined)
@@ -64,8 +64,8 @@ def _told(words: list[str], log: str) -> dict[str, str] | None:
     if words[0] == "log":
         likely = tensorflow_check.likely(log, words[1])
         return {"what": likely.what, "remedy": likely.remedy} if likely else None
-    found = first(log)
-    return {"what": found.what, "remedy": found.remedy} if found else None
+    finding = first(log)
+    return {"what": finding.what, "remedy": finding.remedy} if finding else None
 
 
 if __name__ == "__main__":

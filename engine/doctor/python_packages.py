@@ -53,10 +53,10 @@ def _version(distribution: str) -> str | None:
 def _place() -> Path | None:
     """The file of the module."""
     try:
-        found = importlib.util.find_spec(ABOUT)
+        spec = importlib.util.find_spec(ABOUT)
     except (ImportError, ValueError):
         return None
-    return Path(found.origin) if found and found.origin else None
+    return Path(spec.origin) if spec and spec.origin else None
 
 
 def _owner(place: Path) -> str | None:

@@ -105,14 +105,14 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
     return Finding("note", ABOUT, f"{what}: with MIG it uses one instance", "name one with device.visible")
 
 
-def _differing(there: int, due: int, found: int, reason: Cause | None) -> Finding:
+def _differing(there: int, due: int, count: int, reason: Cause | None) -> Finding:
     """A finding where TensorFlow does not see the GPUs that the driver and the settings should leave it."""
-    what = f"the driver shows {there} GPU(s), but TensorFlow sees {found}"
+    what = f"the driver shows {there} GPU(s), but TensorFlow sees {count}"
     if due != there:
-        what = f"the driver shows {there} GPU(s), of which TensorFlow should see {due}, but it sees {found}"
-    told = f"{what}: {reason.what}" if reason else what
+        what = f"the driver shows {there} GPU(s), of which TensorFlow should see {due}, but it sees {count}"
+    message = f"{what}: {reason.what}" if reason else what
     remedy = (reason or cuda_library.filled(NO_DEVICE, "")).remedy
-    return Finding("warning" if found else "error", ABOUT, told, remedy)
+    return Finding("warning" if count else "error", ABOUT, message, remedy)
 
 
 def likely(log: str, driver: str) -> Cause | None:
@@ -120,7 +120,7 @@ def likely(log: str, driver: str) -> Cause | None:
     if cuda_library.cause_named_in(log):
         return cuda_library.cause_of(log, driver)
     for pattern, words, remedy in _TELLING:
-        found = re.search(pattern, log)
-        if found:
-            return cuda_library.filled(Cause(words.format(*found.groups()), remedy or installed.with_cuda()), driver)
+        match = re.search(pattern, log)
+        if match:
+            return cuda_library.filled(Cause(words.format(*match.groups()), remedy or installed.with_cuda()), driver)
     return None

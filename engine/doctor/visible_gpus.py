@@ -20,7 +20,7 @@ def expected(seen: NvmlAnswers, value: str | None) -> int:
     """`value` is that of CUDA_VISIBLE_DEVICES, None where it is not set."""
     gpus = all_of(seen)
     lost = {gpu["index"] for gpu in gpus if not usable(gpu)}
-    return sum(one.index not in lost for one in visible(value, [_device(gpu) for gpu in gpus]))
+    return sum(device.index not in lost for device in visible(value, [_device(gpu) for gpu in gpus]))
 
 
 def findings(seen: NvmlAnswers) -> Iterator[Finding]:
@@ -67,6 +67,6 @@ def _gpu(gpu: dict[str, Any]) -> Gpu:
         gpu.get("compute_capability"),
         gpu.get("memory_total_bytes"),
         mig is not None,
-        tuple(Instance(str(one["uuid"]), None) for one in mig or ()),
+        tuple(Instance(str(instance["uuid"]), None) for instance in mig or ()),
         gpu.get("multiprocessors"),
     )

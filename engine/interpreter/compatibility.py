@@ -138,8 +138,8 @@ ROWS: tuple[Row, ...] = (
 
 def cudnn_built_with() -> Version | None:
     """The cuDNN that the installed TensorFlow was built with, as far as it tells or the table knows."""
-    told = installed.two_numbers(installed.build_info().get("cudnn_version"))
-    return told or _BUILT_WITH_CUDNN.get(installed.tensorflow_numbers() or (0, 0))
+    version = installed.two_numbers(installed.build_info().get("cudnn_version"))
+    return version or _BUILT_WITH_CUDNN.get(installed.tensorflow_numbers() or (0, 0))
 
 
 def old_cudnn(version: Version | None = None) -> str:
@@ -186,11 +186,11 @@ def right_cudnn(capabilities: Iterable[Sequence[int] | None] = ()) -> str:
     least = (None if old else needed) or cudnn_built_with() or (9, 0)
     below = _CUDNN_FROM_TURING if old else None
     also = f"; {WITHOUT_XLA}" if old and needed else ""
-    found = installed.cudnn()
-    if found and found.instead_of and least <= found.instead_of < (below or (least[0] + 1, 0)):
-        own = dotted(found.instead_of)
-        return f"unset LD_LIBRARY_PATH, or take {found.folder} out of it: then pip's cuDNN {own} is loaded{also}"
-    shadow = f"; take {found.folder} out of LD_LIBRARY_PATH" if found and found.folder else ""
+    cudnn = installed.cudnn()
+    if cudnn and cudnn.instead_of and least <= cudnn.instead_of < (below or (least[0] + 1, 0)):
+        own = dotted(cudnn.instead_of)
+        return f"unset LD_LIBRARY_PATH, or take {cudnn.folder} out of it: then pip's cuDNN {own} is loaded{also}"
+    shadow = f"; take {cudnn.folder} out of LD_LIBRARY_PATH" if cudnn and cudnn.folder else ""
     return f"{installed.install(_package(least, below))}{shadow}{also}"
 
 
@@ -201,11 +201,11 @@ def for_xla(capabilities: Iterable[Sequence[int] | None]) -> str:
 
 
 def _from() -> str:
-    found = installed.cudnn()
-    if found is None or not found.folder:
+    cudnn = installed.cudnn()
+    if cudnn is None or not cudnn.folder:
         return ""
-    pips = f" before pip's {dotted(found.instead_of)}" if found.instead_of else ""
-    return f" (found in {found.folder} by LD_LIBRARY_PATH{pips})"
+    pips = f" before pip's {dotted(cudnn.instead_of)}" if cudnn.instead_of else ""
+    return f" (found in {cudnn.folder} by LD_LIBRARY_PATH{pips})"
 
 
 # ---- chips --------------------------------------------------------------------------------------

@@ -97,35 +97,35 @@ class _Inquiry:
             raise NoAnswer(f"{python} cannot be run: {fault.strerror}") from None
         with self._process:
             try:
-                said, log = self._output(self._process)
+                output, log = self._output(self._process)
             except subprocess.TimeoutExpired:
                 raise NoAnswer(f"{python} does not answer within {ANSWER_SECONDS:g} s") from None
             finally:
                 self._end()
         if self._given_up:
             raise NotWaitedFor(f"{python} was not waited for")
-        return _read(python, said, log)
+        return _read(python, output, log)
 
     def _output(self, process: subprocess.Popen[bytes]) -> tuple[str, str]:
         """What it prints, up to a limit; raises TimeoutExpired, or NoAnswer for a program that goes on printing."""
         if self._given_up:
             self._end()
         began = time.monotonic()
-        told: dict[Any, bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
+        printed: dict[Any, bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
         with selectors.DefaultSelector() as streams:
-            for stream in told:
+            for stream in printed:
                 streams.register(stream, selectors.EVENT_READ)
             while streams.get_map():
                 for key, _ in streams.select(self._seconds_left(process, began)):
                     block = os.read(key.fd, MOST_BYTES)
-                    told[key.fileobj] += block
+                    printed[key.fileobj] += block
                     if not block:
                         streams.unregister(key.fileobj)
-                    if len(told[key.fileobj]) > MOST_BYTES:
+                    if len(printed[key.fileobj]) > MOST_BYTES:
                         raise NoAnswer(f"{self.python} is not a usable Python: it prints without end")
         process.wait(ANSWER_SECONDS)
-        said, log = (block.decode("utf-8", "replace") for block in told.values())
-        return said, log
+        output, log = (block.decode("utf-8", "replace") for block in printed.values())
+        return output, log
 
     def _seconds_left(self, process: subprocess.Popen[bytes], began: float) -> float:
         """Until the next thing happens: the notice that it is slow, which is given here, or the end."""
@@ -151,9 +151,9 @@ def answer(python: str, names: Sequence[str], notice: Callable[[str], None]) -> 
     with _lock:
         if _ends:
             raise NotWaitedFor(f"{python} is not asked any more")
-        known = _under_way.get(python)
-        inquiry = known or _under_way.setdefault(python, _Inquiry(python, names, notice))
-    if known is None:
+        under_way = _under_way.get(python)
+        inquiry = under_way or _under_way.setdefault(python, _Inquiry(python, names, notice))
+    if under_way is None:
         try:
             inquiry.make()
         finally:
@@ -161,7 +161,7 @@ def answer(python: str, names: Sequence[str], notice: Callable[[str], None]) -> 
                 del _under_way[python]
     else:
         with contextlib.suppress(TimeoutError):
-            return known.answer.result(NOTICE_SECONDS)
+            return under_way.answer.result(NOTICE_SECONDS)
         notice(python)
     return inquiry.answer.result()
 
@@ -188,12 +188,12 @@ def give_up() -> None:
         inquiry.give_up()
 
 
-def _read(python: str, said: str, log: str) -> dict[str, Any]:
+def _read(python: str, output: str, log: str) -> dict[str, Any]:
     if log.startswith(child_process.NOT_RUN):
         raise NoAnswer(f"{python} cannot be run: {log.removeprefix(child_process.NOT_RUN).strip()}")
     try:
-        told, _ = json.JSONDecoder().raw_decode(said[said.rindex(MARK) + len(MARK) :])
-        return _whole(told)
+        answer, _ = json.JSONDecoder().raw_decode(output[output.rindex(MARK) + len(MARK) :])
+        return _whole(answer)
     except (ValueError, TypeError, RecursionError):
         lines = [line.strip() for line in log.splitlines() if line.strip()]
         telling = lines[-1:] if len(lines) == 1 else [line for line in lines if _TELLING.search(line)][-1:]
@@ -201,18 +201,18 @@ def _read(python: str, said: str, log: str) -> dict[str, Any]:
         raise NoAnswer(f"{python} is not a usable Python{why}") from None
 
 
-def _whole(told: Any) -> dict[str, Any]:
+def _whole(answer: Any) -> dict[str, Any]:
     """The answer if it is what PROGRAM prints; raises TypeError."""
-    if not isinstance(told, dict):
+    if not isinstance(answer, dict):
         raise TypeError
-    version, path, *texts = (told.get(name) for name in ("version", "path", "packages", "places"))
+    version, path, *texts = (answer.get(name) for name in ("version", "path", "packages", "places"))
     whole = isinstance(version, list) and len(version) == 3 and all(type(part) is int for part in version)
     whole = whole and isinstance(path, list) and all(isinstance(folder, str) for folder in path)
-    for found in texts:
-        whole = whole and isinstance(found, dict) and all(isinstance(text, str) for text in found.values())
+    for mapping in texts:
+        whole = whole and isinstance(mapping, dict) and all(isinstance(text, str) for text in mapping.values())
     if not whole:
         raise TypeError
-    return told
+    return answer
 
 
 def _shown(line: str) -> str:

@@ -119,8 +119,8 @@ def _is_pips(library: Path) -> bool:
 
 def cudnn_version() -> Version | None:
     """The version of the cuDNN that TensorFlow loads; one of the system's own package manager is not known."""
-    found = cudnn()
-    return None if found is None else found.version
+    loaded = cudnn()
+    return None if loaded is None else loaded.version
 
 
 def tensorflow_numbers() -> Version | None:
@@ -137,8 +137,8 @@ def build_info() -> dict[str, Any]:
 def _build_info(path: Path | None) -> dict[str, Any]:
     try:
         source = path.read_text(encoding="utf-8") if path else ""
-        found = re.search(r"OrderedDict\((\[.*\])\)", source, re.DOTALL)
-        return dict(ast.literal_eval(found[1])) if found else {}
+        listed = re.search(r"OrderedDict\((\[.*\])\)", source, re.DOTALL)
+        return dict(ast.literal_eval(listed[1])) if listed else {}
     except (OSError, ValueError, SyntaxError):
         return {}
 
@@ -160,8 +160,8 @@ def newest_target() -> tuple[int, int] | None:
 
 def _targets(kind: str) -> list[tuple[int, int]]:
     names = build_info().get("cuda_compute_capabilities", [])
-    found = [re.fullmatch(rf"{kind}_(\d+)(\d)", str(name)) for name in names]
-    return [(int(match[1]), int(match[2])) for match in found if match]
+    matches = [re.fullmatch(rf"{kind}_(\d+)(\d)", str(name)) for name in names]
+    return [(int(match[1]), int(match[2])) for match in matches if match]
 
 
 def site(relative: str) -> Path | None:
@@ -173,5 +173,5 @@ def site(relative: str) -> Path | None:
 
 def two_numbers(text: object) -> Version | None:
     """The first two numbers of a version; None where there are not two."""
-    found = re.match(r"(\d+)\.(\d+)", str(text or ""))
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.match(r"(\d+)\.(\d+)", str(text or ""))
+    return (int(match[1]), int(match[2])) if match else None

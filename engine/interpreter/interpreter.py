@@ -185,8 +185,8 @@ def look(python: str) -> Interpreter:
 
 def forget_failures() -> None:
     """Ask again for what has not answered: somebody may have mended it."""
-    for python, told in list(_known.items()):
-        if told.found is None:
+    for python, answer in list(_known.items()):
+        if answer.found is None:
             _known.pop(python, None)
 
 
@@ -215,27 +215,33 @@ def _asked(python: str) -> _Told:
     from . import inquiry
 
     try:
-        told = inquiry.answer(python, ASKED, notice)
+        answer = inquiry.answer(python, ASKED, notice)
     except inquiry.NotWaitedFor as fault:
         raise NotWaitedFor(str(fault), NAME_ANOTHER) from None
     except inquiry.NoAnswer as fault:
         return _Told(_state(python, ()), (), None, (str(fault), NAME_ANOTHER))
-    found = Interpreter(python, tuple(told["version"]), told["packages"], told["places"], tuple(told["path"]))
-    return _Told(_state(python, found.search_path), found.search_path, found)
+    described = Interpreter(
+        python, tuple(answer["version"]), answer["packages"], answer["places"], tuple(answer["path"])
+    )
+    return _Told(_state(python, described.search_path), described.search_path, described)
 
 
 def require(python: str) -> Interpreter:
     """The same for one in which a trainer can run; tensorflow_range.py judges its packages. Raises Unusable."""
-    found = look(python)
-    if not OLDEST <= found.version[:2] <= NEWEST:
-        wanted = "{}.{} to {}.{}".format(*OLDEST, *NEWEST)
-        what = f"{python} is Python {found.python_version}, and gputui trains in Python {wanted}"
+    described = look(python)
+    if not OLDEST <= described.version[:2] <= NEWEST:
+        supported = "{}.{} to {}.{}".format(*OLDEST, *NEWEST)
+        what = f"{python} is Python {described.python_version}, and gputui trains in Python {supported}"
         raise Unusable(what, "name another interpreter, or make an environment with one of these")
-    places = {"TensorFlow": found.place, "Keras": found.places.get("keras"), "NumPy": found.places.get("numpy")}
+    places = {
+        "TensorFlow": described.place,
+        "Keras": described.places.get("keras"),
+        "NumPy": described.places.get("numpy"),
+    }
     for name, there in places.items():
         if there is None and not is_own(python):
-            raise Unusable(f"{python} has no {name}", found.install(supported_versions.REQUIRED[name]))
-    return found
+            raise Unusable(f"{python} has no {name}", described.install(supported_versions.REQUIRED[name]))
+    return described
 
 
 @dataclass(frozen=True)
@@ -284,10 +290,10 @@ def own() -> Interpreter:
     packages, places = {}, {}
     for name in ASKED:
         try:
-            found = metadata.distribution(name)
+            distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
-        packages[name], places[name] = found.version, str(found.locate_file(""))
+        packages[name], places[name] = distribution.version, str(distribution.locate_file(""))
     if not any(name in places for name in TENSORFLOW) and (spec := find_spec("tensorflow")) is not None:
         places["tensorflow"] = os.path.dirname(next(iter(spec.submodule_search_locations or [""])))
     return Interpreter(sys.executable, sys.version_info[:3], packages, places, tuple(sys.path))

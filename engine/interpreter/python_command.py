@@ -18,11 +18,11 @@ def of(python: str, module: str, *words: str) -> list[str]:
 
 def environment(python: str) -> dict[str, str]:
     """That of this process; for another interpreter with its programs on the path, as if it were activated."""
-    found = dict(os.environ)
-    found.pop(OWN_PYTHON, None)
+    variables = dict(os.environ)
+    variables.pop(OWN_PYTHON, None)
     if python == sys.executable:
-        return found
-    programs, path = os.path.dirname(python), found.get("PATH", "")
+        return variables
+    programs, path = os.path.dirname(python), variables.get("PATH", "")
     if programs not in path.split(os.pathsep):
-        found["PATH"] = os.pathsep.join([programs, path] if path else [programs])
-    return found | {OWN_PYTHON: sys.executable}
+        variables["PATH"] = os.pathsep.join([programs, path] if path else [programs])
+    return variables | {OWN_PYTHON: sys.executable}

@@ -49,11 +49,11 @@ def remarks(tensorflow: str | None, keras: str | None, install: Callable[[str], 
 
     `install` makes the command that installs a package there.
     """
-    found = [
+    judged = [
         _judged("TensorFlow", tensorflow, OLDEST_TENSORFLOW, NEWEST_TENSORFLOW, install),
         _judged("Keras", keras, OLDEST_KERAS, NEWEST_KERAS, install),
     ]
-    return [remark for remark in found if remark is not None]
+    return [remark for remark in judged if remark is not None]
 
 
 def _judged(
@@ -62,12 +62,12 @@ def _judged(
     numbers = re.match(r"(\d+)\.(\d+)", version or "")
     if numbers is None:
         return None
-    found = (int(numbers[1]), int(numbers[2]))
+    installed = (int(numbers[1]), int(numbers[2]))
     tested = "{}.{} to {}.{}".format(*oldest, *newest)
-    if found < oldest:
+    if installed < oldest:
         what = f"{name} {version} is too old: gputui trains with {name} {tested}"
         return Remark("error", what, install(REQUIRED[name]))
-    if found > newest:
+    if installed > newest:
         what = f"{name} {version} is newer than gputui has been tested with ({tested})"
         return Remark("warning", what, f"it may work; if not, install {name} {'.'.join(map(str, newest))}")
     return None

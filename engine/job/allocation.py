@@ -35,15 +35,15 @@ class Allocation:
         """
         if str(name) in self.names or not self.names:
             return bool(self.names)
-        found = find(str(name), devices)
-        if found is None:
+        device = find(str(name), devices)
+        if device is None:
             return bool(devices) or not self._compares(str(name))
-        return any(_holds(given, found) for given in self._found(devices))
+        return any(_holds(given, device) for given in self._found(devices))
 
     def _found(self, devices: Sequence[Device]) -> list[Shown]:
         """The devices with these names; a whole GPU includes all its MIG instances."""
-        found = [(name, shown) for name in self.names if (shown := find(name, devices))]
-        return [shown if name.startswith("MIG-") else Shown(shown.index) for name, shown in found]
+        pairs = [(name, shown) for name in self.names if (shown := find(name, devices))]
+        return [shown if name.startswith("MIG-") else Shown(shown.index) for name, shown in pairs]
 
     def _compares(self, name: str) -> bool:
         return all(given.isdigit() == name.isdigit() for given in self.names)
@@ -72,5 +72,5 @@ def _numbers(value: str) -> list[int]:
     return [number for numbers in ranges for number in numbers] if all(parts) else []
 
 
-def _holds(given: Shown, wanted: Shown) -> bool:
-    return given.index == wanted.index and given.instance in (None, wanted.instance)
+def _holds(given: Shown, device: Shown) -> bool:
+    return given.index == device.index and given.instance in (None, device.instance)

@@ -43,18 +43,18 @@ def of_command_line(workers: str, index: int | None) -> Cluster:
     """By `--cluster` and `--worker`."""
     if index is None:
         raise ClusterError("--cluster needs --worker N: which of its addresses is this machine's, counted from 0")
-    addresses = tuple(one.strip() for one in workers.split(","))
-    if "" in addresses or any(len(one.replace(";", " ").split()) > 1 for one in addresses):
+    addresses = tuple(address.strip() for address in workers.split(","))
+    if "" in addresses or any(len(address.replace(";", " ").split()) > 1 for address in addresses):
         raise ClusterError("--cluster: separate the addresses by one comma each, such as gpu01:12000,gpu02:12000")
     return _sound(addresses, index, COMMAND_LINE, f"give --worker a number from 0 to {len(addresses) - 1}")
 
 
 def of_tf_config(text: str) -> Cluster:
     """By TF_CONFIG, whose form is that of TensorFlow's TFConfigClusterResolver."""
-    found = _object(text)
-    if isinstance(source := found.get(SOURCE), str):  # which gputui itself has written
-        return _of_fields(found, source)
-    return _of_fields(found, VARIABLE)
+    fields = _object(text)
+    if isinstance(source := fields.get(SOURCE), str):  # which gputui itself has written
+        return _of_fields(fields, source)
+    return _of_fields(fields, VARIABLE)
 
 
 def of_slurm(environment: Mapping[str, str]) -> Cluster:
@@ -79,9 +79,9 @@ def _first_port(environment: Mapping[str, str]) -> int:
     text = environment.get("GPUTUI_PORT", "").strip()
     if not text:
         return slurm.first_port(environment)
-    if (found := slurm.count(environment, "GPUTUI_PORT")) is None or not 0 < found < 65536:
+    if (port := slurm.count(environment, "GPUTUI_PORT")) is None or not 0 < port < 65536:
         raise ClusterError(f"GPUTUI_PORT={text[:40]} is no port; give the first of the workers' ports, such as 12000")
-    return found
+    return port
 
 
 def _agrees(environment: Mapping[str, str], cluster: Cluster) -> None:
@@ -101,18 +101,18 @@ def _agrees(environment: Mapping[str, str], cluster: Cluster) -> None:
 
 def _object(text: str) -> Mapping[str, Any]:
     try:
-        found: Any = json.loads(text)
+        fields: Any = json.loads(text)
     except (ValueError, RecursionError) as fault:
         why = getattr(fault, "msg", "too deep")
         place = f" at character {fault.pos + 1}" if isinstance(fault, json.JSONDecodeError) else ""
         raise ClusterError(f"{VARIABLE} is not JSON ({why}{place}); correct it, {_UNSET}") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise ClusterError(f"{VARIABLE} must be an object with cluster and task; correct it, {_UNSET}")
-    return found
+    return fields
 
 
-def _of_fields(found: Mapping[str, Any], source: str) -> Cluster:
-    members, task = found.get("cluster"), found.get("task")
+def _of_fields(fields: Mapping[str, Any], source: str) -> Cluster:
+    members, task = fields.get("cluster"), fields.get("task")
     if not isinstance(members, dict) or not members:
         raise ClusterError(f"{VARIABLE} names no cluster; correct it, {_UNSET}")
     if "ps" in members:
@@ -127,30 +127,30 @@ def _of_fields(found: Mapping[str, Any], source: str) -> Cluster:
     if kind not in numbers or not isinstance(index, int) or isinstance(index, bool):
         raise ClusterError(f"{VARIABLE} does not say which of its tasks this is; give task type and index, {_UNSET}")
     if not 0 <= index < len(numbers[kind]):
-        told = f"{VARIABLE} says that this is {kind} {index}, but it names {len(numbers[kind])}, counted from 0"
-        raise ClusterError(f"{told}; correct the index of the task")
+        message = f"{VARIABLE} says that this is {kind} {index}, but it names {len(numbers[kind])}, counted from 0"
+        raise ClusterError(f"{message}; correct the index of the task")
     before = 0
     for name, addresses in numbers.items():
         if name == kind:
             break
         before += len(addresses)
-    addresses = tuple(one for some in numbers.values() for one in some)
+    addresses = tuple(address for listed in numbers.values() for address in listed)
     return _sound(addresses, before + index, source, "correct the index of the task")
 
 
-def _addresses(kind: str, found: Any) -> tuple[str, ...]:
+def _addresses(kind: str, listed: Any) -> tuple[str, ...]:
     """A list, or of a sparse cluster a mapping from index to address."""
-    if isinstance(found, dict):
-        keys = [str(number) for number in range(len(found))]
-        if sorted(found) != sorted(keys):
-            some = ", ".join(sorted(found))
-            told = f"{VARIABLE} must name every {kind}, counted from 0, not only {some}"
-            raise ClusterError(f"{told}; correct it, {_UNSET}")
-        found = [found[key] for key in keys]
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
-        told = f"{VARIABLE} must give the {kind} tasks as a list of addresses host:port"
-        raise ClusterError(f"{told}; correct it, {_UNSET}")
-    return tuple(one.strip() for one in found)
+    if isinstance(listed, dict):
+        keys = [str(number) for number in range(len(listed))]
+        if sorted(listed) != sorted(keys):
+            some = ", ".join(sorted(listed))
+            message = f"{VARIABLE} must name every {kind}, counted from 0, not only {some}"
+            raise ClusterError(f"{message}; correct it, {_UNSET}")
+        listed = [listed[key] for key in keys]
+    if not isinstance(listed, list) or not listed or not all(isinstance(address, str) for address in listed):
+        message = f"{VARIABLE} must give the {kind} tasks as a list of addresses host:port"
+        raise ClusterError(f"{message}; correct it, {_UNSET}")
+    return tuple(address.strip() for address in listed)
 
 
 # ---- what is right of every cluster -------------------------------------------------------------

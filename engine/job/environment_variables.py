@@ -76,9 +76,9 @@ HARMS = (
 def harmful(environment: Mapping[str, str], kind: str, devices: int) -> list[tuple[str, str, str]]:
     """Name, sentence and advice for each variable that makes a training on so many devices of this kind slow."""
     where = {"", kind, "GPUs" if kind == "GPU" and devices > 1 else kind}
-    found = [harm for harm in HARMS if harm.where in where and harm.applies(environment.get(harm.name, ""))]
+    harms = [harm for harm in HARMS if harm.where in where and harm.applies(environment.get(harm.name, ""))]
     return [
-        (harm.name, f"{harm.name}={environment[harm.name]} is set: {harm.does}", f"unset {harm.name}") for harm in found
+        (harm.name, f"{harm.name}={environment[harm.name]} is set: {harm.does}", f"unset {harm.name}") for harm in harms
     ]
 
 

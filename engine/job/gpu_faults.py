@@ -111,11 +111,11 @@ def of_visible_devices(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault
 
 def _unknown(value: str, name: str, gpus: Sequence[Gpu]) -> Fault:
     shown = shown_of(gpus, value)
-    known = find(name, [device_of(gpu) for gpu in gpus])
+    device = find(name, [device_of(gpu) for gpu in gpus])
     empty = [gpu for gpu in gpus if gpu.mig and not gpu.instances and name in (str(gpu.index), gpu.uuid)]
     if empty:
         return Fault("warning" if shown else "error", "GPU", f"GPU {empty[0].index}: {NO_INSTANCE}", NEW_INSTANCE)
-    why = f"{name} fits no single GPU" if known is None else f"{name} is of another kind, or names a GPU twice"
+    why = f"{name} fits no single GPU" if device is None else f"{name} is of another kind, or names a GPU twice"
     if shown:
         what = f"{VARIABLE}={value} shows {', '.join(map(str, shown))} alone: {why}, and CUDA stops there"
         return Fault("warning", "GPU", what, f"this machine has {_names(gpus, name)}")

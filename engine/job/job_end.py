@@ -67,8 +67,8 @@ def _of_squeue(job: str) -> Left:
     text = done.stdout.strip()
     if text == UNLIMITED:
         return Left()
-    if found := _LEFT.fullmatch(text):
-        days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
+    if match := _LEFT.fullmatch(text):
+        days, hours, minutes, seconds = (int(match[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
         return Left(((days * 24 + hours) * 60 + minutes) * 60.0 + seconds)
     why = (done.stderr.strip() or text or f"it ended with {done.returncode}").splitlines()[0]
     return Left(problem=f"squeue does not report it: {why}")

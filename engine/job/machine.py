@@ -83,16 +83,16 @@ class Answers:
     fault: Fault | None = None
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Answers:
+    def read(cls, fields: Mapping[str, Any]) -> Answers:
         """Those that another process has written as JSON."""
-        gpus = tuple(_gpu(gpu) for gpu in told["gpus"])
-        cuda, fault = told["cuda"], told["fault"]
+        gpus = tuple(_gpu(gpu) for gpu in fields["gpus"])
+        cuda, fault = fields["cuda"], fields["fault"]
         return cls(
             gpus,
-            told["reason"],
-            told["missing"],
+            fields["reason"],
+            fields["missing"],
             (cuda[0], cuda[1]) if cuda else None,
-            told["driver"],
+            fields["driver"],
             Fault(**fault) if fault else None,
         )
 
@@ -102,14 +102,14 @@ def is_taken(used: int | None, total: int | None) -> bool:
     return used is not None and bool(total) and used >= NOT_LISTED_BYTES and used > 0.1 * (total or 0)
 
 
-def _gpu(told: Mapping[str, Any]) -> Gpu:
-    capability = told["compute_capability"]
+def _gpu(fields: Mapping[str, Any]) -> Gpu:
+    capability = fields["compute_capability"]
     return Gpu(
         **{
-            **told,
+            **fields,
             "compute_capability": (capability[0], capability[1]) if capability else None,
-            "instances": tuple(Instance(**one) for one in told["instances"]),
-            "holders": tuple(told["holders"]),
+            "instances": tuple(Instance(**instance) for instance in fields["instances"]),
+            "holders": tuple(fields["holders"]),
         }
     )
 
@@ -143,25 +143,25 @@ class Machine:
     fault: Fault | None = None
 
     @classmethod
-    def of(cls, found: Answers) -> Machine:
+    def of(cls, answers: Answers) -> Machine:
         """The machine with these GPUs, as this process sees it in its environment."""
         cluster, cluster_fault = clusters.told(os.environ)
         return cls(
-            found.gpus,
-            found.reason,
+            answers.gpus,
+            answers.reason,
             limits.usable_cpus(),
             limits.memory().total,
             jobs.read(os.environ),
-            found.missing,
-            found.cuda,
+            answers.missing,
+            answers.cuda,
             os.environ.get(VARIABLE),
-            allocation.read(os.environ, len(found.gpus)),
-            found.driver,
+            allocation.read(os.environ, len(answers.gpus)),
+            answers.driver,
             job_end.job_of(os.environ),
             job_end.told(os.environ),
             cluster,
             cluster_fault,
-            found.fault,
+            answers.fault,
         )
 
     @property
@@ -195,12 +195,12 @@ def shown_of(gpus: Sequence[Gpu], value: str | None) -> tuple[Gpu, ...]:
     """
     by_index = {gpu.index: gpu for gpu in gpus}
     shown = visible(value, [device_of(gpu) for gpu in gpus])
-    return tuple(_part(by_index[one.index], one.instance) for one in shown)
+    return tuple(_part(by_index[device.index], device.instance) for device in shown)
 
 
 def device_of(gpu: Gpu) -> Device:
     """The GPU in the form that the rules for its names take."""
-    return Device(gpu.index, gpu.uuid, tuple(one.uuid for one in gpu.instances) if gpu.mig else None)
+    return Device(gpu.index, gpu.uuid, tuple(instance.uuid for instance in gpu.instances) if gpu.mig else None)
 
 
 def _part(gpu: Gpu, instance: int | None) -> Gpu:

@@ -103,5 +103,5 @@ def _members(text: str) -> int | None:
     cluster = config.get("cluster") if isinstance(config, dict) else None
     if not isinstance(cluster, dict) or not cluster:
         return None
-    members = [found for kind, found in cluster.items() if kind != "evaluator"]
-    return sum(len(found) if isinstance(found, list | dict) else 1 for found in members)
+    members = [tasks for kind, tasks in cluster.items() if kind != "evaluator"]
+    return sum(len(tasks) if isinstance(tasks, list | dict) else 1 for tasks in members)

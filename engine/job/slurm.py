@@ -52,8 +52,8 @@ def hosts_of_tasks(environment: Mapping[str, str]) -> list[str]:
     text = environment.get("SLURM_STEP_TASKS_PER_NODE", "")
     counts = tasks_of_nodes(text) if text else _equal_parts(tasks, len(nodes))
     if len(counts) != len(nodes) or sum(counts) != tasks:
-        told = f"{len(nodes)} nodes and {text or 'no SLURM_STEP_TASKS_PER_NODE'}"
-        raise SlurmError(f"Slurm's variables do not agree: {tasks} tasks on {told}")
+        given = f"{len(nodes)} nodes and {text or 'no SLURM_STEP_TASKS_PER_NODE'}"
+        raise SlurmError(f"Slurm's variables do not agree: {tasks} tasks on {given}")
     distribution = environment.get("SLURM_DISTRIBUTION", "block").lower()
     if distribution.startswith("cyclic"):
         hosts = list(_in_turn(nodes, counts))
@@ -84,14 +84,14 @@ def gpus_are_bound(environment: Mapping[str, str]) -> bool:
 
 def nodes_of(text: str) -> list[str]:
     """The nodes of a list such as `gpu[01-03,7],login1`; raises SlurmError."""
-    found: list[str] = []
+    nodes: list[str] = []
     for part in _outside_brackets(text):
-        found += itertools.islice(_expanded(part), MOST_NODES)
-        if len(found) >= MOST_NODES:
+        nodes += itertools.islice(_expanded(part), MOST_NODES)
+        if len(nodes) >= MOST_NODES:
             raise SlurmError(f"the node list {text[:80]!r} names too many nodes")
-    if not found or not all(found):
+    if not nodes or not all(nodes):
         raise SlurmError(f"the node list {text[:80]!r} cannot be read")
-    return found
+    return nodes
 
 
 def tasks_of_nodes(text: str) -> list[int]:
@@ -142,9 +142,9 @@ def _expanded(part: str) -> Iterator[str]:
 def _numbers(inside: str) -> Iterator[str]:
     """`01-03,7` -> 01, 02, 03, 7, with the zeros before them."""
     for part in inside.split(","):
-        found = _RANGE.fullmatch(part.strip())
-        if not found or int(found[1]) > int(found[2] or found[1]):
+        match = _RANGE.fullmatch(part.strip())
+        if not match or int(match[1]) > int(match[2] or match[1]):
             yield ""
             continue
-        for number in range(int(found[1]), int(found[2] or found[1]) + 1):
-            yield f"{number:0{len(found[1])}}"
+        for number in range(int(match[1]), int(match[2] or match[1]) + 1):
+            yield f"{number:0{len(match[1])}}"

@@ -31,8 +31,8 @@ KEY, KIND = "strategy.kind", "multi_worker"
 
 def use_command_line(workers: str, index: int | None, environment: MutableMapping[str, str] | None = None) -> None:
     """Take the cluster from `--cluster` and `--worker`: everything that reads the environment finds it there."""
-    found = cluster.of_command_line(workers, index)
-    (os.environ if environment is None else environment)[TF_CONFIG] = found.as_tf_config()
+    named = cluster.of_command_line(workers, index)
+    (os.environ if environment is None else environment)[TF_CONFIG] = named.as_tf_config()
 
 
 def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[Machine, list[Remark]]:
@@ -192,14 +192,14 @@ def _refused_port(cluster: Cluster, port: int, fault: OSError) -> str:
 def _unknown(hosts: Sequence[str]) -> list[str]:
     """Those that have no address here; one whose name server does not answer is waited for by the trainer."""
     calls = [(host, BackgroundCall(lambda host=host: _is_known(host))) for host in hosts]  # type: ignore[misc]
-    found = []
+    unknown = []
     for host, call in calls:
         try:
             if not call.result(ANSWER_SECONDS):
-                found.append(host)
+                unknown.append(host)
         except TimeoutError:
             continue
-    return found
+    return unknown
 
 
 def _is_known(host: str) -> bool:
@@ -213,10 +213,10 @@ def _elsewhere(cluster: Cluster) -> str:
     """Where this worker's address is none of this machine: perhaps the number of another worker was given."""
     host, port = host_of(cluster.address), port_of(cluster.address)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return ""
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in places:
         try:
             with socket.socket(family, kind, protocol) as line:
                 line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -40,7 +40,7 @@ def visible_gpus() -> tuple[Gpu, ...]:
 def memory_free_bytes(index: int) -> int | None:
     """The free memory of a GPU at this moment; None where the driver does not report it."""
     try:
-        (reading,) = (one for one in BackgroundCall(_readings).result(PATIENCE_SECONDS) if one["index"] == index)
+        (reading,) = (gpu for gpu in BackgroundCall(_readings).result(PATIENCE_SECONDS) if gpu["index"] == index)
         free = reading["memory_total_bytes"] - reading["memory_used_bytes"] - reading.get("memory_reserved_bytes", 0)
     except (NvmlUnavailable, TimeoutError, ValueError, KeyError, TypeError):
         return None
@@ -53,8 +53,8 @@ def gpus_of(pid: int) -> frozenset[str]:
         readings = BackgroundCall(_readings).result(PATIENCE_SECONDS)
     except (NvmlUnavailable, TimeoutError):
         return frozenset()
-    seen = (one for one in readings if any(process["pid"] == pid for process in one.get("processes") or ()))
-    return frozenset(one["uuid"] for one in seen if one.get("uuid"))
+    seen = (gpu for gpu in readings if any(process["pid"] == pid for process in gpu.get("processes") or ()))
+    return frozenset(gpu["uuid"] for gpu in seen if gpu.get("uuid"))
 
 
 def _readings() -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def _gpu(identity: Mapping[str, Any]) -> Gpu:
         compute_capability=identity.get("compute_capability"),
         memory_total_bytes=identity.get("memory_total_bytes"),
         mig=instances is not None,
-        instances=tuple(Instance(one["uuid"], one["memory_total_bytes"]) for one in instances or ()),
+        instances=tuple(Instance(instance["uuid"], instance["memory_total_bytes"]) for instance in instances or ()),
         multiprocessors=identity.get("multiprocessors"),
         pci_bus_id=identity.get("pci_bus_id"),
         lost=identity.get("missing", "") if identity.get("lost") else "",

@@ -45,5 +45,5 @@ def positions(options: Options, gpus: int) -> list[int]:
     """For each replica, the index of its GPU among the visible ones."""
     strategy, parts = options.strategy, options.device.logical_devices
     chosen = range(gpus * parts) if strategy.devices == "all" or strategy.kind == "single" else strategy.devices
-    found = [device // parts for device in chosen]
-    return found if strategy.kind in SEVERAL_REPLICAS else found[:1]
+    gpu_of_each = [device // parts for device in chosen]
+    return gpu_of_each if strategy.kind in SEVERAL_REPLICAS else gpu_of_each[:1]

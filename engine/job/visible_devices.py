@@ -49,10 +49,10 @@ class Shown:
 def visible(value: str | None, devices: Sequence[Device]) -> list[Shown]:
     """The GPUs in CUDA's order; `value` is that of CUDA_VISIBLE_DEVICES, None where it is not set."""
     if value is None:
-        shown = [found for device in devices if (found := _whole(device))]
+        shown = [whole for device in devices if (whole := _whole(device))]
     else:
         shown = _named([name.strip() for name in value.split(",")], devices)
-    instances = [one for one in shown if one.instance is not None]
+    instances = [gpu for gpu in shown if gpu.instance is not None]
     return instances[:1] or shown
 
 
@@ -82,13 +82,13 @@ def stops_at(value: str, devices: Sequence[Device]) -> str:
 def _named(names: Sequence[str], devices: Sequence[Device]) -> list[Shown]:
     shown: dict[Any, Shown] = {}
     for name in names:
-        found = find(name, devices) if _kind(name) == _kind(names[0]) else None
-        if found is None:
+        device = find(name, devices) if _kind(name) == _kind(names[0]) else None
+        if device is None:
             break
-        repeated = name if name.startswith(_OLDER_INSTANCE) else found  # an older name may mean any of the instances
+        repeated = name if name.startswith(_OLDER_INSTANCE) else device  # an older name may mean any of the instances
         if repeated in shown:
             return []
-        shown[repeated] = found
+        shown[repeated] = device
     return list(shown.values())
 
 
@@ -99,14 +99,14 @@ def _kind(name: str) -> str:
 def find(name: str, devices: Iterable[Device]) -> Shown | None:
     """The one GPU or instance that is called so, or None."""
     if is_index(name):
-        found = [_whole(device) for device in devices if device.index == int(name)]
+        matching = [_whole(device) for device in devices if device.index == int(name)]
     elif name.startswith(_OLDER_INSTANCE):
         uuid = name.removeprefix("MIG-").partition("/")[0]
-        found = [_whole(device) for device in devices if device.instances and device.uuid == uuid]
+        matching = [_whole(device) for device in devices if device.instances and device.uuid == uuid]
     elif name.startswith("GPU-"):
-        found = [_whole(device) for device in devices if device.uuid and device.uuid.startswith(name)]
+        matching = [_whole(device) for device in devices if device.uuid and device.uuid.startswith(name)]
     elif name.startswith("MIG-"):
-        found = [
+        matching = [
             Shown(device.index, place)
             for device in devices
             for place, uuid in enumerate(device.instances or ())
@@ -114,7 +114,7 @@ def find(name: str, devices: Iterable[Device]) -> Shown | None:
         ]
     else:
         return None
-    return found[0] if len(found) == 1 else None
+    return matching[0] if len(matching) == 1 else None
 
 
 def _whole(device: Device) -> Shown | None:

@@ -43,12 +43,12 @@ class Worker:
 
     def figures(self) -> dict[str, Any]:
         """As the event has them."""
-        told, now = {"index": self.member["index"], "address": self.member["address"]}, self._progress
+        figures, now = {"index": self.member["index"], "address": self.member["address"]}, self._progress
         if now is None:
-            return told | {"missing": NOTHING_YET if self._run else NOT_SHARED}
+            return figures | {"missing": NOTHING_YET if self._run else NOT_SHARED}
         part = (self.member.get("replicas") or 0) / self._all_replicas if self._all_replicas else None
         speed = now.samples_per_second
-        return told | {
+        return figures | {
             "samples_per_second": None if speed is None or not part else speed * part,
             "step_ms_p50": now.step_ms_p50,
             "input_wait": now.input_wait,
@@ -88,15 +88,15 @@ class Workers(threading.Thread):
             members = started[-1].workers if started else ()
         replicas = sum(member.get("replicas") or 0 for member in members)
         workers = [Worker(member, replicas) for member in members]
-        known, due, done = -1, 0.0, False
+        known_before, due, done = -1, 0.0, False
         while not done:
             done = self._done.wait(LOOK_SECONDS)
             for worker in workers:
                 worker.look()
             figures = [worker.figures() for worker in workers]
-            known_now = sum("missing" not in one for one in figures)
-            if done or known_now != known or time.monotonic() >= due:
-                known, due = known_now, time.monotonic() + TELL_SECONDS
+            known_now = sum("missing" not in figure for figure in figures)
+            if done or known_now != known_before or time.monotonic() >= due:
+                known_before, due = known_now, time.monotonic() + TELL_SECONDS
                 self._say(figures)
 
     def _say(self, figures: Sequence[Mapping[str, Any]]) -> None:
@@ -105,7 +105,7 @@ class Workers(threading.Thread):
 
 def slowest(figures: Sequence[Mapping[str, Any]]) -> int | None:
     """The worker that the others wait for, as it waits for its own input longer than they do; None where none does."""
-    waits = {one["index"]: one["input_wait"] for one in figures if one.get("input_wait") is not None}
+    waits = {worker["index"]: worker["input_wait"] for worker in figures if worker.get("input_wait") is not None}
     if len(waits) < 2:
         return None
     last = max(waits, key=lambda index: waits[index])

@@ -49,15 +49,15 @@ def all_now() -> list[Descendant]:
     """Also those that have ended and are not waited for yet."""
     children: dict[int, list[Descendant]] = {}
     for pid in _pids():
-        if (found := _read(pid)) is not None:
-            children.setdefault(found.parent, []).append(found)
+        if (process := _read(pid)) is not None:
+            children.setdefault(process.parent, []).append(process)
     return _below(os.getpid(), children)
 
 
 def _below(pid: int, children: dict[int, list[Descendant]]) -> list[Descendant]:
     """Each list is taken once, so that ids which were given anew while they were read cannot make a circle."""
-    found = children.pop(pid, [])
-    return [*found, *(below for one in found for below in _below(one.pid, children))]
+    direct = children.pop(pid, [])
+    return [*direct, *(below for child in direct for below in _below(child.pid, children))]
 
 
 def _pids() -> list[int]:
@@ -145,13 +145,13 @@ def _gone_within(seconds: float, spared: int) -> bool:
 
 def _still_running(spared: int) -> list[Descendant]:
     """The descendants that still run, but one; those that have ended are collected on the way."""
-    found = []
+    running = []
     for process in descendants.all_now():
         if process.pid == spared:
             continue
         if not process.ended:
-            found.append(process)
+            running.append(process)
         elif process.parent == os.getpid():
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process.pid, os.WNOHANG)
-    return found
+    return running

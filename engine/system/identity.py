@@ -32,10 +32,10 @@ class Place:
         return cls(os.uname().nodename, _boot_id(), _pid_namespace())
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Place | None:
+    def read(cls, status: Mapping[str, Any]) -> Place | None:
         """The place in a status file; None in the file of an older gputui, which wrote none."""
-        found = [told.get(name) for name in ("host", "boot_id", "pid_namespace")]
-        return cls(*map(str, found)) if all(isinstance(value, str) for value in found) else None
+        values = [status.get(name) for name in ("host", "boot_id", "pid_namespace")]
+        return cls(*map(str, values)) if all(isinstance(value, str) for value in values) else None
 
     @property
     def is_here(self) -> bool:
@@ -77,10 +77,10 @@ class Process:
         return cls(pid, 0, Place.here())
 
     @classmethod
-    def read(cls, told: Mapping[str, Any], role: str = "") -> Process | None:
+    def read(cls, status: Mapping[str, Any], role: str = "") -> Process | None:
         """The process in a status file, in one of its roles where there are several; None where it names none."""
-        pid, ticks = told.get(_key(role, "pid")), told.get(_key(role, "start_ticks"))
-        return cls(pid, ticks if _is_count(ticks) else 0, Place.read(told)) if _is_count(pid) else None
+        pid, ticks = status.get(_key(role, "pid")), status.get(_key(role, "start_ticks"))
+        return cls(pid, ticks if _is_count(ticks) else 0, Place.read(status)) if _is_count(pid) else None
 
     def as_fields(self, role: str = "") -> dict[str, int]:
         return {_key(role, "pid"): self.pid, _key(role, "start_ticks"): self.start_ticks}
@@ -116,20 +116,20 @@ class Process:
         """Whether the process holds this very file open."""
         folder = f"/proc/{self.pid}/fd"
         try:
-            wanted = os.stat(path)
+            state = os.stat(path)
             names = os.listdir(folder)
         except OSError:
             return False
-        return any(_is_same(f"{folder}/{name}", wanted) for name in names)
+        return any(_is_same(f"{folder}/{name}", state) for name in names)
 
 
 def _key(role: str, name: str) -> str:
     return f"{role}_{name}" if role else name
 
 
-def _is_same(path: str, wanted: os.stat_result) -> bool:
+def _is_same(path: str, state: os.stat_result) -> bool:
     try:
-        return os.path.samestat(os.stat(path), wanted)
+        return os.path.samestat(os.stat(path), state)
     except OSError:
         return False
 

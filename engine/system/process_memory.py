@@ -32,11 +32,11 @@ class Peaks:
 
 def peaks() -> Peaks:
     try:
-        told = dict(line.split(":", 1) for line in STATUS.read_text(encoding="utf-8").splitlines() if ":" in line)
+        status = dict(line.split(":", 1) for line in STATUS.read_text(encoding="utf-8").splitlines() if ":" in line)
     except OSError:
         return Peaks()
     limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-    return Peaks(_bytes(told.get("VmHWM", "")), _bytes(told.get("VmPeak", "")) if limited else None)
+    return Peaks(_bytes(status.get("VmHWM", "")), _bytes(status.get("VmPeak", "")) if limited else None)
 
 
 def peaks_of_ended_children() -> Peaks:
@@ -45,9 +45,9 @@ def peaks_of_ended_children() -> Peaks:
     return Peaks(kilobytes * 1024 or None)
 
 
-def _bytes(told: str) -> int | None:
+def _bytes(text: str) -> int | None:
     """`  123456 kB` -> bytes."""
-    words = told.split()
+    words = text.split()
     return int(words[0]) * 1024 if words and words[0].isdecimal() else None
 
 
@@ -64,15 +64,15 @@ _ENTRY_BYTES = 8
 
 def library_pages() -> Pages:
     """Those of now; raises OSError where they cannot be known."""
-    found: Pages = []
+    pages: Pages = []
     with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
         for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
             addresses, access, _, _, file, *_ = line.split(maxsplit=5)
             if file != "0" and access.startswith("r"):
                 start, end = (int(address, 16) for address in addresses.split("-"))
                 pagemap.seek(start // _PAGE * _ENTRY_BYTES)
-                found += _runs(start, array("Q", pagemap.read((end - start) // _PAGE * _ENTRY_BYTES)))
-    return found
+                pages += _runs(start, array("Q", pagemap.read((end - start) // _PAGE * _ENTRY_BYTES)))
+    return pages
 
 
 def populate(pages: Pages) -> None:
@@ -85,14 +85,14 @@ def populate(pages: Pages) -> None:
 
 
 def _runs(start: int, entries: array[int]) -> Pages:
-    found: Pages = []
+    pages: Pages = []
     began = None
     for number, entry in enumerate(entries):
         if entry & _PRESENT:
             began = number if began is None else began
         elif began is not None:
-            found.append((start + began * _PAGE, (number - began) * _PAGE))
+            pages.append((start + began * _PAGE, (number - began) * _PAGE))
             began = None
     if began is not None:
-        found.append((start + began * _PAGE, (len(entries) - began) * _PAGE))
-    return found
+        pages.append((start + began * _PAGE, (len(entries) - began) * _PAGE))
+    return pages

@@ -101,13 +101,13 @@ def peak_flops(name: str | None, number_format: str) -> float | None:
     """
     if name is None or _PART.search(name):
         return None
-    found = next((peak for pattern, peak in _CHIPS if re.search(pattern, name)), None)
-    if found is None:
+    chip = next((peak for pattern, peak in _CHIPS if re.search(pattern, name)), None)
+    if chip is None:
         return None
-    if number_format == "bfloat16" and not found.bfloat16:
+    if number_format == "bfloat16" and not chip.bfloat16:
         return None
-    plain = {"float32": found.float32, "float16": found.half, "bfloat16": found.half}
-    return TERA * plain.get(number_format, found.tf32 or found.float32)
+    plain = {"float32": chip.float32, "float16": chip.half, "bfloat16": chip.half}
+    return TERA * plain.get(number_format, chip.tf32 or chip.float32)
 
 
 def multiprocessors(cores: int | None, capability: Sequence[int] | None) -> int | None:
@@ -118,11 +118,11 @@ def multiprocessors(cores: int | None, capability: Sequence[int] | None) -> int 
 
 def least_multiprocessors(of_all: Iterable[int | None]) -> int:
     """How many multiprocessors a GPU needs to be used by TensorFlow, beside GPUs that have so many."""
-    wanted = os.environ.get(_LEAST_MULTIPROCESSORS_VARIABLE, "")
-    if wanted.isascii() and wanted.isdigit():
-        return int(wanted)
-    known = [count for count in of_all if count is not None]
-    return min(_LEAST_MULTIPROCESSORS, max(known, default=0))
+    given = os.environ.get(_LEAST_MULTIPROCESSORS_VARIABLE, "")
+    if given.isascii() and given.isdigit():
+        return int(given)
+    counts = [count for count in of_all if count is not None]
+    return min(_LEAST_MULTIPROCESSORS, max(counts, default=0))
 
 
 def cpu_multiplies_bfloat16() -> bool:
@@ -138,5 +138,5 @@ def fast_policies(capability: Sequence[int] | None, cpu_bfloat16: bool) -> list[
     """The mixed precisions for which the devices have instructions; without a `capability` the CPU trains."""
     if capability is None:
         return ["mixed_bfloat16"] if cpu_bfloat16 else []
-    known = (("mixed_float16", FLOAT16_CAPABILITY), ("mixed_bfloat16", BFLOAT16_CAPABILITY))
-    return [policy for policy, least in known if tuple(capability) >= least]
+    needs = (("mixed_float16", FLOAT16_CAPABILITY), ("mixed_bfloat16", BFLOAT16_CAPABILITY))
+    return [policy for policy, least in needs if tuple(capability) >= least]

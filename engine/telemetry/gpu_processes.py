@@ -24,12 +24,12 @@ _LONGEST_COMMAND = 2000
 HIDDEN, NOT_HERE = "hidden by the system", "not visible from here"
 
 
-def described(found: Sequence[Mapping[str, Any]], own_pid: int | None, whole: bool = False) -> list[dict[str, Any]]:
+def described(processes: Sequence[Mapping[str, Any]], own_pid: int | None, whole: bool = False) -> list[dict[str, Any]]:
     """Each process with `name`, `own` and `user`, None as far as they cannot be seen, which `hidden` explains.
 
     `whole` adds `command`, and the time when it was `started`.
     """
-    return [dict(process) | _described(process["pid"], own_pid, whole) for process in found]
+    return [dict(process) | _described(process["pid"], own_pid, whole) for process in processes]
 
 
 def named(process: Mapping[str, Any]) -> str:
@@ -143,8 +143,8 @@ class Branch:
 def trees(using: Collection[int]) -> list[Branch]:
     """From top to bottom, user by user; a process of `using` that cannot be seen is left out."""
     parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
-    known = {pid: _branch(pid, True) for pid in sorted(set(using) & parents.keys())}
-    lines = {pid: branch for pid, branch in known.items() if branch is not None}
+    branches = {pid: _branch(pid, True) for pid in sorted(set(using) & parents.keys())}
+    lines = {pid: branch for pid, branch in branches.items() if branch is not None}
     for pid in list(lines):
         _add_above(pid, parents, lines)
     children = defaultdict(list)

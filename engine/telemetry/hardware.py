@@ -23,8 +23,8 @@ def gpus_on_bus() -> list[str] | None:
         devices = sorted((limits.ROOT / "sys/bus/pci/devices").iterdir())
     except OSError:
         return None
-    found = [device.name for device in devices if _is_gpu(device)]
-    return None if not found and has_device_nodes() else found
+    addresses = [device.name for device in devices if _is_gpu(device)]
+    return None if not addresses and has_device_nodes() else addresses
 
 
 def _is_gpu(device: Path) -> bool:

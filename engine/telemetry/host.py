@@ -116,24 +116,24 @@ class Children:
 
     def cores(self) -> float:
         """How many cores they have used on average since the last call; a new one counts from its second call on."""
-        found = {}
+        processes = {}
         for pid in _descendants(self._pid):
             with contextlib.suppress(psutil.Error):
-                found[pid] = self._known.get(pid) or psutil.Process(pid)
-        self._known = found
-        return sum(map(_cores, found.values()))
+                processes[pid] = self._known.get(pid) or psutil.Process(pid)
+        self._known = processes
+        return sum(map(_cores, processes.values()))
 
 
 def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
             of_thread = [int(child) for child in children.read_text().split()]
         except (OSError, ValueError):
             continue
         for child in of_thread:
-            found += [child, *_descendants(child)]
-    return found
+            pids += [child, *_descendants(child)]
+    return pids
 
 
 def _cores(process: psutil.Process) -> float:

@@ -49,9 +49,9 @@ def memory() -> Memory:
 
 
 def _of_machine() -> Memory:
-    told = {name: _kilobytes(rest) for name, _, rest in (line.partition(":") for line in _lines(_MEMORY_INFO))}
-    total = 1024 * told.get("MemTotal", 0)
-    return Memory(total, 1024 * told.get("MemAvailable", told.get("MemFree", 0)))
+    kilobytes = {name: _kilobytes(rest) for name, _, rest in (line.partition(":") for line in _lines(_MEMORY_INFO))}
+    total = 1024 * kilobytes.get("MemTotal", 0)
+    return Memory(total, 1024 * kilobytes.get("MemAvailable", kilobytes.get("MemFree", 0)))
 
 
 def _kilobytes(text: str) -> int:
@@ -157,8 +157,8 @@ def _named_number(path: Path, name: str) -> int:
 
 def numa_nodes() -> int:
     """The number of the machine's NUMA nodes."""
-    found = list((limits.ROOT / Path("sys/devices/system/node")).glob("node[0-9]*"))
-    return max(1, len(found))
+    folders = list((limits.ROOT / Path("sys/devices/system/node")).glob("node[0-9]*"))
+    return max(1, len(folders))
 
 
 def cpu_list(cpus: Iterable[int]) -> str:

@@ -38,8 +38,8 @@ class Flow:
 
     def read(self, fresh: bool = True) -> Values:
         """`fresh`: of now, else GPM's of the last reading, and the rest of now."""
-        found = self._gpm.ask(Gpm.read if fresh else Gpm.last)
-        values: Values = dict.fromkeys(GPM_KEYS, found) if isinstance(found, Reason) else dict(found)
+        answer = self._gpm.ask(Gpm.read if fresh else Gpm.last)
+        values: Values = dict.fromkeys(GPM_KEYS, answer) if isinstance(answer, Reason) else dict(answer)
         nvlink = self._nvlink(values.pop("nvlink_rx"), values.pop("nvlink_tx"))
         self.tells_pcie = not any(values[key] in REFUSED for key in PCIE.keys)
         if not self.tells_pcie:
@@ -58,13 +58,13 @@ class Flow:
     def _nvlink(self, received: int | Reason, sent: int | Reason) -> Values:
         """The NVLink traffic from GPM, or from the counters where GPM refuses."""
         if received in REFUSED or sent in REFUSED:
-            found = self._links.ask(NvLink.read)
+            answer = self._links.ask(NvLink.read)
         elif Reason.ERROR in (received, sent):
-            found = Reason.ERROR
+            answer = Reason.ERROR
         else:
-            known = [None if isinstance(value, Reason) else value for value in (received, sent)]
-            found = self._links.ask(lambda links: links.traffic(*known))
-        return {"nvlink": found} if isinstance(found, Reason) else found
+            rates = [None if isinstance(value, Reason) else value for value in (received, sent)]
+            answer = self._links.ask(lambda links: links.traffic(*rates))
+        return {"nvlink": answer} if isinstance(answer, Reason) else answer
 
 
 class Source(Generic[T]):
@@ -202,13 +202,13 @@ class NvLink:
         return {"nvlink": {"links": self.links, "rx_bytes_per_second": received, "tx_bytes_per_second": sent}}
 
     def _fields(self, *fields: Any) -> list[int]:
-        found = []
+        values = []
         for field in pynvml.nvmlDeviceGetFieldValues(self._gpu, list(fields)):
             if field.nvmlReturn != pynvml.NVML_SUCCESS:
                 raise pynvml.NVMLError(field.nvmlReturn)
             wide = field.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
-            found.append(field.value.ullVal if wide else field.value.uiVal)
-        return found
+            values.append(field.value.ullVal if wide else field.value.uiVal)
+        return values
 
 
 # ---- the instances of a GPU in MIG mode ----------------------------------------------------------
@@ -230,13 +230,13 @@ class Instances:
 
     def read(self, listed: Sequence[Values]) -> list[Values]:
         """The instances as listed, each with what is known of its activity."""
-        self._follow({one["gpu_instance"] for one in listed if one.get("gpu_instance") is not None})
+        self._follow({instance["gpu_instance"] for instance in listed if instance.get("gpu_instance") is not None})
         if self.turn_of_the_whole:
             self._left = len(self._sources)
         elif self._sources:
             self._left -= 1
             self._read_next()
-        return [{**one, **self._known.get(one.get("gpu_instance", -1), {})} for one in listed]
+        return [{**instance, **self._known.get(instance.get("gpu_instance", -1), {})} for instance in listed]
 
     def close(self) -> None:
         """Release what the driver holds for GPM."""
@@ -245,8 +245,8 @@ class Instances:
     def _read_next(self) -> None:
         instance = next(iter(self._sources))
         source = self._sources[instance] = self._sources.pop(instance)
-        found = source.ask(Gpm.read)
-        shares = {} if isinstance(found, Reason) else {key: found[key] for key in GPM_SHARES}
+        answer = source.ask(Gpm.read)
+        shares = {} if isinstance(answer, Reason) else {key: answer[key] for key in GPM_SHARES}
         self._known[instance] = {key: value for key, value in shares.items() if not isinstance(value, Reason)}
 
     def _follow(self, instances: set[int]) -> None:

@@ -145,8 +145,8 @@ class Device:
         values: Values = {}
         for question, answer in answers.items():
             (self._slow_values if question.slow else values).update(answer)
-        known = self._slow_values | values | flow
-        return known | self._instances_now(known.get("mig")) | self._work_now(known.get("processes"))
+        reading = self._slow_values | values | flow
+        return reading | self._instances_now(reading.get("mig")) | self._work_now(reading.get("processes"))
 
     def _questions(self) -> tuple[Question, ...]:
         """The questions to ask. GPM also reports PCIe traffic, for the whole time between two readings and without
@@ -166,8 +166,8 @@ class Device:
         not enough either, as on some platforms there is hardly anything to ask.
         """
         values = [answer[question.keys[0]] for question, answer in answers.items()]
-        told = [value for value in values if value not in REFUSED]
-        if len(told) > 1 and all(value is Reason.ERROR for value in told):
+        answered = [value for value in values if value not in REFUSED]
+        if len(answered) > 1 and all(value is Reason.ERROR for value in answered):
             raise _Lost(f"the GPU no longer answers ({self._fault})")
 
     def _answer(self, question: Question) -> Values:
@@ -232,9 +232,9 @@ class Device:
     def _event(self, values: Values) -> dict[str, Any]:
         if self._shares_memory(values):
             values |= _host_memory()
-        known = {key: value for key, value in values.items() if not isinstance(value, Reason)}
-        if "processes" in known:
-            known["processes"] = described(known["processes"], self._own_pid, self._all_of_processes)
+        figures = {key: value for key, value in values.items() if not isinstance(value, Reason)}
+        if "processes" in figures:
+            figures["processes"] = described(figures["processes"], self._own_pid, self._all_of_processes)
         reasons = {
             key: str(value)
             for key, value in values.items()
@@ -242,7 +242,7 @@ class Device:
             and value is not Reason.NOT_ASKED
             and not (value is Reason.UNSUPPORTED and key in RARE)
         }
-        return self.facts | dict.fromkeys(CORE) | known | ({"reasons": reasons} if reasons else {})
+        return self.facts | dict.fromkeys(CORE) | figures | ({"reasons": reasons} if reasons else {})
 
     def _shares_memory(self, values: Values) -> bool:
         """On GB10 and Jetson the GPU shares the host's memory, whose size NVML does not report or reports as zero."""

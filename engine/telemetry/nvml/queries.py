@@ -177,20 +177,20 @@ def _ecc(gpu: Handle) -> Values:
 
 def _processes(gpu: Handle, version: int) -> Values:
     """Process ids and bytes; the driver lists a process that both computes and draws twice."""
-    found: dict[int, int | None] = {}
+    bytes_of: dict[int, int | None] = {}
     for kind in ("Graphics", "Compute"):
         listed = getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(gpu)
         for process in listed:
             used = known(process.usedGpuMemory)
-            found[process.pid] = None if isinstance(used, Reason) else used
-    return {"processes": [{"pid": pid, "memory_used_bytes": used} for pid, used in found.items()]}
+            bytes_of[process.pid] = None if isinstance(used, Reason) else used
+    return {"processes": [{"pid": pid, "memory_used_bytes": used} for pid, used in bytes_of.items()]}
 
 
 def computing(gpu: Handle) -> list[dict[str, Any]]:
     """The processes with a CUDA context, without those that only draw."""
     asked = or_none(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu))
-    found = pynvml.nvmlDeviceGetComputeRunningProcesses_v2(gpu) if asked is None else asked
-    return [{"pid": process.pid} for process in found]
+    listed = pynvml.nvmlDeviceGetComputeRunningProcesses_v2(gpu) if asked is None else asked
+    return [{"pid": process.pid} for process in listed]
 
 
 def _processes_v3(gpu: Handle) -> Values:
@@ -205,15 +205,15 @@ def _mig(gpu: Handle) -> Values:
     """The instances of a GPU in MIG mode, possibly none; None where the mode is off."""
     if not pynvml.nvmlDeviceGetMigMode(gpu)[0]:
         return {"mig": None}
-    found = []
+    instances = []
     for position in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
         try:
             instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, position)
         except pynvml.NVMLError_NotFound:
             continue
         uuid = text(pynvml.nvmlDeviceGetUUID, instance)
-        found.append({"uuid": uuid, "gpu_instance": _gpu_instance(uuid, instance)} | _instance_memory(instance))
-    return {"mig": found}
+        instances.append({"uuid": uuid, "gpu_instance": _gpu_instance(uuid, instance)} | _instance_memory(instance))
+    return {"mig": instances}
 
 
 def _gpu_instance(uuid: str, instance: Handle) -> int | None:
