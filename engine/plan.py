@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 # Samples of the named data before the validation split.
 SAMPLES = {"digits": 1797, "mnist": 60_000, "fashion_mnist": 60_000, "cifar10": 50_000, "synthetic": 4096}
-SEVERAL_REPLICAS = ("mirrored", "multi_worker")
+MULTI_WORKER = "multi_worker"  # the strategy.kind of a training on several machines
+SEVERAL_REPLICAS = ("mirrored", MULTI_WORKER)
 WARMUP_STEPS = 20
 LEAST_STEPS = 20  # measured ones that a verdict needs
 MOST_TIMES = 12  # the seconds asked for: then a measured run ends, however few its steps
@@ -71,7 +72,7 @@ def replicas(strategy: Strategy, devices: int, workers: int = 1) -> int:
     if strategy.kind not in SEVERAL_REPLICAS:
         return 1
     here = devices if strategy.devices == "all" else max(1, len(strategy.devices))
-    return here * workers if strategy.kind == "multi_worker" else here
+    return here * workers if strategy.kind == MULTI_WORKER else here
 
 
 def gpus_used(replicas: int, logical_devices: int) -> int:

@@ -208,6 +208,17 @@ def test_private_names_are_used_where_they_are_defined() -> None:
     assert foreign == []
 
 
+def test_a_training_on_several_machines_is_known_by_one_constant() -> None:
+    """plan.MULTI_WORKER; the option declares the word once more, as a Literal has to."""
+    named = [
+        path.relative_to(ROOT).as_posix()
+        for path in files("engine", "tui")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Constant) and node.value == "multi_worker"
+    ]
+    assert named == ["engine/options/hardware.py", "engine/plan.py"]
+
+
 def test_nobody_imports_the_folders_by_their_bare_names() -> None:
     found = [
         f"{path.relative_to(ROOT)} imports {node.module}"

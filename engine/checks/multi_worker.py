@@ -8,10 +8,11 @@ from ..job import cluster
 from ..job.machine import Machine
 from ..job.several_tasks import Remark
 from ..options import Options
+from ..plan import MULTI_WORKER
 from .gpus import on_cpu
 from .option_finding import Finding, error
 
-KEY, KIND = "strategy.kind", "multi_worker"
+KEY = "strategy.kind"
 WITHIN_A_MACHINE = ("hierarchical_copy", "reduction_to_one_device")
 _COMMUNICATION = "strategy.communication"
 _RUN_OF_ITS_OWN = "measure one machine of it with strategy.kind=mirrored, and compare whole runs with gputui compare"
@@ -29,7 +30,7 @@ def of_remarks(remarks: Iterable[Remark]) -> list[Finding]:
 
 def of_kind(kind: object, machine: Machine) -> list[Finding]:
     """The findings about other tasks and machines, for a run with this strategy."""
-    return list(_several(machine)) if kind == "multi_worker" else of_job(machine)
+    return list(_several(machine)) if kind == MULTI_WORKER else of_job(machine)
 
 
 def others(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -39,7 +40,7 @@ def others(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def together(options: Options, _machine: Machine) -> Iterator[Finding]:
     """Options that one worker cannot obey for itself."""
-    if options.strategy.kind == "multi_worker" and options.run.on_oom != "stop":
+    if options.strategy.kind == MULTI_WORKER and options.run.on_oom != "stop":
         yield Finding(
             "error",
             ("run.on_oom", KEY),
@@ -50,14 +51,14 @@ def together(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 def measured_alone(kind: str) -> str:
     """Why a proof or a search does not measure this strategy; empty where it does."""
-    if kind != "multi_worker":
+    if kind != MULTI_WORKER:
         return ""
     return f"strategy.kind=multi_worker: its trials would have to be started on all machines; {_RUN_OF_ITS_OWN}"
 
 
 def by_command(kind: object) -> list[Finding]:
     """The finding that a run with this strategy is not started from a screen, which is on one machine."""
-    if kind != "multi_worker":
+    if kind != MULTI_WORKER:
         return []
     change = "save the preset, and start it on every machine: gputui --preset P; gputui resume RUN resumes it there"
     return [error(KEY, "a training on several machines is started by its command, not from a screen", change)]
@@ -81,7 +82,7 @@ def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
     NCCL needs to see all GPUs of a node to find every NVLink between them (github.com/NVIDIA/nccl/issues/1066).
     """
     here = len(machine.cluster.on_this_host) if machine.cluster else 0
-    if options.strategy.kind == "multi_worker" and here > 1 and not on_cpu(options, machine):
+    if options.strategy.kind == MULTI_WORKER and here > 1 and not on_cpu(options, machine):
         message = f"{here} workers share this host, and each sees only its own GPUs: NCCL may not find their NVLinks"
         yield Finding(
             "warning", (KEY,), message, "start one worker on each node (srun --ntasks-per-node=1) for all its GPUs"
@@ -99,20 +100,20 @@ def _parts(fault: str) -> tuple[str, str]:
 
 def devices(options: Options, _machine: Machine) -> Iterator[Finding]:
     """Every worker takes all of its visible GPUs, or its CPU as one device."""
-    if options.strategy.kind != KIND:
+    if options.strategy.kind != MULTI_WORKER:
         return
     if options.strategy.devices != "all":
         change = "set it to all, and name GPUs in device.visible"
-        yield error("strategy.devices", f"{KIND} takes all visible GPUs", change)
+        yield error("strategy.devices", f"{MULTI_WORKER} takes all visible GPUs", change)
     if options.device.logical_devices > 1:
-        message = f"{KIND} takes each GPU as a whole, and a CPU as one device"
+        message = f"{MULTI_WORKER} takes each GPU as a whole, and a CPU as one device"
         yield error("device.logical_devices", message, "set it to 1, or strategy.kind=mirrored to try a strategy here")
 
 
 def communication(options: Options, _machine: Machine) -> Iterator[Finding]:
     """Some ways of exchange are for one machine, one is for several."""
     kind, way = options.strategy.kind, options.strategy.communication
-    if kind == KIND and way in WITHIN_A_MACHINE:
+    if kind == MULTI_WORKER and way in WITHIN_A_MACHINE:
         yield error(_COMMUNICATION, f"{way} exchanges within one machine", "set it to auto, ring or nccl")
     if kind == "mirrored" and way == "ring":
-        yield error(_COMMUNICATION, f"ring exchanges between machines (strategy.kind={KIND})", "set it to auto")
+        yield error(_COMMUNICATION, f"ring exchanges between machines (strategy.kind={MULTI_WORKER})", "set it to auto")

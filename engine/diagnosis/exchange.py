@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..files.values import whole
+from ..plan import MULTI_WORKER
 from ..runs.events import GradientExchange, Started
 from ..units import rate, size
 from .measurements import Measurements
@@ -38,7 +39,7 @@ def figures(exchange: GradientExchange | None, started: Started | None, step_ms:
 
 def remedies(s: Measurements) -> Iterator[Remedy]:
     """Less frequent or faster exchange of gradients."""
-    if s.option("strategy.kind") == "multi_worker":
+    if s.option("strategy.kind") == MULTI_WORKER:
         yield from _twice_the_batch(s)
         yield Remedy(step="gpus", reason=_faster_network(s))
         return

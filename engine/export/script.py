@@ -15,6 +15,7 @@ from ..interpreter import interpreter
 from ..interpreter.compatibility import BLACKWELL_CAPABILITY
 from ..options import Options
 from ..options.workload import BLOCKS
+from ..plan import MULTI_WORKER
 from ..presets import Preset
 from . import data, left_out, own, training
 from .lines import Script, literal
@@ -83,7 +84,7 @@ def with_paths(preset: Preset, base: Path | None = None) -> tuple[str, list[str]
 
 def on_one_machine(options: Options) -> Options:
     """Keras' own fit cannot train on several machines: there the script trains on the GPUs of one."""
-    if options.strategy.kind != "multi_worker":
+    if options.strategy.kind != MULTI_WORKER:
         return options
     return replace(options, strategy=replace(options.strategy, kind="mirrored", communication="auto"))
 

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
 
+from ..plan import MULTI_WORKER
 from ..runs import Run
 from ..runs.cluster import VARIABLE as TF_CONFIG
 from ..runs.cluster import Cluster, host_of, port_of
@@ -26,7 +27,7 @@ from .machine import Machine
 from .several_tasks import Remark
 from .visible_devices import VARIABLE
 
-KEY, KIND = "strategy.kind", "multi_worker"
+KEY = "strategy.kind"
 
 
 def use_command_line(workers: str, index: int | None, environment: MutableMapping[str, str] | None = None) -> None:
@@ -42,7 +43,7 @@ def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[
     Raises ClusterError.
     """
     here = this_machine.read()
-    if kind != KIND:
+    if kind != MULTI_WORKER:
         return here, []
     if run is not None:
         here = replace(here, cluster=cluster_to_resume(run), cluster_fault="")
@@ -66,7 +67,7 @@ def machine_to_resume(run: Run) -> tuple[Machine, list[Remark]]:
 
 def test_cluster(kind: object, here: Machine) -> list[Remark]:
     """The remarks on the cluster, tested from this machine; raises ClusterError where this worker cannot start."""
-    if kind != KIND or here.cluster is None or not (remark := test_reach(here.cluster)):
+    if kind != MULTI_WORKER or here.cluster is None or not (remark := test_reach(here.cluster)):
         return []
     message, _, change = remark.partition(": ")
     return [Remark("warning", message, change)]

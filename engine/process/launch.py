@@ -25,6 +25,7 @@ from ..files.values import mapping, text
 from ..interpreter import interpreter
 from ..job import cluster as clusters
 from ..options import OPTIONS, options_json
+from ..plan import MULTI_WORKER
 from ..presets import Preset, PresetError, paths
 from ..runs import Run, RunError, cluster, titles
 from ..runs.cluster import Cluster
@@ -138,7 +139,7 @@ class Warm:
 
 def _cluster_of(preset: Preset) -> Cluster | None:
     """The cluster in which a run of the preset is one worker's."""
-    return clusters.read(os.environ) if preset.options.strategy.kind == "multi_worker" else None
+    return clusters.read(os.environ) if preset.options.strategy.kind == MULTI_WORKER else None
 
 
 def create(settled: Preset, record: str = "", joins: Cluster | None = None) -> Run:

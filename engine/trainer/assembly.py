@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from .. import plan
 from ..options import Options
+from ..plan import MULTI_WORKER
 from ..units import counted
 from .checkpoint.checkpoints import Checkpoints
 from .checkpoint.cluster_checkpoints import ClusterCheckpoints
@@ -42,7 +43,7 @@ class Training:
 def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
     """Apply all options except those of the loop; raises TrainerError."""
     joined = None
-    if options.strategy.kind == "multi_worker":
+    if options.strategy.kind == MULTI_WORKER:
         options, joined = _join(options, report, stop)
     devices = device_setup.configure(options, joined)
     stop.listen_again()

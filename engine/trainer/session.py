@@ -18,6 +18,7 @@ from typing import Any
 
 from ..files import disk
 from ..options import Options, options_json
+from ..plan import MULTI_WORKER
 from ..process import ending
 from ..runs import Run, cluster, events, titles
 from ..runs.events import EVENTS_FILE
@@ -61,14 +62,14 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
             return 0
         traceback.print_exc()
         noticed = time.monotonic()
-        if kind == "multi_worker" and stop.reason and _lost(fault) is not None:
+        if kind == MULTI_WORKER and stop.reason and _lost(fault) is not None:
             _stopped(report, StopRequested(stop.reason), options)  # all were asked to stop, and one was a moment faster
             stop.exit(0)
-        fault = _blamed(fault) if kind == "multi_worker" else fault
+        fault = _blamed(fault) if kind == MULTI_WORKER else fault
         evidence |= {"device_batches": report.device_batches}
         outcome, error = _failed(fault, report.doing, batch_size, report.run.path, **evidence)
         report.finish(outcome, 1, error)
-        if kind == "multi_worker":
+        if kind == MULTI_WORKER:
             _leave_the_others(noticed, stop)
     return 1
 

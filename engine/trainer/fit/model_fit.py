@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
+from ...plan import MULTI_WORKER
 from ..common.faults import TrainerError
 from ..measure.run_report import RunReport
 
@@ -40,7 +41,7 @@ class FitData:
     def __init__(self, options: Options, strategy: tf.distribute.Strategy, devices: Devices) -> None:
         self._strategy = strategy if options.strategy.kind != "single" else None
         self._devices, self._input = devices, options.input
-        self._of_several = options.strategy.kind == "multi_worker"
+        self._of_several = options.strategy.kind == MULTI_WORKER
         self.spec: Any = None  # the types of a batch for one device
         self._ours: Any = None
         self._iterator: Any = None

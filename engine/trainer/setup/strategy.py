@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ...options import Options
 from ...options import Strategy as StrategyOptions
+from ...plan import MULTI_WORKER
 from ..common.faults import TrainerError
 from .devices import Devices
 
@@ -23,7 +24,7 @@ def build(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
     names = _chosen(requested, devices)
     if requested.kind == "one_device":
         return tf.distribute.OneDeviceStrategy(names[0])
-    if requested.kind == "multi_worker":
+    if requested.kind == MULTI_WORKER:
         return devices.connected
     if requested.kind == "mirrored":
         return tf.distribute.MirroredStrategy(names, cross_device_ops=_communication(requested, devices))
