@@ -6,14 +6,14 @@ exported scripts hold the same functions (export/source.py). Imports nothing at 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from .options import Options, Strategy, Train, Workload
 
 # Samples of the named data before the validation split.
 SAMPLES = {"digits": 1797, "mnist": 60_000, "fashion_mnist": 60_000, "cifar10": 50_000, "synthetic": 4096}
-MULTI_WORKER = "multi_worker"  # the strategy.kind of a training on several machines
+MULTI_WORKER: Final = "multi_worker"  # the strategy.kind of a training on several machines
 SEVERAL_REPLICAS = ("mirrored", MULTI_WORKER)
 WARMUP_STEPS = 20
 LEAST_STEPS = 20  # measured ones that a verdict needs

@@ -17,10 +17,9 @@ import pynvml
 
 from ..system.background_call import BackgroundCall
 from ..telemetry import limits
-from ..telemetry.chips import multiprocessors
 from ..telemetry.gpu_processes import described
 from ..telemetry.nvml.connection import NO_GPU
-from ..telemetry.nvml.queries import QUESTIONS, Question, computing, text
+from ..telemetry.nvml.queries import QUESTIONS, Question, chip, computing, names
 from ..telemetry.nvml.reasons import Reason, or_none, reason_of, text_of
 
 _FIGURES = ("memory_used_bytes", "power_limit_w", "throttle", "ecc_errors", "processes", "mig")
@@ -114,7 +113,7 @@ def _gpu(index: int) -> dict[str, Any]:
             gpu |= _answer(handle, question)
     except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
         return gpu | {"missing": text_of(fault), "why": reason_of(fault)}
-    gpu |= _facts(handle) | _settings(handle)
+    gpu |= names(handle) | chip(handle) | _settings(handle)
     gpu["processes"] = described(gpu.get("processes") or [], None)
     return gpu | (_host_memory() if gpu.get("memory_total_bytes", 0) == 0 else {})
 
@@ -139,18 +138,6 @@ def _answer(handle: Any, question: Question) -> dict[str, Any]:
 def _host_memory() -> dict[str, Any]:
     """On GB10 and Jetson the GPU shares the host's memory, whose size NVML does not report or reports as zero."""
     return {"memory_used_bytes": None, "memory_total_bytes": limits.memory().total, "shared_with_host": True}
-
-
-def _facts(handle: Any) -> dict[str, Any]:
-    """The properties of a GPU that never change."""
-    capability = or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
-    return {
-        "name": or_none(lambda: text(pynvml.nvmlDeviceGetName, handle)),
-        "uuid": or_none(lambda: text(pynvml.nvmlDeviceGetUUID, handle)),
-        "pci_bus_id": or_none(lambda: text(lambda gpu: pynvml.nvmlDeviceGetPciInfo(gpu).busId, handle)),
-        "compute_capability": tuple(capability) if capability else None,
-        "multiprocessors": multiprocessors(or_none(lambda: pynvml.nvmlDeviceGetNumGpuCores(handle)), capability),
-    }
 
 
 def _settings(handle: Any) -> dict[str, Any]:

@@ -12,11 +12,25 @@ from typing import Any
 
 import pynvml
 
-from .. import chips, limits
+from .. import limits
 from ..gpu_processes import described
 from .gpm_nvlink import REFUSED, Flow, Instances, Source
 from .process_use import Work
-from .queries import EXCLUSIVE, MEMORY, MIG, PCIE, PROCESSES, QUESTIONS, RARE, Handle, Question, Values, computing, text
+from .queries import (
+    EXCLUSIVE,
+    MEMORY,
+    MIG,
+    PCIE,
+    PROCESSES,
+    QUESTIONS,
+    RARE,
+    Handle,
+    Question,
+    Values,
+    chip,
+    computing,
+    names,
+)
 from .reasons import Reason, or_none, reason_of, text_of
 
 LOOK_AGAIN_SECONDS = 30.0  # longest time between two attempts to open a GPU that is lost, or could not be opened
@@ -76,18 +90,8 @@ class Device:
             self._lose(reason_of(fault), text_of(fault))
             return
         self._refused, self._slow_values = {}, {}
-        for key, ask in (("uuid", self._uuid), ("name", self._name), ("pci_bus_id", self._bus_id)):
-            self.facts[key] = or_none(ask) or self.facts.get(key)
-
-    def _uuid(self) -> str:
-        return text(pynvml.nvmlDeviceGetUUID, self._handle)
-
-    def _name(self) -> str:
-        return text(pynvml.nvmlDeviceGetName, self._handle)
-
-    def _bus_id(self) -> str:
-        raw = pynvml.nvmlDeviceGetPciInfo(self._handle).busId
-        return raw.decode("ascii", "replace") if isinstance(raw, bytes) else str(raw)
+        for key, value in names(self._handle).items():
+            self.facts[key] = value or self.facts.get(key)
 
     def identity(self) -> dict[str, Any]:
         """What does not change: index, uuid, name, pci_bus_id, compute_capability, multiprocessors, memory_total_bytes;
@@ -96,22 +100,22 @@ class Device:
         """
         if self._handle is None:
             return self.facts | {"missing": self.missing, "lost": self._why is Reason.LOST}
-        capability = or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self._handle))
         mode = or_none(lambda: pynvml.nvmlDeviceGetComputeMode(self._handle))
         memory = or_none(lambda: self._answer(MEMORY)) or {}
         total, used = memory.get("memory_total_bytes"), memory.get("memory_used_bytes")
-        cores = or_none(lambda: pynvml.nvmlDeviceGetNumGpuCores(self._handle))
         instances = (or_none(lambda: self._answer(MIG)) or {}).get("mig")
-        return self.facts | {
-            "compute_capability": tuple(capability) if capability else None,
-            "multiprocessors": chips.multiprocessors(cores, capability),
-            "memory_total_bytes": total if isinstance(total, int) and total else None,
-            "mig": instances if isinstance(instances, list) else None,
-            "exclusive": mode in EXCLUSIVE,
-            "prohibited": mode == pynvml.NVML_COMPUTEMODE_PROHIBITED,
-            "memory_used_bytes": used if isinstance(used, int) else None,
-            "holders": described(or_none(lambda: computing(self._handle)) or [], self._own_pid),
-        }
+        return (
+            self.facts
+            | chip(self._handle)
+            | {
+                "memory_total_bytes": total if isinstance(total, int) and total else None,
+                "mig": instances if isinstance(instances, list) else None,
+                "exclusive": mode in EXCLUSIVE,
+                "prohibited": mode == pynvml.NVML_COMPUTEMODE_PROHIBITED,
+                "memory_used_bytes": used if isinstance(used, int) else None,
+                "holders": described(or_none(lambda: computing(self._handle)) or [], self._own_pid),
+            }
+        )
 
     # ---- readings -----------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pynvml
 
+from ..chips import multiprocessors
 from .reasons import Reason, or_none
 
 Handle = Any
@@ -59,6 +60,25 @@ def text(function: Callable[[Handle], Any], gpu: Handle) -> str:
     """A text from the driver; bytes that are not UTF-8 are replaced, where `pynvml` itself would fail."""
     raw = getattr(function, "__wrapped__", function)(gpu)
     return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
+
+
+def names(gpu: Handle) -> Values:
+    """`uuid`, `name` and `pci_bus_id`, which never change; None if the driver does not tell them."""
+    return {
+        "uuid": or_none(lambda: text(pynvml.nvmlDeviceGetUUID, gpu)),
+        "name": or_none(lambda: text(pynvml.nvmlDeviceGetName, gpu)),
+        "pci_bus_id": or_none(lambda: text(lambda handle: pynvml.nvmlDeviceGetPciInfo(handle).busId, gpu)),
+    }
+
+
+def chip(gpu: Handle) -> Values:
+    """`compute_capability` (major, minor) and `multiprocessors`, which never change; None if they are not known."""
+    capability = or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(gpu))
+    cores = or_none(lambda: pynvml.nvmlDeviceGetNumGpuCores(gpu))
+    return {
+        "compute_capability": tuple(capability) if capability else None,
+        "multiprocessors": multiprocessors(cores, capability),
+    }
 
 
 def _busy(gpu: Handle) -> Values:
