@@ -153,7 +153,7 @@ def test_each_shell_gets_its_script(shell: str, capsys: pytest.CaptureFixture[st
 
 def test_completing_imports_nothing_heavy() -> None:
     program = (
-        "import sys, click\nfrom gputui.tui import cli\nfrom gputui.tui.commands import completion as completing\n"
+        "import sys, click\nfrom gputui.tui import cli\nfrom gputui.tui.cli import completion as completing\n"
         "for ask in (completing.preset, completing.run, completing.proof): ask(None, None, '')\n"
         "print([name for name in ('pydantic', 'textual', 'rich', 'tensorflow', 'numpy') if name in sys.modules])"
     )

@@ -19,7 +19,7 @@ from gputui.engine.runs import Run, titles
 from gputui.engine.runs.launched_with import python_of
 from gputui.tui.base.errors import Refused
 from gputui.tui.commands.doctor import show_doctor
-from gputui.tui.commands.runs_and_presets import export_preset
+from gputui.tui.commands.presets import export_preset
 
 from tests.support.environments import VERSIONS, script, stand_in
 from tests.support.front_door import until

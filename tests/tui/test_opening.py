@@ -11,7 +11,7 @@ from gputui.engine.files.values import LONGEST_LINE, brief
 from gputui.engine.job import this_machine
 from gputui.tui import cli
 from gputui.tui.app import GputuiApp
-from gputui.tui.commands import opening
+from gputui.tui.cli import preset_or_command
 
 from tests.support.cases import all_hold
 from tests.support.form_pilot import NO_GPU, form, opened, seen
@@ -90,7 +90,7 @@ def test_tab_offers_commands_presets_and_files() -> None:
 
 
 async def test_the_form_opens_on_the_file_with_the_settings_marked() -> None:
-    app = GputuiApp(opening.form_on("mine.yaml", ["batch_size=96", "epochs=2"]))  # which is the default
+    app = GputuiApp(preset_or_command.form_state("mine.yaml", ["batch_size=96", "epochs=2"]))  # which is the default
     async with opened((120, 40), app=app) as pilot:
         state = form(pilot).state
         assert state.path == Path("mine.yaml").absolute()

@@ -363,12 +363,12 @@ async def what_only_the_disk_knows_is_checked_again_at_start(
 async def test_what_is_wrong_is_told_and_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from gputui.tui.commands import runs_and_presets
+    from gputui.tui.commands import presets as presets_command
 
     monkeypatch.chdir(tmp_path)
     file = Path("wrong.yaml")  # a line with a longer place is shortened
     file.write_text("compile: {xla: true}\ntrain: {deterministic: true}\n")
-    runs_and_presets.check_presets([str(file)])
+    presets_command.check_presets([str(file)])
     checked = capsys.readouterr().err
     async with opened() as pilot:
         await each_anew(

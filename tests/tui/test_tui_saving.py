@@ -13,7 +13,7 @@ from gputui.engine.presets import saving
 from gputui.engine.presets.saving import SaveError
 from gputui.engine.process import launch
 from gputui.tui.app import GputuiApp
-from gputui.tui.commands import opening
+from gputui.tui.cli import preset_or_command
 from gputui.tui.reading import recent_files
 from gputui.tui.screens.dialogs import Ask
 from gputui.tui.screens.presets import editor as editing
@@ -43,7 +43,7 @@ async def asked(pilot: Pilot[None], *keys: str) -> None:
 
 
 async def test_save_as_proposes_the_file_and_says_what_it_writes(project: Path) -> None:
-    async with opened((120, 40), GputuiApp(opening.form_on("mine.yaml", ["batch_size=64"]))) as pilot:
+    async with opened((120, 40), GputuiApp(preset_or_command.form_state("mine.yaml", ["batch_size=64"]))) as pilot:
         await pilot.press("S")
         await wait_for(pilot, lambda: "replaces the file ./mine.yaml" in seen(pilot))
         assert pilot.app.screen.query_one(Input).value == "./mine.yaml"
@@ -79,7 +79,7 @@ async def test_the_preset_that_a_run_came_from_can_be_updated(project: Path) -> 
     file.write_text("input: {batch_size: 48}  # as in the paper\n")
     preset = presets.resolve("mine.yaml", ["epochs=9"])
     run = runs.create("mine", preset.to_yaml(), launch.origin_of(preset))
-    async with opened((120, 40), GputuiApp(opening.form_on(str(run.file("preset.yaml")), []))) as pilot:
+    async with opened((120, 40), GputuiApp(preset_or_command.form_state(str(run.file("preset.yaml")), []))) as pilot:
         await asked(pilot, "s")
         assert "a run of ./mine.yaml" in seen(pilot)
         await pilot.press("c")
@@ -100,13 +100,13 @@ async def test_the_preset_that_a_run_came_from_can_be_updated(project: Path) -> 
         assert "as in the paper" in file.read_text()
         assert str(file) in told(pilot), "where it was saved"
     file.unlink()
-    state = opening.form_on(f"run:{run.id}", [])
+    state = preset_or_command.form_state(f"run:{run.id}", [])
     assert saving_screen._origin(state) is None
 
 
 async def test_a_file_that_was_changed_meanwhile_is_asked_about(project: Path) -> None:
     file = project / "mine.yaml"
-    async with opened((120, 40), GputuiApp(opening.form_on("mine.yaml", ["epochs=9"]))) as pilot:
+    async with opened((120, 40), GputuiApp(preset_or_command.form_state("mine.yaml", ["epochs=9"]))) as pilot:
         file.write_text("input: {batch_size: 96}  # theirs\n")
         await asked(pilot, "s")
         assert "was changed since it was opened" in seen(pilot)

@@ -24,7 +24,7 @@ from gputui.engine.system.identity import Process
 from gputui.engine.trials.search_record import Limits
 from gputui.engine.tune import tune_request
 from gputui.tui import cli
-from gputui.tui.commands import about_proofs
+from gputui.tui.cli import speed
 
 from tests.support.front_door import gputui, opened, until
 from tests.support.proving import Planted, searching
@@ -299,6 +299,6 @@ def test_limits_that_leave_nothing_to_search_are_refused() -> None:
 
 
 def test_the_help_names_the_precisions_that_there_are() -> None:
-    help_of = {option.name: getattr(option, "help", "") for option in about_proofs.tune.params}
+    help_of = {option.name: getattr(option, "help", "") for option in speed.tune.params}
     for policy in by_key(OPTIONS)["precision.policy"].choices:
         assert policy in help_of["precisions"], policy

@@ -1,8 +1,9 @@
-"""The commands about runs that were made: list them, delete some, show the log of one, write a note and tags on it."""
+"""The commands about runs: list them, stop one, delete some, write a note and tags on one."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 
 import click
@@ -93,6 +94,18 @@ def _tell_damage(closed: str, entries: Sequence[Entry]) -> None:
     damaged = [f"{entry.run.id}: {entry.damage}" for entry in entries if entry.damage]
     if damaged:
         complain(damaged[0] + (f" (and {len(damaged) - 1} more such runs)" if len(damaged) > 1 else ""))
+
+
+def stop_run(name: str) -> None:
+    """Ask a run to stop; returns when it is asked, not when it has ended."""
+    run = run_folders.find(name)
+    run_folders.request_stop(run)
+    deadline = time.monotonic() + 2
+    while run.state in ("running", "stopping") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    state = run.state
+    said = "is stopping; repeat the command to end it at once"
+    print(f"{run.id} {said if state in ('running', 'stopping') else STATE_LABELS.get(state, state)}")
 
 
 # ---- deleting -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The commands about presets, and the one that stops a run: stop, presets list, show and check, export."""
+"""The commands about presets: list, show and check them, export one, and write files to start from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,28 +15,14 @@ from rich.text import Text
 
 from ...engine import checks, entry
 from ...engine import presets as preset_files
-from ...engine import runs as run_folders
 from ...engine.files.writing import write_new
 from ...engine.interpreter import interpreter
 from ...engine.job import this_machine
-from ...engine.presets import Preset, PresetError, saving
-from ...engine.runs.run import STATE_LABELS
+from ...engine.presets import Preset, PresetError, saving, start_files
 from ..base.errors import Refused, clean, complain
 from ..base.exit_codes import DONE, WRONG
 from ..printing.tables import show_table
 from .train import place
-
-
-def stop_run(name: str) -> None:
-    """Ask a run to stop; returns when it is asked, not when it has ended."""
-    run = run_folders.find(name)
-    run_folders.request_stop(run)
-    deadline = time.monotonic() + 2
-    while run.state in ("running", "stopping") and time.monotonic() < deadline:
-        time.sleep(0.1)
-    state = run.state
-    said = "is stopping; repeat the command to end it at once"
-    print(f"{run.id} {said if state in ('running', 'stopping') else STATE_LABELS.get(state, state)}")
 
 
 def list_presets() -> None:
@@ -131,3 +116,21 @@ def check_presets(files: Sequence[str]) -> int:
         else:
             print(f"{clean(file)}: good" + (f", {len(findings)} remark(s)" if findings else ""))
     return code
+
+
+def begin(folder: str, example: str | None = None) -> None:
+    """Write the files and say what to do with them; refuses to overwrite."""
+    try:
+        written = start_files.write(Path(folder), example)
+    except FileExistsError as fault:
+        raise Refused(f"{fault} exists, and is not overwritten; name another folder: gputui init DIR") from None
+    for path in written:
+        print(f"wrote {path}")
+    go = f"cd {shlex.quote(folder)}\n    " if folder != "." else ""
+    preset, program = (path.name for path in written)
+    print(
+        f"\nnext:\n    {go}{f'gputui --preset {preset}':<33}train it as it is\n"
+        f"    {f'gputui {preset}':<33}open the form on it, to change options\n"
+        f"then put your own model and data into {program}: gputui guide says what build may return,\n"
+        "and gputui options lists what a preset can set"
+    )

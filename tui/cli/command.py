@@ -1,4 +1,4 @@
-"""The command `gputui`: its subcommands, options and exit codes. The subcommands are implemented in commands/.
+"""The command `gputui` itself: its help, its options, and what becomes of errors and exit codes.
 
 Click parses the command line; everything that it or gputui refuses becomes one or two lines on stderr and exit code 2.
 
@@ -14,20 +14,24 @@ from typing import Any
 
 import click
 
-from ..engine.interpreter import interpreter
-from .base.errors import Refused, complain, guarded, interruptible
-from .base.exit_codes import INTERRUPTED, WRONG
-from .commands import about, about_presets, about_proofs, about_runs, cluster_options, completion, opening
-from .commands.preset_options import preset_option, settings_option, tell_twin
-from .show import need_a_terminal, show
-
-new_code_option = click.option(
-    "--code", type=click.Choice(["new"]), help="Resume with your code as it is now, if it was edited since."
+from ...engine.interpreter import interpreter
+from ..base.errors import Refused, complain, guarded, interruptible
+from ..base.exit_codes import INTERRUPTED, WRONG
+from ..show import need_a_terminal, show
+from . import completion, machine, presets, runs, speed
+from .preset_or_command import PresetOrCommand, form_state
+from .shared_options import (
+    cluster_options,
+    join_cluster,
+    new_code_option,
+    preset_option,
+    settings_option,
+    tell_twin,
 )
 
 
 @click.group(
-    cls=opening.PresetOrCommand,
+    cls=PresetOrCommand,
     invoke_without_command=True,
     epilog="RUN in the help of a command is an id that `gputui runs` lists, a part of one that no other run has, or "
     "`latest`.",
@@ -47,7 +51,7 @@ new_code_option = click.option(
     help="Resume the newest run of this preset with these settings, if it can be resumed; else start a new one.",
 )
 @new_code_option
-@cluster_options.given
+@cluster_options
 @click.version_option(package_name="gputui", message="gputui %(version)s")
 @click.pass_context
 def cli(
@@ -103,8 +107,8 @@ def cli(
         raise Refused("--dry-run starts and resumes nothing: leave out --resume-if-any")
     if code and not resume_if_any:
         raise Refused("--code=new is for a run that is resumed: gputui resume RUN, or --resume-if-any")
-    cluster_options.join(workers, worker)
-    from .commands import train
+    join_cluster(workers, worker)
+    from ..commands import train
 
     how = {"as_json": as_json, "detach": detach, "dry_run": dry_run, "resume_if_any": resume_if_any}
     how["new_code"] = code == "new"
@@ -114,7 +118,7 @@ def cli(
 @click.command()
 @click.argument("preset", shell_complete=completion.preset, callback=tell_twin)
 @settings_option()
-@cluster_options.given
+@cluster_options
 @click.pass_context
 def form_on(
     context: click.Context, preset: str, settings: Sequence[str], workers: str | None, worker: int | None
@@ -123,12 +127,12 @@ def form_on(
     if workers is not None or worker is not None:
         raise Refused(f"--cluster and --worker need no screen: gputui --preset {shlex.quote(preset)} --cluster ...")
     before = context.parent.params["settings"] if context.parent else ()
-    state = opening.form_on(preset, [*before, *settings])
+    state = form_state(preset, [*before, *settings])
     need_a_terminal(f"gputui --preset {shlex.quote(preset)} trains")
     context.exit(show(state))
 
 
-assert isinstance(cli, opening.PresetOrCommand)
+assert isinstance(cli, PresetOrCommand)
 cli.opens = form_on
 cli.sections = {
     "Runs": ("runs", "watch", "logs", "stop", "resume", "compare", "history", "note", "tag"),
@@ -138,129 +142,12 @@ cli.sections = {
 }
 
 
-@cli.command()
-@click.argument("run", default="latest", shell_complete=completion.run)
-@click.option(
-    "--replay", metavar="[SPEED]", is_flag=False, flag_value="1", help="Replay a recorded run, SPEED times as fast."
-)
-@click.pass_context
-def watch(context: click.Context, run: str, replay: str | None) -> None:
-    """Show a run in the live view, by default the latest."""
-    from ..engine import runs as run_folders
-
-    context.exit(show(watch=run_folders.find(run), replay_speed=_speed(replay)))
-
-
-@cli.command()
-@click.argument("run", shell_complete=completion.run)
-def stop(run: str) -> None:
-    """Stop a run gracefully.
-
-    It finishes its step and writes its result. A second stop ends it at once.
-    """
-    from .commands import runs_and_presets
-
-    runs_and_presets.stop_run(run)
-
-
-@cli.command()
-@click.argument("run", required=False, shell_complete=completion.run)
-@click.option("--latest", is_flag=True, help="The newest run that can be resumed.")
-@click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
-@click.option("--detach", is_flag=True, help="Resume in the background: print the run's id and return at once.")
-@new_code_option
-@cluster_options.given
-@click.pass_context
-def resume(
-    context: click.Context, run: str | None, latest: bool, as_json: bool, detach: bool, code: str | None,
-    workers: str | None, worker: int | None,
-) -> None:  # fmt: skip
-    """Resume a run from its last checkpoint."""
-    if (run is None) != latest:
-        raise Refused("name one run to resume, or give --latest alone; gputui runs lists them")
-    cluster_options.join(workers, worker)
-    from .commands import train
-
-    context.exit(train.resume_run(run, as_json=as_json, detach=detach, new_code=code == "new"))
-
-
-@cli.command("history")
-@click.argument("run", default="latest", shell_complete=completion.run)
-@click.option("--csv", "form", flag_value="csv", default=True, help="One row for each progress report (the default).")
-@click.option("--jsonl", "form", flag_value="jsonl", help="The run's events, one JSON object per line.")
-@click.option("--tensorboard", "form", flag_value="tensorboard", help="A folder for TensorBoard; takes some seconds.")
-@click.option(
-    "-o", "--output", metavar="PATH", help="The file, or TensorBoard's folder; by default stdout or a folder of RUN."
-)
-def history(run: str, form: str, output: str | None) -> None:
-    """Export the figures of a run over time.
-
-    By default those of the latest run are exported.
-    """
-    from .commands import history as history_command
-
-    history_command.show_history(run, form, output)
-
-
-@cli.command()
-@click.argument("names", nargs=-1, metavar="RUN...", shell_complete=completion.run)
-@click.option("--baseline", metavar="RUN", shell_complete=completion.run, help="Compare with this run, this time only.")
-@click.option("--pin", metavar="RUN", shell_complete=completion.run, help="Make this run the baseline from now on.")
-@click.option("--unpin", is_flag=True, help="Forget the pinned baseline.")
-@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
-@click.option("--csv", "form", flag_value="csv", help="Print comma-separated values.")
-def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: bool, form: str | None) -> None:
-    """Show what differs between runs: options and figures.
-
-    The figures are compared with those of the baseline: the pinned run or, if none is pinned, the first RUN.
-    """
-    from .commands import compare as compare_command
-
-    if pin is None and not unpin:
-        compare_command.show_comparison(names, form or "table", baseline)
-    elif names or baseline is not None or form or (unpin and pin is not None):
-        raise Refused("--pin RUN and --unpin cannot be combined with anything else; compare runs with a second command")
-    elif pin is not None:
-        compare_command.pin_baseline(pin)
-    else:
-        compare_command.unpin_baseline()
-
-
-@cli.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
-@click.option("--deep", is_flag=True, help="Also import TensorFlow to see which GPUs it finds; takes up to 20 s.")
-@click.option(
-    "--python", metavar="PATH", help="The Python that trains, as run.python; by default GPUTUI_PYTHON or gputui's own."
-)
-@click.pass_context
-def doctor(context: click.Context, as_json: bool, deep: bool, python: str | None) -> None:
-    """Check GPUs, driver, TensorFlow and host for problems.
-
-    The exit code is 1 if something prevents training on the GPUs, or on the CPU of a machine without GPUs.
-    """
-    from .commands import doctor as doctor_command
-
-    context.exit(doctor_command.show_doctor(as_json, deep, python))
-
-
 for command in (
-    about.options, about.guide, about.completion, about_presets.presets, about_presets.export, about_presets.init,
-    about_runs.runs, about_runs.logs, about_runs.note, about_runs.tag,
-    about_proofs.ab, about_proofs.diagnose, about_proofs.tune, about_proofs.fit_batch, about_proofs.proof,
-    about_proofs.scaling,
+    runs.runs, runs.watch, runs.logs, runs.stop, runs.resume, runs.compare, runs.history, runs.note, runs.tag,
+    speed.diagnose, speed.ab, speed.tune, speed.fit_batch, speed.scaling, speed.proof,
+    presets.presets, presets.options, presets.init, presets.guide, presets.export, machine.doctor, machine.completion,
 ):  # fmt: skip
     cli.add_command(command)
-
-
-def _speed(text: str | None) -> float | None:
-    try:
-        speed = None if text is None else float(text)
-    except ValueError:
-        raise Refused(f"--replay takes a number such as --replay=10, not {text!r}") from None
-    if speed is not None and not 0 < speed < 1e6:
-        raise Refused("--replay takes a number above 0")
-    return speed
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -13,9 +13,16 @@ import click
 
 from ...engine.trials import KEEPS, LEAST_REPEATS, STAGES, TRIAL_SECONDS
 from ..base.errors import Refused
-from . import completion, tune_options
-from .preset_options import preset_option, settings_option
-from .tune_options import ANYWAY_HELP, SECONDS, WAIT_HELP
+from . import completion
+from .shared_options import (
+    ANYWAY_HELP,
+    SECONDS,
+    WAIT_HELP,
+    given,
+    preset_option,
+    search_limits,
+    settings_option,
+)
 
 
 @click.command("ab")
@@ -53,7 +60,7 @@ def ab(
     gputui ab --preset quickstart --set steps_per_execution=16
     gputui ab --preset mine.yaml --set device.visible=none         GPU against CPU
     """
-    from . import proof as proof_command
+    from ..commands import proof as proof_command
 
     context.exit(proof_command.measure_change(preset, settings, repeats, seconds, as_json, anyway, wait))
 
@@ -90,7 +97,7 @@ def diagnose(
     gputui diagnose --preset mine.yaml                           measured with and without its input
     gputui diagnose --preset mine.yaml --apply -o better.yaml    keep in better.yaml what is faster
     """
-    from . import diagnose as diagnose_command
+    from ..commands import diagnose as diagnose_command
 
     context.exit(diagnose_command.diagnose(run, preset, settings, options))
 
@@ -122,7 +129,7 @@ def diagnose(
     help="With --wide: a shared file or a database; several machines search together in one study.",
 )
 @click.option("--name", "study_name", metavar="STUDY", help="With --study: its name there (default: the preset's).")
-@tune_options.limits
+@search_limits
 @click.pass_context
 def tune(context: click.Context, /, preset: str | None, settings: Sequence[str], **options: Any) -> None:
     """Search for the fastest settings of a preset on this machine.
@@ -134,15 +141,15 @@ def tune(context: click.Context, /, preset: str | None, settings: Sequence[str],
     gputui tune --preset quickstart --only batch_size --only input
     gputui tune --resume                                 go on after an interruption
     """
-    from . import tune as tune_command
+    from ..commands import tune as tune_command
 
-    context.exit(tune_command.tune(preset, settings, options, tune_options.given(context)))
+    context.exit(tune_command.tune(preset, settings, options, given(context)))
 
 
 @click.command("fit-batch")
 @preset_option("The preset whose batch size to find.")
 @settings_option()
-@tune_options.limits
+@search_limits
 @click.pass_context
 def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[str], **options: Any) -> None:
     """Find the fastest batch size, and the largest that fits.
@@ -153,10 +160,10 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     gputui fit-batch --preset mine.yaml --minutes 5 -o fitted.yaml
     gputui fit-batch --preset mine.yaml --learning-rate linear --warmup-steps 500
     """
-    from . import tune as tune_command
+    from ..commands import tune as tune_command
 
     of_batch = {"only": ("batch_size",), "precisions": ()}
-    context.exit(tune_command.tune(preset, settings, options | of_batch, tune_options.given(context)))
+    context.exit(tune_command.tune(preset, settings, options | of_batch, given(context)))
 
 
 @click.command("scaling")
@@ -218,9 +225,9 @@ def scaling(context: click.Context, /, preset: str | None, settings: Sequence[st
     gputui scaling --preset mine.yaml --keep global                strong scaling
     gputui scaling --preset quickstart --set logical_devices=2     a rehearsal on the CPU
     """
-    from . import scaling as scaling_command
+    from ..commands import scaling as scaling_command
 
-    context.exit(scaling_command.scaling(preset, settings, options, tune_options.given(context)))
+    context.exit(scaling_command.scaling(preset, settings, options, given(context)))
 
 
 @click.command("proof")
@@ -242,7 +249,7 @@ def proof(
     gputui proof latest              show the latest
     gputui proof rm 20260921-1405    delete proofs for good, with their trials
     """
-    from . import proof as proof_command
+    from ..commands import proof as proof_command
 
     if names[:1] == ("rm",):
         if form or output or stop:

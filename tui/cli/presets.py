@@ -1,4 +1,4 @@
-"""The commands about presets: listing, showing and checking them, exporting one, and beginning one's own.
+"""The commands about presets and own code: list, show, check and export presets, explain options, begin a training.
 
 Deferred imports: a command pays only for what it uses.
 """
@@ -6,11 +6,12 @@ Deferred imports: a command pays only for what it uses.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from . import completion
-from .preset_options import preset_option, settings_option
+from .shared_options import preset_option, settings_option
 
 
 @click.group(invoke_without_command=True)
@@ -18,26 +19,26 @@ from .preset_options import preset_option, settings_option
 def presets(context: click.Context) -> None:
     """List, show and check presets."""
     if context.invoked_subcommand is None:
-        from . import runs_and_presets
+        from ..commands import presets as presets_command
 
-        runs_and_presets.list_presets()
+        presets_command.list_presets()
 
 
 @presets.command("list")
 def presets_list() -> None:
     """List the presets that ship with gputui, and your own."""
-    from . import runs_and_presets
+    from ..commands import presets as presets_command
 
-    runs_and_presets.list_presets()
+    presets_command.list_presets()
 
 
 @presets.command("show")
 @click.argument("name", shell_complete=completion.preset)
 def presets_show(name: str) -> None:
     """Show preset NAME with the value of every option."""
-    from . import runs_and_presets
+    from ..commands import presets as presets_command
 
-    runs_and_presets.show_preset(name)
+    presets_command.show_preset(name)
 
 
 @presets.command("check")
@@ -45,17 +46,17 @@ def presets_show(name: str) -> None:
 @click.pass_context
 def presets_check(context: click.Context, files: Sequence[str]) -> None:
     """Check preset files, and the options in them against this machine."""
-    from . import runs_and_presets
+    from ..commands import presets as presets_command
 
-    context.exit(runs_and_presets.check_presets(files))
+    context.exit(presets_command.check_presets(files))
 
 
 @presets.command("schema")
 def presets_schema() -> None:
     """Print the JSON Schema of presets, for editors."""
-    from . import runs_and_presets
+    from ..commands import presets as presets_command
 
-    runs_and_presets.show_schema()
+    presets_command.show_schema()
 
 
 @click.command()
@@ -77,9 +78,9 @@ def export(preset: str, settings: Sequence[str], output: str | None) -> None:
     gputui export --preset mine.yaml -o plain.py
     gputui export --preset mine.yaml -o for-a-colleague/
     """
-    from . import runs_and_presets
+    from ..commands import presets as presets_command
 
-    runs_and_presets.export_preset(preset, settings, output)
+    presets_command.export_preset(preset, settings, output)
 
 
 @click.command("init")
@@ -94,6 +95,32 @@ def init(folder: str, example: str | None) -> None:
 
     They are written into DIR or the current folder. A file that exists is not overwritten.
     """
-    from . import init as init_command
+    from ..commands import presets as presets_command
 
-    init_command.begin(folder, example)
+    presets_command.begin(folder, example)
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[KEY or WORDS]...", shell_complete=completion.option)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, for each option.")
+def options(words: tuple[str, ...], as_json: bool) -> None:
+    """List the options of presets, or explain one of them.
+
+    \b
+    gputui options                every option, its default, what it takes and does
+    gputui options batch_size     one of them: its range, unit, when it helps and what it costs
+    gputui options input          those of a group
+    gputui options lr             by another name, or by any word of its help
+    """
+    from ..commands import options as options_command  # tables, which no other command here needs
+
+    options_command.show_options(" ".join(words), as_json)
+
+
+@click.command()
+def guide() -> None:
+    """Explain how to train your own Keras code.
+
+    The guide says what your function `build` may return, and which options apply to it.
+    """
+    click.echo_via_pager(Path(__file__).with_name("own-code.md").read_text(encoding="utf-8"))

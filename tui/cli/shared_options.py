@@ -1,4 +1,7 @@
-"""The options that `gputui tune` and `gputui fit-batch` have in common."""
+"""The options that several commands have: --preset and --set, --cluster and --worker, and the limits of a search.
+
+Deferred imports: the help and completion need neither presets nor clusters.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,77 @@ import click
 from click.core import ParameterSource
 
 from ...engine.trials import LEAST_REPEATS, TRIAL_SECONDS
+from ..base.errors import Refused, complain
+from . import completion
 
 Command = Callable[..., Any]
 SECONDS = click.FloatRange(min=0.1, max=3600)
 WAIT_HELP = "Wait until nothing else trains on these devices, then begin."
 ANYWAY_HELP = "Measure even if another gputui run uses the same devices; the result says which trials were disturbed."
+SET_HELP = (
+    "Set one option, overriding the preset; may be given several times. The group may be left out where the name is "
+    "unique. A relative path is resolved from the current folder, one in a preset's file from that file's folder."
+)
+
+new_code_option = click.option(
+    "--code", type=click.Choice(["new"]), help="Resume with your code as it is now, if it was edited since."
+)
 
 
-def limits(command: Command) -> Command:
+def preset_option(help: str, required: bool = False) -> Callable[[Command], Command]:
+    return click.option(
+        "--preset",
+        metavar="NAME_OR_PATH",
+        required=required,
+        help=help,
+        shell_complete=completion.preset,
+        callback=tell_twin,
+    )
+
+
+def tell_twin(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+    """Warn if a file of the current folder may have been meant; the name itself."""
+    from ...engine.presets.by_name import twin
+
+    if name is not None and not context.resilient_parsing and (remark := twin(name)):
+        complain(remark)
+    return name
+
+
+def settings_option(help: str = SET_HELP) -> Callable[[Command], Command]:
+    return click.option(
+        "--set", "settings", metavar="KEY=VALUE", multiple=True, help=help, shell_complete=completion.setting
+    )
+
+
+def cluster_options(command: Command) -> Command:
+    """Declare --cluster and --worker for a command, which gets them as `workers` and `worker`."""
+    of_which = click.option(
+        "--worker",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="With --cluster: which of its addresses is this worker's, counted from 0.",
+    )
+    named = click.option(
+        "--cluster",
+        "workers",
+        metavar="HOST:PORT,...",
+        help="The workers of strategy.kind=multi_worker, the same list on each machine; the first is the chief.",
+    )
+    return named(of_which(command))
+
+
+def join_cluster(workers: str | None, worker: int | None) -> None:
+    """This process belongs to that cluster from here on."""
+    if workers is None and worker is not None:
+        raise Refused("--worker needs --cluster HOST1:PORT,HOST2:PORT, the addresses of all workers")
+    if workers is not None:
+        from ...engine.job import start_worker
+
+        start_worker.use_command_line(workers, worker)
+
+
+def search_limits(command: Command) -> Command:
     """The limits of a search."""
     for add in reversed((
         click.option("--minutes", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES", default=10.0,

@@ -77,7 +77,7 @@ def unknown(word: str, commands: Iterable[str]) -> str:
     return f"there is no command or preset {clean(word)!r}; {hint}"
 
 
-def form_on(name_or_path: str, settings: Sequence[str]) -> FormState:
+def form_state(name_or_path: str, settings: Sequence[str]) -> FormState:
     """The form's state for a preset, with the settings as changes that are not saved; raises PresetError."""
     from ...engine import presets
     from ..form.state import FormState

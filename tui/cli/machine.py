@@ -1,0 +1,52 @@
+"""The commands about gputui and this machine, declared for the command line: `doctor` and `completion`.
+
+Deferred imports: a command pays only for what it uses.
+"""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+VARIABLE = "_GPUTUI_COMPLETE"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a script for tab completion in SHELL.
+
+    It completes commands, presets, runs, proofs and options.
+
+    \b
+    bash    echo 'eval "$(gputui completion bash)"' >> ~/.bashrc
+    zsh     echo 'eval "$(gputui completion zsh)"' >> ~/.zshrc        after compinit
+    fish    gputui completion fish > ~/.config/fish/completions/gputui.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows these shells"
+    completer = kind(context.find_root().command, {}, "gputui", VARIABLE)
+    # A key ends with `=`, behind which its value is typed, and no space; fish knows that by itself.
+    plain = "COMPREPLY+=($value)"
+    print(
+        completer.source_template.replace(plain, f"{plain}; [[ $value == *= ]] && compopt -o nospace")
+        % completer.source_vars()
+    )
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
+@click.option("--deep", is_flag=True, help="Also import TensorFlow to see which GPUs it finds; takes up to 20 s.")
+@click.option(
+    "--python", metavar="PATH", help="The Python that trains, as run.python; by default GPUTUI_PYTHON or gputui's own."
+)
+@click.pass_context
+def doctor(context: click.Context, as_json: bool, deep: bool, python: str | None) -> None:
+    """Check GPUs, driver, TensorFlow and host for problems.
+
+    The exit code is 1 if something prevents training on the GPUs, or on the CPU of a machine without GPUs.
+    """
+    from ..commands import doctor as doctor_command
+
+    context.exit(doctor_command.show_doctor(as_json, deep, python))

@@ -1,0 +1,204 @@
+"""The commands about runs, declared for the command line: list, watch, stop, resume, compare and export them.
+
+Deferred imports: a command pays only for what it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from ..base.errors import Refused
+from ..show import show
+from . import completion
+from .shared_options import cluster_options, join_cluster, new_code_option
+
+STATES = ("running", "starting", "stopping", "done", "stopped", "failed", "oom", "timeout", "crashed")
+
+
+@click.group(invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option(
+    "--tag",
+    "tags",
+    metavar="TAG",
+    multiple=True,
+    shell_complete=completion.tag,
+    help="Only runs with this tag; given several times, with all of them.",
+)
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(STATES),
+    multiple=True,
+    help="Only runs in this state; given several times, in any of them.",
+)
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the latest N of them.")
+@click.pass_context
+def runs(context: click.Context, as_json: bool, tags: Sequence[str], states: Sequence[str], last: int | None) -> None:
+    """List runs, the latest first."""
+    if context.invoked_subcommand is not None:
+        if as_json or tags or states or last:
+            raise Refused(f"the filters of the list do not go with {context.invoked_subcommand!r}")
+        return
+    from ..commands import runs as runs_command
+
+    runs_command.show_runs(as_json, tags, states, last)
+
+
+@runs.command("rm")
+@click.argument("names", nargs=-1, metavar="RUN...", shell_complete=completion.ended_run)
+@click.option("--latest", is_flag=True, help="Delete the latest run, too.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.pass_context
+def runs_rm(context: click.Context, names: Sequence[str], latest: bool, yes: bool) -> None:
+    """Delete runs for good, with their events, checkpoints and log.
+
+    A run that is still running is not deleted.
+    """
+    from ..commands import runs as runs_command
+
+    context.exit(runs_command.remove_runs(names, latest, yes))
+
+
+@click.command()
+@click.argument("run", default="latest", shell_complete=completion.run)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended, and exit with its exit code.")
+@click.option("-n", "--lines", "last", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.pass_context
+def logs(context: click.Context, run: str, follow: bool, last: int | None) -> None:
+    """Print the log of a run, by default of the latest.
+
+    The log is what the training and gputui have printed.
+    """
+    from ..commands import logs as logs_command
+
+    context.exit(logs_command.show_log(run, follow, last))
+
+
+@click.command()
+@click.argument("run", shell_complete=completion.run)
+@click.argument("text", nargs=-1)
+def note(run: str, text: Sequence[str]) -> None:
+    """Write a note on a run, or print it.
+
+    Lists and screens show the note. Without TEXT it is printed; "" as the text removes it.
+    """
+    from ..commands import runs as runs_command
+
+    runs_command.note(run, text)
+
+
+@click.command()
+@click.argument("run", shell_complete=completion.run)
+@click.argument("tags", nargs=-1, metavar="[TAG]...", shell_complete=completion.tag)
+@click.option("-d", "--delete", "remove", is_flag=True, help="Remove these tags instead.")
+def tag(run: str, tags: Sequence[str], remove: bool) -> None:
+    """Give a run tags, or print them.
+
+    `gputui runs --tag` and the filter of the screens find runs by their tags. Without TAG the tags are printed.
+    """
+    from ..commands import runs as runs_command
+
+    runs_command.tag(run, tags, remove)
+
+
+@click.command()
+@click.argument("run", default="latest", shell_complete=completion.run)
+@click.option(
+    "--replay", metavar="[SPEED]", is_flag=False, flag_value="1", help="Replay a recorded run, SPEED times as fast."
+)
+@click.pass_context
+def watch(context: click.Context, run: str, replay: str | None) -> None:
+    """Show a run in the live view, by default the latest."""
+    from ...engine import runs as run_folders
+
+    context.exit(show(watch=run_folders.find(run), replay_speed=_speed(replay)))
+
+
+def _speed(text: str | None) -> float | None:
+    try:
+        speed = None if text is None else float(text)
+    except ValueError:
+        raise Refused(f"--replay takes a number such as --replay=10, not {text!r}") from None
+    if speed is not None and not 0 < speed < 1e6:
+        raise Refused("--replay takes a number above 0")
+    return speed
+
+
+@click.command()
+@click.argument("run", shell_complete=completion.run)
+def stop(run: str) -> None:
+    """Stop a run gracefully.
+
+    It finishes its step and writes its result. A second stop ends it at once.
+    """
+
+    from ..commands import runs as runs_command
+
+    runs_command.stop_run(run)
+
+
+@click.command()
+@click.argument("run", required=False, shell_complete=completion.run)
+@click.option("--latest", is_flag=True, help="The newest run that can be resumed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
+@click.option("--detach", is_flag=True, help="Resume in the background: print the run's id and return at once.")
+@new_code_option
+@cluster_options
+@click.pass_context
+def resume(
+    context: click.Context, run: str | None, latest: bool, as_json: bool, detach: bool, code: str | None,
+    workers: str | None, worker: int | None,
+) -> None:  # fmt: skip
+    """Resume a run from its last checkpoint."""
+    if (run is None) != latest:
+        raise Refused("name one run to resume, or give --latest alone; gputui runs lists them")
+    join_cluster(workers, worker)
+    from ..commands import train
+
+    context.exit(train.resume_run(run, as_json=as_json, detach=detach, new_code=code == "new"))
+
+
+@click.command("history")
+@click.argument("run", default="latest", shell_complete=completion.run)
+@click.option("--csv", "form", flag_value="csv", default=True, help="One row for each progress report (the default).")
+@click.option("--jsonl", "form", flag_value="jsonl", help="The run's events, one JSON object per line.")
+@click.option("--tensorboard", "form", flag_value="tensorboard", help="A folder for TensorBoard; takes some seconds.")
+@click.option(
+    "-o", "--output", metavar="PATH", help="The file, or TensorBoard's folder; by default stdout or a folder of RUN."
+)
+def history(run: str, form: str, output: str | None) -> None:
+    """Export the figures of a run over time.
+
+    By default those of the latest run are exported.
+    """
+    from ..commands import history as history_command
+
+    history_command.show_history(run, form, output)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="RUN...", shell_complete=completion.run)
+@click.option("--baseline", metavar="RUN", shell_complete=completion.run, help="Compare with this run, this time only.")
+@click.option("--pin", metavar="RUN", shell_complete=completion.run, help="Make this run the baseline from now on.")
+@click.option("--unpin", is_flag=True, help="Forget the pinned baseline.")
+@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
+@click.option("--csv", "form", flag_value="csv", help="Print comma-separated values.")
+def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: bool, form: str | None) -> None:
+    """Show what differs between runs: options and figures.
+
+    The figures are compared with those of the baseline: the pinned run or, if none is pinned, the first RUN.
+    """
+    from ..commands import compare as compare_command
+
+    if pin is None and not unpin:
+        compare_command.show_comparison(names, form or "table", baseline)
+    elif names or baseline is not None or form or (unpin and pin is not None):
+        raise Refused("--pin RUN and --unpin cannot be combined with anything else; compare runs with a second command")
+    elif pin is not None:
+        compare_command.pin_baseline(pin)
+    else:
+        compare_command.unpin_baseline()
