@@ -243,7 +243,7 @@ def verdicts() -> str:
 def failures() -> str:
     """Every failure that is known by its text and has advice of its own."""
     rows = [
-        [_ellipsis(one.message), code(one.kind), code(one.outcome), _ellipsis(one.hint)] for one in FAILURES if one.hint
+        [_ellipsis(one.message), code(one.name), code(one.outcome), _ellipsis(one.hint)] for one in FAILURES if one.hint
     ]
     return table(["the run says", "kind", "outcome", "what to do"], rows)
 

@@ -1,6 +1,6 @@
-"""Finds out how a run ended when the trainer could not say so itself: return code, log and counters -> outcome.
+"""How a run ended if the trainer left no result: the outcome by return code, log and counters, and the summary.
 
-A pure function of the evidence, so that every kind of ending can be tested without making it happen.
+`classify` is a pure function of the evidence, so that every kind of ending can be tested without making it happen.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..system import process_memory
 from ..telemetry.limits import Ceilings, ceilings
 from ..units import size
 from . import known_failures
-from .known_failures import MEMORY, THREADS, Found
+from .known_failures import MEMORY, THREADS, KnownFailure
 
 # Phases in which the memory use does not depend on the batch size.
 _DOING = {"starting": "starting", "importing": "being imported", "configuring": "opening devices"}
 # Measured: TensorFlow 2.21 trains a tiny model on a CPU with 2.5 GB of address space, and dies in 2.0 GB.
 ADDRESS_SPACE_NEEDED_BYTES = 4_000_000_000
-LOG_LINES = 2000  # an error may be followed by a stack, and by the allocator's list of all that it holds
+LOG_LINES = 2000  # an error may be followed by a stack, and by the allocator's list of its memory
 QUOTED_LETTERS = 200  # of a line of the log
 LIMIT_OF_JOB = "run.max_minutes=auto"
 _SAY_SPACE = "lift it with ulimit -v unlimited; TensorFlow reserves much more address space than it uses"
@@ -54,24 +54,24 @@ def held(pid: int) -> str:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known when a trainer fails, or ends without a result."""
+    """The facts about a trainer that has failed or ended without a result."""
 
     returncode: int
     log_tail: Sequence[str]
     batch_size: int
-    stopped_because: str = ""  # "", "stop", "timeout" or "hang": why the engine itself ended the trainer
-    limit: str = ""  # the option and value of that limit; of a hang, what did not happen
+    stopped_because: str = ""  # "stop", "timeout" or "hang": why the engine ended the trainer; empty if it did not
+    limit: str = ""  # the option and value of that limit; for a hang, what did not happen
     kernel_oom_kills: int = 0
     memory_share: float | None = None  # the trainer's share of the host's memory at the last reading
-    phase: str = ""  # the last one in the trainer's events
+    phase: str = ""  # the last phase in the trainer's events
     ceilings: Ceilings = field(default_factory=Ceilings)
-    gpus: int = 0  # that train
-    device_batches: int = 0  # copied ahead into the memory of each of them
-    lost_gpus: Sequence[str] = ()  # of them, that the driver has lost
-    driver_errors: Sequence[str] = ()  # of them, that the driver has reported shortly before, as its log has them
-    held_pid: int | None = None  # the trainer, where it does not end although it was killed
+    gpus: int = 0  # the number of GPUs that train
+    device_batches: int = 0  # batches copied ahead into the memory of each GPU
+    lost_gpus: Sequence[str] = ()  # names of the GPUs that the driver has lost
+    driver_errors: Sequence[str] = ()  # lines of the driver's log about these GPUs, from shortly before
+    held_pid: int | None = None  # the trainer's pid, if it does not end although it was killed
     on_oom: str = "stop"  # run.on_oom
-    own: bool = False  # whether the model is of a user's own code
+    own: bool = False  # True if the model comes from a user's own code
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Ending:
 
 
 def classify(seen: Evidence) -> Ending:
-    """Outcome, message and hint; where nothing else fits, `crashed` with the return code."""
+    """The outcome, with message and hint; `crashed` with the return code if no other cause is recognized."""
     if seen.held_pid is not None:
         outcome: Outcome = "stopped" if seen.stopped_because == "stop" else "timeout"
         because = f"{seen.limit}; " if seen.limit else ""
@@ -106,16 +106,16 @@ def classify(seen: Evidence) -> Ending:
     if seen.lost_gpus:
         names = ", ".join(seen.lost_gpus)
         return Ending("crashed", "gpu_lost", f"the driver has lost {names}: {how}", known_failures.LOST_HINT)
-    found = known_failures.in_log(seen.log_tail) if seen.returncode else None
-    if seen.returncode and (found is None or found.failure.vague):
-        found = known_failures.in_log(seen.driver_errors) or found
-    if (found is None or found.failure.vague) and number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
+    failure = known_failures.in_log(seen.log_tail) if seen.returncode else None
+    if seen.returncode and (failure is None or failure.kind.vague):
+        failure = known_failures.in_log(seen.driver_errors) or failure
+    if (failure is None or failure.kind.vague) and number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
         if (seen.memory_share or 0) > 0.8:
             return _memory(seen, how)
         if (seen.ceilings.address_space_bytes or math.inf) < ADDRESS_SPACE_NEEDED_BYTES:
             return _space(seen, how)
-    if found:
-        return _known(found, seen, f"{found.line[:QUOTED_LETTERS]}; {how}")
+    if failure:
+        return _of_failure(failure, seen, f"{failure.line[:QUOTED_LETTERS]}; {how}")
     if seen.phase == "importing" and number:
         hint = "gputui doctor --deep imports it too; installing TensorFlow again may help; see the end of engine.log"
         return Ending("crashed", "crash", f"{how} while TensorFlow was being imported", hint)
@@ -123,44 +123,43 @@ def classify(seen: Evidence) -> Ending:
 
 
 def with_hint(end: Ending, is_saved: bool) -> Ending:
-    """A hint proposes to resume only where there is a checkpoint to continue from."""
+    """The ending, whose hint proposes to resume only if there is a checkpoint to continue from."""
     return end if is_saved else replace(end, hint=end.hint.replace(known_failures.RESUME, NOTHING_SAVED))
 
 
 def before_the_job() -> Ending:
-    """The one wording where the time limit of the job has ended the run."""
+    """The ending of a run by the time limit of its job."""
     message = f"ended before the time limit of the job was reached ({LIMIT_OF_JOB})"
     return Ending("timeout", "timeout", message, "with run.checkpoint on, gputui resume continues it")
 
 
 def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
-    """The ending that the text of an exception names; None where it is not known.
+    """The ending by the text of an exception; None if the text is not one of the known failures.
 
-    `how` introduces a text that is not a sentence of its own. Of some errors the exception has but the consequence, and
-    the log the reason.
+    `how` describes the end of the trainer. The exception may name only a consequence: then the log has the reason.
     """
-    found = known_failures.in_exception(text)
-    if found and found.failure.vague:
+    failure = known_failures.in_exception(text)
+    if failure and failure.kind.vague:
         logged = known_failures.in_log(seen.log_tail)
-        found = logged if logged and not logged.failure.vague else found
-    return _known(found, seen, how) if found else None
+        failure = logged if logged and not logged.kind.vague else failure
+    return _of_failure(failure, seen, how) if failure else None
 
 
-def _known(found: Found, seen: Evidence, how: str) -> Ending:
-    failure = found.failure
-    if failure.kind == THREADS:
+def _of_failure(failure: KnownFailure, seen: Evidence, how: str) -> Ending:
+    kind = failure.kind
+    if kind.name == THREADS:
         return _no_thread(seen)
-    if failure.kind == MEMORY and not failure.hint:
+    if kind.name == MEMORY and not kind.hint:
         space = seen.ceilings.address_space_bytes
-        if space is not None and (space < ADDRESS_SPACE_NEEDED_BYTES or "failed to map segment" in found.line):
+        if space is not None and (space < ADDRESS_SPACE_NEEDED_BYTES or "failed to map segment" in failure.line):
             return _space(seen, how)
         return _memory(seen, how, seen.device_batches)
-    message = f"{found.message}: {how}" if failure.quoted else found.message
-    return Ending(failure.outcome, failure.kind, message, found.hint)
+    message = f"{failure.message}: {how}" if kind.quoted else failure.message
+    return Ending(kind.outcome, kind.name, message, failure.hint)
 
 
 def of_fault(fault: BaseException) -> Ending | None:
-    """The same for an exception in a process that does not train itself."""
+    """The ending by an exception in a process that does not train itself; None if it is not a known failure."""
     what = f"{type(fault).__name__}: {fault}"
     # A process that cannot be started raises BlockingIOError; the cause is the same as for a thread.
     text = "can't start new thread" if isinstance(fault, BlockingIOError) else what
@@ -170,7 +169,7 @@ def of_fault(fault: BaseException) -> Ending | None:
 def out_of_memory(
     batch_size: int, detail: str, device_batches: int = 0, on_oom: str = "stop", own: bool = False, doing: str = ""
 ) -> Ending:
-    """The one wording where a smaller batch would have needed less memory, or fewer batches ahead on the GPU."""
+    """The ending by lack of memory, with the remedies: a smaller batch, or fewer batches ahead on the GPU."""
     smaller_model = "" if own else " or a smaller workload.width"
     evaluates = doing == "evaluating"
     where = "out of memory in the evaluation at batch size" if evaluates else "out of memory at batch size"
@@ -244,7 +243,7 @@ def _name(returncode: int) -> str:
 
 
 def kernel_oom_kills() -> int:
-    """How often the kernel's OOM killer has acted, in this control group and on this machine."""
+    """The number of kills by the kernel's OOM killer, in this control group and on this machine."""
     return _counter(Path("/sys/fs/cgroup/memory.events")) + _counter(Path("/proc/vmstat"))
 
 
@@ -261,8 +260,8 @@ def _counter(path: Path) -> int:
 
 def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) -> Summary:
     """The summary with this ending and the trainer's last figures."""
-    found = read_events(run.path)
-    progress, started, reached = found.last(Progress), found.last(Started), results.reached(found)
+    written = read_events(run.path)
+    progress, started, reached = written.last(Progress), written.last(Started), results.reached(written)
     p50, p95 = (progress.step_ms_p50, progress.step_ms_p95) if progress else (None, None)
     return Summary(
         outcome=end.outcome,
@@ -274,22 +273,22 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         input_wait=progress.input_wait if progress else None,
         python_share=progress.python_share if progress else None,
         traces=progress.traces if progress else None,
-        peak_memory_bytes=_allocated(found, first_step=False) or _allocated(found, first_step=True),
-        first_step_memory_bytes=_allocated(found, first_step=True),
+        peak_memory_bytes=_allocated(written, first_step=False) or _allocated(written, first_step=True),
+        first_step_memory_bytes=_allocated(written, first_step=True),
         peak_process_bytes=process_memory.peaks_of_ended_children().resident,
         epochs=reached.epochs,
         steps=max(reached.steps, *checkpoint_files.steps_in(run.file("checkpoints")), 0),
         metrics=reached.metrics,
         seconds=seconds,
         error={"kind": end.kind, "message": end.message, "hint": end.hint},
-        memory_answers=[fields_of(event) for event in found.of(MemoryAnswer)],
-        xla_answer=fields_of(answer) if (answer := found.last(XlaAnswer)) else None,
+        memory_answers=[fields_of(event) for event in written.of(MemoryAnswer)],
+        xla_answer=fields_of(answer) if (answer := written.last(XlaAnswer)) else None,
         code_changes=code_files.read(run).changes,
     )
 
 
-def _allocated(found: RunEvents, first_step: bool) -> int | None:
-    """The most that TensorFlow's allocator has told of one device, in the first step or after it."""
-    readings = [event for event in found.of(Allocator) if event.first_step is first_step]
+def _allocated(written: RunEvents, first_step: bool) -> int | None:
+    """The highest peak of TensorFlow's allocator on a device, in bytes; in the first step or after it."""
+    readings = [event for event in written.of(Allocator) if event.first_step is first_step]
     peaks = [whole(of.get("peak_bytes")) or 0 for event in readings for of in event.devices.values()]
     return max(peaks, default=0) or None

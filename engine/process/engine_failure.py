@@ -25,17 +25,17 @@ from .spawn import Trainer
 
 
 def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int:
-    """Called while the exception is handled; returns the engine's exit status."""
+    """End the run while an exception of its engine is handled; returns the engine's exit status."""
     traceback.print_exc()
     if trainer is not None:
         _end(trainer)
     private_folders.remove_scratch()
     descendants.end_descendants(spared=trainer.process.pid if trainer is not None else 0)
     run, error = Run(Path(run_folder)), _error(fault)
-    found = run.read_result()
-    summary: dict[str, Any] = asdict(events.Summary(outcome="error")) | dict(found.value)
+    written = run.read_result()
+    summary: dict[str, Any] = asdict(events.Summary(outcome="error")) | dict(written.value)
     summary |= {"outcome": "error", "error": error}
-    if not found.unreadable:  # else its figures would be lost
+    if not written.unreadable:  # else its figures would be lost
         write_atomically(run.file("result.json"), json.dumps(events.plain(summary), indent=1))
     writer = EventWriter(run.file(TELEMETRY_FILE), run.id)
     writer.emit(events.Fault(**error))
@@ -52,7 +52,7 @@ def _error(fault: BaseException) -> dict[str, str]:
 
 
 def _end(trainer: Trainer) -> None:
-    """Stop the trainer gracefully, so that its progress is saved where checkpoints are on."""
+    """Stop the trainer gracefully, so that it saves its progress if checkpoints are on."""
     with contextlib.suppress(OSError):
         os.write(trainer.lifeline, b"stop\n")
     try:

@@ -1,7 +1,7 @@
-"""Starts engines whose trainers are forked from one process that has imported TensorFlow, which takes seconds.
+"""Starts runs whose trainers are forked from one process that has imported TensorFlow, which saves seconds for each.
 
-The process (trainer/fork_server.py) waits as long as this one lives, and only forks. Where it cannot do so, where it
-has died or does not answer, the engine starts a trainer of its own as always.
+That process (trainer/fork_server.py) lives as long as this one, and only forks. If it cannot fork, has died or does not
+answer, the engine starts a trainer of its own as usual.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from . import launch
 from .spawn import FORK_SERVER, addressed, python_of
 
 READY_SECONDS = 120.0  # to import TensorFlow from a slow disk
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 class ForkServer:
-    """Starts runs in a folder, one after another. There is no process until the first one is started.
+    """Starts runs in a folder, one after another. The process is started with the first run.
 
-    Each interpreter in which runs train (run.python) has a process of its own. `in_a_hurry` says whether a run no
-    longer waits until TensorFlow is imported.
+    Each interpreter in which runs train (run.python) has a process of its own. If `in_a_hurry` returns True, a run does
+    not wait any longer until TensorFlow is imported.
     """
 
     def __init__(self, folder: Path, in_a_hurry: Callable[[], bool] = lambda: False) -> None:
@@ -41,11 +41,11 @@ class ForkServer:
         self._servers: dict[str, _Server] = {}
 
     def start(self, preset: Preset, path: Path, paths_from: Path) -> tuple[Run, Callable[[], bool]]:
-        """Start a run as `launch.start` does; returns it, and what tells whether its engine runs."""
+        """Start a run as `launch.start` does; returns it, and a function that returns True while its engine runs."""
         return launch.start_with(self._spawn, preset, path, paths_from)
 
     def close(self) -> None:
-        """End the processes; what they have forked goes on."""
+        """End the processes; the runs that they have forked continue."""
         for server in self._servers.values():
             server.close()
 
@@ -78,7 +78,7 @@ class _Server:
             self._process = None
 
     def fork(self, run: Run, lock: Lock, clock: RunClock) -> Process | None:
-        """The engine; None where there is none and will be none."""
+        """Fork an engine with its trainer; None if that is not possible."""
         if not self._useful:
             return None
         with contextlib.suppress(OSError):
@@ -90,7 +90,7 @@ class _Server:
                     socket.send_fds(line, [request], [lock.fd, theirs.fileno()])
                 if pid := self._answer(mine):
                     engine = Process.of(int(pid))
-                    mine.sendall(b"\n")  # an engine that is not told to go on by now never will
+                    mine.sendall(b"\n")  # without this byte the engine ends itself
                     self._has_forked = True
                     return engine
         self.close()
@@ -98,7 +98,7 @@ class _Server:
         return None
 
     def _line_to_it(self) -> socket.socket:
-        """To the process, which is started where none runs."""
+        """The connection to the process, which is started if it does not run."""
         if self._line is not None and self._process is not None and self._process.poll() is None:
             return self._line
         self.close()
@@ -114,8 +114,8 @@ class _Server:
         return self._line
 
     def _answer(self, line: socket.socket) -> bytes:
-        """The id of the engine's process; empty where none comes."""
-        line.settimeout(LOOK_SECONDS)
+        """The id of the engine's process; empty if there is no answer in time."""
+        line.settimeout(POLL_SECONDS)
         until = time.monotonic() + READY_SECONDS
         while time.monotonic() < until and not self._in_a_hurry():
             with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Known failures of TensorFlow, XLA, CUDA and NCCL: the text that each leaves, and what to do about it.
+"""Known failures of TensorFlow, XLA, CUDA and NCCL: the text by which each is recognized, and what to do about it.
 
 The same table classifies an exception in the trainer and the log of a trainer that was ended by a signal. The patterns
 are messages of TensorFlow 2.21 and of the CUDA libraries that it installs, and of older versions.
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from ..interpreter import compatibility, installed
 from ..runs.events import Outcome
 
-MEMORY, THREADS = "out_of_memory", "process_limit"  # kinds whose message depends on the process's limits
-XLA = "xla"  # the kind of failures after which a training can go on without XLA
+MEMORY, THREADS = "out_of_memory", "process_limit"  # their messages depend on the limits of the process
+XLA = "xla"  # after these failures a training can continue without XLA
 LOST_HINT = (
     "reboot; dmesg shows the reason (Xid), often power, heat or the slot; gputui resume continues from the last "
     "checkpoint"
@@ -25,7 +25,7 @@ RESUME = "gputui resume continues from the last checkpoint"
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureKind:
     """`pattern` is searched in a line of the log or in an exception; its groups may be used in `message` and `hint`.
     A message may also have {tensorflow} and {cudnn}, the versions that are installed.
 
@@ -33,7 +33,7 @@ class Failure:
     is quoted after the message.
     """
 
-    kind: str
+    name: str
     pattern: re.Pattern[str]
     message: str
     hint: str
@@ -43,20 +43,20 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A failure, and the line that names it."""
+class KnownFailure:
+    """A failure that has happened, and the line by which it was recognized."""
 
-    failure: Failure
+    kind: FailureKind
     match: re.Match[str]
     line: str
 
     @property
     def message(self) -> str:
-        return self.failure.message.format(**self.match.groupdict(), **_installed())
+        return self.kind.message.format(**self.match.groupdict(), **_installed())
 
     @property
     def hint(self) -> str:
-        return self.failure.hint.format(**self.match.groupdict())
+        return self.kind.hint.format(**self.match.groupdict())
 
 
 def _installed() -> dict[str, str]:
@@ -68,8 +68,8 @@ def _installed() -> dict[str, str]:
     }
 
 
-def _failure(kind: str, pattern: str, message: str, hint: str, outcome: Outcome = "error", **more: bool) -> Failure:
-    return Failure(kind, re.compile(pattern), message, hint, outcome, **more)
+def _failure(name: str, pattern: str, message: str, hint: str, outcome: Outcome = "error", **more: bool) -> FailureKind:
+    return FailureKind(name, re.compile(pattern), message, hint, outcome, **more)
 
 
 FAILURES = (
@@ -268,47 +268,47 @@ _PREFIX = re.compile(
 )
 
 
-def in_log(lines: Sequence[str]) -> Found | None:
-    """The failure in the end of a log: the last specific error, else the last specific warning, else a vague one.
+def in_log(lines: Sequence[str]) -> KnownFailure | None:
+    """The failure at the end of a log: the last specific error, else the last specific warning, else a vague one.
 
-    Lines without TensorFlow's prefix are Python's, the C++ runtime's and LLVM's, and count as errors. What was written
-    before the run was resumed does not count.
+    Lines without TensorFlow's prefix come from Python, the C++ runtime or LLVM, and count as errors. Lines from before
+    the run was resumed do not count.
     """
     newest_first = itertools.takewhile(lambda line: line != RESUMED, reversed(lines))
     entries = [_level(line) for line in newest_first if not _HARMLESS.search(line)]
-    errors = list(_found(text for level, text in entries if level in "EF"))
-    warnings = list(_found(text for level, text in entries if level == "W"))
+    errors = list(_failures(text for level, text in entries if level in "EF"))
+    warnings = list(_failures(text for level, text in entries if level == "W"))
     # A failed attempt to get memory is also logged as a warning; any other specific warning is the reason.
-    reasons = [found for found in warnings if found.failure.kind != MEMORY]
-    clear = [found for found in errors + reasons if not found.failure.vague]
-    return next(iter(clear + errors + warnings), None)
+    reasons = [failure for failure in warnings if failure.kind.name != MEMORY]
+    specific = [failure for failure in errors + reasons if not failure.kind.vague]
+    return next(iter(specific + errors + warnings), None)
 
 
 def lost_peer(lines: Sequence[str]) -> str:
-    """The worker of another machine for whose end the trainer was killed before the workers were connected, if one."""
+    """The worker whose end has made its peers end, before the workers were connected; empty if there is none."""
     newest_first = itertools.takewhile(lambda line: line != RESUMED, reversed(lines))
     return next((match["worker"] for line in newest_first if (match := _LOST_PEER.match(line.strip()))), "")
 
 
-def in_exception(text: str) -> Found | None:
-    """The failure in the text of an exception, the most specific first."""
+def in_exception(text: str) -> KnownFailure | None:
+    """The failure in the text of an exception; the first kind in FAILURES that fits."""
     lines = [line for line in text.splitlines() if not _HARMLESS.search(line)]
-    for failure in FAILURES:
+    for kind in FAILURES:
         for line in lines:
-            if match := failure.pattern.search(line):
-                return Found(failure, match, line.strip())
+            if match := kind.pattern.search(line):
+                return KnownFailure(kind, match, line.strip())
     return None
 
 
 def _level(line: str) -> tuple[str, str]:
-    """I, W, E or F, and the text behind the prefix."""
+    """The level of a line (I, W, E or F), and its text without the prefix."""
     match = _PREFIX.match(line)
     return (match["level"] or match["old"], match["text"]) if match else ("E", line)
 
 
-def _found(lines: Iterable[str]) -> Iterator[Found]:
+def _failures(lines: Iterable[str]) -> Iterator[KnownFailure]:
     for line in lines:
-        for failure in FAILURES:
-            if match := failure.pattern.search(line):
-                yield Found(failure, match, line.strip())
+        for kind in FAILURES:
+            if match := kind.pattern.search(line):
+                yield KnownFailure(kind, match, line.strip())
                 break

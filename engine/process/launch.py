@@ -35,13 +35,14 @@ from ..system.run_clock import VARIABLE, RunClock
 from .spawn import LOCK, WARM, addressed
 
 ANSWER_SECONDS = 10.0  # a warm engine answers within milliseconds unless it was stopped or killed
-Engine = TypeVar("Engine")  # what stands for the process of an engine
+Engine = TypeVar("Engine")  # a process, or another handle on an engine
 _PLAIN = tuple(info.key for info in OPTIONS if info.key != paths.FOLDER)  # the folder goes with its entry
 
 
 def settle(preset: Preset, folder: Path) -> Preset:
-    """The preset as it is launched: paths made absolute from `folder`; a seed drawn, and the Python that GPUTUI_PYTHON
-    names, where none was given.
+    """The preset as it is launched: with absolute paths, relative ones from `folder`, a seed and a Python.
+
+    A seed is drawn if the preset has none; the Python is the one that GPUTUI_PYTHON names if the preset names none.
     """
     options = paths.absolute(preset.options, dict.fromkeys(paths.KEYS, str(folder)))
     if options.train.seed is None:
@@ -56,7 +57,7 @@ def start(
 ) -> tuple[Run, subprocess.Popen[bytes]]:
     """Create the run folder and start its engine; the caller may forget the returned process.
 
-    `path` is the run folder, where it is not to be a new one among the runs. The preset's relative paths are resolved
+    `path` is the run folder; by default a new one among the runs. The preset's relative paths are resolved
     from `paths_from`, by default the current folder.
     """
     return start_with(spawn, preset, path, paths_from)
@@ -68,7 +69,7 @@ def start_with(
     path: Path | None = None,
     paths_from: Path | None = None,
 ) -> tuple[Run, Engine]:
-    """The same with an engine that is started in another way than by `spawn`.
+    """As `start`, with another function than `spawn` to start the engine.
 
     A new run whose engine cannot be started is removed.
     """
@@ -103,8 +104,9 @@ class Warm:
             )
 
     def start(self, preset: Preset) -> tuple[Run, subprocess.Popen[bytes]]:
-        """Start a run as `start` does; a warm engine that has died or does not answer is replaced by a new one, and so
-        is one whose trainer waits in another interpreter.
+        """Start a run as `start` does, without the import of TensorFlow.
+
+        A warm engine that has died, does not answer, or has its trainer in another interpreter is replaced.
         """
         clock = RunClock.launched()
         settled = settle(preset, Path.cwd())
@@ -118,11 +120,11 @@ class Warm:
         return run, self.process
 
     def close(self) -> None:
-        """End engine and trainer when no run is wanted."""
+        """End engine and trainer, if no run is to be started."""
         self._line.close()
 
     def _take(self, run: Run, lock: Lock, clock: RunClock) -> bool:
-        """Whether the engine has accepted the run; one that has not by now never will."""
+        """Give the run to the engine; returns False, and ends the engine, if it does not accept it in time."""
         with contextlib.suppress(OSError), self._line as line:
             line.settimeout(ANSWER_SECONDS)
             socket.send_fds(line, [os.fsencode(addressed(clock, run.path))], [lock.fd])
@@ -132,25 +134,25 @@ class Warm:
         return False
 
     def _end(self) -> None:
-        """Its trainer ends by itself."""
+        """End the engine; its trainer ends by itself."""
         self.process.kill()
         self.process.wait()
 
 
 def _cluster_of(preset: Preset) -> Cluster | None:
-    """The cluster in which a run of the preset is one worker's."""
+    """The cluster in which a run of the preset is one worker; None for other presets."""
     return clusters.read(os.environ) if preset.options.strategy.kind == MULTI_WORKER else None
 
 
 def create(settled: Preset, record: str = "", joins: Cluster | None = None) -> Run:
-    """A new run folder with all that a trainer reads, and the record of the preset's origin."""
+    """Create a new run folder with all files that a trainer reads, and the record of the preset's origin."""
     return runs.create(
         settled.name, settled.to_yaml(), record, {options_json.FILE: options_json.to_json(settled.options)}, joins
     )
 
 
 def create_at(path: Path, settled: Preset) -> Run:
-    """The same with a given folder."""
+    """Create the given run folder, without a record of the origin."""
     return runs.create_at(path, settled.to_yaml(), more={options_json.FILE: options_json.to_json(settled.options)})
 
 
@@ -162,7 +164,7 @@ def _lock_of_new(run: Run) -> Lock:
 
 
 def spawn(run: Run, lock: Lock, clock: RunClock) -> subprocess.Popen[bytes]:
-    """Start the engine, which holds the lock from its first moment on; the caller may then release it."""
+    """Start the engine, which holds the lock from its first moment; the caller may then release it."""
     with run.file("engine.log").open("ab") as log, stop_signals.held():
         return subprocess.Popen(
             # -P: a file in the current folder must not replace one of gputui's modules.
@@ -177,16 +179,19 @@ def spawn(run: Run, lock: Lock, clock: RunClock) -> subprocess.Popen[bytes]:
 
 
 def _as_worker(run: Run) -> dict[str, str]:
-    """The variable that tells the trainer of a training on several machines which of its workers it is."""
-    found = cluster.of_run(run)
-    return {cluster.VARIABLE: found.as_tf_config()} if found else {}
+    """The environment variable with the cluster and this worker's index; empty for a run on one machine."""
+    joined = cluster.of_run(run)
+    return {cluster.VARIABLE: joined.as_tf_config()} if joined else {}
 
 
 # ---- which preset a run is started from, and what was changed of it ---------------------------
 
 
 def origin_of(preset: Preset) -> str:
-    """The record of the preset's origin; empty where it comes from no file."""
+    """The record of the preset's origin and changes; empty if the preset comes from no file.
+
+    A run that is started with the options of another run has the origin of that run: changes add up.
+    """
     if preset.file is None:
         return ""
     now = _values(preset)
@@ -200,16 +205,16 @@ def origin_of(preset: Preset) -> str:
 
 
 def title_of(preset: Preset) -> str:
-    """What a run of the preset will be called."""
+    """The title of a new run of the preset."""
     return str(titles.recorded(json.loads(origin_of(preset) or "{}"), preset.name))
 
 
-def _preset_values(file: Path, otherwise: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the preset itself; where it cannot be read alone, nothing of it counts as changed."""
+def _preset_values(file: Path, default: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the preset's file; if it cannot be read, the `default`: no value counts as changed."""
     try:
         return _values(presets.resolve(str(file)))
     except PresetError:
-        return dict(otherwise)
+        return dict(default)
 
 
 def _values(preset: Preset) -> dict[str, Any]:
@@ -218,6 +223,6 @@ def _values(preset: Preset) -> dict[str, Any]:
 
 
 def _run_of(file: Path) -> Run | None:
-    """The run whose record of options the file is."""
+    """The run to whose folder the preset file belongs; None for any other file."""
     folder = file.resolve().parent
     return Run(folder) if file.name == "preset.yaml" and folder.parent == runs_folder().resolve() else None

@@ -1,4 +1,4 @@
-"""Diagnoses the run every few seconds, and reports a diagnosis that says something new.
+"""Diagnoses the run every few seconds, and reports each new diagnosis.
 
 A thread of the engine reads the events of the run, so that neither the trainer nor the supervisor is delayed.
 """
@@ -19,30 +19,30 @@ from ..runs.launched_with import options_of
 from ..runs.reading import in_time
 from ..system.run_clock import RunClock
 
-LOOK_SECONDS = 2.0
+INTERVAL_SECONDS = 2.0
 FIRST_REPEAT_SECONDS, LAST_REPEAT_SECONDS = 4.0, 60.0
-SURER = 0.15  # an increase of confidence that is worth reporting
+MORE_CONFIDENCE = 0.15  # an increase that is worth reporting
 
 
 class LiveDiagnosis(threading.Thread):
-    """Emits a Diagnosis when the verdict changes, when it has become more certain, and at times with newer figures."""
+    """Emits a Diagnosis if the verdict changes or becomes more certain, and from time to time with newer figures."""
 
-    def __init__(self, run: Run, tell: Callable[[Event], None], clock: RunClock) -> None:
+    def __init__(self, run: Run, emit: Callable[[Event], None], clock: RunClock) -> None:
         super().__init__(name="diagnosis", daemon=True)
-        self._tell = tell
+        self._emit = emit
         self._collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
         self._tails = [Tail(run.file(name)) for name in EVENT_FILES]
         self._began_t = clock.date
         self._done = threading.Event()
         self._last: Diagnosis | None = None
-        self._untold = False
-        self._told_at, self._repeat_seconds = 0.0, FIRST_REPEAT_SECONDS
+        self._has_news = False
+        self._reported_at, self._repeat_seconds = 0.0, FIRST_REPEAT_SECONDS
 
     def run(self) -> None:
         try:
-            while not self._done.wait(LOOK_SECONDS):
-                self._look()
-            self._look(final=True)
+            while not self._done.wait(INTERVAL_SECONDS):
+                self._update()
+            self._update(final=True)
         except Exception:  # noqa: BLE001 - a diagnosis that fails must not fail the run; the log says why
             traceback.print_exc()
 
@@ -51,27 +51,27 @@ class LiveDiagnosis(threading.Thread):
         self._done.set()
         self.join(timeout=5)
 
-    def _look(self, final: bool = False) -> None:
+    def _update(self, final: bool = False) -> None:
         fresh = in_time(event for tail in self._tails for event in tail.read())
         self._collector.feed(fresh)
         newest = self._collector.newest_t
-        self._untold = self._untold or bool(fresh)  # the last events may have been read without a report
+        self._has_news = self._has_news or bool(fresh)  # earlier events may not have led to a report
         if newest is None or newest < self._began_t:  # older figures are from before the run was resumed
             return
-        if self._untold:
+        if self._has_news:
             diagnosis = diagnose(self._collector.measurements())
             if final or self._is_news(diagnosis):
-                self._last, self._told_at, self._untold = diagnosis, time.monotonic(), False
-                self._tell(diagnosis)
+                self._last, self._reported_at, self._has_news = diagnosis, time.monotonic(), False
+                self._emit(diagnosis)
 
     def _is_news(self, now: Diagnosis) -> bool:
         last = self._last
         if last is None:
             return now.verdict != "undecided"
-        if now.verdict != last.verdict or now.confidence >= last.confidence + SURER:
+        if now.verdict != last.verdict or now.confidence >= last.confidence + MORE_CONFIDENCE:
             self._repeat_seconds = FIRST_REPEAT_SECONDS
             return True
-        if time.monotonic() - self._told_at < self._repeat_seconds:
+        if time.monotonic() - self._reported_at < self._repeat_seconds:
             return False
         self._repeat_seconds = min(2 * self._repeat_seconds, LAST_REPEAT_SECONDS)
         return True

@@ -22,8 +22,8 @@ from ..runs.events import EVENTS_FILE, MemoryAnswer, OptionChanged, Phase, Progr
 from ..runs.reading import RunEvents, read_events
 from .known_failures import MEMORY, XLA
 
-MOST_ANSWERS = 12  # of one engine; each halves what is computed at once
-# What the memory holds at another time does not depend on how much is computed at once.
+MOST_ANSWERS = 12  # of one engine; each halves the samples that are computed at once
+# In other phases the memory does not depend on the size of the batch.
 HELPS_IN = ("compiling", "training", "evaluating")
 CHECKPOINTS = "checkpoints"
 XLA_KEY = "compile.xla"
@@ -31,41 +31,41 @@ XLA_KEY = "compile.xla"
 
 @dataclass(frozen=True)
 class Answer:
-    """The option that changes, its value before, and what is told."""
+    """A change of an option with which the training continues: its key, both values, and the texts about it."""
 
     key: str
     before: Any
     after: Any
     event: OptionChanged
     hint: str = ""
-    kind: str = MEMORY  # of the warning: what the option is changed for
+    kind: str = MEMORY  # of the warning
 
 
 def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:
-    """The answer to the end of a run for lack of memory; a text says why `run.on_oom` has none."""
-    found = read_events(run.path, [EVENTS_FILE])
-    started, wanted, doing = found.last(Started), preset["run"]["on_oom"], last_phase(found)
-    if started is None or doing not in HELPS_IN:
-        return f"memory ran out in the phase {doing!r}, where smaller batches do not help"
+    """The change after memory has run out, as `run.on_oom` says; a text is the reason why there is none."""
+    written = read_events(run.path, [EVENTS_FILE])
+    started, on_oom, phase = written.last(Started), preset["run"]["on_oom"], last_phase(written)
+    if started is None or phase not in HELPS_IN:
+        return f"memory ran out in the phase {phase!r}, where smaller batches do not help"
     if given_before >= MOST_ANSWERS:
         return f"it has been tried {MOST_ANSWERS} times"
     try:
         checkpoint = checkpoint_files.whole_step(run.file(CHECKPOINTS))
     except checkpoint_files.Damage as damage:
         return f"there is no intact checkpoint to go on from ({damage})"
-    if wanted == "halve":
-        return _halved(preset, found, started, given_before + 1)
-    return _in_parts(preset, found, started, given_before + 1, checkpoint)
+    if on_oom == "halve":
+        return _halved(preset, written, started, given_before + 1)
+    return _in_parts(preset, written, started, given_before + 1, checkpoint)
 
 
-def last_phase(found: RunEvents) -> str:
-    """What the trainer did when it failed."""
-    phases = [event.phase for event in found.of(Phase) if event.phase != "ended"]
+def last_phase(written: RunEvents) -> str:
+    """The phase in which the trainer failed."""
+    phases = [event.phase for event in written.of(Phase) if event.phase != "ended"]
     return phases[-1] if phases else "starting"
 
 
 def _in_parts(
-    preset: Mapping[str, Any], found: RunEvents, started: Started, number: int, checkpoint: int | None
+    preset: Mapping[str, Any], written: RunEvents, started: Started, number: int, checkpoint: int | None
 ) -> Answer | str:
     before = int(preset["train"].get("micro_batches", 1))
     samples = (started.global_batch_size or 0) // (started.replicas or 1) or int(preset["input"]["batch_size"])
@@ -73,60 +73,63 @@ def _in_parts(
     if after <= before:
         return "each sample is a part of its own already"
     goes_on = "begins again" if checkpoint is None else f"goes on from step {checkpoint}"
-    message = f"{_ran_out(found)}: the training {goes_on} with each batch of {samples} in {after} parts"
+    message = f"{_ran_out(written)}: the training {goes_on} with each batch of {samples} in {after} parts"
     hint = f"global batch and learning rate stay; train.micro_batches={after} begins so"
     if preset["run"].get("checkpoint") in (None, False, "off"):
         hint += "; with run.checkpoint set, what was trained would have been kept"
-    return _of("train.micro_batches", before, after, "accumulate", number, message, hint, found, checkpoint)
+    return _of("train.micro_batches", before, after, "accumulate", number, message, hint, written, checkpoint)
 
 
-def _halved(preset: Mapping[str, Any], found: RunEvents, started: Started, number: int) -> Answer | str:
+def _halved(preset: Mapping[str, Any], written: RunEvents, started: Started, number: int) -> Answer | str:
     key, before = "input.batch_size", int(preset["input"]["batch_size"])
     if key in started.inapplicable:
         return f"{key} does nothing here: {started.inapplicable[key]}"
     if before == 1:
         return "the batch size is 1 already"
     after = before // 2
-    message = f"{_ran_out(found)}: the training begins again with batch size {after} instead of {before}"
+    message = f"{_ran_out(written)}: the training begins again with batch size {after} instead of {before}"
     rate = f"train.learning_rate stays {preset['train']['learning_rate']:g}"
     if why := started.inapplicable.get("train.learning_rate"):
         rate = f"the learning rate stays as it is ({why})"
     hint = f"{rate}; a smaller batch often needs a lower one"
-    return _of(key, before, after, "halve", number, message, hint, found, None)
+    return _of(key, before, after, "halve", number, message, hint, written, None)
 
 
 def _of(
-    key: str, before: int, after: int, kind: Any, number: int, message: str, hint: str, found: RunEvents,
+    key: str, before: int, after: int, kind: Any, number: int, message: str, hint: str, written: RunEvents,
     resumes_at: int | None,
 ) -> Answer:  # fmt: skip
-    told = MemoryAnswer(
-        answer=kind, number=number, option=key, before=before, after=after, ran_out_after_step=_step(found),
+    event = MemoryAnswer(
+        answer=kind, number=number, option=key, before=before, after=after, ran_out_after_step=_step(written),
         resumes_at_step=resumes_at, message=message,
     )  # fmt: skip
-    return Answer(key, before, after, told, hint)
+    return Answer(key, before, after, event, hint)
 
 
-def _ran_out(found: RunEvents) -> str:
-    step = _step(found)
+def _ran_out(written: RunEvents) -> str:
+    step = _step(written)
     return "out of memory in the first steps" if step is None else f"out of memory after step {step}"
 
 
-def _step(found: RunEvents) -> int | None:
-    """The last step that the trainer which has ended told of."""
-    events = found.events
+def _step(written: RunEvents) -> int | None:
+    """The last step in the events of the trainer that has ended; None in its first steps."""
+    events = written.events
     began = max((i for i, event in enumerate(events) if isinstance(event, Started)), default=0)
     steps = [event.step for event in events[began:] if isinstance(event, Progress)]
     return steps[-1] if steps else None
 
 
 def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -> Answer | str | None:
-    """The answer to a failure of XLA; None for any other end, and a text where the training cannot go on."""
+    """The change after a failure of XLA; None for any other end; a text is the reason why the training cannot continue.
+
+    It happens once, as `compile.xla` is then false. If it was true from the beginning, the run ends with the failure.
+    """
     error = mapping(result.get("error"))
     if error.get("kind") != XLA or mapping(preset.get("compile")).get("xla") != "auto":
         return None
-    found = read_events(run.path, [EVENTS_FILE])
-    started = found.last(Started)
-    if started is None or started.actual.get("jit_compile") is not True or last_phase(found) not in HELPS_IN:
+    written = read_events(run.path, [EVENTS_FILE])
+    started = written.last(Started)
+    if started is None or started.actual.get("jit_compile") is not True or last_phase(written) not in HELPS_IN:
         return None  # XLA has compiled something else, in the user's code
     try:
         checkpoint = checkpoint_files.whole_step(run.file(CHECKPOINTS))
@@ -144,12 +147,12 @@ def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -
 
 
 def record(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
-    """Write the change into the run folder, so that a run that is resumed later goes on with it. Raises OSError."""
+    """Write the change into the run folder, so that a later resume has it, too. Raises OSError."""
     aside = _put_checkpoints_aside(run) if chosen.event.resumes_at_step is None else None
     try:
         _write(run, preset, chosen)
     except OSError:
-        if aside is not None:  # the run goes on later with the options that it has
+        if aside is not None:  # a later resume has the options as they are
             os.rename(aside, run.file(CHECKPOINTS))
         raise
 
@@ -164,7 +167,7 @@ def _write(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
 
 
 def _put_checkpoints_aside(run: Run) -> Path | None:
-    """Checkpoints of the larger batch do not belong to the training that begins again; they are kept, there."""
+    """Move the checkpoints of the larger batch, as the training begins again without them; returns their new folder."""
     if not checkpoint_files.steps_in(run.file(CHECKPOINTS)):
         return None
     number = len(list(run.path.glob(f"{CHECKPOINTS}-*"))) + 1

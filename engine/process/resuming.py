@@ -30,15 +30,15 @@ from . import launch
 from .known_failures import RESUMED
 from .spawn import put_result_aside
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 RESUMABLE = ("stopped", "crashed", "timeout", "oom", "error")
 
 
 def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
     """Start an engine that continues from the last checkpoint, in the same run folder.
 
-    If the user's code has changed since, it goes on only with `new_code`. Raises RunError, or PresetError where the
-    run's preset cannot be read, or ClusterError where it was a worker of another cluster; the run is then unchanged.
+    If the user's code has changed since, `new_code` must be given. Raises RunError, or PresetError if the run's preset
+    cannot be read, or ClusterError if the run was a worker of another cluster; the run is then unchanged.
     """
     joins = start_worker.cluster_to_resume(run)
     clock = RunClock.launched(not_before=run.last_date())
@@ -46,7 +46,7 @@ def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
         preset = preset_to_resume(run)
         if not new_code:
             code_files.check(run)
-        # With every option, as engine and trainer expect it, even if an older gputui wrote it; now the latest run.
+        # Written with every option, as engine and trainer expect it, even if an older gputui wrote it.
         write_atomically(run.file("preset.yaml"), preset.to_yaml())
         write_atomically(run.file(options_json.FILE), options_json.to_json(preset.options))
         if joins is not None:
@@ -61,13 +61,13 @@ def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
             run.file("status.json").unlink(missing_ok=True)
         with contextlib.suppress(OSError), run.file("engine.log").open("a") as log:  # the disk may be full
             log.write(f"{RESUMED}\n")
-        if new_code:  # last: after a resume that fails, the code must be asked about again
+        if new_code:  # last: after a resume that fails, the code must be accepted again
             code_files.accept(run)
         return launch.spawn(run, lock, clock)
 
 
 def preset_to_resume(run: Run) -> Preset:
-    """The preset of a run that is not alive and can be resumed; raises RunError or PresetError where it cannot."""
+    """The preset of a run that is not alive and can be resumed; else raises RunError or PresetError."""
     if run.state_of(Liveness()) not in RESUMABLE:
         raise RunError(f"{run.id} cannot be resumed: it has completed")
     preset = presets.resolve(str(run.file("preset.yaml")))
@@ -77,17 +77,17 @@ def preset_to_resume(run: Run) -> Preset:
 
 
 def without_checkpoint(run: Run) -> str:
-    """Why a run without a checkpoint has none."""
+    """The message about a run that cannot be resumed, as it has no checkpoint."""
     if options_of(run).get("run.checkpoint") in (None, "off"):
         return f"{run.id} has no checkpoint to resume from; set run.checkpoint for the next run"
     return f"{run.id} has no checkpoint to resume from: it ended before its first one"
 
 
 def _has_whole_checkpoint(run: Run) -> bool:
-    """Whether there is an intact checkpoint; raises RunError where there are checkpoints and all are damaged.
+    """True if there is an intact checkpoint; raises RunError if there are checkpoints and all are damaged.
 
-    Of a training on several machines the chief has them: where its folder cannot be read from here, its trainer finds
-    out.
+    In a training on several machines the chief has them. If its folder cannot be read from here, only its trainer can
+    check them: then True if checkpoints are on.
     """
     if (joined := cluster.of_run(run)) is not None and not joined.is_chief:
         chief = cluster.chief_of(run)
@@ -105,29 +105,29 @@ def _has_whole_checkpoint(run: Run) -> bool:
 
 
 def latest() -> Run:
-    """The newest run that can be resumed; raises RunError with the reason of the newest where there is none."""
-    reason, count, is_mine = "", 0, _of_this_worker()
+    """The newest run that can be resumed; if there is none, raises RunError with the reason of the newest run."""
+    reason, count, is_own = "", 0, _of_this_worker()
     for run in runs.all_runs():
-        if reason and not _may_be_resumed(run):  # of many runs each is looked at but once, and the first says why
+        if reason and not _may_be_resumed(run):  # the message has the reason of the newest run alone
             count += 1
-        elif is_mine(run):
+        elif is_own(run):
             if not (why := why_not(run)):
                 return run
             reason, count = reason or why, count + 1
     if not reason:
-        return runs.find("latest")  # which says that there are no runs
+        return runs.find("latest")  # raises RunError: there are no runs
     more = f"; nor can any of the {count - 1} before it" if count > 1 else ""
     raise RunError(f"there is no run to resume: {reason}{more}")
 
 
 def _may_be_resumed(run: Run) -> bool:
-    """Whether to ask further: it has a checkpoint, or is of several workers, and has not completed."""
+    """A quick test: False for a completed run, and for one without a checkpoint of its own or of a chief."""
     saved = checkpoint_files.steps_in(run.file("checkpoints")) or run.file(cluster.FILE).exists()
     return bool(saved) and not run.has_completed()
 
 
 def why_not(run: Run) -> str:
-    """Why a run cannot be resumed, in one line; empty where it can."""
+    """The reason why a run cannot be resumed, in one line; empty if it can."""
     if run.state in GOES_ON:
         return f"{run.id} is {run.state}"
     try:
@@ -138,56 +138,58 @@ def why_not(run: Run) -> str:
 
 
 def of_preset(preset: Preset, on_wait: Callable[[str], None]) -> Run | None:
-    """The newest run of the preset that has ended: of the same name, and with the same value of every option.
+    """The newest run of the preset that has ended: with the same name and the same value of every option.
 
-    A seed that the preset does not give may be any. `on_wait` is told where a run is waited for: for a minute the
-    heartbeat of a machine that has died looks like that of a running one.
+    If the preset gives no seed, any seed will do. `on_wait` is called with a message before a wait of up to a minute,
+    in which a run on a machine that has died cannot be distinguished from a running one.
     """
-    wanted = _values(launch.settle(preset, Path.cwd()), preset)
+    values = _values(launch.settle(preset, Path.cwd()), preset)
     for run in filter(_of_this_worker(), runs.all_runs()):
-        if title_of(run).preset != preset.name or _launched_with(run, preset) != wanted:
+        if title_of(run).preset != preset.name or _launched_with(run, preset) != values:
             continue
-        if not _goes_on(run, on_wait):
+        if not _is_active(run, on_wait):
             return run
     return None
 
 
 def _of_this_worker() -> Callable[[Run], bool]:
-    """Whether a run is this worker's own; outside of a cluster any may be, but of workers in one home the chief's."""
-    mine = clusters.read(os.environ)
-    if mine is None or len(mine.workers) < 2:
+    """A test that is True for runs of this worker; outside of a cluster for all runs but those of a chief's workers."""
+    own = clusters.read(os.environ)
+    if own is None or len(own.workers) < 2:
         return lambda run: cluster.chief_beside(run) is None
-    return lambda run: (kept := cluster.of_run(run)) is not None and kept.index == mine.index
+    return lambda run: (kept := cluster.of_run(run)) is not None and kept.index == own.index
 
 
 def _launched_with(run: Run, preset: Preset) -> dict[str, Any] | None:
-    """The options with which the run was launched: without what the engine has changed since."""
+    """The options with which the run was launched, without the changes that the engine has made since."""
     try:
-        found = _values(presets.resolve(str(run.file("preset.yaml"))), preset)
+        values = _values(presets.resolve(str(run.file("preset.yaml"))), preset)
     except (PresetError, RunError, OSError):
         return None
-    return found | dict(reversed(list(_before_answers(run))))
+    return values | dict(reversed(list(_before_changes(run))))
 
 
-def _before_answers(run: Run) -> Iterator[tuple[str, Any]]:
+def _before_changes(run: Run) -> Iterator[tuple[str, Any]]:
+    """Yields the key and the former value of each option that the engine has changed, in the order of time."""
     for event in read_events(run.path, [TELEMETRY_FILE]).events:
         if isinstance(event, OptionChanged):
             yield event.option, event.before
 
 
-def _values(preset: Preset, asked: Preset) -> dict[str, Any]:
+def _values(preset: Preset, requested: Preset) -> dict[str, Any]:
+    """The values by `group.name`; without the seed if the requested preset gives none."""
     groups = asdict(preset.options)
-    found = {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
-    if asked.options.train.seed is None:
-        del found["train.seed"]
-    return found
+    values = {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
+    if requested.options.train.seed is None:
+        del values["train.seed"]
+    return values
 
 
-def _goes_on(run: Run, on_wait: Callable[[str], None]) -> bool:
-    """Whether the run is alive; one on another machine is if its heartbeat is seen to go on."""
+def _is_active(run: Run, on_wait: Callable[[str], None]) -> bool:
+    """True if the run is alive; on another machine, if its heartbeat is seen to continue."""
     host, beat = run.liveness.host, run.status.get("heartbeat")
     if host and run.goes_on:
         on_wait(f"{run.id} was running on {host}: waiting until its heartbeat goes on, for at most a minute")
         while run.goes_on and run.status.get("heartbeat") == beat:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
     return run.goes_on

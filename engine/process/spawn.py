@@ -1,4 +1,4 @@
-"""Starts the trainer of a run. Imports hardly anything, so that this is the first thing an engine does."""
+"""Starts the trainer of a run. Imports hardly anything, as an engine starts its trainer first of all."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from ..system.heartbeat import TrainerHeartbeat
 from ..system.locks import Lock
 from ..system.run_clock import VARIABLE, RunClock
 
-OPTIONS = "options.json"  # of a run folder: options/options_json.py, without the time that its import takes
-WARM = "--warm"  # argument in place of a run folder, which then comes later
+OPTIONS = "options.json"  # in a run folder, as options_json.FILE; importing that takes too long here
+WARM = "--warm"  # argument in place of a run folder, which is then sent later
 FORK_SERVER = "--fork-server"  # last argument of a process that forks the trainers of all runs in a folder
 DUMP_STACKS = signal.SIGUSR1  # on this signal a trainer writes the stack of each of its threads into the log
 LOCK = "GPUTUI_LOCK"  # environment variable of an engine or a proof: the descriptor of its lock
-FORKED = "GPUTUI_FORKED"  # environment variable of an engine whose trainer runs already: its id, and descriptors
+FORKED = "GPUTUI_FORKED"  # environment variable of an engine whose trainer already runs: its pid, and descriptors
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """The process, the pipe on which it is asked to stop, and the pipe on which it passes on what it could not write to
-    disk; and its heartbeat in shared memory.
+    """The process of a trainer, and its channels.
+
+    `lifeline` is the pipe for requests to stop, `report` the pipe with results that it could not write to disk, and
+    `heartbeat` lies in shared memory.
     """
 
     process: subprocess.Popen[bytes] | Child
@@ -50,17 +52,17 @@ class Channels:
         self.trainers = [reader, their_report] + ([] if self.memory is None else [self.memory])
 
     def environment(self, clock: RunClock | None) -> dict[str, str]:
-        """Of the trainer."""
+        """The environment variables that name the trainer's side."""
         names = ("GPUTUI_LIFELINE", "GPUTUI_REPORT", heartbeat.VARIABLE)
-        found = dict(zip(names, map(str, self.trainers), strict=False))
-        return found | ({VARIABLE: clock.as_text()} if clock else {})
+        variables = dict(zip(names, map(str, self.trainers), strict=False))
+        return variables | ({VARIABLE: clock.as_text()} if clock else {})
 
 
 def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | None = None) -> Trainer:
-    """Start the trainer, which holds the pipe's reading end and sees the end of file when this process has ended; until
-    it looks it is killed with this process.
+    """Start the trainer, which sees the end of its lifeline when this process has ended.
 
-    Its interpreter is that of the run's options, or for one that waits for a run the given one.
+    Until the trainer reads the lifeline, it is killed with this process. Its interpreter is that of the run's options,
+    or the given one for a trainer that waits for a run.
     """
     channels, python = Channels(), python or python_of(run_folder)
     process = child_process.start(
@@ -75,7 +77,7 @@ def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | 
 
 
 def python_of(run_folder: str) -> str:
-    """The interpreter of a run: that of its options as they were written at its launch; raises OSError."""
+    """The interpreter of a run, by its options at the launch; raises OSError."""
     path = os.path.join(run_folder, OPTIONS)
     try:
         with open(path, encoding="utf-8") as stream:
@@ -86,7 +88,7 @@ def python_of(run_folder: str) -> str:
 
 
 def forked_trainer() -> Trainer | None:
-    """The trainer that this process has forked before it became an engine (trainer/fork_server.py), if it has."""
+    """The trainer that this process has forked before it became an engine (trainer/fork_server.py), or None."""
     numbers = [int(number) for number in os.environ.pop(FORKED, "").split()]
     if not numbers:
         return None
@@ -97,7 +99,7 @@ def forked_trainer() -> Trainer | None:
 
 
 def write_to_log(run_folder: Path) -> None:
-    """Send everything that this process prints to the run's log from now on; drop it if the disk refuses the file."""
+    """Send all output of this process to the run's log from now on; drop it if the log cannot be opened."""
     with contextlib.suppress(OSError):
         _write_to(run_folder / "engine.log")
 
@@ -110,20 +112,20 @@ def _write_to(path: Path) -> None:
 
 
 def own_lock(path: Path) -> Lock:
-    """The lock that the parent passes to this process; taken here where it passed none. Raises Taken."""
+    """The lock that the parent has passed to this process, or else a new one. Raises Taken."""
     given = os.environ.pop(LOCK, None)
     return locks.inherited(int(given)) if given else locks.take(path)
 
 
 def put_result_aside(run_folder: Path) -> None:
-    """Keep the result from before the run was resumed, under a different name."""
+    """Keep the result of the former launch of a resumed run, under another name."""
     if os.path.exists(run_folder / "result.json"):
         number = len(list(run_folder.glob("result-*.json"))) + 1
         os.rename(run_folder / "result.json", run_folder / f"result-{number}.json")
 
 
 def take_run() -> tuple[str, Lock | None]:
-    """Wait on standard input, a socket, for a run and its lock; the run as `addressed` wrote it, or nothing."""
+    """Wait on standard input, a socket, for a run and its lock; returns the line of `addressed`, or an empty one."""
     import socket  # only an engine that waits for a run needs it
 
     address, lock = "", None
@@ -138,7 +140,7 @@ def take_run() -> tuple[str, Lock | None]:
 
 
 def addressed(clock: RunClock, run_folder: str | Path) -> str:
-    """A run in one line, for a process that has waited for it: the time of its launch, and its folder."""
+    """A run in one line, for a waiting process: the time of its launch, and its folder."""
     return f"{clock.as_text()} {run_folder}"
 
 
@@ -148,7 +150,7 @@ def read_address(address: str) -> tuple[RunClock, str]:
 
 
 def wake(trainer: Trainer, clock: RunClock, run_folder: str) -> Trainer:
-    """Give the run to the waiting trainer, or to a new one where that has ended, perhaps killed for its memory."""
+    """Give the run to the waiting trainer, or to a new one if that has ended, for example killed for its memory."""
     try:
         if trainer.process.poll() is None:
             os.write(trainer.lifeline, os.fsencode(f"{addressed(clock, run_folder)}\n"))

@@ -1,4 +1,4 @@
-"""The engine process: watches the trainer, takes readings, ends the trainer where necessary, and records how it ended.
+"""The engine process: watches the trainer, takes readings, ends the trainer if necessary, and records how it ended.
 
 TensorFlow can hang in C++, die by a signal, or hold GPU memory until it exits. The engine is a process of its own
 without TensorFlow, so that none of this loses the record of the run.
@@ -65,12 +65,12 @@ class Supervisor:
         self._processes = {"engine": Process.of(os.getpid())}
         self._take(trainer, clock)
         self.stop_requests = self.asked_by_person = 0
-        self.stops_told = (0, 0)
+        self.stops_written = (0, 0)
         self.asked_because = self.ended_by = ""
         self.asked_at: float | None = None
-        self.gives_up_at = 0.0  # to write what the disk refuses
+        self.gives_up_at = 0.0  # the time until which a full disk is waited for
         self.killed_at: float | None = None
-        self.held = self.said_suspended = False
+        self.held = self.reported_suspended = False
         self.lost_gpus: list[str] = []
         self.limit_reached = ""
         self.folder = _Folder(run.path)
@@ -79,7 +79,7 @@ class Supervisor:
         self.time_limit = TimeLimit(self.run_options["max_minutes"], clock, self.events.emit)
 
     def _take(self, trainer: Trainer, clock: RunClock) -> None:
-        """This trainer is supervised from here on; `clock` is that of its start."""
+        """Supervise this trainer from here on; `clock` has the time of its start."""
         self.started_trainer, self.clock = trainer, clock
         self.trainer, self.lifeline = trainer.process, trainer.lifeline
         self.report, self.heartbeat = trainer.report, trainer.heartbeat
@@ -107,7 +107,7 @@ class Supervisor:
         watcher.stop()
         self.phase = "ended"
         if self.held:
-            del self._processes["trainer"]  # for everybody who reads the status the run has ended
+            del self._processes["trainer"]  # for all readers of the status the run has ended
         self._write_status()
         self.events.drain(results.TRAINER_SECONDS)
         self.events.close()
@@ -115,7 +115,7 @@ class Supervisor:
         return 0
 
     def _attend(self) -> None:
-        """One trainer, until it has ended and its result is written."""
+        """Supervise one trainer until it has ended and its result is written."""
         sampler = Sampler(
             self.events,
             self.trainer.pid,
@@ -132,41 +132,41 @@ class Supervisor:
         self._clean_up()
 
     def _answer(self) -> Answer | None:
-        """With what the training goes on, where its memory has run out (run.on_oom) or XLA has failed."""
-        result, wanted = self.run.result, self.run_options.get("on_oom", "stop")
+        """The change with which the training continues after its memory has run out or XLA has failed, or None."""
+        result, on_oom = self.run.result, self.run_options.get("on_oom", "stop")
         if result is None or self.held or self.stop_requests or self.asked_because:
             return None
-        found: Answer | str | None = None
+        change: Answer | str | None = None
         if result["outcome"] != "oom":
-            found = recovery.xla_answer(self.run, self.preset, result)
-        elif wanted != "stop":
-            found = recovery.oom_answer(self.run, self.preset, self.memory_answers)
-        if isinstance(found, str):
-            self._tell_no_answer(MEMORY if result["outcome"] == "oom" else XLA, found)
+            change = recovery.xla_answer(self.run, self.preset, result)
+        elif on_oom != "stop":
+            change = recovery.oom_answer(self.run, self.preset, self.memory_answers)
+        if isinstance(change, str):
+            self._warn_no_answer(MEMORY if result["outcome"] == "oom" else XLA, change)
             return None
-        return found
+        return change
 
     def _is_recorded(self, chosen: Answer) -> bool:
-        """Whether the run folder has the changed option, from which another trainer reads it; the run ends without."""
+        """Write the changed option into the run folder, for another trainer; returns False if that fails."""
         try:
             recovery.record(self.run, self.preset, chosen)
         except OSError as fault:
-            self._tell_no_answer(chosen.kind, f"{fault.filename} cannot be written: {fault.strerror}")
+            self._warn_no_answer(chosen.kind, f"{fault.filename} cannot be written: {fault.strerror}")
             return False
         return True
 
-    def _tell_no_answer(self, kind: str, why: str) -> None:
+    def _warn_no_answer(self, kind: str, why: str) -> None:
         key = recovery.XLA_KEY if kind == XLA else "run.on_oom"
         group, name = key.split(".")
         message = f"{key}={self.preset[group][name]} ends here: {why}"
         self.events.emit(events.Warn(kind=kind, message=message, option=key))
 
     def _start_again(self, chosen: Answer) -> None:
-        """Another trainer in the same folder, with the option changed; its time counts from now."""
+        """Start another trainer in the same folder, with the option changed; its time counts from now."""
         self.memory_answers += chosen.kind == MEMORY
         self.events.emit(chosen.event)
-        told = events.Warn(kind=chosen.kind, message=chosen.event.message, hint=chosen.hint, option=chosen.key)
-        self.events.emit(told)
+        text = chosen.event.message
+        self.events.emit(events.Warn(kind=chosen.kind, message=text, hint=chosen.hint, option=chosen.key))
         put_result_aside(self.run.path)
         print(RESUMED, flush=True)
         for pipe in (self.lifeline, self.report):
@@ -177,7 +177,7 @@ class Supervisor:
         self._write_status()
 
     def _clean_up(self) -> None:
-        """Remove what the trainer has left behind."""
+        """Remove the trainer's temporary files, and end the processes that it has left behind."""
         private_folders.remove_scratch()
         if ended := descendants.end_descendants(spared=self.trainer.pid):
             self.events.emit(
@@ -188,16 +188,16 @@ class Supervisor:
         for number in stop_signals.NUMBERS:
             signal.signal(number, self._on_signal)
         signal.signal(stop_signals.BY_PERSON, self._on_person)
-        if (wanted := self.run_options.get("stop_signal")) in stop_signals.BY_SCHEDULER:
-            signal.signal(stop_signals.BY_SCHEDULER[wanted], self._on_stop_signal)
+        if (name := self.run_options.get("stop_signal")) in stop_signals.BY_SCHEDULER:
+            signal.signal(stop_signals.BY_SCHEDULER[name], self._on_stop_signal)
         stop_signals.let_through()
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
-        """Counts once, as a scheduler sends it to every process and as often as it likes: nothing is lost by it."""
+        """Counts once, as a scheduler sends it to every process, and repeatedly."""
         self.stop_requests = max(1, self.stop_requests)
 
     def _on_person(self, _number: int, _frame: Any) -> None:
-        """A person who asks again means at once; `gputui stop` and Ctrl-C send this beside SIGTERM."""
+        """A second request of a person ends the run at once; `gputui stop` and Ctrl-C send this signal with SIGTERM."""
         self.asked_by_person += 1
         self.stop_requests = max(self.asked_by_person, self.stop_requests)
 
@@ -207,45 +207,45 @@ class Supervisor:
             self.stop_requests, self.ended_by = 1, signal.Signals(number).name
 
     def _watch(self) -> None:
-        tail = Activity(self.run, self.trainer.pid, self.heartbeat)
+        activity = Activity(self.run, self.trainer.pid, self.heartbeat)
         next_heartbeat = 0.0
         # A process in a call that the kernel cannot interrupt does not end when it is killed.
         while self.trainer.poll() is None and not _is_over(self.killed_at, HELD_SECONDS):
-            told = tail.phase == self.phase and self._stops == self.stops_told
-            if not told or time.monotonic() >= next_heartbeat:
-                self.phase = tail.phase
+            is_current = activity.phase == self.phase and self._stops == self.stops_written
+            if not is_current or time.monotonic() >= next_heartbeat:
+                self.phase = activity.phase
                 self._follow_folder()
                 self._write_status()
                 next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
-            tail.look()
-            self._enforce(tail)
+            activity.update()
+            self._enforce(activity)
             descendants.collect_dead(self.trainer.pid)
             try:
                 self.trainer.wait(TICK_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
-        self.phase = tail.last_phase()
+        self.phase = activity.last_phase()
         self.held = self.trainer.poll() is None
 
     def _follow_folder(self) -> None:
-        if now := self.folder.look():
+        if now := self.folder.renamed_to():
             message = f"the run folder was renamed to {now}: the training goes on there"
             hint = f"until it ends {self.run.path} leads there"
             self.events.emit(events.Warn(kind="renamed", message=message, hint=hint))
 
     @property
     def _gpus(self) -> Sequence[str]:
-        """Those on which the trainer, which has ended, has trained."""
+        """The UUIDs of the GPUs on which the trainer, which has ended, has trained."""
         return self._started.gpus if self._started else ()
 
     @property
     def _device_batches(self) -> int:
-        """Copied ahead into the memory of each of them."""
+        """The number of batches copied ahead into the memory of each GPU."""
         return whole(self._started.actual.get("device_batches")) or 0 if self._started else 0
 
     @cached_property
     def _started(self) -> Started | None:
-        """What the trainer, which has ended, has told when it began."""
+        """The started event of the trainer, which has ended."""
         return read_events(self.run.path, [EVENTS_FILE]).last(Started)
 
     def _find_lost_gpus(self) -> list[str]:
@@ -262,32 +262,32 @@ class Supervisor:
         gpus = [gpu for gpu in readings[-1].gpus if gpu.get("uuid") in self._gpus] if readings else []
         return [f"GPU {gpu.get('index')}" for gpu in gpus if gpu.get("lost_since") is not None]
 
-    def _enforce(self, tail: Activity) -> None:
+    def _enforce(self, activity: Activity) -> None:
         """Pass on a request to stop, apply the time limits, and kill the trainer when it does not respond."""
         hang = self.run_options["hang_seconds"]
         if self.stop_requests and not self.asked_because:
             self._ask("stop", "")
-            self._tell_stop_signal()
+            self._warn_stop_signal()
         elif self.time_limit.is_over and not self.asked_because:
             self.ended_by = self.time_limit.option if self.time_limit.is_of_job else ""
             self._ask("timeout", self.time_limit.option)
-        elif hang != "off" and self.killed_at is None and (hangs := tail.hang(hang)):
+        elif hang != "off" and self.killed_at is None and (hangs := activity.hang(hang)):
             self.limit_reached = self.limit_reached if self.asked_because else hangs
             self._dump_stacks()
             self._kill(self.asked_because or "hang")
         no_answer = self.asked_because and _is_over(self.asked_at, stop_signals.GRACE_SECONDS)
         if (self.asked_by_person > 1 or no_answer) and self.killed_at is None:
             self._kill(self.asked_because)
-        self._tell_suspended(tail)
+        self._warn_suspended(activity)
 
-    def _tell_stop_signal(self) -> None:
+    def _warn_stop_signal(self) -> None:
         if self.ended_by:
             message = f"{self.ended_by} has arrived, which run.stop_signal names: the run ends"
             self.events.emit(events.Warn(kind="stop_signal", message=message, option="run.stop_signal"))
 
-    def _tell_suspended(self, tail: Activity) -> None:
-        if tail.suspended_seconds > SUSPENDED_SECONDS and not self.said_suspended and self.killed_at is None:
-            self.said_suspended = True
+    def _warn_suspended(self, activity: Activity) -> None:
+        if activity.suspended_seconds > SUSPENDED_SECONDS and not self.reported_suspended and self.killed_at is None:
+            self.reported_suspended = True
             hint = f"continue it with kill -CONT {self.trainer.pid}; a suspended training does not count as a hang"
             message = "the training is suspended: its process was stopped by SIGSTOP or by a debugger"
             self.events.emit(events.Warn(kind="suspended", message=message, hint=hint))
@@ -307,7 +307,7 @@ class Supervisor:
         self.trainer.kill()
 
     def _leave_result(self, sampler: Sampler) -> None:
-        """Write the result where the trainer did not; a result that it wrote is left unchanged."""
+        """Write the result if the trainer did not; a result that it wrote is left unchanged."""
         self.gives_up_at = time.monotonic() + results.ENGINE_SECONDS
         report = results.take(self.report)
         if report.result is not None and not self.run.read_result().value:
@@ -352,26 +352,26 @@ class Supervisor:
         return max(0.0, self.gives_up_at - time.monotonic())
 
     def _has_result(self) -> bool:
-        """Whether the trainer has written one; one that the disk does not let be read is waited for, and then stays."""
+        """True if the trainer has written a result; also if the disk could not be read in all the time."""
         asked = self.stop_requests
-        found = results.read(self.run, self._patience, lambda: self.stop_requests > asked)
-        if found.unreadable:
-            self.events.emit(events.Warn(kind="disk", message=f"{found.damage}; it stays as it is"))
-        return bool(found.value) or found.unreadable
+        result = results.read(self.run, self._patience, lambda: self.stop_requests > asked)
+        if result.unreadable:
+            self.events.emit(events.Warn(kind="disk", message=f"{result.damage}; it stays as it is"))
+        return bool(result.value) or result.unreadable
 
     def _keep(self, summary: Mapping[str, Any]) -> None:
         self._write(summary)
         self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))
 
     def _write(self, summary: Mapping[str, Any]) -> None:
-        """Write the result; wait while the disk refuses it, unless somebody asks to stop."""
+        """Write the result; wait while the disk refuses it, until a request to stop."""
         asked = self.stop_requests
         refused = results.write(self.run, summary, self._patience, lambda: self.stop_requests > asked)
         if refused:
             print(f"gputui: the result could not be written: {refused}", file=sys.stderr)
 
     def _append(self, report: results.Report) -> None:
-        """Write the trainer's last events, including the one that says that it has finished."""
+        """Write the trainer's last events, with its `finished` event."""
         asked = self.stop_requests
         missing = results.append(self.run, report.lines, self._patience, lambda: self.stop_requests > asked)
         if missing + report.lost_events:
@@ -392,7 +392,7 @@ class Supervisor:
             **({"ended_by": self.ended_by} if self.ended_by else {}),
             **Place.here().as_fields(),
         }
-        self.stops_told = self._stops
+        self.stops_written = self._stops
         for role, process in self._processes.items():
             status |= process.as_fields(role)
         with contextlib.suppress(OSError):  # the disk is full: it is written again with the next heartbeat
@@ -400,15 +400,15 @@ class Supervisor:
 
 
 class _Folder:
-    """Keeps the path of a run folder valid that somebody renames meanwhile: by a link to where it is now."""
+    """Keeps the path of a run folder valid if it is renamed while the run is active: by a link to its new place."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._is_linked = False
 
-    def look(self) -> str:
-        """Where the folder is, if it was renamed since the last look; empty also if it was deleted."""
+    def renamed_to(self) -> str:
+        """The new path, if the folder was renamed since the last call; else empty, also if it was deleted."""
         if os.path.exists(self._path):
             return ""
         try:
@@ -428,7 +428,7 @@ class _Folder:
 
     def _unlink(self) -> None:
         with contextlib.suppress(OSError):
-            if self._is_linked and self._path.is_symlink():  # and not a link of the user's
+            if self._is_linked and self._path.is_symlink():  # and not a link that the user made
                 self._path.unlink()
 
 

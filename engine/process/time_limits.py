@@ -1,10 +1,9 @@
-"""The limits on the time of a trainer: run.max_minutes, and run.hang_seconds for a trainer that hangs.
+"""The time limits of a trainer: run.max_minutes, and run.hang_seconds for a trainer that hangs.
 
-Whether it hangs is found out from outside: from its events, its heartbeat and its CPU time.
-
-While it trains or evaluates, only completed steps count: TensorFlow polls a device that never answers, and NCCL spins,
-so that a process which hangs there uses CPU time. Everywhere else the time that a piece of work takes is unknown, and a
-process counts as active while it or its child processes use CPU time.
+A hang is detected from outside: by events, heartbeat and CPU time. While the trainer trains or evaluates, only finished
+steps count: TensorFlow polls a device that never answers, and NCCL spins, so that a hanging process uses CPU time. In
+all other phases the duration of the work is unknown, and the trainer counts as active while it or its child processes
+use CPU time.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from ..units import seconds
 from . import ending
 
 IDLE_CORES = 0.02  # a process that uses less than this share of one core counts as idle
-LOOK_SECONDS = 0.25
-LONGEST_LOOK_SECONDS = 5.0  # a longer time between two looks was this process's own: it or the machine was suspended
+INTERVAL_SECONDS = 0.25
+LONGEST_INTERVAL_SECONDS = 5.0  # after a longer interval this process or the machine was suspended
 STEPS: tuple[PhaseName, ...] = ("training", "evaluating")
 # How long to wait, as multiples of times measured in this run or of run.hang_seconds. A device that hangs at the first
 # step is found late: compiling for a new chip may take half an hour (TensorFlow's estimate for a chip without code).
 OF_LONGEST_GAP = 20
-OF_FIRST_STEP = 3  # another shape of a batch is compiled anew, and a shuffle buffer is filled again
+OF_FIRST_STEP = 3  # another shape of batches is compiled, too, and a shuffle buffer is filled again
 WHILE_COMPILING = 24
-WHILE_SAVING = 4  # a slow disk is waited for without any CPU time
+WHILE_SAVING = 4  # waiting for a slow disk uses no CPU time
 SUSPENDED_SECONDS = 5.0
 AUTO = ending.LIMIT_OF_JOB
 UNKNOWN_HINT = "set run.max_minutes to a little less than the job's time limit"
-CHILDREN_SECONDS = 5.0  # an idle trainer may wait for processes of its own, which are looked at this often
+CHILDREN_SECONDS = 5.0  # an idle trainer may wait for its child processes, which are checked this often
 
 
 class Activity:
-    """Looks at the trainer of a run a few times a second."""
+    """The activity of a run's trainer: its phase, whether it hangs or is suspended; updated a few times a second."""
 
     def __init__(
         self, run: Run, pid: int, heartbeat: TrainerHeartbeat, clock: Callable[[], float] = time.monotonic
@@ -52,22 +51,22 @@ class Activity:
         self.phase: PhaseName = "starting"
         self.suspended_seconds = 0.0  # since it was stopped by SIGSTOP or a debugger
         self._process, self._children = psutil.Process(pid), Children(pid)
-        self._children_looked = clock()
+        self._children_checked = clock()
         self._events = Tail(run.file(EVENTS_FILE))
         self._size, self._seen_beat = 0, (0, False)
         self._cpu_seconds = 0.0
-        self._looked = clock()
+        self._updated = clock()
         self._silent_seconds = self._idle_seconds = 0.0  # without progress; without progress and CPU time
         self._longest_gap = self._first_step = 0.0
         self._resumed = False
 
-    def look(self) -> None:
-        """Bring everything up to date; does nothing if the last look was just now."""
+    def update(self) -> None:
+        """Read the trainer's activity; does nothing if the last update was just before."""
         now = self._clock()
-        passed = now - self._looked
-        if passed < LOOK_SECONDS:
+        passed = now - self._updated
+        if passed < INTERVAL_SECONDS:
             return
-        self._looked = now
+        self._updated = now
         suspended, cpu_seconds = self._state()
         busy = (cpu_seconds - self._cpu_seconds) / passed > IDLE_CORES or self._children_work(now)
         self._cpu_seconds = cpu_seconds
@@ -75,28 +74,28 @@ class Activity:
         if self._has_progressed():
             self._silent_seconds = self._idle_seconds = 0.0
         elif not suspended:
-            counted = min(passed, LONGEST_LOOK_SECONDS)
+            counted = min(passed, LONGEST_INTERVAL_SECONDS)
             self._silent_seconds += counted
             self._idle_seconds = 0.0 if busy else self._idle_seconds + counted
 
     def last_phase(self) -> PhaseName:
-        """The phase in which the trainer has ended, which may have begun since the last look."""
+        """The phase in which the trainer has ended, which may have begun since the last update."""
         self._has_progressed()
         return self.phase
 
     def _children_work(self, now: float) -> bool:
-        if self._idle_seconds < CHILDREN_SECONDS or now - self._children_looked < CHILDREN_SECONDS:
+        if self._idle_seconds < CHILDREN_SECONDS or now - self._children_checked < CHILDREN_SECONDS:
             return False
-        self._children_looked = now
+        self._children_checked = now
         return self._children.cores() > IDLE_CORES
 
     def hang(self, hang_seconds: float) -> str:
-        """What the trainer has not done for too long; nothing where it is at work."""
+        """A text about the missing progress of a trainer that hangs; empty if it works."""
         option = f"run.hang_seconds={hang_seconds:g}"
         if self.phase in STEPS and not self.heartbeat.in_user_code:
             gap, first = OF_LONGEST_GAP * self._longest_gap, OF_FIRST_STEP * self._first_step
             return self._no_step(option) if self._silent_seconds > max(hang_seconds, gap, first) else ""
-        # A resumed run first goes through the data that it has trained on already, which may take hours.
+        # A resumed run first skips the data on which it has trained already, which may take hours.
         if self.phase == "compiling" and not self._resumed and self._silent_seconds > WHILE_COMPILING * hang_seconds:
             return self._no_step(option)
         allowed = hang_seconds * (WHILE_SAVING if self.phase == "saving" else 1)
@@ -106,7 +105,7 @@ class Activity:
         return f"no step was completed for {seconds(self._silent_seconds)} ({option})"
 
     def _has_progressed(self) -> bool:
-        """Whether there is a new event, devices have completed work, or user code has begun or ended."""
+        """True if there is a new event, devices have completed work, or user code has begun or ended."""
         size, beat = self._events_size(), (self.heartbeat.count, self.heartbeat.in_user_code)
         in_user_code = self._seen_beat[1]
         progressed = size != self._size or beat != self._seen_beat
@@ -124,14 +123,14 @@ class Activity:
             self._first_step = max(self._first_step, self._silent_seconds)
 
     def _events_size(self) -> int:
-        """That of the last look where it cannot be found out, as a network disk may be away for a time."""
+        """The size in bytes; if it cannot be read, as on a network disk that is away, the last one."""
         try:
             return self.run.file(EVENTS_FILE).stat().st_size
         except OSError:
             return self._size
 
     def _state(self) -> tuple[bool, float]:
-        """Whether it is suspended, and the CPU seconds that it has used."""
+        """True if the trainer is suspended, and the CPU seconds that it has used."""
         try:
             with self._process.oneshot():
                 times = self._process.cpu_times()
@@ -149,10 +148,10 @@ class Activity:
 
 
 class TimeLimit:
-    """Whether the limit of a run is over, counted from its launch."""
+    """The limit run.max_minutes, counted from the launch of the run; with `auto`, the Slurm job's limit."""
 
-    def __init__(self, minutes: float | str | None, launched: RunClock, tell: Callable[[Event], None]) -> None:
-        self._launched, self._tell = launched, tell
+    def __init__(self, minutes: float | str | None, launched: RunClock, emit: Callable[[Event], None]) -> None:
+        self._launched, self._emit = launched, emit
         self.is_of_job = minutes == "auto"
         self.option = AUTO if isinstance(minutes, str) else f"run.max_minutes={minutes or 0:g}"
         self._seconds = None if minutes is None or isinstance(minutes, str) else minutes * 60
@@ -168,7 +167,7 @@ class TimeLimit:
         usable = left.usable_seconds
         if left.problem:
             message = f"{AUTO}: the job's time limit is not known, and the run has none ({left.problem})"
-            self._tell(Warn(kind="job_limit", message=message, hint=UNKNOWN_HINT, option="run.max_minutes"))
+            self._emit(Warn(kind="job_limit", message=message, hint=UNKNOWN_HINT, option="run.max_minutes"))
         elif usable is None:
             print(f"gputui: {AUTO}: there is no job with a time limit, and the run has none", flush=True)
         else:

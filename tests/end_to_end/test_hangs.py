@@ -71,7 +71,7 @@ class Watched:
         for _ in range(max(1, round(seconds / between_looks))):
             self.now += min(seconds, between_looks)
             self.cpu_seconds += self.cores * min(seconds, between_looks)
-            self.activity.look()
+            self.activity.update()
             self.hung = self.hung or self.activity.hang(HANG_SECONDS)
         return self
 

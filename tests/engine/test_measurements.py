@@ -275,11 +275,11 @@ def test_the_engine_of_a_resumed_run_does_not_tell_its_last_verdict(tmp_path: Pa
     run, told = Run(tmp_path), list[Event]()
     run.file("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in _sitting(0, 0.6)))
     watcher = LiveDiagnosis(run, told.append, RunClock.launched())
-    watcher._look(final=True)
+    watcher._update(final=True)
     assert told == []
     with run.file("events.jsonl").open("a") as events:
         events.writelines(json.dumps(event) + "\n" for event in _sitting(time.time(), 0.0))
-    watcher._look(final=True)
+    watcher._update(final=True)
     (found,) = told
     assert isinstance(found, Diagnosis)
     assert found.verdict != "input_bound"

@@ -281,12 +281,12 @@ def test_a_folder_that_is_renamed_is_linked_until_the_end_and_a_link_of_the_user
     first, second, third = (tmp_path / name for name in "abc")
     first.mkdir()
     folder = _Folder(first)
-    assert folder.look() == ""
+    assert folder.renamed_to() == ""
     first.rename(second)
-    assert folder.look() == str(second)
-    assert (folder.look(), first.readlink()) == ("", second)
+    assert folder.renamed_to() == str(second)
+    assert (folder.renamed_to(), first.readlink()) == ("", second)
     second.rename(third)
-    assert folder.look() == str(third)
+    assert folder.renamed_to() == str(third)
     assert first.readlink() == third
     folder.close()
     assert not first.is_symlink()
@@ -296,7 +296,7 @@ def test_a_folder_that_is_renamed_is_linked_until_the_end_and_a_link_of_the_user
     assert first.is_symlink()
     gone = _Folder(third)
     third.rmdir()
-    assert gone.look() == "", "it was deleted"
+    assert gone.renamed_to() == "", "it was deleted"
     gone.close()
 
 
@@ -401,7 +401,7 @@ def test_a_diagnosis_is_told_when_it_says_something_new_and_later_more_seldom(
         now[0] += seconds
         answer = diagnosis(verdict, confidence)
         if is_news := watching._is_news(answer):
-            watching._last, watching._told_at = answer, now[0]
+            watching._last, watching._reported_at = answer, now[0]
         return is_news
 
     assert not is_told("undecided", 0.0)
@@ -417,7 +417,7 @@ def test_a_diagnosis_is_told_when_it_says_something_new_and_later_more_seldom(
     monkeypatch.setattr(watching, "_collector", SimpleNamespace(
         feed=lambda _: None, newest_t=time.time() + 5, measurements=lambda: None))  # fmt: skip
     monkeypatch.setattr(live_diagnosis, "diagnose", lambda _: diagnosis("healthy", 0.9))
-    watching._look(final=True)
+    watching._update(final=True)
     assert notes == [], "nothing has happened since"
 
 

@@ -178,9 +178,9 @@ def test_a_run_that_is_too_short_for_figures_is_told_as_undecided(tmp_path: Path
         {"t": time.time(), "type": "finished", "summary": summary},
     ]
     Run(tmp_path).file("events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    watcher._look()
+    watcher._update()
     assert told == [], "a run that has just begun has no verdict"
-    watcher._look(final=True)  # nothing has happened since
+    watcher._update(final=True)  # nothing has happened since
     (found,) = told
     assert isinstance(found, Diagnosis)
     assert found.sentence.startswith("No verdict: the run ended before its first step was measured")
