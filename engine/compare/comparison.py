@@ -122,7 +122,7 @@ def compare(line_up: LineUp) -> Comparison:
 
 def _together(runs: Sequence[Run]) -> list[str]:
     """A sentence if several of the runs are workers of one training."""
-    chiefs = [chief.id for run in runs if (chief := cluster.chief_beside(run)) is not None]
+    chiefs = [chief.id for run in runs if (chief := cluster.local_chief(run)) is not None]
     if not any(run.id in chiefs for run in runs) and len(set(chiefs)) == len(chiefs):
         return []
     return ["some of these runs are workers of one training: the speed of each is that of all workers together"]

@@ -1,4 +1,4 @@
-"""Reads files that anybody may have written: regular files, JSON objects, files of lines that grow.
+"""Reads files that any program may have written: regular files, JSON objects, files of lines that grow.
 
 Only regular files are opened, so that reading never blocks, and whole files are only read if they fit in memory.
 """
@@ -109,9 +109,6 @@ class GrowingFile:
 def why(fault: OSError) -> str:
     """The reason without the path, in the words of the system or of this module."""
     return harmless(str(fault.strerror or fault))
-
-
-# ---- one JSON object --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ def _of_this_worker() -> Callable[[Run], bool]:
     """A test that is True for runs of this worker; outside of a cluster for all runs but those of a chief's workers."""
     own = clusters.read(os.environ)
     if own is None or len(own.workers) < 2:
-        return lambda run: cluster.chief_beside(run) is None
+        return lambda run: cluster.local_chief(run) is None
     return lambda run: (kept := cluster.of_run(run)) is not None and kept.index == own.index
 
 

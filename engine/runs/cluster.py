@@ -23,7 +23,7 @@ from .run import Run
 FILE = "cluster.json"
 VARIABLE = "TF_CONFIG"
 SOURCE = "gputui"  # gputui's own entry in the variable, beside those of TensorFlow
-HEAD_BYTES = 262_144  # of the events: `started` is one of the first
+HEAD_BYTES = 262_144  # `started` is one of the first events
 _FORM = Form({"workers": Sequence[str], "index": int, "source": str})
 
 
@@ -31,7 +31,7 @@ _FORM = Form({"workers": Sequence[str], "index": int, "source": str})
 class Cluster:
     """`workers` are addresses such as host:port, the first of them the chief's; `index` is this worker's place.
 
-    `source` says where the cluster was read.
+    `source` names the variables or options that define the cluster.
     """
 
     workers: tuple[str, ...]
@@ -50,7 +50,7 @@ class Cluster:
     @property
     def on_this_host(self) -> tuple[int, ...]:
         """The indexes of the workers on this worker's host, itself among them."""
-        return tuple(i for i, one in enumerate(self.workers) if host_of(one) == host_of(self.address))
+        return tuple(i for i, address in enumerate(self.workers) if host_of(address) == host_of(self.address))
 
     def named(self, index: int) -> str:
         """A worker as messages name it."""
@@ -60,57 +60,57 @@ class Cluster:
         return f"worker {self.index} of {len(self.workers)}, at {self.address} ({self.source})"
 
     def as_tf_config(self) -> str:
-        """For the trainer, as TensorFlow's TFConfigClusterResolver reads it, and where the cluster was read."""
+        """The value of TF_CONFIG for the trainer, as TensorFlow's TFConfigClusterResolver reads it, with the source."""
         task = {"type": "worker", "index": self.index}
         return json.dumps({"cluster": {"worker": list(self.workers)}, "task": task, SOURCE: self.source})
 
     def as_file(self) -> str:
         """The content of the file."""
-        found = {"workers": list(self.workers), "index": self.index, "source": self.source}
-        return json.dumps(found, indent=1) + "\n"
+        content = {"workers": list(self.workers), "index": self.index, "source": self.source}
+        return json.dumps(content, indent=1) + "\n"
 
 
 def of_run(run: Run) -> Cluster | None:
-    """The cluster that the run was launched in; None for a run on one machine, or where the file is damaged."""
-    found = read_object(run.file(FILE), _FORM).value
-    workers, index = found.get("workers"), whole(found.get("index"))
+    """The cluster that the run was launched in; None for a run on one machine, or if the file is damaged."""
+    content = read_object(run.file(FILE), _FORM).value
+    workers, index = content.get("workers"), whole(content.get("index"))
     if not workers or index is None or not 0 <= index < len(workers):
         return None
-    return Cluster(tuple(map(str, workers)), index, str(found.get("source", "")))
+    return Cluster(tuple(map(str, workers)), index, str(content.get("source", "")))
 
 
 def members(run: Run) -> Sequence[Mapping[str, Any]]:
-    """What the workers have told of themselves when the run began (Started.workers), the chief first; else nothing."""
+    """The workers of the run as its started event has them (Started.workers), the chief first; empty without one."""
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
             lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return ()
-    begun = (parse_line(line) for line in lines if '"started"' in line)
-    found = [event.workers for event in begun if isinstance(event, Started)]
-    return found[-1] if found else ()
+    events = (parse_line(line) for line in lines if '"started"' in line)
+    workers = [event.workers for event in events if isinstance(event, Started)]
+    return workers[-1] if workers else ()
 
 
 def run_of(member: Mapping[str, Any]) -> Run | None:
-    """The run of a worker, where its folder can be read from this machine: then the folder is shared."""
+    """The run of a worker if its folder can be read from this machine (is shared), else None."""
     folder = Path(str(member.get("folder", "")))
-    found = Run(folder)
+    run = Run(folder)
     if not folder.is_absolute() or folder.name != member.get("run"):
         return None
-    cluster = of_run(found)
-    return found if cluster is not None and cluster.index == member.get("index") else None
+    cluster = of_run(run)
+    return run if cluster is not None and cluster.index == member.get("index") else None
 
 
 def chief_of(run: Run) -> Run | None:
-    """The chief's run, where it can be read."""
-    told = members(run)
-    return run_of(told[0]) if told else None
+    """The chief's run if it can be read, else None."""
+    workers = members(run)
+    return run_of(workers[0]) if workers else None
 
 
 def is_saved(run: Run) -> bool:
-    """Whether there is a checkpoint to continue from: of several workers the chief has it.
+    """True if there is a checkpoint to continue from; of several workers the chief has it.
 
-    If the chief's folder cannot be read from here, there is one where checkpoints are on.
+    If the chief's folder cannot be read from here: True if checkpoints are on.
     """
     mine = of_run(run)
     keeper = run if mine is None or mine.is_chief else chief_of(run)
@@ -119,29 +119,29 @@ def is_saved(run: Run) -> bool:
     return mapping(read_object(run.file("options.json")).value.get("run")).get("checkpoint") not in (None, "off")
 
 
-def others_beside(chief: Run) -> list[Run]:
-    """The runs of the other workers, where they lie in the same home as the chief's."""
+def other_workers(chief: Run) -> list[Run]:
+    """The runs of the other workers that are in the same folder of runs as the chief's."""
     named = [str(member.get("run")) for member in members(chief)]
     if not named or named[0] != chief.id:
         return []
-    found = [Run(chief.path.parent / Path(name).name) for name in named[1:]]
-    return [run for index, run in enumerate(found, 1) if _is_of(run, index, chief)]
+    others = [Run(chief.path.parent / Path(name).name) for name in named[1:]]
+    return [run for index, run in enumerate(others, 1) if _is_of(run, index, chief)]
 
 
-def chief_beside(run: Run) -> Run | None:
-    """The chief's run in the same home, of another worker's run; None of every other run."""
+def local_chief(run: Run) -> Run | None:
+    """The chief's run for the run of another worker in the same folder of runs; else None."""
     mine = of_run(run)
-    if mine is None or mine.is_chief or not (told := members(run)):
+    if mine is None or mine.is_chief or not (workers := members(run)):
         return None
-    chief = Run(run.path.parent / Path(str(told[0].get("run"))).name)
-    return chief if run in others_beside(chief) else None
+    chief = Run(run.path.parent / Path(str(workers[0].get("run"))).name)
+    return chief if run in other_workers(chief) else None
 
 
 def _is_of(run: Run, index: int, chief: Run) -> bool:
-    """Whether the run says of itself, too, that it is of this worker of the chief's training."""
+    """True if the run, too, names the chief and this index."""
     mine = of_run(run)
-    told = members(run) if mine is not None and mine.index == index else ()
-    return bool(told) and told[0].get("run") == chief.id
+    workers = members(run) if mine is not None and mine.index == index else ()
+    return bool(workers) and workers[0].get("run") == chief.id
 
 
 def host_of(address: str) -> str:

@@ -145,7 +145,7 @@ def find(text: str) -> Run:
     if not text:
         raise RunError("name a run, or latest; gputui runs lists them")
     if text == "latest":
-        return cluster.chief_beside(runs[0]) or runs[0]
+        return cluster.local_chief(runs[0]) or runs[0]
     exact = [run for run in runs if run.id == text]
     matching = exact or [run for run in runs if text in run.id]
     if len(matching) == 1:

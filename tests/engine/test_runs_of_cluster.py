@@ -52,8 +52,8 @@ def test_a_list_shows_the_chiefs_run_and_rm_takes_those_of_its_workers(
     cluster_runs: list[Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
     chief, other, alone = cluster_runs
-    assert clusters.others_beside(chief) == [other]
-    assert [clusters.chief_beside(run) for run in cluster_runs] == [None, chief, None]
+    assert clusters.other_workers(chief) == [other]
+    assert [clusters.local_chief(run) for run in cluster_runs] == [None, chief, None]
     assert cli.run(["runs", "--json"]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {one["id"]: one["workers"] for one in told} == {alone.id: [], chief.id: [other.id]}
@@ -109,13 +109,13 @@ def test_a_worker_that_dies_knows_the_checkpoint_of_its_chief(cluster_runs: list
 
 def test_of_two_trainings_in_one_home_each_chief_has_its_own_workers(cluster_runs: list[Run]) -> None:
     chief, worker = cluster_runs[:2]
-    assert [run.id for run in clusters.others_beside(chief)] == [run.id for run in cluster_runs[1:2]]
-    assert clusters.chief_beside(worker) == chief
-    assert clusters.others_beside(worker) == []
+    assert [run.id for run in clusters.other_workers(chief)] == [run.id for run in cluster_runs[1:2]]
+    assert clusters.local_chief(worker) == chief
+    assert clusters.other_workers(worker) == []
     kept = json.loads(worker.file(clusters.FILE).read_text())
     worker.file(clusters.FILE).write_text(json.dumps(kept | {"index": 5}))  # of another training
-    assert worker not in clusters.others_beside(chief)
-    assert clusters.chief_beside(worker) is None
+    assert worker not in clusters.other_workers(chief)
+    assert clusters.local_chief(worker) is None
 
 
 @pytest.mark.parametrize(

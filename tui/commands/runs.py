@@ -67,7 +67,7 @@ def _fits(entry: Entry, tags: Sequence[str], states: Sequence[str]) -> bool:
 
 def _waits_for_chief(entry: Entry, chosen: Sequence[Entry]) -> bool:
     """Whether it is a worker's whose chief's run, which it is folded into, may still come."""
-    chief = cluster.chief_beside(entry.run)
+    chief = cluster.local_chief(entry.run)
     return chief is not None and all(other.run != chief for other in chosen)
 
 
@@ -149,7 +149,7 @@ def _with_workers(named: Sequence[Run]) -> list[Run]:
     """With the chief of a training on several machines go the runs of its other workers, which is told."""
     found = dict.fromkeys(named)
     for run in named:
-        others = cluster.others_beside(run)
+        others = cluster.other_workers(run)
         if others:
             named_too = ", ".join(clean(one.id) for one in others)
             print(f"with {clean(run.id)} go the runs of its other workers: {named_too}")

@@ -157,7 +157,7 @@ def entry_of(run: Run, known: Entry | None = None) -> Entry:
 
 def _workers(run: Run) -> tuple[str, ...]:
     joined = cluster.of_run(run)
-    return tuple(one.id for one in cluster.others_beside(run)) if joined is not None and joined.is_chief else ()
+    return tuple(one.id for one in cluster.other_workers(run)) if joined is not None and joined.is_chief else ()
 
 
 def folded(entries: Iterable[Entry]) -> list[Entry]:
