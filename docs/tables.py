@@ -23,7 +23,7 @@ from gputui.engine.files.shapes import Fields
 from gputui.engine.interpreter import compatibility
 from gputui.engine.options import GROUPS, OPTIONS, OptionInfo
 from gputui.engine.options.own import OWN_CODE_LABELS
-from gputui.engine.presets import first
+from gputui.engine.presets import resolving
 from gputui.engine.process.known_failures import FAILURES
 from gputui.engine.runs import events
 from gputui.engine.telemetry.nvml import queries
@@ -390,7 +390,7 @@ def replaced(text: str) -> str:
 def main() -> None:
     for path in sorted((ROOT / "docs").glob("*.md")):
         path.write_text(replaced(path.read_text(encoding="utf-8")), encoding="utf-8")
-    first.MADE.write_text(json.dumps(first.as_made(), indent=1) + "\n", encoding="utf-8")
+    resolving.FIRST_AS_JSON.write_text(json.dumps(resolving.first_as_json(), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

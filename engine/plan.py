@@ -75,6 +75,11 @@ def replicas(strategy: Strategy, devices: int, workers: int = 1) -> int:
     return here * workers if strategy.kind == MULTI_WORKER else here
 
 
+def global_batch(options: Options, replicas: int) -> int:
+    """Samples in one step, over all replicas."""
+    return options.input.batch_size * replicas
+
+
 def gpus_used(replicas: int, logical_devices: int) -> int:
     """GPUs that so many replicas are on, each of them divided into so many logical devices."""
     return -(-replicas // logical_devices)

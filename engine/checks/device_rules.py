@@ -119,7 +119,7 @@ def _has_smaller_batch(options: Options, machine: Machine) -> bool | None:
     if samples is None:
         return None
     count = replicas(options, machine)
-    batch = options.input.batch_size * count
+    batch = plan.global_batch(options, count)
     batches = plan.batches_per_pass(samples, batch, count)
     steps = options.train.epochs * plan.steps_per_epoch(options.train, batches)
     return plan.smaller_last_batch(samples, batch, batches) and steps >= batches

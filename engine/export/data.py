@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..options import Options
+from ..options.workload import BYTE_ENCODINGS
 from ..plan import SAMPLES
 from .lines import Script, literal
 from .source import extract, specialised
@@ -15,7 +16,6 @@ from .specialised import Partly
 
 DIGITS = Path(__file__).resolve().parents[1] / "trainer" / "data" / "digits.npz"
 FOLDER = "data"  # of data, beside a script whose paths are relative
-BYTES = ("encoded", "uint8")  # encodings of tfrecord data whose values are 0 to 255
 CACHE_FILE = {"off": {"cache_file": None}, "memory": {"cache_file": None}}  # what needs none
 # A script begins at the first step, and Keras splits its batches over the replicas.
 WHOLE_TRAINING = {"first_pass": 0, "skipped": 0, "replicas": 1, "share": None}
@@ -137,9 +137,10 @@ def _tfrecord(script: Script, options: Options) -> None:
     else:
         script.add("total = sum(1 for _ in records)", "workload.samples", "not given, so they are counted")
     script.add("samples, validation_samples = split_counts(total, VALIDATION_SPLIT)", "train.validation_split")
+    scale = "1 / 255" if workload.tfrecord_encoding in BYTE_ENCODINGS else "1.0"
     script.text(
         "train, validation = records.skip(validation_samples).take(samples), records.take(validation_samples)\n"
-        f"shape, classes, scale = SHAPE, CLASSES, {'1 / 255' if workload.tfrecord_encoding in BYTES else '1.0'}\n"
+        f"shape, classes, scale = SHAPE, CLASSES, {scale}\n"
         "load = record_sample"
     )
 

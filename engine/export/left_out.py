@@ -54,21 +54,21 @@ ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoc
 
 def leftovers(script: Script, preset: Preset, told: frozenset[str]) -> None:
     """The closing list; `told` are the options that have been named above it."""
-    wanted = preset.options
-    lines = [f"# {key}: {_reason(key, wanted)}" for key in preset.changed() if key not in told]
+    options = preset.options
+    lines = [f"# {key}: {_reason(key, options)}" for key in preset.changed() if key not in told]
     if lines:
         script.text("\n".join(("", TITLE, *lines)))
-    if wanted.workload.entry is not None:
-        script.text("\n".join(("", *PYDATASET, *([] if wanted.train.steps_per_epoch is None else [ONE_PASS]))))
+    if options.workload.entry is not None:
+        script.text("\n".join(("", *PYDATASET, *([] if options.train.steps_per_epoch is None else [ONE_PASS]))))
 
 
-def _reason(key: str, wanted: Options) -> str:
+def _reason(key: str, options: Options) -> str:
     if key in ("train.nan_check_steps", "run.keep"):
-        switch, off = ("train.stop_on_nan", not wanted.train.stop_on_nan)
+        switch, off = ("train.stop_on_nan", not options.train.stop_on_nan)
         if key == "run.keep":
-            switch, off = "run.checkpoint", wanted.run.checkpoint == "off"
+            switch, off = "run.checkpoint", options.run.checkpoint == "off"
         if off:
             return f"{switch} is off"
-    if wanted.workload.entry is not None and by_key(OPTIONS)[key].about.own == "unread":
+    if options.workload.entry is not None and by_key(OPTIONS)[key].about.own == "unread":
         return UNREAD
     return OUTSIDE.get(key) or IDLE.get(key) or "gputui's own; plain Keras has nothing like it"

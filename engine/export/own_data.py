@@ -17,44 +17,44 @@ PYDATASET = "isinstance(train, keras.utils.PyDataset)"
 VALIDATION_PYDATASET = "isinstance(validation, keras.utils.PyDataset)"
 
 
-def data(script: Script, wanted: Options) -> None:
+def data(script: Script, options: Options) -> None:
     """train and validation become what fit takes; per_pass is known afterwards."""
     script.section("data")
     script.blocks(extract("plan.py", "batches_per_pass"))
     script.blocks(extract("trainer/data/source.py", "split_order"))
-    script.told_blocks(_functions(wanted))
+    script.told_blocks(_functions(options))
     script.blocks(extract("trainer/exported.py", "are_arrays", "elements_of", "batches_in"))
     script.blocks(extract("trainer/own/streams.py", "as_array"))
     script.blocks(extract("trainer/own/model_checks.py", "can_evaluate"))
-    if wanted.strategy.kind == "mirrored":
+    if options.strategy.kind == "mirrored":
         script.blocks(extract("trainer/exported.py", "Copied"))
-    file = cache_file(script, wanted, " or your code")
-    _stream(script, wanted, file)
+    file = cache_file(script, options, " or your code")
+    _stream(script, options, file)
     _validating(script, file)
     _split(script)
-    _handed_over(script, wanted)
+    _handed_over(script, options)
 
 
-def _functions(wanted: Options) -> list[str]:
+def _functions(options: Options) -> list[str]:
     """The trainer's own pipeline, as it is with these options, from the first step."""
-    known: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(wanted.input.cache, {})}
+    known: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(options.input.cache, {})}
     changed = []
-    if wanted.input.augment == "off":
+    if options.input.augment == "off":
         known["numbered"] = False
     else:
-        changed = specialised("trainer/own/streams.py", "is_image", "augmented_batches", options=wanted, known=known)
+        changed = specialised("trainer/own/streams.py", "is_image", "augmented_batches", options=options, known=known)
     pipeline = ("training_batches", "validation_batches")
     return [
-        *specialised("trainer/data/batching.py", *pipeline, options=wanted, known=known),
-        *specialised("trainer/data/finishing.py", "one_batch", "ahead", options=wanted, known=known),
+        *specialised("trainer/data/batching.py", *pipeline, options=options, known=known),
+        *specialised("trainer/data/finishing.py", "one_batch", "ahead", options=options, known=known),
         *changed,
     ]
 
 
-def _stream(script: Script, wanted: Options, file: str) -> None:
+def _stream(script: Script, options: Options, file: str) -> None:
     script.text('\n\ndef stream(elements, per_pass):\n    """Batches without an end."""')
     script.text("    sizes = Sizes(global_batch, per_pass, SEED)")
-    if wanted.input.augment == "off":
+    if options.input.augment == "off":
         script.text(f"    return training_batches(elements, sizes{file})\n\n")
         return
     script.add("    images = is_image(loaded(elements.dataset, elements.load).element_spec)", "input.augment")
@@ -84,9 +84,9 @@ def _split(script: Script) -> None:
     script.text("        train = tf.nest.map_structure(lambda array: array[trained], arrays)")
 
 
-def _handed_over(script: Script, wanted: Options) -> None:
-    mirrored = wanted.strategy.kind == "mirrored"
-    needed = wanted.train.steps_per_epoch is None
+def _handed_over(script: Script, options: Options) -> None:
+    mirrored = options.strategy.kind == "mirrored"
+    needed = options.train.steps_per_epoch is None
     script.text(f"if {PYDATASET}:\n    per_pass = len(train)")
     if mirrored:
         script.add("    train = Copied(train)", "strategy.kind")
@@ -94,7 +94,7 @@ def _handed_over(script: Script, wanted: Options) -> None:
     script.text(
         f'    elements = elements_of(train, made.get("samples"), made.get("map"), made.get("augment"), {needed})'
     )
-    drop = f"drop_remainder={wanted.input.drop_remainder}"
+    drop = f"drop_remainder={options.input.drop_remainder}"
     counted = f"batches_per_pass(elements.samples, global_batch, replicas, {drop})"
     script.add(f"    per_pass = {counted}", "input.drop_remainder")
     script.text("    train = ahead(one_batch(stream(elements, per_pass)))")

@@ -66,16 +66,16 @@ def to_script(preset: Preset, base: Path | None = None) -> str:
 
 def with_paths(preset: Preset, base: Path | None = None) -> tuple[str, list[str]]:
     """The same, and the paths of this machine that the script names."""
-    wanted = on_one_machine(preset.options)
-    parts = (_data, _model, training.training) if wanted.workload.entry is None else own.PARTS
+    options = on_one_machine(preset.options)
+    parts = (_data, _model, training.training) if options.workload.entry is None else own.PARTS
     body, environment = Script(base), Script()
-    _environment(environment, wanted)
+    _environment(environment, options)
     if base is not None:
         body.text("HERE = Path(__file__).resolve().parent")
     for write in (_constants, _devices, _strategy, *parts):
-        write(body, wanted)
+        write(body, options)
     left_out.leftovers(body, preset, body.told | environment.told)
-    if wanted is not preset.options:
+    if options is not preset.options:
         body.text(ONE_MACHINE)
     code = str(body)
     parts_of_text = (_head(preset), _imports(code, STANDARD), str(environment), _imports(code, PACKAGES), code)
@@ -110,40 +110,40 @@ def _imports(code: str, lines: dict[str, str]) -> str:
     return "\n".join(used) + "\n"
 
 
-def _environment(script: Script, wanted: Options) -> None:
+def _environment(script: Script, options: Options) -> None:
     """What CUDA and TensorFlow read once, before they are imported."""
-    visible = wanted.device.visible
+    visible = options.device.visible
     script.add('os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"', "device.visible")
     if visible != "all":
         names = "-1" if visible == "none" else ",".join(str(name) for name in visible)
         script.add(f'os.environ["CUDA_VISIBLE_DEVICES"] = {literal(names)}', "device.visible")
-    if wanted.device.gpu_thread_mode != "global":
-        mode = literal(wanted.device.gpu_thread_mode)
+    if options.device.gpu_thread_mode != "global":
+        mode = literal(options.device.gpu_thread_mode)
         script.add(f'os.environ["TF_GPU_THREAD_MODE"] = {mode}', "device.gpu_thread_mode")
-    if wanted.device.gpu_thread_count != "auto":
-        count = literal(str(wanted.device.gpu_thread_count))
+    if options.device.gpu_thread_count != "auto":
+        count = literal(str(options.device.gpu_thread_count))
         script.add(f'os.environ["TF_GPU_THREAD_COUNT"] = {count}', "device.gpu_thread_count")
-    if wanted.device.allocator != "default":
-        script.add(f'os.environ["TF_GPU_ALLOCATOR"] = {literal(wanted.device.allocator)}', "device.allocator")
-    if wanted.compile.xla_flags:
-        flags = literal(" " + " ".join(wanted.compile.xla_flags.split()))
+    if options.device.allocator != "default":
+        script.add(f'os.environ["TF_GPU_ALLOCATOR"] = {literal(options.device.allocator)}', "device.allocator")
+    if options.compile.xla_flags:
+        flags = literal(" " + " ".join(options.compile.xla_flags.split()))
         script.add(f'os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + {flags}', "compile.xla_flags")
-    names = ", ".join(literal(name) for name in _in_the_way(wanted))
+    names = ", ".join(literal(name) for name in _in_the_way(options))
     script.text(f"for name in ({names}):  # the options decide instead")
     script.text("    os.environ.pop(name, None)")
 
 
-def _in_the_way(wanted: Options) -> list[str]:
+def _in_the_way(options: Options) -> list[str]:
     """Variables that would change what the options have set (trainer/setup/environment.py)."""
-    allocator = ["TF_GPU_ALLOCATOR"] if wanted.device.allocator == "default" else []
+    allocator = ["TF_GPU_ALLOCATOR"] if options.device.allocator == "default" else []
     return [*allocator, *OVERRULED]
 
 
-def _constants(script: Script, wanted: Options) -> None:
-    train = wanted.train
-    if wanted.workload.entry is None:
-        data.settings(script, wanted)
-    script.add(f"BATCH_SIZE = {wanted.input.batch_size}", "input.batch_size")
+def _constants(script: Script, options: Options) -> None:
+    train = options.train
+    if options.workload.entry is None:
+        data.settings(script, options)
+    script.add(f"BATCH_SIZE = {options.input.batch_size}", "input.batch_size")
     script.add(f"EPOCHS = {train.epochs}", "train.epochs")
     script.add(f"LEARNING_RATE = {train.learning_rate}", "train.learning_rate")
     script.add(f"VALIDATION_SPLIT = {train.validation_split}", "train.validation_split")
@@ -153,8 +153,8 @@ def _constants(script: Script, wanted: Options) -> None:
         script.add(f"SEED = {train.seed}", "train.seed")
 
 
-def _devices(script: Script, wanted: Options) -> None:
-    device = wanted.device
+def _devices(script: Script, options: Options) -> None:
+    device = options.device
     script.section("devices: before anything touches them")
     for name in ("inter_op", "intra_op"):
         threads = getattr(device, f"{name}_threads")
@@ -164,19 +164,19 @@ def _devices(script: Script, wanted: Options) -> None:
         script.add("tf.debugging.set_log_device_placement(True)", "device.log_placement")
     script.text('gpus = tf.config.list_physical_devices("GPU")')
     if device.divided:
-        _partitions(script, wanted)
+        _partitions(script, options)
     else:
         script.text("for gpu in gpus:")
         script.add(f"    tf.config.experimental.set_memory_growth(gpu, {device.grows})", "device.memory_growth")
-    if wanted.compile.xla == "auto" and wanted.strategy.kind == "single":
+    if options.compile.xla == "auto" and options.strategy.kind == "single":
         _by_xla(script)
-    tf32 = wanted.precision.tf32
+    tf32 = options.precision.tf32
     script.add(f"tf.config.experimental.enable_tensor_float_32_execution({tf32})", "precision.tf32")
     script.add("keras.utils.set_random_seed(SEED)", "train.seed")
-    if wanted.train.deterministic:
+    if options.train.deterministic:
         script.add("tf.config.experimental.enable_op_determinism()", "train.deterministic")
-    if wanted.precision.policy != "float32":
-        script.add(f'keras.mixed_precision.set_global_policy("{wanted.precision.policy}")', "precision.policy")
+    if options.precision.policy != "float32":
+        script.add(f'keras.mixed_precision.set_global_policy("{options.precision.policy}")', "precision.policy")
 
 
 def _by_xla(script: Script) -> None:
@@ -187,9 +187,9 @@ def _by_xla(script: Script) -> None:
     script.text("        jit_compile = False  # XLA of a TensorFlow built with CUDA below 12.8 crashes on it")
 
 
-def _partitions(script: Script, wanted: Options) -> None:
+def _partitions(script: Script, options: Options) -> None:
     """Limited or divided memory; a CPU is divided without limits."""
-    device = wanted.device
+    device = options.device
     if device.memory_limit_mb is None:
         script.add("LIMIT_MB = 4096", "device.memory_limit_mb", "not given: gputui shares out 90 % of each GPU")
     else:
@@ -204,8 +204,8 @@ def _partitions(script: Script, wanted: Options) -> None:
         script.add(f"    tf.config.set_logical_device_configuration({cpu}, {parts})", "device.logical_devices")
 
 
-def _strategy(script: Script, wanted: Options) -> None:
-    strategy = wanted.strategy
+def _strategy(script: Script, options: Options) -> None:
+    strategy = options.strategy
     if strategy.kind == "single":
         script.text("replicas, global_batch = 1, BATCH_SIZE")
         return
@@ -218,12 +218,12 @@ def _strategy(script: Script, wanted: Options) -> None:
     if strategy.kind == "one_device":
         script.add("strategy = tf.distribute.OneDeviceStrategy(names[0])", "strategy.kind")
     else:
-        _mirrored(script, wanted)
+        _mirrored(script, options)
     script.text("replicas = strategy.num_replicas_in_sync\nglobal_batch = BATCH_SIZE * replicas")
 
 
-def _mirrored(script: Script, wanted: Options) -> None:
-    communication = wanted.strategy.communication
+def _mirrored(script: Script, options: Options) -> None:
+    communication = options.strategy.communication
     kinds = {
         "nccl": "NcclAllReduce",
         "hierarchical_copy": "HierarchicalCopyAllReduce",
@@ -235,37 +235,37 @@ def _mirrored(script: Script, wanted: Options) -> None:
         given, told = f", cross_device_ops=tf.distribute.{kinds[communication]}()", [*told, "strategy.communication"]
     script.blocks(extract("trainer/exported.py", "EqualParts"))
     script.add(f"strategy = EqualParts(names{given})", *told)
-    count = wanted.input.device_batches
+    count = options.input.device_batches
     script.add(
-        f"strategy.ahead = {count} if gpus else {int(wanted.input.prefetch != 'off')}", "input.prefetch_to_device"
+        f"strategy.ahead = {count} if gpus else {int(options.input.prefetch != 'off')}", "input.prefetch_to_device"
     )
 
 
-def _data(script: Script, wanted: Options) -> None:
+def _data(script: Script, options: Options) -> None:
     script.section("data")
-    data.source(script, wanted)
-    data.batches(script, wanted)
+    data.source(script, options)
+    data.batches(script, options)
 
 
-def _model(script: Script, wanted: Options) -> None:
+def _model(script: Script, options: Options) -> None:
     script.section("model")
-    name, width, norm = wanted.workload.model, wanted.workload.width, wanted.workload.normalization_of_model
+    name, width, norm = options.workload.model, options.workload.width, options.workload.normalization_of_model
     if name == "transformer":
         script.blocks(extract("trainer/setup/models.py", "_transformer"))
     else:
         script.blocks(extract("trainer/setup/models.py", BUILDERS[name], "_logits"))
-    if wanted.bytes_to_device:
+    if options.bytes_to_device:
         script.blocks(extract("trainer/exported.py", "OfBytes"))
     script.text("\n\ndef build():")
     if name == "transformer":
-        made = f'transformer(tuple(shape), classes, {width}, "{norm}", {wanted.workload.blocks or BLOCKS})'
+        made = f'transformer(tuple(shape), classes, {width}, "{norm}", {options.workload.blocks or BLOCKS})'
         keys = ("model", "width", "normalization", "blocks")
         script.add(f"    return {made}", *(f"workload.{key}" for key in keys))
     else:
         script.text("    inputs = keras.Input(tuple(shape))")
         made = f'{name}(inputs, {width}, "{norm}")'
         script.add(f"    features = {made}", "workload.model", "workload.width", "workload.normalization")
-        if wanted.bytes_to_device:
+        if options.bytes_to_device:
             script.add(f'    model = OfBytes(inputs, logits(features, classes), name="{name}")', "input.cast")
             script.text("    model.scale = scale\n    return model")
         else:

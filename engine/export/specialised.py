@@ -355,7 +355,7 @@ class Specialiser(Expressions):
         return lines
 
     def _binds_group(self, node: ast.stmt, known: dict[str, Any]) -> bool:
-        """`wanted = options.input`: the name stands for the group from there on."""
+        """`options = options.input`: the name stands for the group from there on."""
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
             return False
         pairs: list[tuple[ast.expr, ast.expr]] = [(node.targets[0], node.value)]

@@ -1,63 +1,61 @@
-"""The part of an exported script that compiles the model and trains it: steps, learning rate, optimizer, fit."""
+"""The part of an exported script that compiles and trains the model: steps, learning rate, optimizer, fit."""
 
 from __future__ import annotations
 
 from ..options import Options
-from . import callbacks
+from ..options.training import OPTIMIZERS
 from .lines import Script
 from .source import extract, specialised
 
-OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop"}
 
-
-def training(script: Script, wanted: Options) -> None:
+def training(script: Script, options: Options) -> None:
     """Compiles what build() makes, in the scope of the strategy, and trains it."""
     script.section("training")
-    steps(script, wanted)
-    rate(script, wanted)
-    margin = scope(script, wanted)
+    steps(script, options)
+    rate(script, options)
+    margin = scope(script, options)
     script.text(f"{margin}model = build()\n{margin}model.compile(")
-    optimizer(script, wanted, margin + "    ", "optimizer=")
+    optimizer(script, options, margin + "    ", "optimizer=")
     script.text(f"{margin}    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),")
     script.text(f'{margin}    metrics=["accuracy"],')
-    for name, value, told in execution(wanted):
+    for name, value, told in execution(options):
         script.add(f"{margin}    {name}={value},", *told)
     script.text(f"{margin})")
-    built(script, wanted)
-    parts(script, wanted)
-    _fit(script, wanted)
+    built(script, options)
+    parts(script, options)
+    _fit(script, options)
 
 
-def scope(script: Script, wanted: Options) -> str:
+def scope(script: Script, options: Options) -> str:
     """Opens the strategy's scope, if there is one; the margin of what follows."""
-    if wanted.strategy.kind == "single":
+    if options.strategy.kind == "single":
         return ""
     script.add("with strategy.scope():", "strategy.kind")
     return "    "
 
 
-def steps(script: Script, wanted: Options, unless: str = "") -> None:
+def steps(script: Script, options: Options, unless: str = "") -> None:
     """`unless`: a condition under which an epoch is one pass in any case."""
-    given = wanted.train.steps_per_epoch
+    given = options.train.steps_per_epoch
     if given is None:
         script.text("steps_per_epoch = per_pass")
     else:
         otherwise = f"per_pass if {unless} else " if unless else ""
         script.add(f"steps_per_epoch = {otherwise}{given}", "train.steps_per_epoch")
     script.text("steps = steps_per_epoch * EPOCHS")
-    together = wanted.compile.steps_per_execution
-    if together > 1 and wanted.strategy.kind != "mirrored":
+    together = options.compile.steps_per_execution
+    if together > 1 and options.strategy.kind != "mirrored":
         script.blocks(extract("plan.py", "steps_together"))
         script.add(f"together = steps_together(steps_per_epoch, {together})", "compile.steps_per_execution")
 
 
-def execution(wanted: Options) -> list[tuple[str, str, list[str]]]:
+def execution(options: Options) -> list[tuple[str, str, list[str]]]:
     """How steps are run: name, value and the comment of each. Keras' own fit can do neither over several replicas."""
-    mirrored = wanted.strategy.kind == "mirrored"
-    together = wanted.compile.steps_per_execution
+    mirrored = options.strategy.kind == "mirrored"
+    together = options.compile.steps_per_execution
     unable = ["Keras' fit fails with it over several replicas"] if mirrored else []
     return [
-        ("jit_compile", _jit_compile(wanted), ["compile.xla", *(unable if wanted.compile.xla is True else [])]),
+        ("jit_compile", _jit_compile(options), ["compile.xla", *(unable if options.compile.xla is True else [])]),
         (
             "steps_per_execution",
             "1" if mirrored or together == 1 else "together",
@@ -66,15 +64,15 @@ def execution(wanted: Options) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def _jit_compile(wanted: Options) -> str:
-    if wanted.compile.xla == "auto":
-        return "jit_compile" if wanted.strategy.kind == "single" else "False"
-    return str(wanted.compile.xla and wanted.strategy.kind != "mirrored")
+def _jit_compile(options: Options) -> str:
+    if options.compile.xla == "auto":
+        return "jit_compile" if options.strategy.kind == "single" else "False"
+    return str(options.compile.xla and options.strategy.kind != "mirrored")
 
 
-def rate(script: Script, wanted: Options) -> None:
+def rate(script: Script, options: Options) -> None:
     """`rate`: a number, one of Keras' schedules, or the trainer's own where Keras has none like it."""
-    train, highest = wanted.train, "LEARNING_RATE"
+    train, highest = options.train, "LEARNING_RATE"
     if train.learning_rate_scaling != "none":
         highest = "highest_rate"
         script.blocks(extract("plan.py", "rate_factor"))
@@ -83,7 +81,7 @@ def rate(script: Script, wanted: Options) -> None:
     if train.schedule == "constant" and not train.warmup_steps:  # holding a constant rate changes nothing
         script.text(f"rate = {highest}")
         return
-    script.told_blocks(specialised("plan.py", "decay_steps", options=wanted, known={"train": train}))
+    script.told_blocks(specialised("plan.py", "decay_steps", options=options, known={"train": train}))
     script.add("decay = decay_steps(steps, steps_per_epoch)", "train.decay_steps")
     schedules = "keras.optimizers.schedules"
     calls = {
@@ -94,11 +92,11 @@ def rate(script: Script, wanted: Options) -> None:
     if train.schedule in calls and not train.warmup_steps + train.hold_steps:
         script.add(f"rate = {calls[train.schedule]}", "train.schedule", "train.decay_rate")
     else:
-        _own_schedule(script, wanted, highest)
+        _own_schedule(script, options, highest)
 
 
-def _own_schedule(script: Script, wanted: Options, highest: str) -> None:
-    train = wanted.train
+def _own_schedule(script: Script, options: Options, highest: str) -> None:
+    train = options.train
     script.blocks(extract("trainer/setup/optimizer.py", "Schedule"))
     script.text("rate = Schedule(")
     script.add(f'    kind="{train.schedule}",', "train.schedule")
@@ -111,9 +109,9 @@ def _own_schedule(script: Script, wanted: Options, highest: str) -> None:
     script.text(")")
 
 
-def optimizer(script: Script, wanted: Options, margin: str, before: str) -> None:
+def optimizer(script: Script, options: Options, margin: str, before: str) -> None:
     """The optimizer of the options, as an argument."""
-    train = wanted.train
+    train = options.train
     script.add(f"{margin}{before}keras.optimizers.{OPTIMIZERS[train.optimizer]}(", "train.optimizer")
     script.add(f"{margin}    learning_rate=rate,", "train.learning_rate")
     for name in ("momentum", "nesterov", "weight_decay"):
@@ -132,33 +130,33 @@ def optimizer(script: Script, wanted: Options, margin: str, before: str) -> None
     script.text(f"{margin}),")
 
 
-def built(script: Script, wanted: Options) -> None:
+def built(script: Script, options: Options) -> None:
     """How fit builds a model over several replicas."""
-    if wanted.strategy.kind == "mirrored":
+    if options.strategy.kind == "mirrored":
         script.blocks(extract("trainer/exported.py", "build_from_a_part"))
         script.text("build_from_a_part(model, strategy)")
 
 
-def parts(script: Script, wanted: Options) -> None:
+def parts(script: Script, options: Options) -> None:
     """Batches that are computed in parts: the trainer's own steps, in the place of Keras'."""
-    count = wanted.train.micro_batches
+    count = options.train.micro_batches
     if count == 1:
         return
     script.blocks(extract("trainer/fit/micro_batches.py", "split_training", "split_testing"))
-    cast = ", lambda data: model.cast(*data)" if wanted.bytes_to_device and wanted.workload.entry is None else ""
+    cast = ", lambda data: model.cast(*data)" if options.bytes_to_device and options.workload.entry is None else ""
     script.add(f"model.train_step = split_training(model, {count}{cast})", "train.micro_batches")
     script.add(f"model.test_step = split_testing(model, {count}{cast})", "train.micro_batches")
 
 
-def onto_devices(script: Script, wanted: Options, *validates: str, fits: str = "") -> None:
+def onto_devices(script: Script, options: Options, *validates: str, fits: str = "") -> None:
     """Prefetch to the devices' memory, the last stage of all; `fits`: a condition for it besides that there are GPUs.
 
     `validates`: conditions under which there is validation data.
     """
-    if wanted.strategy.kind == "mirrored":
+    if options.strategy.kind == "mirrored":
         return  # by the strategy itself
-    key, count = "input.prefetch_to_device", wanted.input.device_batches
-    single = wanted.strategy.kind == "single"
+    key, count = "input.prefetch_to_device", options.input.device_batches
+    single = options.strategy.kind == "single"
     if single and not count:
         script.add("# each step copies its own batch to the GPU", key)
         return
@@ -176,20 +174,65 @@ def onto_devices(script: Script, wanted: Options, *validates: str, fits: str = "
         script.text(f"{validates[0]}validation = onto_devices(validation)")
 
 
-def _fit(script: Script, wanted: Options) -> None:
-    callbacks.callbacks(script, wanted)
-    onto_devices(script, wanted, *([""] if wanted.train.validates else []))
+def callbacks(script: Script, options: Options, theirs: str = "") -> None:
+    """Defines `callbacks`, beginning with those of the expression `theirs`."""
+    run = options.run
+    if run.profile_steps:
+        script.blocks(extract("trainer/exported.py", "Profile"))
+    if isinstance(run.max_minutes, int | float):
+        script.blocks(extract("trainer/exported.py", "TimeLimit"))
+    script.text("callbacks = [")
+    if theirs:
+        script.text(f"    *{theirs},")
+    _nan(script, options)
+    _checkpoint(script, options)
+    if run.profile_steps:
+        script.add(f"    Profile{run.profile_steps},", "run.profile")
+    if isinstance(run.max_minutes, int | float):
+        script.add(f"    TimeLimit({run.max_minutes}),", "run.max_minutes")
+    script.text("]")
+
+
+def _nan(script: Script, options: Options) -> None:
+    if not options.train.stop_on_nan:
+        script.add("    # no TerminateOnNaN", "train.stop_on_nan")
+    elif options.precision.policy == "mixed_float16":
+        why = "not with float16, where TerminateOnNaN ends healthy runs at a skipped step"
+        script.add("    # no TerminateOnNaN", "train.stop_on_nan", why)
+    else:
+        script.add("    keras.callbacks.TerminateOnNaN(),", "train.stop_on_nan", "looks at the loss alone")
+
+
+def _checkpoint(script: Script, options: Options) -> None:
+    every = options.run.checkpoint
+    if every == "epoch":
+        script.add(
+            '    keras.callbacks.BackupAndRestore("backup"),',
+            "run.checkpoint",
+            "starts again at the epoch; exact without shuffling and dropout",
+        )
+    elif every != "off":
+        script.add(
+            f'    keras.callbacks.ModelCheckpoint("step.weights.h5", save_weights_only=True, save_freq={every}),',
+            "run.checkpoint",
+            "the weights alone; Keras resumes from epochs only",
+        )
+
+
+def _fit(script: Script, options: Options) -> None:
+    callbacks(script, options)
+    onto_devices(script, options, *([""] if options.train.validates else []))
     script.text("model.fit(\n    train,\n    epochs=EPOCHS,")
     script.text("    steps_per_epoch=steps_per_epoch,  # the stream has no end")
-    if wanted.train.validates:
-        told = "train.validation" if wanted.train.validation == "test" else "train.validation_split"
+    if options.train.validates:
+        told = "train.validation" if options.train.validation == "test" else "train.validation_split"
         script.add("    validation_data=validation,", told)
     script.text("    callbacks=callbacks,\n    shuffle=False,  # the dataset is shuffled already\n    verbose=2,\n)")
-    save(script, wanted)
+    save(script, options)
 
 
-def save(script: Script, wanted: Options) -> None:
-    if wanted.run.save_model:
+def save(script: Script, options: Options) -> None:
+    if options.run.save_model:
         plain = "keras.Model(model.inputs, model.outputs, name=model.name)"  # another class could not be loaded alone
-        whose = plain if wanted.bytes_to_device and wanted.workload.entry is None else "model"
+        whose = plain if options.bytes_to_device and options.workload.entry is None else "model"
         script.add(f'{whose}.save("model.keras")', "run.save_model")

@@ -7,7 +7,8 @@ from .field import Group, Limits, option
 
 Positive = Annotated[float, Limits(gt=0.0, le=1e9)]
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
-MOMENTUM = ("sgd", "rmsprop")  # the optimizers that know it
+OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop"}  # classes of keras.optimizers
+MOMENTUM = ("sgd", "rmsprop")  # the optimizers that have one
 
 
 @dataclass(frozen=True)

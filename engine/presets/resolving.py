@@ -6,6 +6,7 @@ files/located_yaml.py.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from typing import Any
 from .. import options as opts
 from ..files import located_yaml
 from ..files.located_yaml import Located, YamlFault, shorten
+from ..files.places import SHIPPED_PRESETS as SHIPPED
 from ..options.catalogue import nearest
 from ..options.synonyms import keys_of, option_meant
 from . import paths
@@ -24,6 +26,8 @@ from .preset import TOP_LEVEL, Preset, PresetError, Problem
 MAX_CHAIN = 20
 MOST_PROBLEMS = 100  # after which the rest of a file is not read
 ENTRY = "workload.entry"
+FIRST = SHIPPED / "quickstart.yaml"
+FIRST_AS_JSON = SHIPPED / "first.json"
 _KNOWN = opts.by_key(opts.OPTIONS)
 
 
@@ -229,3 +233,39 @@ def _does_not_fit(info: opts.OptionInfo, value: Any) -> str:
     if isinstance(value, str) and value in info.about.not_offered:
         return f"{value} is not available: {info.about.not_offered[value]}"
     return f"{shorten(value)} does not fit: give {info.accepts}"
+
+
+# ---- the preset that the form opens with ------------------------------------------------------
+
+
+def first() -> Preset:
+    """The preset that the form opens with; raises PresetError if its file was changed and is wrong.
+
+    The form is painted before YAML and pydantic are imported, so this reads first.json, which holds the resolved values
+    and the text that they were made of (`make docs` writes it). If the file has another text, the file is resolved.
+    """
+    try:
+        made = json.loads(FIRST_AS_JSON.read_text(encoding="utf-8"))
+        if made["text"] == FIRST.read_text(encoding="utf-8"):
+            return _first_of(made)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # an incomplete installation: the file itself decides
+    return resolve(str(FIRST))
+
+
+def first_as_json() -> dict[str, Any]:
+    """The content of first.json."""
+    preset = resolve(str(FIRST))
+    values: dict[str, dict[str, Any]] = {}
+    for key in preset.origins:
+        group, name = key.split(".")
+        values.setdefault(group, {})[name] = getattr(getattr(preset.options, group), name)
+    lines = {key: line for key, (_, line) in preset.origins.items()}
+    text = FIRST.read_text(encoding="utf-8")
+    return {"text": text, "description": preset.description, "values": values, "lines": lines}
+
+
+def _first_of(made: dict[str, Any]) -> Preset:
+    groups: dict[str, Any] = {name: group(**made["values"].get(name, {})) for name, group in opts.GROUPS.items()}
+    origins = {key: (str(FIRST), line) for key, line in made["lines"].items()}
+    return Preset(FIRST.stem, opts.Options(**groups), made["description"], origins, FIRST)

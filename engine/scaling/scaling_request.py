@@ -114,7 +114,7 @@ def _same_compiler(preset: Preset, here: Machine) -> dict[str, Any]:
 
 def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) -> Iterator[dict[str, Any]]:
     """For each number of replicas the change of the batch size, if the global batch is to be kept."""
-    whole = preset.options.input.batch_size * checks.replicas(preset.options, here)
+    whole = plan.global_batch(preset.options, checks.replicas(preset.options, here))
     for count in counts:
         if keep == KEEPS[1] and whole % count:
             raise ProofError(

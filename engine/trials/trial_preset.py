@@ -124,6 +124,6 @@ def _batches_per_pass(options: Options, machine: Machine) -> int | None:
         return None
     replicas = checks.replicas(options, machine)
     batches = plan.batches_per_pass(
-        samples, options.input.batch_size * replicas, replicas, options.input.drop_remainder
+        samples, plan.global_batch(options, replicas), replicas, options.input.drop_remainder
     )
     return max(1, batches)

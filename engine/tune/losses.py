@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .. import checks
+from .. import checks, plan
 from ..job.machine import Machine
 from ..presets import Preset
 from ..proof.request import Request
@@ -101,7 +101,7 @@ def of_earlier(length: tuple[int, int | None], data: Data, preset: Preset) -> Le
 
 def growth(before: Preset, after: Preset, machine: Machine) -> float:
     """How many times as large the global batch is."""
-    old, new = (checks.replicas(one.options, machine) * one.options.input.batch_size for one in (before, after))
+    old, new = (plan.global_batch(one.options, checks.replicas(one.options, machine)) for one in (before, after))
     return new / old
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from gputui.engine import presets
 from gputui.engine.options import OPTIONS
-from gputui.engine.presets import PresetError, first
+from gputui.engine.presets import PresetError, resolving
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.settings import Settings
 from gputui.tui.form.state import to_text
@@ -65,19 +65,19 @@ def test_the_styles_are_made_once_for_the_first_paint(monkeypatch: pytest.Monkey
 
 
 def test_the_first_preset_is_what_its_file_says() -> None:
-    assert json.loads(first.MADE.read_text()) == first.as_made(), "make docs writes it"
-    assert first.first() == presets.resolve(str(first.FIRST))
+    assert json.loads(resolving.FIRST_AS_JSON.read_text()) == resolving.first_as_json(), "make docs writes it"
+    assert resolving.first() == presets.resolve(str(resolving.FIRST))
 
 
 def test_a_first_preset_whose_file_was_changed_is_read_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = tmp_path / "quickstart.yaml"
-    shutil.copy(first.FIRST, changed)
+    shutil.copy(resolving.FIRST, changed)
     changed.write_text(changed.read_text().replace("batch_size: 32", "batch_size: 48"))
-    monkeypatch.setattr(first, "FIRST", changed)
-    assert first.first().options.input.batch_size == 48
+    monkeypatch.setattr(resolving, "FIRST", changed)
+    assert resolving.first().options.input.batch_size == 48
     changed.write_text("input: {batch_size: many}")
     with pytest.raises(PresetError, match="batch_size"):
-        first.first()
+        resolving.first()
 
 
 def test_values_are_written_as_yaml_writes_them() -> None:

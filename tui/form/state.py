@@ -17,7 +17,7 @@ from ...engine import presets
 from ...engine.files import located_yaml, places
 from ...engine.options import GROUPS, OPTIONS, OptionInfo, Options, by_key
 from ...engine.options.own import OWN_CODE_LABELS
-from ...engine.presets import Preset, PresetError, first, paths
+from ...engine.presets import Preset, PresetError, paths, resolving
 from ...engine.presets.by_name import RUN, STAMP
 
 INFO: Mapping[str, OptionInfo] = by_key(OPTIONS)
@@ -99,7 +99,7 @@ class FormState:
     @classmethod
     def first(cls) -> FormState:
         """The state that the form opens with."""
-        return cls(first.FIRST, first.first(), _text_of(first.FIRST))
+        return cls(resolving.FIRST, resolving.first(), _text_of(resolving.FIRST))
 
     @property
     def name(self) -> str:

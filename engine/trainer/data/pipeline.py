@@ -53,7 +53,7 @@ class Pipeline:
 
     @property
     def global_batch_size(self) -> int:
-        return self.options.input.batch_size * self.replicas
+        return plan.global_batch(self.options, self.replicas)
 
     @property
     def replicas_here(self) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ... import plan
 from ...files import disk
 from ...options import OPTIONS, OptionInfo, Options
 from ...options.own import Handed, obstacle
@@ -71,7 +72,7 @@ def context_of(options: Options, replicas: int) -> Context:
     parallel = {"off": None, "auto": tf.data.AUTOTUNE}
     return Context(
         batch_size=options.input.batch_size,
-        global_batch_size=options.input.batch_size * replicas,
+        global_batch_size=plan.global_batch(options, replicas),
         replicas=replicas,
         steps_per_epoch=options.train.steps_per_epoch,
         epochs=options.train.epochs,
@@ -222,7 +223,7 @@ def build(
             check_evaluation(parts.model, parts.loss, pipeline.held_out.spec)
     settings.warn(code, report)
     code_files.add(report.run, code.home, code.files())
-    inapplicable = _inapplicable(handed, pipeline.global_batch_size == options.input.batch_size * replicas)
+    inapplicable = _inapplicable(handed, pipeline.global_batch_size == plan.global_batch(options, replicas))
     callbacks = usable(parts.callbacks, options, report, writes=share is None or share.index == 0)
     return Own(code, parts.model, pipeline, callbacks, inapplicable, own_compile, compiler, distribution)
 

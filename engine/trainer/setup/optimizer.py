@@ -10,14 +10,7 @@ import tensorflow as tf
 
 from ... import plan
 from ...options import Options, Train
-from ...options.training import MOMENTUM
-
-_OPTIMIZERS = {
-    "adam": keras.optimizers.Adam,
-    "adamw": keras.optimizers.AdamW,
-    "sgd": keras.optimizers.SGD,
-    "rmsprop": keras.optimizers.RMSprop,
-}
+from ...options.training import MOMENTUM, OPTIMIZERS
 
 
 def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1) -> keras.optimizers.Optimizer:
@@ -33,7 +26,7 @@ def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1)
             decay_steps=plan.decay_steps(train, steps, steps_per_epoch),
             decay_rate=train.decay_rate,
         )
-    return _OPTIMIZERS[train.optimizer](
+    optimizer: keras.optimizers.Optimizer = getattr(keras.optimizers, OPTIMIZERS[train.optimizer])(
         learning_rate=rate,
         **own_settings(train),
         clipnorm=train.clip_norm,
@@ -41,6 +34,7 @@ def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1)
         global_clipnorm=train.global_clip_norm,
         gradient_accumulation_steps=train.gradient_accumulation if train.gradient_accumulation > 1 else None,
     )
+    return optimizer
 
 
 def own_settings(train: Train) -> dict[str, Any]:
