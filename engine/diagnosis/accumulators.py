@@ -1,7 +1,7 @@
 """Sums up the engine's readings during training in bounded memory: the host, memory that grows, pauses.
 
-The engine takes readings once a second, whatever the training does; collector.py adds what the trainer itself
-reports, and gpus.py sums up the GPUs. A figure that is not known is None; shares are 0 to 1.
+The engine takes readings once a second, during the whole run; collector.py adds the events of the trainer, and gpus.py
+sums up the GPUs. An unknown figure is None; shares are 0 to 1.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def numbers(readings: Iterable[Reading], name: str) -> list[float]:
 
 
 def mean(readings: Iterable[Reading], name: str) -> float | None:
-    known = numbers(readings, name)
-    return statistics.fmean(known) if known else None
+    values = numbers(readings, name)
+    return statistics.fmean(values) if values else None
 
 
 class Host:
-    """The machine and the trainer's part in it."""
+    """The readings of the host, and the trainer's share of them."""
 
     def __init__(self) -> None:
         self._readings: deque[Reading] = deque(maxlen=READINGS)
@@ -52,7 +52,7 @@ class Host:
 
 
 class Growth:
-    """How much a memory's use has grown, as a share of that memory."""
+    """The growth of a memory's use, as a share of that memory."""
 
     def __init__(self) -> None:
         self._shares: deque[float] = deque(maxlen=READINGS)
@@ -60,12 +60,12 @@ class Growth:
     def add(self, share: float) -> None:
         self._shares.append(share)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         self._shares.clear()
 
     @property
     def share(self) -> float | None:
-        """The difference between the mean of the last readings and that of the first; None before there are enough."""
+        """The mean of the last readings minus the mean of the first; None until there are enough readings."""
         values = list(self._shares)
         if len(values) < 3 * GROWTH_READINGS:
             return None
@@ -75,8 +75,8 @@ class Growth:
 class Pauses:
     """Evaluations and checkpoints, during which no steps run.
 
-    The first of a kind creates what all later ones use, and part of the first evaluation is compiling. Where there are
-    others, the first counts as long as the median of them.
+    The first pause of a kind includes one-time work, such as compiling in the first evaluation. If there are later
+    ones, the first counts with their median length.
     """
 
     def __init__(self) -> None:
@@ -93,12 +93,12 @@ class Pauses:
 
     @property
     def seconds(self) -> float:
-        """The time of all pauses, with the first of each kind replaced as said above."""
+        """The time of all pauses, with the first of each kind at the median of the later ones."""
         return sum(count * self._typical(kind) for kind, count in self._counts.items())
 
     @property
     def most_often(self) -> int:
-        """How often the most frequent kind of pause has occurred."""
+        """The number of pauses of the most frequent kind."""
         return max(self._counts.values(), default=0)
 
     def _typical(self, kind: str) -> float:

@@ -1,8 +1,8 @@
-"""Whether the GPUs run at a low clock while they train, and what holds it down.
+"""Low clocks of the GPUs while they train: figures, causes and remedies.
 
-A chip at its default power limit lowers its clock under full load: that is how it was built (an L4 or T4 trains at half
-of its highest clock), and no fault. A lower limit, clocks that somebody has set, and a clock that is low without any
-reason are: then computing is slow, but not because of the work.
+A chip at its default power limit lowers its clock under full load: it is built so (an L4 or T4 trains at half of its
+highest clock), and this is no fault. A lowered power limit, clocks that a person has set, and a low clock without any
+reason are faults: they make computing slow, whatever the work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .thresholds import HOT, LOWERED, POWER_EXPLAINS
 
 
 def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:
-    """The figures of the GPUs that train: `gpus` are their last readings, `totals` all of them."""
+    """The clock figures of the training GPUs: `gpus` are their last readings, `totals` sums up all readings."""
     limits = [(limit, default) for gpu in gpus if (limit := number(gpu.get("power_limit_w"))) is not None
               and (default := number(gpu.get("power_limit_default_w")))]  # fmt: skip
     lowest = min(limits, key=lambda pair: pair[0] / pair[1], default=(None, None))
@@ -38,31 +38,31 @@ def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:
 
 
 def limit_is_low(s: Measurements) -> bool:
-    """Whether somebody has set a power limit below the default."""
+    """Whether the power limit was set below the default."""
     limit, default = s.power_limit_w, s.power_limit_default_w
     return limit is not None and default is not None and limit < LOWERED * default
 
 
 def is_held(s: Measurements) -> bool:
-    """Whether a low clock has a cause that could be removed; heat has a verdict of its own."""
+    """Whether a low clock has a cause that can be removed; heat has a verdict of its own."""
     works = s.on_gpu and s.gpu_works and (s.throttled or 0.0) < HOT
     return works and (limit_is_low(s) or (s.power_capped or 0.0) < POWER_EXPLAINS)
 
 
 def is_capped(s: Measurements) -> bool:
-    """Whether the power limit is low, and nothing else needs to be known."""
+    """Whether a lowered power limit alone explains a low clock."""
     return s.on_gpu and s.gpu_works and limit_is_low(s)
 
 
 def cause(s: Measurements) -> str:
-    """What holds the clock down, in a few words."""
+    """The cause of the low clock in a few words; empty if it is unknown."""
     if limit_is_low(s):
         return f"power limit {_watts(s.power_limit_w)} of {_watts(s.power_limit_default_w)}"
     return f"set: {', '.join(s.clocks_set_by)}" if s.clocks_set_by else ""
 
 
 def evidence(s: Measurements) -> str:
-    """The clock as a sentence, with a place for it; empty where there is nothing to compare it with."""
+    """A sentence about the clock, with `{}` for its value; empty if the highest clock is unknown."""
     if s.max_sm_clock_mhz is None:
         return ""
     most = figures.measurement("max_sm_clock_mhz").text(s.max_sm_clock_mhz)

@@ -1,8 +1,8 @@
 """Turns a run's events, live or from its folder, into measurements, in bounded memory.
 
-Means are over the events since training began, speeds over the last moments. For a resumed run, only events since it
-was last resumed count. The engine's readings are added up in accumulators.py. Imports no TensorFlow and no pydantic:
-the engine process stays small.
+Means are over the events since training began, speeds over the last progress events. For a resumed run, only events
+since the last resume count. The engine's readings are summed up in accumulators.py. Imports no TensorFlow and no
+pydantic: the engine process stays small.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def read(run: Run, events: RunEvents | None = None) -> Measurements:
 class Collector:
     """Takes a run's events in the order of their time.
 
-    `visible` is CUDA_VISIBLE_DEVICES of the process that could start the training again; where it has none, the run was
-    perhaps given a part of the machine, and stays within that.
+    `visible` is CUDA_VISIBLE_DEVICES of the process that could start the training again; without it, the variable of
+    the run counts, which may name a part of the machine.
     """
 
     def __init__(self, options: Mapping[str, Any], visible: str | None = None) -> None:
@@ -82,7 +82,7 @@ class Collector:
 
     @property
     def newest_t(self) -> float | None:
-        """The time of the newest figures of steps, or of the end of a run that was too short to have any."""
+        """The time of the newest progress event, or of the end of a run that was too short to have any."""
         return self._progress[-1].t if self._progress else self._ended_t
 
     def feed(self, events: Iterable[Event]) -> None:
@@ -121,8 +121,8 @@ class Collector:
     def on_epoch(self, _t: float, _event: EpochEnd) -> None:
         self._epochs += 1
         if self._epochs == 1:  # the epoch included all one-time work, that of the evaluation, too
-            self._device_memory.begin_anew()
-            self._host_growth.begin_anew()
+            self._device_memory.restart()
+            self._host_growth.restart()
 
     def on_input_stages(self, _t: float, event: InputStages) -> None:
         self._stages = event
@@ -158,23 +158,23 @@ class Collector:
 
     def _trainers_variable(self, of_run: Any) -> str | None:
         """CUDA_VISIBLE_DEVICES of the trainer: from the options, or from its launcher."""
-        wanted = self.options.get("device.visible")
-        if isinstance(wanted, list):
-            return ",".join(map(str, wanted))
+        visible = self.options.get("device.visible")
+        if isinstance(visible, list):
+            return ",".join(map(str, visible))
         return self._visible if of_run is None else str(of_run)
 
     def _filled(self) -> bool:
-        """Whether caches and shuffle buffers are full: memory that grows after that is held by something else."""
+        """Whether caches and shuffle buffers are full; other memory grows after that."""
         return not self._fills() or (self._epochs > 0 and self._has_passed())
 
     def _fills(self) -> bool:
-        """Whether a cache may still fill; a user's own code may have one that no option shows."""
-        known = self.options.get("workload.entry") is None
-        nothing = self.options.get("input.cache") not in ("memory", None) and self.options.get("input.shuffle") == "off"
-        return not (known and nothing)
+        """Whether the training has caches or buffers that fill; a user's own code may have one that no option shows."""
+        own_code = self.options.get("workload.entry") is not None
+        neither = self.options.get("input.cache") not in ("memory", None) and self.options.get("input.shuffle") == "off"
+        return own_code or not neither
 
     def _has_passed(self) -> bool:
-        """Whether all of the data has been used once since the start or resume; assumed where its size is unknown."""
+        """Whether all of the data has been used once since the start or resume; True if its size is unknown."""
         started = self.started
         if not started or not started.global_batch_size or not started.train_samples or not self._progress:
             return True
@@ -220,9 +220,9 @@ class Collector:
         started = self.started
         if started is None:
             return {}
-        same = ("cpus", "train_samples", "sample_bytes", "global_batch_size", "steps_per_epoch", "inapplicable")
+        names = ("cpus", "train_samples", "sample_bytes", "global_batch_size", "steps_per_epoch", "inapplicable")
         return {
-            **{name: getattr(started, name) for name in same},
+            **{name: getattr(started, name) for name in names},
             "on_gpu": self.on_gpu_device,
             "device_batches": whole(started.actual.get("device_batches")),
             "gpus": len(started.gpus),
@@ -240,7 +240,7 @@ class Collector:
         return int(measured) if measured else int(self._last("step") or 0)
 
     def _seconds(self) -> float:
-        """The time of the measured steps where the run has ended, otherwise of the training so far."""
+        """The time of the measured steps of a run that has ended, otherwise of the training so far."""
         measured = number(self._summary.get("measured_seconds"))
         return measured if measured is not None else self._spent.get("training", 0.0) + self._open_seconds()
 
@@ -249,7 +249,7 @@ class Collector:
         return max(0.0, last - self._phase_t) if self._phase == "training" else 0.0
 
     def _recent(self, name: str) -> float | None:
-        """The run's own figure where it has ended, otherwise the mean of the last moments."""
+        """The summary's figure of a run that has ended, otherwise the mean of the last progress events."""
         if (whole := number(self._summary.get(name))) is not None:
             return whole
         return accumulators.mean(map(fields_of, self._progress), name)
@@ -298,8 +298,9 @@ _HANDLERS: Mapping[type[Event], Callable[[Collector, float, Any], None]] = {
 
 
 def _newest(started: Started) -> tuple[int, int] | None:
-    told = [mapping(one).get("compute_capability") for one in started.gpu_devices]
-    return max((pair for one in (*told, started.compute_capability) if (pair := _pair(one))), default=None)
+    capabilities = [mapping(device).get("compute_capability") for device in started.gpu_devices]
+    pairs = (_pair(capability) for capability in (*capabilities, started.compute_capability))
+    return max((pair for pair in pairs if pair), default=None)
 
 
 def _pair(value: Any) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""The figures that a verdict rests on, each as a sentence: those of its rules, and those that explain them."""
+"""The evidence of a verdict: figures as sentences, first those of its rules, then figures that explain them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from .rules import Finding
 HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # by host times if the utilization is unknown
 
 
-def evidence(s: Measurements, verdict: Verdict, found: Sequence[Finding]) -> list[dict[str, object]]:
-    """The figures of the findings, then those that explain them; each once, unless only the host is measured."""
-    shown = {finding.rule.measurement for finding in found}
-    beside = [row for row in _beside(s, verdict) if row["signal"] not in shown or s.unseen]
-    return [*map(_of_finding, found), *beside]
+def evidence(s: Measurements, verdict: Verdict, mine: Sequence[Finding]) -> list[dict[str, object]]:
+    """One row for each figure of the findings, then for each that explains them.
+
+    No figure has two rows, unless only the host is measured.
+    """
+    shown = {finding.rule.measurement for finding in mine}
+    more = [row for row in _explaining(s, verdict) if row["signal"] not in shown or s.unseen]
+    return [*map(_of_finding, mine), *more]
 
 
 def _of_finding(finding: Finding) -> dict[str, object]:
@@ -32,7 +35,7 @@ def _of_finding(finding: Finding) -> dict[str, object]:
     }
 
 
-def _beside(s: Measurements, verdict: Verdict) -> list[dict[str, object]]:
+def _explaining(s: Measurements, verdict: Verdict) -> list[dict[str, object]]:
     """Figures without a threshold of their own that explain the verdict."""
     rows: list[dict[str, object]] = []
     if s.crowded:
@@ -68,7 +71,7 @@ def _beside(s: Measurements, verdict: Verdict) -> list[dict[str, object]]:
 
 
 def _braced(text: str) -> str:
-    """Foreign text as a part of a text with a place for a figure."""
+    """Text with braces doubled, so that it can be part of a format string."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -92,5 +95,5 @@ def _row(name: str, value: float | None, text: str) -> list[dict[str, object]]:
     if value is None:
         return []
     figure = figures.measurement(name)
-    known = {"signal": name, "value": round(value, 4), "unit": figure.unit, "threshold": None}
-    return [known | {"text": text.format(figure.text(value)), "source": "measured"}]
+    row = {"signal": name, "value": round(value, 4), "unit": figure.unit, "threshold": None}
+    return [row | {"text": text.format(figure.text(value)), "source": "measured"}]

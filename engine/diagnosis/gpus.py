@@ -1,7 +1,7 @@
-"""Sums up readings during training in bounded memory, of the GPUs that train and of the others in the machine.
+"""Sums up the readings of GPUs during training in bounded memory: of those that train and of all others.
 
-Of a GPU in MIG mode only the instance that trains counts: its memory and its activity, not those of the whole chip.
-A figure that is not known is None; shares are 0 to 1.
+For a GPU in MIG mode, memory and activity are those of the instance that trains, not of the whole chip. An unknown
+figure is None; shares are 0 to 1.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _ACTIVITY = ("sm_active", "tensor_active", "dram_active")
 
 
 class Gpus:
-    """`variable_given` is CUDA_VISIBLE_DEVICES of whoever could start the training again: None leaves all GPUs of the
-    machine.
+    """The readings of all GPUs of the machine.
 
-    `trains_with` is the variable as the trainer had it, which decides between the instances of a GPU.
+    `variable_given` is CUDA_VISIBLE_DEVICES of the process that could start the training again; None: all GPUs of the
+    machine. `trains_with` is the trainer's value of the variable, which selects the instance of a GPU.
     """
 
     def __init__(self, given: str | None) -> None:
@@ -39,11 +39,11 @@ class Gpus:
         self._totals = GpuTotals()
 
     def pause(self) -> None:
-        """The training pauses: what the driver counts until the next reading is not the steps'."""
+        """Leave out the driver's counts until the next reading: the training pauses."""
         self._totals.pause()
 
     def take(self, t: float, gpus: Sequence[Reading], mine: Collection[str]) -> None:
-        """Add a reading of all GPUs during training; `mine` names those that train, as the started event does."""
+        """Add a reading of all GPUs during training; `mine` names the training GPUs, as the started event does."""
         gpus = [gpu for gpu in gpus if isinstance(gpu, Mapping)]
         devices = [device for gpu in gpus if (device := _device(gpu))]
         self._shown = {shown.index for shown in visible(self.variable_given, devices)}
@@ -53,57 +53,59 @@ class Gpus:
             if (name := _name(gpu)) is None:
                 continue
             trains = name in mine or gpu.get("pci_bus_id") in mine or _instance_of(gpu, mine) is not None
-            of = self._mine if trains else self._others
-            if gpu.get("missing"):  # it does not answer: nobody could train on it
+            series = self._mine if trains else self._others
+            if gpu.get("missing"):  # it does not answer, so no training can use it
                 self._others.pop(name, None)
                 continue
-            of.setdefault(name, deque(maxlen=READINGS)).append(_as_it_trains(gpu, mine, instances) if trains else gpu)
+            series.setdefault(name, deque(maxlen=READINGS)).append(
+                _as_it_trains(gpu, mine, instances) if trains else gpu
+            )
             if trains:
                 self._totals.take(t, gpu)
 
     # ---- other GPUs -----------------------------------------------------------------------------
 
     def idle(self) -> int:
-        """How many more GPUs this training could use: those that are visible to it and unused."""
+        """The number of further GPUs that this training could use: visible and unused."""
         return len(self._idle())
 
     def usable(self) -> tuple[int, ...] | None:
-        """The indexes of the GPUs that train and of those that are idle; None where these are all of the machine's."""
+        """The indexes of the GPUs that train or are idle; None if these are all GPUs of the machine."""
         mine = {index for readings in self._mine.values() if isinstance(index := readings[-1].get("index"), int)}
         usable = mine | self._idle()
         return None if usable == self._all else tuple(sorted(usable))
 
     def given(self) -> tuple[int, ...] | None:
-        """The indexes of the GPUs that are allocated to whoever starts the training; None where all may be used."""
+        """The indexes of the GPUs that are allocated to this training; None if it may use all."""
         return None if self.variable_given is None else tuple(sorted(self._shown))
 
     def _idle(self) -> set[int]:
-        """Those of the same model as the GPUs that train: a slower one, such as a display card, would slow them."""
+        """The indexes of idle GPUs of the training GPUs' model: a slower one, such as a display card, slows them."""
         models = {readings[-1].get("name") for readings in self._mine.values()} - {None}
-        found = [readings[-1] for readings in self._others.values() if _stands_idle(readings)]
-        alike = [gpu for gpu in found if not models or gpu.get("name") in {None, *models}]
+        idle = [readings[-1] for readings in self._others.values() if _stands_idle(readings)]
+        alike = [gpu for gpu in idle if not models or gpu.get("name") in {None, *models}]
         return {index for gpu in alike if (index := gpu.get("index")) in self._shown}
 
     # ---- memory ---------------------------------------------------------------------------------
 
     def total_bytes(self, uuid: str | None) -> float | None:
-        """The memory of that GPU, or of the smallest that trains where it is not known by this name."""
+        """The memory of the GPU with this UUID; of the smallest training GPU if none has it."""
         named = self._mine.get(uuid or "")
         readings = [named] if named else list(self._mine.values())
-        totals = [number(of_one[-1].get("memory_total_bytes")) for of_one in readings]
+        totals = [number(series[-1].get("memory_total_bytes")) for series in readings]
         return min((total for total in totals if total), default=None)
 
     def taken_by_others(self, uuid: str | None) -> float:
-        """Bytes that other programs take of that GPU now, as far as the driver tells whose they are."""
+        """Bytes of the GPU that other programs take now, without memory whose owner the driver does not name."""
         named = self._mine.get(uuid or "")
         readings = [named] if named else list(self._mine.values())
-        return max((_of_others(of_one[-1]) for of_one in readings), default=0.0)
+        return max((_of_others(series[-1]) for series in readings), default=0.0)
 
     # ---- figures --------------------------------------------------------------------------------
 
     def figures(self) -> dict[str, Any]:
         """The figures of the GPUs that train, over all their readings."""
-        readings = [gpu for of_one in self._mine.values() for gpu in of_one]
+        readings = [gpu for series in self._mine.values() for gpu in series]
         busy = numbers(readings, "busy")
         slowed = [[reason for reason in gpu.get("throttle") or () if reason in SLOWING] for gpu in readings]
         hot = self._totals.mean("slowed_by_heat_seconds") or 0.0
@@ -120,7 +122,7 @@ class Gpus:
             **stragglers.gpu_figures(list(self._mine.values())),
             **{name: mean(readings, name) for name in _ACTIVITY},
             "nvlink": _nvlink(readings),
-            **clocks.measured([of_one[-1] for of_one in self._mine.values()], self._totals),
+            **clocks.measured([series[-1] for series in self._mine.values()], self._totals),
             "throttled": throttled,
             "gpu_neighbours": tuple(dict.fromkeys(name for gpu in readings for name in neighbours(gpu))),
             "throttle": reasons or (("heat",) if hot else ()),
@@ -134,13 +136,13 @@ def _device(gpu: Reading) -> Device | None:
     index = gpu.get("index")
     if not isinstance(index, int):
         return None
-    instances = tuple(str(one.get("uuid") or "") for one in _instances(gpu))
+    instances = tuple(str(instance.get("uuid") or "") for instance in _instances(gpu))
     return Device(index, gpu.get("uuid"), instances if isinstance(gpu.get("mig"), list) else None)
 
 
 def _instances(gpu: Reading) -> list[Reading]:
     mig = gpu.get("mig")
-    return [mapping(one) for one in mig] if isinstance(mig, list) else []
+    return [mapping(instance) for instance in mig] if isinstance(mig, list) else []
 
 
 def _name(gpu: Reading) -> str | None:
@@ -150,32 +152,30 @@ def _name(gpu: Reading) -> str | None:
 
 
 def _instance_of(gpu: Reading, mine: Collection[str]) -> int | None:
-    """The place of the instance that is named among those that train."""
-    return next((place for place, one in enumerate(_instances(gpu)) if one.get("uuid") in mine), None)
+    """The position of the GPU's instance that trains; None if none does."""
+    return next((place for place, instance in enumerate(_instances(gpu)) if instance.get("uuid") in mine), None)
 
 
 def _as_it_trains(gpu: Reading, mine: Collection[str], shown: Mapping[int, int | None]) -> Reading:
-    """The reading of the whole GPU, or of one in MIG mode that of the instance which trains."""
+    """The reading of the GPU; in MIG mode with memory and activity of the instance that trains."""
     instances = _instances(gpu)
     named = _instance_of(gpu, mine)
     place = shown.get(gpu.get("index", -1)) if named is None else named
     if not instances or place is None or place >= len(instances):
         return gpu
-    one = instances[place]
+    instance = instances[place]
     kept = ("memory_used_bytes", "memory_total_bytes", *_ACTIVITY)
-    return {**gpu, **{key: one.get(key) for key in kept}}
+    return {**gpu, **{key: instance.get(key) for key in kept}}
 
 
 def _of_others(gpu: Reading) -> float:
-    """In MIG mode nobody else has a part in an instance's memory."""
-    processes = [mapping(one) for one in gpu.get("processes") or ()] if not _instances(gpu) else []
-    return sum(number(one.get("memory_used_bytes")) or 0.0 for one in processes if one.get("own") is False)
+    """Bytes of other programs on the GPU; 0 in MIG mode, in which an instance's memory is not shared."""
+    processes = [mapping(process) for process in gpu.get("processes") or ()] if not _instances(gpu) else []
+    return sum(number(each.get("memory_used_bytes")) or 0.0 for each in processes if each.get("own") is False)
 
 
 def _stands_idle(readings: Collection[Reading]) -> bool:
-    """Whether the GPU is unused in all its readings. Without readings it counts as used, and one in MIG mode is no
-    whole GPU.
-    """
+    """Whether the GPU is unused in all its readings. Without readings, or in MIG mode, it counts as used."""
     busy, used = mean(readings, "busy"), numbers(readings, "memory_used_bytes")
     if busy is None or not used or any(gpu.get("mig") is not None for gpu in readings):
         return False
@@ -184,13 +184,13 @@ def _stands_idle(readings: Collection[Reading]) -> bool:
 
 
 def _nvlink(readings: Sequence[Reading]) -> bool | None:
-    """Whether something has passed over NVLink; None where that is not known.
+    """Whether bytes have passed over NVLink; None if unknown.
 
-    A card can have links without a bridge, so that their number alone says nothing.
+    A card can have links without a bridge, so the number of links alone says nothing.
     """
     links = [mapping(gpu.get("nvlink")) for gpu in readings if gpu.get("nvlink")]
-    rates = [rate for one in links for key in ("rx_bytes_per_second", "tx_bytes_per_second")
-             if (rate := number(one.get(key))) is not None]  # fmt: skip
+    rates = [rate for link in links for key in ("rx_bytes_per_second", "tx_bytes_per_second")
+             if (rate := number(link.get(key))) is not None]  # fmt: skip
     if rates:
         return any(rates)
     refused = any(mapping(gpu.get("reasons")).get("nvlink") == "unsupported" for gpu in readings)

@@ -1,7 +1,7 @@
 """The few figures of a run that a diagnosis is based on.
 
-A figure that is not known is None. Shares are 0 to 1. They are collected from events in collector.py, and the rules are
-in rules.py.
+An unknown figure is None. Shares are 0 to 1. The figures are collected from events in collector.py; the rules are in
+rules.py, the thresholds of the properties here in thresholds.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Measurements:
     options: Mapping[str, Any] = field(default_factory=dict)
     on_gpu: bool = False
     gpus: int = 0  # GPUs that train
-    idle_gpus: int = 0  # visible GPUs that neither this training nor anybody else uses
+    idle_gpus: int = 0  # visible GPUs that no program uses
     usable_gpus: tuple[int, ...] | None = None  # indexes of those that train or are idle; None: all of the machine's
     given_gpus: tuple[int, ...] | None = None  # indexes of those that a launcher has given; None: all
     compute_capability: tuple[int, int] | None = None  # the lowest compute capability of the GPUs that train
@@ -52,7 +52,9 @@ class Measurements:
     numa: str = ""  # on which CPUs the trainer runs, or why on all
     train_samples: int | None = None
     sample_bytes: int | None = None
-    inapplicable: Mapping[str, str] = field(default_factory=dict)  # without effect on a user's own code: why
+    inapplicable: Mapping[str, str] = field(
+        default_factory=dict
+    )  # options without effect on a user's own code, with the reason
     global_batch_size: int | None = None
     steps_per_epoch: int | None = None
     steps: int = 0
@@ -77,17 +79,17 @@ class Measurements:
     busy_p95: float | None = None
     busy_gap: float | None = None  # difference between the most and the least busy GPU
     clock_gap: float | None = None  # how much lower the lowest clock is than that of the other GPUs, while they work
-    slow_gpu: int | None = None  # index of the GPU that the others wait for, where they differ
+    slow_gpu: int | None = None  # index of the GPU that the others wait for, if any
     slow_gpu_busy: float | None = None
     slow_gpu_causes: tuple[str, ...] = ()
     worker_gap: float | None = None  # by how much more of its steps one worker waits for its input than the others
-    slow_worker: str = ""  # that worker, by its number and address, where they differ
+    slow_worker: str = ""  # that worker, by its number and address, if they differ
     slow_worker_wait: float | None = None
     worker_exchange: float | None = None  # of gradients between machines, timed alone, as a share of the step
     exchange_ms: float | None = None
-    exchanged: str = ""  # how much
+    exchanged: str = ""  # the size of the gradients, in words
     exchange_rate: str = ""
-    hosts: tuple[str, ...] = ()  # on which the workers run
+    hosts: tuple[str, ...] = ()  # the hosts of the workers
     sm_active: float | None = None
     tensor_active: float | None = None
     dram_active: float | None = None
@@ -98,7 +100,7 @@ class Measurements:
     power_capped: float | None = None  # share of the time in which the power limit holds the clock down
     power_limit_w: float | None = None  # of the GPU whose limit is lowest beside its default
     power_limit_default_w: float | None = None
-    clocks_set_by: tuple[str, ...] = ()  # application clocks and others that somebody has set
+    clocks_set_by: tuple[str, ...] = ()  # application clocks and others that a person has set
     gpu_indexes: tuple[int, ...] = ()  # NVML's, of the GPUs that train
     throttled: float | None = None  # share of the time, by heat and other faults
     throttle: tuple[str, ...] = ()
@@ -121,13 +123,13 @@ class Measurements:
 
     @property
     def slowest_stage(self) -> Mapping[str, Any] | None:
-        """The stage that the others wait for: stages run in parallel, as do the calls of a parallel stage."""
-        known = [stage for stage in self.stages if stage_ms(stage) is not None]
-        return max(known, key=lambda stage: stage_ms(stage) or 0.0, default=None)
+        """The stage that the other stages wait for: stages run in parallel, as do the calls of a parallel stage."""
+        timed = [stage for stage in self.stages if stage_ms(stage) is not None]
+        return max(timed, key=lambda stage: stage_ms(stage) or 0.0, default=None)
 
     @property
     def uses_xla(self) -> bool:
-        """Whether XLA compiles the step; by the option where the run has not reported it."""
+        """Whether XLA compiles the step, as the run reports it or else as the option says."""
         return self.option("compile.xla") is True if self.jit_compile is None else self.jit_compile
 
     @property
@@ -142,19 +144,19 @@ class Measurements:
 
     @property
     def gpu_full(self) -> bool:
-        """Whether the GPU is known never to wait for the host. A kernel on few multiprocessors counts as busy, too."""
+        """Whether the GPU never waits for the host; False if unknown. A kernel on few multiprocessors is not enough."""
         if self.busy_mean is None:
             return self.sm_active is not None and self.sm_active >= SM_FULL
         return self.busy_mean >= GPU_FULL and (self.sm_active is None or self.sm_active >= SM_FEW)
 
     @property
     def kernels_run(self) -> bool:
-        """Whether kernels run most of the time, however small; assumed where only `sm_active` is known."""
+        """Whether kernels run most of the time, however small; True if only `sm_active` is known."""
         return self.on_gpu and (self.busy_mean is None or self.busy_mean >= GPU_WORKS)
 
     @property
     def gpu_works(self) -> bool:
-        """Whether the GPU does most of what it could; assumed where the utilization is unknown (`unseen`)."""
+        """Whether the GPU does most of what it could; True if the utilization is unknown (`unseen`)."""
         return self.kernels_run and (self.sm_active is None or self.sm_active >= SM_FEW)
 
     @property
@@ -169,7 +171,7 @@ class Measurements:
 
     @property
     def reads_from_disk(self) -> bool:
-        """Whether the training reads from the disk; assumed where its reads are unknown."""
+        """Whether the training reads from the disk; True if its reads are unknown."""
         return self.read_bytes_per_second is None or self.read_bytes_per_second >= READS_BYTES
 
     @property

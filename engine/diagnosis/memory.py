@@ -1,8 +1,8 @@
-"""How much of the memory that TensorFlow may take on a GPU it has taken, and whether that grows.
+"""The share of the memory available to TensorFlow on a GPU that it has taken, and the growth of that share.
 
-What TensorFlow may take is not what the GPU has. At its start it leaves out what others use, and 0.5 to 1.8 GB for the
-driver (`MinSystemMemory` in TensorFlow's gpu_device.cc). Where it takes memory only as needed, programs that come later
-take of it as well.
+The memory available to TensorFlow is less than that of the GPU: at its start it leaves out the memory of other
+programs, and 0.5 to 1.8 GB for the driver (`MinSystemMemory` in TensorFlow's gpu_device.cc). If it takes memory only as
+needed, programs that start later take some of it as well.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ class DeviceMemory:
         self._growth = Growth()
 
     def take(self, event: Allocator, started: Started | None, filled: bool) -> None:
-        """`filled`: caches are full, so that memory which grows from now on is held by something else."""
-        if self._first_step_only:  # what follows does not include it
+        """Add an event of the allocator. `filled`: caches are full, so later growth is not theirs."""
+        if self._first_step_only:  # later peaks do not include that of the first step
             self._peak_bytes.clear()
         self._first_step_only = event.first_step
         shares = []
-        for name, of in event.devices.items():
+        for name, figures in event.devices.items():
             place = _place(name)
             if place is None:
                 continue
-            self._peak_bytes[place] = max(self._peak_bytes.get(place, 0.0), number(of.get("peak_bytes")) or 0.0)
-            whole_bytes, current = self._may_take(place, started), number(of.get("current_bytes"))
+            self._peak_bytes[place] = max(self._peak_bytes.get(place, 0.0), number(figures.get("peak_bytes")) or 0.0)
+            whole_bytes, current = self._may_take(place, started), number(figures.get("current_bytes"))
             if whole_bytes and current is not None:
                 shares.append(current / whole_bytes)
         if shares and filled:
             self._growth.add(max(shares))
 
-    def begin_anew(self) -> None:
-        self._growth.begin_anew()
+    def restart(self) -> None:
+        self._growth.restart()
 
     @property
     def growth(self) -> float | None:
         return self._growth.share
 
     def peak(self, started: Started | None) -> float | None:
-        """The greatest share of a device's memory that was ever taken, of what there is of it now."""
+        """The highest peak of a device, as a share of the memory that is available to TensorFlow on it now."""
         shares = [peak / left for place, peak in self._peak_bytes.items() if (left := self._left(place, started))]
         return max(shares, default=None)
 
     def _left(self, place: int, started: Started | None) -> float | None:
-        """What TensorFlow may take on a device, less what others have taken since."""
+        """Bytes available to TensorFlow on a device now: other programs may have taken some since its start."""
         mine = self._may_take(place, started)
         if mine is None or not self._grows(started):
             return mine
@@ -72,20 +72,20 @@ class DeviceMemory:
 
     def _grows(self, started: Started | None) -> bool:
         """Whether memory is taken as it is needed, rather than nearly all of it at the start."""
-        told = started.actual.get("memory_growth") if started else None
-        return told is not False and _parts(self._options) == 1
+        growth = started.actual.get("memory_growth") if started else None
+        return growth is not False and _parts(self._options) == 1
 
 
 def limit_of(device: Mapping[str, Any], options: Mapping[str, Any], total_bytes: float | None = None) -> float | None:
-    """What TensorFlow may take of one logical device: its own limit, else its part of the GPU's.
+    """Bytes that TensorFlow may take on one logical device: its own limit, else its part of the GPU's memory.
 
     `device` is one of a started event's `gpu_devices`, `options` are flat, `total_bytes` is read from the driver.
     """
     limit = number(options.get("device.memory_limit_mb"))
     if limit is not None:
         return limit * MB
-    known = number(device.get("memory_limit_bytes")) or total_bytes or number(device.get("memory_total_bytes"))
-    return known / _parts(options) if known else None
+    available = number(device.get("memory_limit_bytes")) or total_bytes or number(device.get("memory_total_bytes"))
+    return available / _parts(options) if available else None
 
 
 def _parts(options: Mapping[str, Any]) -> int:
@@ -93,12 +93,12 @@ def _parts(options: Mapping[str, Any]) -> int:
 
 
 def _place(name: str) -> int | None:
-    found = re.search(r"GPU:(\d+)$", name)
-    return int(found.group(1)) if found else None
+    match = re.search(r"GPU:(\d+)$", name)
+    return int(match.group(1)) if match else None
 
 
 def _device_at(place: int, started: Started | None) -> Mapping[str, Any]:
     """The GPU that a logical device is on: the one whose first logical device comes last before it."""
-    known = [mapping(one) for one in (started.gpu_devices if started else ())]
-    first = [(number, one) for one in known if (number := _place(str(one.get("device")))) is not None]
+    gpus = [mapping(device) for device in (started.gpu_devices if started else ())]
+    first = [(number, gpu) for gpu in gpus if (number := _place(str(gpu.get("device")))) is not None]
     return max((pair for pair in first if pair[0] <= place), key=lambda pair: pair[0], default=(0, {}))[1]

@@ -48,8 +48,8 @@ def gain(saved: float) -> float | None:
 
 
 def python_overhead(s: Measurements) -> Iterator[Remedy]:
-    """On a GPU a larger batch comes first: also within one call of several steps TensorFlow waits at each step for what
-    passes between host and device.
+    """On a GPU a larger batch comes first: TensorFlow waits at each step for copies between host and device, also
+    within one call of several steps.
     """
     much = (s.python_share or 0.0) >= MUCH_PYTHON
     if s.on_gpu and much:
@@ -65,7 +65,7 @@ def _steps(s: Measurements) -> Iterator[Remedy]:
             step="device",
             changes={"compile.steps_per_execution": FEW_STEPS},
             reason=f"{FEW_STEPS} steps in one call share its cost in Python and in TensorFlow",
-        )  # no bound: what a call costs within TensorFlow is not measured apart from the step
+        )  # no bound: the cost of a call within TensorFlow is not measured apart from the step
 
 
 def _steps_per_execution(s: Measurements) -> float:
@@ -135,8 +135,8 @@ def bandwidth(s: Measurements) -> Iterator[Remedy]:
 
 
 def _visible(s: Measurements) -> dict[str, Any]:
-    """The change that makes the GPUs that train and the idle ones visible, and no others; "all" stays within the
-    allocation of the job.
+    """The change that makes only the training and the idle GPUs visible; "all" stays within the allocation of the
+    job.
     """
     if s.given_gpus is None and s.usable_gpus is None:
         return {"device.visible": "all"}
@@ -146,7 +146,7 @@ def _visible(s: Measurements) -> dict[str, Any]:
 
 
 def precision(s: Measurements) -> Iterator[Remedy]:
-    """Formats that the device multiplies faster, and that are not used."""
+    """Unused number formats that the device multiplies faster."""
     if s.option("precision.policy") != "float32":
         return
     if s.on_gpu and s.option("precision.tf32") is False and (s.compute_capability or (0, 0)) >= BFLOAT16_CAPABILITY:

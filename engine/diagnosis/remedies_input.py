@@ -1,8 +1,8 @@
-"""Changes that could make the input faster: options first, then what the user can do to the data.
+"""Remedies for an input that is too slow: changes of options first, then advice on the data.
 
 A training that waits for its input can gain at most the time that it waits. The stages of the input run in parallel, so
-that the slowest one determines the wait: a change to it may gain all of that time. For a change to another stage there
-is only an estimate, not a limit.
+the slowest one determines the wait: a change to it may gain all of that time. For a change to another stage there is
+only an estimate, not a limit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def for_transfer(s: Measurements) -> Iterator[Remedy]:
 
 
 def _all_cpus(s: Measurements) -> Iterator[Remedy]:
-    """Where the trainer is pinned to the GPU's NUMA node, the pipeline has only the CPUs of that node."""
+    """If the trainer is pinned to the GPU's NUMA node, the pipeline has only the CPUs of that node."""
     if s.numa.startswith("on CPUs"):
         yield Remedy(
             step="input",
@@ -57,7 +57,7 @@ def _all_cpus(s: Measurements) -> Iterator[Remedy]:
 
 
 def in_the_data(s: Measurements) -> Remedy:
-    """Advice on the slowest stage where no option is left."""
+    """Advice on the slowest stage, for an input that no option can speed up."""
     cores = "all CPU cores are busy; " if s.cores_busy else ""
     if s.crowded:
         cores = f"other programs use {share(s.others_cpu)} of the CPU; "
@@ -68,7 +68,7 @@ def in_the_data(s: Measurements) -> Remedy:
     if s.inapplicable.get("input.parallel_calls") == BATCHED:
         slow = f"the slowest stage of your pipeline is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
         return Remedy(step="input", reason=f"{cores}{slow}: {SINGLE_SAMPLES}")
-    advice = next((text for known, text in ADVICE.items() if name.startswith(known)), ANY_STAGE)
+    advice = next((text for stage_name, text in ADVICE.items() if name.startswith(stage_name)), ANY_STAGE)
     slowest = f"its slowest stage is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
     return Remedy(step="input", reason=f"{cores}no option is left that could speed up the input; {slowest}: {advice}")
 
@@ -79,12 +79,12 @@ def in_the_data(s: Measurements) -> Remedy:
 def _cache(s: Measurements) -> Iterator[Remedy]:
     if s.option("input.cache") != "off" or _share(s, LOADING) < STAGE_WORTH or _passes(s) < 1.5:
         return
-    wanted = (s.train_samples or 0) * (s.sample_bytes or 0)
+    needed = (s.train_samples or 0) * (s.sample_bytes or 0)
     free = s.host_memory_free_bytes
-    if free is not None and wanted > ROOM_FOR_CACHE * free:
+    if free is not None and needed > ROOM_FOR_CACHE * free:
         yield Remedy(
             step="input",
-            reason=f"a cache would save reading, but {size(wanted)} do not fit into {size(free)} of free memory: "
+            reason=f"a cache would save reading, but {size(needed)} do not fit into {size(free)} of free memory: "
             "set input.cache to a folder on a fast disk",
         )
         return
@@ -92,15 +92,13 @@ def _cache(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(
         step="input",
         changes={"input.cache": "memory"},
-        reason=f"each epoch reads and decodes the same samples again; decoded they take {size(wanted)}{about}",
+        reason=f"each epoch reads and decodes the same samples again; decoded they take {size(needed)}{about}",
         expected_gain=most,
     )
 
 
 def _reads(s: Measurements) -> Iterator[Remedy]:
-    """Whether a stage reads files, which is a stage of its own only for files of one format; others are read when
-    loaded.
-    """
+    """Only TFRecord files are read in a stage of their own; other files are read by the stage `load`."""
     if s.option("input.parallel_reads") != "off" or not str(s.option("workload.data")).startswith("tfrecord:"):
         return
     if _share(s, READING) >= STAGE_WORTH:
@@ -176,7 +174,7 @@ def _copy_bytes(s: Measurements) -> Iterator[Remedy]:
 
 
 def _copy_less(s: Measurements) -> Iterator[Remedy]:
-    """Advice where copies take all of the time although they are made ahead, or where the data are not bytes."""
+    """Advice if copies take all of the time although they are made ahead, or if the data are not bytes."""
     if s.device_batches or "input.cast" in s.inapplicable:
         yield Remedy(
             step="input",
@@ -202,7 +200,7 @@ def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]
 
 
 def _share(s: Measurements, names: Sequence[str]) -> float:
-    """The named stages' share of the input's time; 1 where the stages are unknown."""
+    """The named stages' share of the input's time; 1 if the stages are unknown."""
     whole = sum(stage_ms(stage) or 0.0 for stage in s.stages)
     if not whole:
         return 1.0
@@ -214,12 +212,12 @@ def _is_one_of(stage: Mapping[str, object], names: Sequence[str]) -> bool:
 
 
 def _threads(s: Measurements) -> int:
-    """Threads that prepare samples: one for each CPU unless set otherwise."""
+    """The number of threads that prepare samples: one for each CPU unless set otherwise."""
     return max(1, whole(s.option("input.private_threads")) or s.cpus or 1)
 
 
 def _passes(s: Measurements) -> float:
-    """How often the training passes over its data."""
+    """The number of passes of the training over its data."""
     steps = (number(s.option("train.epochs")) or 1) * (s.steps_per_epoch or 0)
     return steps * (s.global_batch_size or 0) / s.train_samples if s.train_samples else 1.0
 

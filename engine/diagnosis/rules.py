@@ -1,6 +1,6 @@
-"""The rules of the diagnosis, in one table, and when a rule applies.
+"""The rules of the diagnosis, in one table, and the findings: rules that apply to the figures of a run.
 
-Each line names a figure, the threshold from which it counts, the threshold from which it decides, and their source:
+Each row names a figure, the threshold from which it counts, the threshold from which it decides, and their source:
 XProf is the analysis of TensorFlow's profiler, SageMaker the rules of SageMaker Debugger, Kineto PyTorch's
 profiler plugin, DCGM the guide to NVIDIA's Data Center GPU Manager, TF guide TensorFlow's guides to GPU and data
 performance; gputui marks thresholds that were chosen here.
@@ -43,7 +43,9 @@ FAULT, LOST_TIME, UNUSED, LIMIT, SUPPORTING = range(5)
 
 @dataclass(frozen=True)
 class Rule:
-    """`measurement`, a field of Measurements, counts from `notable` and decides from `strong` on, or below them if
+    """One figure with its two thresholds.
+
+    `measurement`, a field of Measurements, counts from `notable` and decides from `strong` on, or below them if
     `below`.
 
     `rank` orders verdicts: faults, then lost time, then unused devices, then limits; among lost time the largest comes
@@ -73,9 +75,9 @@ class Rule:
 
 
 def _gpu_waits(s: Measurements) -> bool:
-    """Whether the GPU is ever idle: one that never is loses nothing while the host runs Python.
+    """Whether the GPU is ever idle: otherwise it loses nothing while the host runs Python.
 
-    Where the utilization is unknown, the GPU may hide Python's time, so only a large share counts.
+    If the utilization is unknown, the GPU may hide Python's time, so only a large share counts.
     """
     if s.unseen:
         return (s.python_share or 0.0) >= MUCH_PYTHON
@@ -83,7 +85,7 @@ def _gpu_waits(s: Measurements) -> bool:
 
 
 def _copying_shows(s: Measurements) -> bool:
-    """Whether steps are longer by the copies: where nothing is copied ahead, or where copying takes all of the time."""
+    """Whether copies make steps longer: nothing is copied ahead, or copying takes nearly all of the time."""
     return not s.device_batches or (s.transfer or 0.0) >= COPIES_ALL_THE_TIME
 
 
@@ -93,14 +95,12 @@ def _pauses_repeat(s: Measurements) -> bool:
 
 
 def _slow_by_itself(s: Measurements) -> bool:
-    """Enough readings for slow steps to be more than chance, no input that they wait for, and no other programs on the
-    cores.
-    """
+    """Whether slow steps are more than chance, and are caused neither by the input nor by other programs."""
     return s.windows >= ENOUGH_WINDOWS and (s.input_wait or 0) < 0.05 and not s.crowded
 
 
 def device_works(s: Measurements) -> bool:
-    """Whether the device that trains is busy; nothing measures how busy a CPU's is."""
+    """Whether the training device is busy; True on a CPU, for which no figure shows it."""
     return not s.on_gpu or s.gpu_works
 
 
@@ -190,7 +190,7 @@ class Finding:
 
     @property
     def is_faint_loss(self) -> bool:
-        """Whether time may be lost, too little of it to decide."""
+        """Whether the finding is lost time, but too little to decide."""
         return self.rule.rank == LOST_TIME and not self.strong
 
     @property
@@ -201,9 +201,9 @@ class Finding:
 
 def findings(measured: Measurements) -> list[Finding]:
     """All rules that apply to these figures."""
-    found = []
+    applying = []
     for rule in RULES:
         value = rule.value(measured)
         if value is not None and rule.passes(value, rule.notable):
-            found.append(Finding(rule, value))
-    return found
+            applying.append(Finding(rule, value))
+    return applying

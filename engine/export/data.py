@@ -15,14 +15,14 @@ from .source import extract, specialised
 from .specialised import Partly
 
 DIGITS = Path(__file__).resolve().parents[1] / "trainer" / "data" / "digits.npz"
-FOLDER = "data"  # of data, beside a script whose paths are relative
-CACHE_FILE = {"off": {"cache_file": None}, "memory": {"cache_file": None}}  # what needs none
-# A script begins at the first step, and Keras splits its batches over the replicas.
+FOLDER = "data"  # in the folder of a script whose paths are relative
+CACHE_FILE = {"off": {"cache_file": None}, "memory": {"cache_file": None}}  # options that need no file
+# Values of parameters: a script begins at the first step, and Keras splits its batches over the replicas.
 WHOLE_TRAINING = {"first_pass": 0, "skipped": 0, "replicas": 1, "share": None}
 
 
 def settings(script: Script, options: Options) -> None:
-    """Constants at the top: where the data is, and its shape."""
+    """Constants at the top of the script: path and shape of the data."""
     kind, place = options.workload.source
     if kind == "digits":
         file = DIGITS if script.base is None else script.base / FOLDER / DIGITS.name
@@ -40,13 +40,15 @@ def settings(script: Script, options: Options) -> None:
 
 
 def source(script: Script, options: Options) -> None:
-    """train, validation (datasets of samples), samples, shape, classes, scale; and load where it costs something."""
+    """Defines train, validation (datasets of samples), samples, shape, classes, scale; load, if samples are loaded
+    one by one.
+    """
     kind = options.workload.source[0]
     _WRITERS.get(kind, _keras_dataset)(script, options)
 
 
 def loads(options: Options) -> bool:
-    """Whether a sample has to be made or read one by one."""
+    """Whether samples are made or read one by one."""
     return options.workload.source[0] in ("synthetic", "images", "tfrecord")
 
 
@@ -69,13 +71,13 @@ def _npz(script: Script, options: Options) -> None:
 
 def _keras_dataset(script: Script, options: Options) -> None:
     tested = options.train.validation == "test"
-    test, told = ("(x_test, y_test)", ["train.validation"]) if tested else ("_", [])
-    script.add(f"(x, y), {test} = keras.datasets.{options.workload.data}.load_data()", "workload.data", *told)
+    test, keys = ("(x_test, y_test)", ["train.validation"]) if tested else ("_", [])
+    script.add(f"(x, y), {test} = keras.datasets.{options.workload.data}.load_data()", "workload.data", *keys)
     _split(script, "1 / 255", tested=tested)
 
 
 def _split(script: Script, scale: str, tested: bool = False) -> None:
-    """Arrays x and y in an order drawn by the seed; the last of them validate, or x_test and y_test."""
+    """Splits arrays x and y, in an order drawn by the seed; the last samples validate, or x_test and y_test."""
     script.text('y = y.reshape(-1).astype("int32")\nif x.ndim == 3:\n    x = x[..., np.newaxis]')
     script.text(f"shape, scale = x.shape[1:], {scale}\nclasses = max(2, int(y.max()) + 1)")
     if tested:
@@ -128,7 +130,7 @@ def _synthetic(script: Script, options: Options) -> None:
 def _tfrecord(script: Script, options: Options) -> None:
     workload = options.workload
     script.blocks(extract("plan.py", "split_counts"))
-    script.told_blocks(
+    script.named_blocks(
         specialised("trainer/data/files.py", "record_stream", "record_sample", options=options, known={})
     )
     script.text("records = record_stream(sorted(glob.glob(DATA)))")
@@ -158,9 +160,9 @@ _WRITERS: dict[str, Callable[[Script, Options], None]] = {
 
 
 def batches(script: Script, options: Options) -> None:
-    """train and validation become datasets of batches; per_pass is known afterwards."""
+    """Makes datasets of batches of train and validation, and defines per_pass."""
     script.blocks(extract("plan.py", "batches_per_pass"))
-    script.told_blocks(_functions(options))
+    script.named_blocks(_functions(options))
     drop = options.input.drop_remainder
     script.add(
         f"per_pass = batches_per_pass(samples, global_batch, replicas, drop_remainder={drop})", "input.drop_remainder"
@@ -184,7 +186,7 @@ _PREPARED = "prepared({}, scale, shape)"
 
 
 def _functions(options: Options) -> list[str]:
-    """The trainer's own pipeline, as it is with these options and this kind of data."""
+    """The functions of the trainer's own pipeline, with the values of these options and for this kind of data."""
     known: dict[str, Any] = {
         "data": Partly(vary=None, arrays=None, whole=False, **({} if loads(options) else {"load": None})),
         **WHOLE_TRAINING, "numbered": _augments(options), **CACHE_FILE.get(options.input.cache, {}),
@@ -202,7 +204,7 @@ def _augments(options: Options) -> bool:
 
 
 def cache_file(script: Script, options: Options, more: str = "") -> str:
-    """A further argument: what names the files of a cache on disk, if there is one."""
+    """Defines cache_file for a cache on disk; returns the further argument, empty without such a cache."""
     if options.input.cache in CACHE_FILE:
         return ""
     folder = script.path(os.path.abspath(os.path.expanduser(options.input.cache)))

@@ -1,6 +1,7 @@
 """Exports a preset as a folder that trains on another machine: code, preset, plain script, versions, README.
 
-Nothing in the folder names a path of this machine. It is made beside its place and moved there when it is complete.
+No file in the folder names a path of this machine. The folder is made under another name and renamed when it is
+complete.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TAKEN = {SCRIPT, README, REQUIREMENTS}
 
 @dataclass(frozen=True)
 class Exported:
-    """The folder, and the data that has to be put into it, if it was too large to be copied: from where, to where."""
+    """The folder; `data`: source and target of data that was too large to be copied, so the user has to copy it."""
 
     folder: Path
     data: tuple[str, str] | None = None
@@ -57,7 +58,7 @@ def export(preset: Preset, target: Path) -> Exported:
 
 
 def _file(preset: Preset) -> str:
-    """The name of its file, after which runs are called."""
+    """The name of the preset's file, which names its runs."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", preset.name).strip("-.") + ".yaml"
 
 
@@ -68,7 +69,7 @@ def _umask() -> int:
 
 
 def _fill(preset: Preset, made: Path) -> tuple[str, str] | None:
-    """Write all files; returns the data that is missing."""
+    """Write all files; returns source and target of data that was not copied."""
     options, modules = _with_code(preset.options, made)
     options, missing = _with_data(options, made)
     cache = options.input.cache
@@ -88,7 +89,9 @@ def _fill(preset: Preset, made: Path) -> tuple[str, str] | None:
 
 
 def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
-    """Copy the file of the entry with all that it imports from its folder; the options, and the other modules."""
+    """Copy the entry's file and the files of its folder that it imports; returns the new options, and the other modules
+    that are imported.
+    """
     workload = options.workload
     if workload.entry is None:
         return options, set()
@@ -110,25 +113,25 @@ def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
 
 
 def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
-    """The file and those of `root` that it imports, directly or not; and the top-level names of all other imports."""
-    found: dict[Path, None] = {}
+    """The file and the files below `root` that it imports, directly or not; the top-level names of other imports."""
+    reached: dict[Path, None] = {}
     others: set[str] = set()
     local: set[str] = set()  # of `from model import build`, model.build is no module, and model is not foreign
     waiting = [file]
     while waiting:
         path = waiting.pop()
-        if path in found:
+        if path in reached:
             continue
-        found[path] = None
+        reached[path] = None
         for module in _names(path, root):
             files = _files_of(module, root, path.parent)
             waiting += files
             (local if files else others).add(module.partition(".")[0])
-    return list(found), others - local
+    return list(reached), others - local
 
 
 def _names(path: Path, root: Path) -> Iterator[str]:
-    """The modules that a file imports, by their whole names; of `from a import b` both a and a.b."""
+    """The full names of the modules that a file imports; for `from a import b` both a and a.b."""
     package = path.relative_to(root).parts[:-1]
     try:
         tree = ast.parse(path.read_bytes())
@@ -144,10 +147,10 @@ def _names(path: Path, root: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}".lstrip(".") for alias in node.names if module or node.level)
 
 
-def _files_of(module: str, root: Path, beside: Path) -> list[Path]:
-    """The files below `root` that make up a module: those of its packages, and its own."""
+def _files_of(module: str, root: Path, folder: Path) -> list[Path]:
+    """The files of a module below `root`: the __init__.py of its packages, and its own."""
     parts = module.split(".")
-    for base in dict.fromkeys((root, beside)):
+    for base in dict.fromkeys((root, folder)):
         packages = [base.joinpath(*parts[:count], "__init__.py") for count in range(1, len(parts) + 1)]
         own = base.joinpath(*parts).with_suffix(".py")
         files = [path for path in (*packages, own) if path.is_file()]
@@ -160,7 +163,9 @@ def _files_of(module: str, root: Path, beside: Path) -> list[Path]:
 
 
 def _with_data(options: Options, made: Path) -> tuple[Options, tuple[str, str] | None]:
-    """The options with their data in the folder, copied if it is small; else what has to be put there."""
+    """The options with the data's path in the folder; the data is copied if it is small, else its source and target are
+    returned too.
+    """
     workload = options.workload
     kind, place = workload.source if workload.entry is None else ("", "")
     if kind == "digits":
@@ -177,13 +182,13 @@ def _with_data(options: Options, made: Path) -> tuple[Options, tuple[str, str] |
 
 def _copied(kind: str, place: str, to: Path) -> bool:
     """Copy a file, a folder, or the files of a pattern, unless they are too large."""
-    found = [Path(path) for path in (glob.glob(place) if f"{kind}:" == PATTERN else [place])]
-    inner = [path for one in found for path in (one.rglob("*") if one.is_dir() else [one]) if path.is_file()]
+    sources = [Path(path) for path in (glob.glob(place) if f"{kind}:" == PATTERN else [place])]
+    inner = [path for each in sources for path in (each.rglob("*") if each.is_dir() else [each]) if path.is_file()]
     to.parent.mkdir()
     if not inner or sum(path.stat().st_size for path in inner) > MOST_DATA_BYTES:
         return False
-    if f"{kind}:" != PATTERN and found[0].is_dir():
-        shutil.copytree(found[0], to)
+    if f"{kind}:" != PATTERN and sources[0].is_dir():
+        shutil.copytree(sources[0], to)
         return True
     for path in inner:
         shutil.copyfile(path, to.parent / path.name)
@@ -194,14 +199,14 @@ def _copied(kind: str, place: str, to: Path) -> bool:
 
 
 def _requirements(options: Options, modules: set[str]) -> list[str]:
-    """What pip has to install: the versions that train here, and the packages that the user's code imports."""
+    """The lines of requirements.txt: the versions that train here, and the packages that the user's code imports."""
     python = interpreter.chosen(options.run.python)
     with installed.of(python):
         version = ".".join(map(str, installed.meant().version))
-        known = {"tensorflow": installed.tensorflow_version(), "keras": installed.keras_version()}
-    known |= {"gputui": importlib.metadata.version("gputui")}
-    lines = [f"{name}=={number}" if number else name for name, number in known.items()]
-    others = sorted(modules - {*known, *sys.stdlib_module_names, "__future__"})
+        versions = {"tensorflow": installed.tensorflow_version(), "keras": installed.keras_version()}
+    versions |= {"gputui": importlib.metadata.version("gputui")}
+    lines = [f"{name}=={number}" if number else name for name, number in versions.items()]
+    others = sorted(modules - {*versions, *sys.stdlib_module_names, "__future__"})
     owners = importlib.metadata.packages_distributions() if interpreter.is_own(python) else {}
     packages = [package for module in others for package in owners.get(module, ())]
     lines += [f"{package}=={importlib.metadata.version(package)}" for package in packages]

@@ -1,4 +1,4 @@
-"""What an exported script leaves out: changed options that no line obeys, each with the reason."""
+"""The closing list of an exported script: changed options that no line obeys, each with the reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OUTSIDE = {
     "compile.xla_cache": "the cache of XLA's programs is in gputui's home; the script has none",
     "train.nan_check_steps": "TerminateOnNaN looks at the loss of every batch, not at the weights",
 }
-# Options without an effect beside the others: by gputui, too, nothing would be done with them.
+# Options that have no effect, given the other options; gputui does nothing with them either.
 IDLE = {
     "device.memory_growth": "TensorFlow knows no growth beside device.memory_limit_mb and device.logical_devices",
     "strategy.devices": "strategy.kind=single takes the first device",
@@ -52,10 +52,10 @@ PYDATASET = (
 ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoch"
 
 
-def leftovers(script: Script, preset: Preset, told: frozenset[str]) -> None:
-    """The closing list; `told` are the options that have been named above it."""
+def leftovers(script: Script, preset: Preset, named: frozenset[str]) -> None:
+    """Writes the closing list; `named` are the options that the lines above it name."""
     options = preset.options
-    lines = [f"# {key}: {_reason(key, options)}" for key in preset.changed() if key not in told]
+    lines = [f"# {key}: {_reason(key, options)}" for key in preset.changed() if key not in named]
     if lines:
         script.text("\n".join(("", TITLE, *lines)))
     if options.workload.entry is not None:

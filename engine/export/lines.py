@@ -1,4 +1,4 @@
-"""The text of a script as it is being written: lines, each with the options that caused it in a comment."""
+"""The lines of a script while it is written, each with a comment that names the options it obeys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAMED = re.compile(r"  # ((?:\w+\.\w+(?:, )?)+)")
 
 
 def literal(value: object) -> str:
-    """A value as Python writes it, text in double quotes."""
+    """The Python source of a value, with text in double quotes."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -26,26 +26,26 @@ def literal(value: object) -> str:
 
 
 class Script:
-    """Collects lines; `add` notes the options a line obeys, `text` takes lines as they are."""
+    """Collects lines: `add` with a comment that names options, `text` as they are."""
 
     def __init__(self, base: Path | None = None) -> None:
-        """`base`: the folder that the script lies in, if its paths are to be relative to it."""
+        """`base`: the folder of the script, if paths within it are to be relative."""
         self.base = base
         self.paths: list[str] = []  # of this machine
         self._lines: list[str] = []
         self._defined: set[str] = set()
-        self._told: set[str] = set()
+        self._named: set[str] = set()
 
     @property
-    def told(self) -> frozenset[str]:
-        """The options that lines have named so far."""
-        return frozenset(self._told)
+    def named(self) -> frozenset[str]:
+        """The keys of the options that lines have named so far."""
+        return frozenset(self._named)
 
-    def add(self, line: str, *told: str) -> None:
-        """A line and its comment: option keys first, then words."""
-        keys = [item for item in told if " " not in item]
-        self._told.update(keys)
-        words = [item for item in told if " " in item]
+    def add(self, line: str, *comments: str) -> None:
+        """Add a line with a comment: option keys first, then words. A comment without a blank is a key."""
+        keys = [comment for comment in comments if " " not in comment]
+        self._named.update(keys)
+        words = [comment for comment in comments if " " in comment]
         comment = ": ".join(filter(None, (", ".join(keys), "; ".join(words))))
         self._lines.append(f"{line}  # {comment}" if comment else line)
 
@@ -64,7 +64,7 @@ class Script:
         self._lines += ["", f"# ---- {title} ".ljust(80, "-"), ""]
 
     def blocks(self, sources: Iterable[str]) -> None:
-        """Definitions, each once, set apart by empty lines."""
+        """Add definitions, each only once, set apart by empty lines."""
         for source in sources:
             if source in self._defined:
                 continue
@@ -72,11 +72,11 @@ class Script:
             apart = ["", ""] if source.startswith(("def ", "class ", "@")) else []
             self._lines += [*apart, *source.split("\n"), *apart]
 
-    def told_blocks(self, sources: Iterable[str]) -> None:
-        """Definitions whose lines name options."""
+    def named_blocks(self, sources: Iterable[str]) -> None:
+        """Add definitions whose lines already name options in comments."""
         for source in sources:
             for comment in _NAMED.findall(source):
-                self._told.update(comment.rstrip(":").split(", "))
+                self._named.update(comment.rstrip(":").split(", "))
             self.blocks([source])
 
     def __str__(self) -> str:

@@ -26,7 +26,7 @@ MOST_BYTES = 1_000_000
 
 
 def code(script: Script, options: Options) -> None:
-    """`made`: what their build returns, as a dict."""
+    """Calls the user's build; `made` is the dict that it returns."""
     script.section("your code")
     _draws(script, options)
     _module(script, options)
@@ -61,7 +61,7 @@ def _entry(options: Options) -> entries.Entry:
 
 
 def _module(script: Script, options: Options) -> None:
-    """Their module as `yours`: a file by its path, under its own name if that is free."""
+    """Imports the user's module as `yours`: a file by its path, under its own name if that is free."""
     entry = _entry(options)
     folder = os.path.abspath(os.path.expanduser(options.workload.folder or "."))
     script.add(f"os.chdir({script.path(folder)})", "workload.folder", "relative paths of your code count from here")
@@ -71,8 +71,8 @@ def _module(script: Script, options: Options) -> None:
         return
     file = Path(os.path.abspath(Path(folder) / os.path.expanduser(str(entry.file))))
     script.add(f"sys.path.insert(0, {script.path(str(file.parent))})", "workload.entry")
-    found = f"importlib.util.spec_from_file_location({literal(file.stem)}, {script.path(str(file))})"
-    script.add(f"spec = {found}", "workload.entry")
+    spec = f"importlib.util.spec_from_file_location({literal(file.stem)}, {script.path(str(file))})"
+    script.add(f"spec = {spec}", "workload.entry")
     script.text("yours = importlib.util.module_from_spec(spec)")
     script.text(f"sys.modules.setdefault({literal(file.stem)}, yours)\nspec.loader.exec_module(yours)")
 
@@ -93,7 +93,7 @@ def _context(script: Script, options: Options) -> None:
 
 
 def training(script: Script, options: Options) -> None:
-    """Compiles the model where their code has not, and trains it."""
+    """Compiles the model unless the user's code has, and trains it."""
     script.section("training")
     training_part.steps(script, options, unless=PYDATASET)
     training_part.rate(script, options)
@@ -105,11 +105,11 @@ def training(script: Script, options: Options) -> None:
     script.text(f'{margin}model.compile(\n{margin}    optimizer=made.get("optimizer")')
     training_part.optimizer(script, options, margin + "    ", "or ")
     script.text(f'{margin}    loss=made.get("loss"),\n{margin}    metrics=made.get("metrics"),\n{margin})')
-    for name, value, told in training_part.execution(options):
+    for name, value, comments in training_part.execution(options):
         if name == "jit_compile" and options.compile.xla == "auto":
             _xla_as_compiled(script, options)
         else:
-            script.add(f"model.{name} = {value}", *told)
+            script.add(f"model.{name} = {value}", *comments)
     training_part.built(script, options)
     training_part.parts(script, options)
     training_part.callbacks(script, options, 'tf.nest.flatten(made.get("callbacks") or [])')
@@ -124,7 +124,7 @@ def training(script: Script, options: Options) -> None:
 
 
 def _xla_as_compiled(script: Script, options: Options) -> None:
-    """With `auto` the model keeps its jit_compile, for which Keras has the same rule, but where XLA would abort."""
+    """With `auto` the model keeps its jit_compile, for which Keras has the same rule, unless XLA would abort."""
     if options.strategy.kind == "single":
         script.text("if not jit_compile:")
         script.add("    model.jit_compile = False", "compile.xla")

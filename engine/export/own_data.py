@@ -1,7 +1,7 @@
 """The data of an exported script of a user's own code: what build returned becomes what fit takes.
 
-What it returned is seen only when the script runs; so the script holds the cases that docs/own-code.md names. Arrays
-and single samples go through the trainer's own pipeline (trainer/data/batching.py), batched data as it is.
+The type of the data is known only when the script runs, so the script has all cases that docs/own-code.md names. Arrays
+and single samples go through the trainer's own pipeline (trainer/data/batching.py); batched data is left as it is.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ VALIDATION_PYDATASET = "isinstance(validation, keras.utils.PyDataset)"
 
 
 def data(script: Script, options: Options) -> None:
-    """train and validation become what fit takes; per_pass is known afterwards."""
+    """Makes of train and validation what fit takes, and defines per_pass."""
     script.section("data")
     script.blocks(extract("plan.py", "batches_per_pass"))
     script.blocks(extract("trainer/data/source.py", "split_order"))
-    script.told_blocks(_functions(options))
+    script.named_blocks(_functions(options))
     script.blocks(extract("trainer/exported.py", "are_arrays", "elements_of", "batches_in"))
     script.blocks(extract("trainer/own/streams.py", "as_array"))
     script.blocks(extract("trainer/own/model_checks.py", "can_evaluate"))
@@ -36,18 +36,20 @@ def data(script: Script, options: Options) -> None:
 
 
 def _functions(options: Options) -> list[str]:
-    """The trainer's own pipeline, as it is with these options, from the first step."""
+    """The functions of the trainer's own pipeline, with the values of these options."""
     known: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(options.input.cache, {})}
-    changed = []
+    augmenting = []
     if options.input.augment == "off":
         known["numbered"] = False
     else:
-        changed = specialised("trainer/own/streams.py", "is_image", "augmented_batches", options=options, known=known)
+        augmenting = specialised(
+            "trainer/own/streams.py", "is_image", "augmented_batches", options=options, known=known
+        )
     pipeline = ("training_batches", "validation_batches")
     return [
         *specialised("trainer/data/batching.py", *pipeline, options=options, known=known),
         *specialised("trainer/data/finishing.py", "one_batch", "ahead", options=options, known=known),
-        *changed,
+        *augmenting,
     ]
 
 

@@ -1,8 +1,8 @@
 """Options -> a plain TensorFlow script that trains the same without gputui.
 
 The order of the script is the order TensorFlow obeys: environment, devices, precision, strategy, data, model,
-compile, fit. Each line that an option caused names it; what plain code cannot express stands in a list at its end.
-A user's own code (workload.entry) takes the place of data and model: own.py.
+compile, fit. Each line that obeys an option names it; options that plain code cannot express are listed at the end of
+the script. A user's own code (workload.entry) takes the place of data and model: own.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .lines import Script, literal
 from .source import extract
 
 BUILDERS = {"mlp": "_mlp", "cnn": "_cnn", "separable_cnn": "_separable_cnn", "resnet50": "_resnet50"}
-# Variables that TensorFlow and NVIDIA's libraries read beside a call that the options make.
+# Variables that TensorFlow and NVIDIA's libraries read in addition to a call that the options make.
 OVERRULED = (
     "TF_FORCE_GPU_ALLOW_GROWTH",
     "TF_PER_DEVICE_MEMORY_LIMIT_MB",
@@ -60,12 +60,12 @@ ONE_MACHINE = "# nor strategy.kind=multi_worker, with which Keras' own fit fails
 
 
 def to_script(preset: Preset, base: Path | None = None) -> str:
-    """The source of a script; running it needs TensorFlow and nothing else. Paths in `base` are relative to it."""
+    """The source of a script that needs only TensorFlow. Paths within the folder `base` are relative to it."""
     return with_paths(preset, base)[0]
 
 
 def with_paths(preset: Preset, base: Path | None = None) -> tuple[str, list[str]]:
-    """The same, and the paths of this machine that the script names."""
+    """The source as of to_script, and the paths of this machine that the script names."""
     options = on_one_machine(preset.options)
     parts = (_data, _model, training.training) if options.workload.entry is None else own.PARTS
     body, environment = Script(base), Script()
@@ -74,7 +74,7 @@ def with_paths(preset: Preset, base: Path | None = None) -> tuple[str, list[str]
         body.text("HERE = Path(__file__).resolve().parent")
     for write in (_constants, _devices, _strategy, *parts):
         write(body, options)
-    left_out.leftovers(body, preset, body.told | environment.told)
+    left_out.leftovers(body, preset, body.named | environment.named)
     if options is not preset.options:
         body.text(ONE_MACHINE)
     code = str(body)
@@ -83,7 +83,7 @@ def with_paths(preset: Preset, base: Path | None = None) -> tuple[str, list[str]
 
 
 def on_one_machine(options: Options) -> Options:
-    """Keras' own fit cannot train on several machines: there the script trains on the GPUs of one."""
+    """The options with multi_worker replaced by mirrored: Keras' own fit cannot train on several machines."""
     if options.strategy.kind != MULTI_WORKER:
         return options
     return replace(options, strategy=replace(options.strategy, kind="mirrored", communication="auto"))
@@ -100,18 +100,18 @@ def _head(preset: Preset) -> str:
 
 
 def _docstring(text: str) -> str:
-    """Text that cannot end or escape a docstring."""
+    """The text without characters that could end a docstring or escape in it."""
     return "".join(c if c.isprintable() and c not in '"\\' else "'" for c in " ".join(text.split()))
 
 
 def _imports(code: str, lines: dict[str, str]) -> str:
-    """The imports that the code uses; os is for the environment."""
+    """The import lines that the code needs; `os` always, as it sets the environment."""
     used = [line for name, line in lines.items() if name == "os" or re.search(rf"(?<![.\w]){name}\b", code)]
     return "\n".join(used) + "\n"
 
 
 def _environment(script: Script, options: Options) -> None:
-    """What CUDA and TensorFlow read once, before they are imported."""
+    """Environment variables, which CUDA and TensorFlow read once when they are imported."""
     visible = options.device.visible
     script.add('os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"', "device.visible")
     if visible != "all":
@@ -128,13 +128,13 @@ def _environment(script: Script, options: Options) -> None:
     if options.compile.xla_flags:
         flags = literal(" " + " ".join(options.compile.xla_flags.split()))
         script.add(f'os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + {flags}', "compile.xla_flags")
-    names = ", ".join(literal(name) for name in _in_the_way(options))
+    names = ", ".join(literal(name) for name in _overruling(options))
     script.text(f"for name in ({names}):  # the options decide instead")
     script.text("    os.environ.pop(name, None)")
 
 
-def _in_the_way(options: Options) -> list[str]:
-    """Variables that would change what the options have set (trainer/setup/environment.py)."""
+def _overruling(options: Options) -> list[str]:
+    """Environment variables that would overrule the options (trainer/setup/environment.py)."""
     allocator = ["TF_GPU_ALLOCATOR"] if options.device.allocator == "default" else []
     return [*allocator, *OVERRULED]
 
@@ -180,7 +180,7 @@ def _devices(script: Script, options: Options) -> None:
 
 
 def _by_xla(script: Script) -> None:
-    """Keras' own rule, but for chips on which XLA would end the process (trainer/setup/xla.py)."""
+    """`auto` as in Keras, except on chips on which XLA would end the process (trainer/setup/xla.py)."""
     chip = 'tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))'
     script.add('jit_compile = "auto"', "compile.xla")
     script.text(f"for gpu in gpus:\n    if {chip} >= {BLACKWELL_CAPABILITY}:")
@@ -229,12 +229,12 @@ def _mirrored(script: Script, options: Options) -> None:
         "hierarchical_copy": "HierarchicalCopyAllReduce",
         "reduction_to_one_device": "ReductionToOneDevice",
     }
-    told = ["strategy.kind"]
+    keys = ["strategy.kind"]
     given = ""
     if communication in kinds:
-        given, told = f", cross_device_ops=tf.distribute.{kinds[communication]}()", [*told, "strategy.communication"]
+        given, keys = f", cross_device_ops=tf.distribute.{kinds[communication]}()", [*keys, "strategy.communication"]
     script.blocks(extract("trainer/exported.py", "EqualParts"))
-    script.add(f"strategy = EqualParts(names{given})", *told)
+    script.add(f"strategy = EqualParts(names{given})", *keys)
     count = options.input.device_batches
     script.add(
         f"strategy.ahead = {count} if gpus else {int(options.input.prefetch != 'off')}", "input.prefetch_to_device"

@@ -1,7 +1,7 @@
-"""Functions and classes of the engine as source text, with all they need: what the exported script is made of.
+"""Functions and classes of the engine as source text, with all definitions that they need, for exported scripts.
 
-The script holds the very plan, models, schedule and augmentation that the trainer runs, so the two cannot drift
-apart. The trainer is read as text and never imported.
+The script has the same plan, models, schedule and augmentation that the trainer runs, so the two cannot differ. The
+trainer is read as text and never imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENGINE = Path(__file__).resolve().parents[1]
 
 
 class _Module:
-    """One file: its definitions by name, and where its relative imports lead."""
+    """One file: its definitions by name, and the files of its relative imports."""
 
     def __init__(self, path: Path) -> None:
         self.text = path.read_text(encoding="utf-8")
@@ -50,12 +50,12 @@ def _module(path: Path) -> _Module:
 
 
 def extract(file: str, *names: str) -> list[str]:
-    """The source of definitions of a file of the engine and of all they use, what is used before what uses it."""
+    """The source of definitions of a file of the engine and of all that they use; users come after what they use."""
     return _extract(file, names, None)
 
 
 def specialised(file: str, *names: str, options: Options, known: Mapping[str, Any] | None = None) -> list[str]:
-    """The same with the values of options, and of `known` names, in the text (specialised.py)."""
+    """As extract, with the values of options and of the names in `known` in the text (specialised.py)."""
 
     def specialise(module: _Module, name: str) -> str:
         node = module.definitions[name]
@@ -67,31 +67,31 @@ def specialised(file: str, *names: str, options: Options, known: Mapping[str, An
 
 
 def _extract(file: str, names: Sequence[str], specialise: Specialise | None) -> list[str]:
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for name in names:
-        _collect(ENGINE / file, name, found, (), specialise)
-        if name not in found:
+        _collect(ENGINE / file, name, sources, (), specialise)
+        if name not in sources:
             raise KeyError(f"{file} defines no {name}")
-    public = {name: name.lstrip("_") for name in found}
+    public = {name: name.lstrip("_") for name in sources}
     word = re.compile(r"\b(" + "|".join(map(re.escape, public)) + r")\b")
-    return [word.sub(lambda match: public[match[1]], source) for source in found.values()]
+    return [word.sub(lambda match: public[match[1]], source) for source in sources.values()]
 
 
 def _collect(
-    path: Path, name: str, found: dict[str, str], under: tuple[str, ...], specialise: Specialise | None
+    path: Path, name: str, sources: dict[str, str], under: tuple[str, ...], specialise: Specialise | None
 ) -> None:
-    """Depth first, so that constants and helpers stand above their users."""
+    """Add a definition and all that it uses, depth first, so that constants and helpers come above their users."""
     module = _module(path)
-    if name in found or name in under:
+    if name in sources or name in under:
         return
     if name not in module.definitions:
         if name in module.imports:
-            _collect(module.imports[name], name, found, under, specialise)
+            _collect(module.imports[name], name, sources, under, specialise)
         return
     source = specialise(module, name) if specialise else module.source(name)
     tree = ast.parse(source)
     bound = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in bound:
-            _collect(path, node.id, found, (*under, name), specialise)
-    found[name] = source
+            _collect(path, node.id, sources, (*under, name), specialise)
+    sources[name] = source

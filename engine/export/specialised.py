@@ -34,22 +34,22 @@ _FIELDS = {"workload.source": "workload.data", "workload.normalization_of_model"
 
 
 class Partly(dict[str, Any]):
-    """A name some of whose attributes are known, each with its value."""
+    """The value of a name of which only some attributes are known: attribute -> value."""
 
 
 class UnknownValue(Exception):
-    """The value of an expression depends on more than what is known."""
+    """The value of an expression depends on unknown names."""
 
 
 class Edit:
-    """Text between two places (line from 1, column in bytes) that becomes another."""
+    """New text for the text between two places (line from 1, column in bytes)."""
 
     def __init__(self, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
         self.start, self.end, self.text = start, end, text
 
 
 class Expressions:
-    """Those of one file. `known` are the values of names: options, and parameters that are constant."""
+    """The expressions of one file. `known` are the values of names: options, and constant parameters."""
 
     def __init__(self, text: str, options: Options, known: Mapping[str, Any]) -> None:
         self._lines = [line.encode() for line in text.split("\n")]
@@ -57,7 +57,7 @@ class Expressions:
         self._groups = {id(getattr(options, name)): name for name in GROUPS}
 
     def _value(self, node: ast.expr, known: Mapping[str, Any], used: list[str]) -> Any:
-        """Its value where that is known; `used` gets the options that it is made of."""
+        """The value of an expression; adds the options in it to `used`. Raises UnknownValue."""
         match node:
             case ast.Constant():
                 return node.value
@@ -95,7 +95,7 @@ class Expressions:
         return getattr(owner, name)
 
     def _boolean(self, node: ast.BoolOp, known: Mapping[str, Any], used: list[str]) -> Any:
-        """One part can decide, whatever the others are."""
+        """The value of `and` or `or`, which one known part can decide."""
         decides = isinstance(node.op, ast.Or)
         value, unknown = None, False
         for part in node.values:
@@ -118,7 +118,7 @@ class Expressions:
         return list(self._edits(node, known, {id(part) for part in skip}))
 
     def _edits(self, node: ast.AST, known: Mapping[str, Any], skip: set[int]) -> Iterator[Edit]:
-        """The changes of the text within a node, none of them within another."""
+        """The edits of the text within a node, which do not overlap."""
         if id(node) in skip:
             return
         if isinstance(node, ast.expr):
@@ -139,14 +139,14 @@ class Expressions:
                 yield from self._edits(child, known, skip)
 
     def _without_parameters(self, node: ast.arguments, removed: set[int]) -> Iterator[Edit]:
-        """Defaults belong to the last parameters, and go with them."""
+        """Edits that remove parameters with their defaults, which belong to the last parameters."""
         defaults = dict(zip(map(id, reversed(node.args)), reversed(node.defaults), strict=False))
-        removed |= {id(defaults[one]) for one in removed & set(defaults)}
+        removed |= {id(defaults[parameter]) for parameter in removed & set(defaults)}
         ends = {id(arg): defaults.get(id(arg), arg) for arg in node.args}
         yield from _without(node.args, removed, ends)
 
     def _replaced(self, node: ast.expr, known: Mapping[str, Any]) -> str | None:
-        """The new text of an expression of which something is known, or None."""
+        """The new text of an expression whose value is known, wholly or in part; else None."""
         if isinstance(node, ast.Constant) or isinstance(getattr(node, "ctx", None), ast.Store):
             return None
         used: list[str] = []
@@ -171,7 +171,7 @@ class Expressions:
         return self._rendered(chosen, known) + marked(used)
 
     def _of_boolean(self, node: ast.BoolOp, known: Mapping[str, Any]) -> str | None:
-        """Without the parts that decide nothing; the last one stays, unless it is True or False, as it is the value."""
+        """The expression without parts that decide nothing. The last part, the value, stays unless it is a bool."""
         kept: list[str] = []
         used: list[str] = []
         for part in node.values:
@@ -207,7 +207,7 @@ class Expressions:
         return [self._line(number) for number in range(before + 1, first)]
 
     def _edited(self, first: int, last: int, edits: Sequence[Edit]) -> str:
-        """Whole lines with the edits made, from the last to the first."""
+        """Lines `first` to `last` with the edits made."""
         starts = [0]
         for line in self._lines[first - 1 : last]:
             starts.append(starts[-1] + len(line) + 1)
@@ -239,7 +239,7 @@ def _end(node: Any) -> tuple[int, int]:
 
 
 def _without(items: Sequence[Any], removed: set[int], ends: Mapping[int, Any] | None = None) -> Iterator[Edit]:
-    """Leaves items of a list out, each with the comma before it, or after it where it is the first that is left."""
+    """Edits that remove items of a list, each with the comma before it, or after it if no item before it stays."""
     kept_before = False
     for i, item in enumerate(items):
         if id(item) not in removed:
@@ -265,7 +265,7 @@ _MARK = re.compile("\0([^\0]*)\0")  # option keys in the text, until its lines a
 
 
 class Specialiser(Expressions):
-    """Rewrites definitions of one file. `known` are the values of names: options, and parameters that are constant."""
+    """Rewrites functions of one file. `known` are the values of names: options, and constant parameters."""
 
     def function(self, node: ast.FunctionDef) -> str:
         """The function's new text."""
@@ -279,7 +279,7 @@ class Specialiser(Expressions):
         return [*self._header(node, known), *self._body(node.body, known)]
 
     def _refuse_new_values(self, node: ast.FunctionDef, known: Mapping[str, Any]) -> None:
-        """A name whose value is known keeps it: raises ValueError for a function that gives it another."""
+        """Raises ValueError for a function that assigns another value to a name whose value is known."""
         stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         if again := sorted(name for name in stored & set(known) if not isinstance(known[name], Partly)):
             raise ValueError(f"{node.name} cannot be exported: it gives {', '.join(again)} another value")
@@ -298,25 +298,25 @@ class Specialiser(Expressions):
         return _joined(self._edited(first, last, edits).split("\n"))
 
     def _block(self, body: Sequence[ast.stmt], known: dict[str, Any]) -> list[str]:
-        """Statements after each other, up to the first that surely leaves."""
+        """Statements one after another, up to the first that always returns or raises."""
         lines: list[str] = []
-        keys: list[str] = []  # of conditions that were decided, told at the statement that follows from them
+        keys: list[str] = []  # of decided conditions, named at the statement that follows from them
         before = body[0].lineno - 1
         for node in body:
             made, left = self._statement(node, known, keys)
             if made:
                 gap = self._between(before, node) if lines else []
-                lines += [*gap, *_told(made, keys)]
+                lines += [*gap, *_with_marks(made, keys)]
                 keys = []
             before = node.end_lineno or node.lineno
             if left:
                 break
         if keys and lines:
-            lines[-1:] = _told([lines[-1]], keys)
+            lines[-1:] = _with_marks([lines[-1]], keys)
         return lines
 
     def _statement(self, node: ast.stmt, known: dict[str, Any], keys: list[str]) -> tuple[list[str], bool]:
-        """New lines, and whether what follows is never reached. `keys` gets options that took something away."""
+        """The new lines, and whether later statements are unreachable. Options that removed statements go to `keys`."""
         if self._binds_group(node, known):
             return [], False
         if isinstance(node, ast.FunctionDef):
@@ -355,13 +355,13 @@ class Specialiser(Expressions):
         return lines
 
     def _binds_group(self, node: ast.stmt, known: dict[str, Any]) -> bool:
-        """`options = options.input`: the name stands for the group from there on."""
+        """Whether a statement such as `given = options.input` names a group; adds the name to `known`."""
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
             return False
         pairs: list[tuple[ast.expr, ast.expr]] = [(node.targets[0], node.value)]
         if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
             pairs = list(zip(node.targets[0].elts, node.value.elts, strict=True))
-        found = {}
+        groups = {}
         for target, expression in pairs:
             try:
                 value = self._value(expression, known, [])
@@ -369,18 +369,18 @@ class Specialiser(Expressions):
                 return False
             if not (isinstance(target, ast.Name) and isinstance(value, Group)):
                 return False
-            found[target.id] = value
-        known |= found
+            groups[target.id] = value
+        known |= groups
         return True
 
 
-def _told(lines: list[str], keys: Sequence[str]) -> list[str]:
-    """The options at the end of the first line."""
+def _with_marks(lines: list[str], keys: Sequence[str]) -> list[str]:
+    """The lines with marks of the options at the end of the first."""
     return [lines[0] + marked(keys), *lines[1:]] if keys else lines
 
 
 def _joined(lines: list[str]) -> list[str]:
-    """A signature in one line, where it has room there."""
+    """A signature in one line if it fits."""
     margin = lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
     text = margin + " ".join(line.strip() for line in lines).replace("( ", "(").replace(", )", ")").replace(" )", ")")
     return [text] if len(text) <= LINE_LENGTH and not lines[0].lstrip().startswith("@") else lines
@@ -393,7 +393,7 @@ def _indented(lines: list[str], by: int) -> list[str]:
 
 
 def _commented(line: str) -> str:
-    """Marks become a comment: option keys first, then the words that stood there."""
+    """The line with its marks as a comment: option keys first, then the words of its own comment."""
     keys = dict.fromkeys(_MARK.findall(line))
     if not keys:
         return line
@@ -402,7 +402,7 @@ def _commented(line: str) -> str:
 
 
 def _without_comment(line: str) -> tuple[str, str]:
-    """A line and its comment; a # within a text is none. A line may be a part of a statement."""
+    """A line, which may be part of a statement, and its comment; a # within a text is none."""
     with contextlib.suppress(tokenize.TokenError):
         for token in tokenize.generate_tokens(io.StringIO(line.lstrip()).readline):
             if token.type == tokenize.COMMENT:

@@ -9,7 +9,7 @@ from .source import extract, specialised
 
 
 def training(script: Script, options: Options) -> None:
-    """Compiles what build() makes, in the scope of the strategy, and trains it."""
+    """Compiles the model that build() makes, in the scope of the strategy, and trains it."""
     script.section("training")
     steps(script, options)
     rate(script, options)
@@ -18,8 +18,8 @@ def training(script: Script, options: Options) -> None:
     optimizer(script, options, margin + "    ", "optimizer=")
     script.text(f"{margin}    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),")
     script.text(f'{margin}    metrics=["accuracy"],')
-    for name, value, told in execution(options):
-        script.add(f"{margin}    {name}={value},", *told)
+    for name, value, comments in execution(options):
+        script.add(f"{margin}    {name}={value},", *comments)
     script.text(f"{margin})")
     built(script, options)
     parts(script, options)
@@ -27,7 +27,7 @@ def training(script: Script, options: Options) -> None:
 
 
 def scope(script: Script, options: Options) -> str:
-    """Opens the strategy's scope, if there is one; the margin of what follows."""
+    """Opens the strategy's scope, if there is one; returns the margin of the lines within it."""
     if options.strategy.kind == "single":
         return ""
     script.add("with strategy.scope():", "strategy.kind")
@@ -35,7 +35,7 @@ def scope(script: Script, options: Options) -> str:
 
 
 def steps(script: Script, options: Options, unless: str = "") -> None:
-    """`unless`: a condition under which an epoch is one pass in any case."""
+    """Defines steps_per_epoch and steps; `unless`: a condition under which an epoch is always one pass."""
     given = options.train.steps_per_epoch
     if given is None:
         script.text("steps_per_epoch = per_pass")
@@ -50,7 +50,7 @@ def steps(script: Script, options: Options, unless: str = "") -> None:
 
 
 def execution(options: Options) -> list[tuple[str, str, list[str]]]:
-    """How steps are run: name, value and the comment of each. Keras' own fit can do neither over several replicas."""
+    """Arguments of compile: name, value and comments of each. Keras' own fit supports neither over several replicas."""
     mirrored = options.strategy.kind == "mirrored"
     together = options.compile.steps_per_execution
     unable = ["Keras' fit fails with it over several replicas"] if mirrored else []
@@ -71,7 +71,7 @@ def _jit_compile(options: Options) -> str:
 
 
 def rate(script: Script, options: Options) -> None:
-    """`rate`: a number, one of Keras' schedules, or the trainer's own where Keras has none like it."""
+    """Defines `rate`: a number, a schedule of Keras, or the trainer's own Schedule if Keras has no such one."""
     train, highest = options.train, "LEARNING_RATE"
     if train.learning_rate_scaling != "none":
         highest = "highest_rate"
@@ -81,7 +81,7 @@ def rate(script: Script, options: Options) -> None:
     if train.schedule == "constant" and not train.warmup_steps:  # holding a constant rate changes nothing
         script.text(f"rate = {highest}")
         return
-    script.told_blocks(specialised("plan.py", "decay_steps", options=options, known={"train": train}))
+    script.named_blocks(specialised("plan.py", "decay_steps", options=options, known={"train": train}))
     script.add("decay = decay_steps(steps, steps_per_epoch)", "train.decay_steps")
     schedules = "keras.optimizers.schedules"
     calls = {
@@ -110,7 +110,7 @@ def _own_schedule(script: Script, options: Options, highest: str) -> None:
 
 
 def optimizer(script: Script, options: Options, margin: str, before: str) -> None:
-    """The optimizer of the options, as an argument."""
+    """Writes the optimizer as an argument, which begins with `before`."""
     train = options.train
     script.add(f"{margin}{before}keras.optimizers.{OPTIMIZERS[train.optimizer]}(", "train.optimizer")
     script.add(f"{margin}    learning_rate=rate,", "train.learning_rate")
@@ -131,14 +131,14 @@ def optimizer(script: Script, options: Options, margin: str, before: str) -> Non
 
 
 def built(script: Script, options: Options) -> None:
-    """How fit builds a model over several replicas."""
+    """Builds the model as fit does it over several replicas."""
     if options.strategy.kind == "mirrored":
         script.blocks(extract("trainer/exported.py", "build_from_a_part"))
         script.text("build_from_a_part(model, strategy)")
 
 
 def parts(script: Script, options: Options) -> None:
-    """Batches that are computed in parts: the trainer's own steps, in the place of Keras'."""
+    """Replaces Keras' steps by the trainer's own if batches are computed in parts."""
     count = options.train.micro_batches
     if count == 1:
         return
@@ -149,9 +149,9 @@ def parts(script: Script, options: Options) -> None:
 
 
 def onto_devices(script: Script, options: Options, *validates: str, fits: str = "") -> None:
-    """Prefetch to the devices' memory, the last stage of all; `fits`: a condition for it besides that there are GPUs.
+    """Prefetches to the devices' memory, as the last stage.
 
-    `validates`: conditions under which there is validation data.
+    `validates`: conditions under which there is validation data; `fits`: a condition in addition to that of GPUs.
     """
     if options.strategy.kind == "mirrored":
         return  # by the strategy itself
@@ -175,7 +175,7 @@ def onto_devices(script: Script, options: Options, *validates: str, fits: str = 
 
 
 def callbacks(script: Script, options: Options, theirs: str = "") -> None:
-    """Defines `callbacks`, beginning with those of the expression `theirs`."""
+    """Defines `callbacks`, beginning with those of the expression `theirs`: checkpoints, profile, time limit, NaN."""
     run = options.run
     if run.profile_steps:
         script.blocks(extract("trainer/exported.py", "Profile"))
@@ -225,8 +225,8 @@ def _fit(script: Script, options: Options) -> None:
     script.text("model.fit(\n    train,\n    epochs=EPOCHS,")
     script.text("    steps_per_epoch=steps_per_epoch,  # the stream has no end")
     if options.train.validates:
-        told = "train.validation" if options.train.validation == "test" else "train.validation_split"
-        script.add("    validation_data=validation,", told)
+        key = "train.validation" if options.train.validation == "test" else "train.validation_split"
+        script.add("    validation_data=validation,", key)
     script.text("    callbacks=callbacks,\n    shuffle=False,  # the dataset is shuffled already\n    verbose=2,\n)")
     save(script, options)
 
