@@ -18,7 +18,7 @@ MOST = 200  # of the newest runs: more are not looked through in a shell
 
 
 def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Those that begin so; where none does, those that hold it, as ids may be given in part."""
+    """The names that begin so; without any, those that contain it, as ids may be given in part."""
     names = list(names)
     found = [name for name in names if name.startswith(incomplete)] or [name for name in names if incomplete in name]
     return [CompletionItem(name) for name in found[:MOST]]

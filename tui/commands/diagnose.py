@@ -51,7 +51,7 @@ def _refuse_idle(wanted: Mapping[str, Any], names: Sequence[str], useful: bool, 
 
 
 def _show_run(run: Run, as_json: bool) -> int:
-    """What the run itself has told."""
+    """Print the diagnosis that the events of the run allow."""
     told = reading.read_events(run.path)
     for damage in told.damage:
         complain(f"{run.id}: {damage}")
@@ -88,7 +88,7 @@ def how_to_try(run: Run) -> str:
 
 
 def _profile(run: Run) -> dict[str, Any]:
-    """What XProf reads in the run's profile, or why it cannot; both empty where none was asked for."""
+    """What XProf reads in the run's profile, or why it cannot; both empty without a profile."""
     if not run.file("profile").is_dir():
         return {"profile": None, "profile_missing": ""}
     try:

@@ -22,7 +22,7 @@ NAME_WIDTH, TEXT_WIDTH = 11, 100
 
 
 def show_options(words: str, as_json: bool) -> None:
-    """All options, those that fit the words, or one; raises Refused where none fits."""
+    """Print all options, those that match the words, or one; raises Refused if none matches."""
     found = fitting(words)
     if not found:
         raise Refused(f"no option matches {words!r}{option_meant(words, OPTIONS)}")

@@ -91,7 +91,7 @@ def _export_folder(preset: Preset, target: Path) -> None:
 
 
 def _python(preset: Preset) -> str:
-    """The Python that trains; `python` where the shell finds it by this name."""
+    """The Python that trains; `python` if the shell finds it by this name."""
     python = interpreter.chosen(preset.options.run.python)
     found = shutil.which("python")
     return "python" if found and os.path.dirname(found) == os.path.dirname(python) else python

@@ -112,7 +112,7 @@ def stop_run(name: str) -> None:
 
 
 def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
-    """Delete runs for good, after a question on a terminal; WRONG where one of them is not deleted."""
+    """Delete runs for good, after a question on a terminal; WRONG if one of them is not deleted."""
     found = _with_workers(_to_remove(names, latest))
     going_on = [run for run in found if run.goes_on]
     for run in going_on:
@@ -126,7 +126,7 @@ def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
 
 
 def delete(found: Sequence[Deletable], what: str, reserve: Reserve | None = None) -> bool:
-    """Delete them for good and print what that has freed; whether one of them was refused, which is told."""
+    """Delete them for good and print the freed bytes and each refusal; whether one was refused."""
     sizes = {item.id: used_bytes(item.path) for item in found}
     gone, refused = trash.delete_all(found, reserve) if reserve else trash.delete_all(found)
     for reason in refused:
@@ -137,7 +137,7 @@ def delete(found: Sequence[Deletable], what: str, reserve: Reserve | None = None
 
 
 def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
-    """Each once; `latest` changes with every start, and is taken only where it is asked for."""
+    """Each run once; `latest` changes with every start, and is taken only with the option --latest."""
     if "latest" in names:
         raise Refused("latest may be another run by now, and is not deleted; name the run, or give --latest")
     if not names and not latest:
@@ -146,7 +146,7 @@ def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
 
 
 def _with_workers(named: Sequence[Run]) -> list[Run]:
-    """With the chief of a training on several machines go the runs of its other workers, which is told."""
+    """The runs, and for the chief of several machines the runs of its other workers, which are printed."""
     found = dict.fromkeys(named)
     for run in named:
         others = cluster.other_workers(run)

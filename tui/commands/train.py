@@ -63,7 +63,7 @@ def run_preset(
 ) -> int:
     """Resolve, check, launch and follow a preset; returns the exit code.
 
-    With `resume_if_any` its newest run that has ended is resumed instead; where that has completed, nothing is left to
+    With `resume_if_any` its newest run that has ended is resumed instead; if that has completed, nothing is left to
     do. A run whose code has changed since goes on with `new_code` only.
     """
     preset = preset_files.resolve(name, settings)
@@ -206,7 +206,7 @@ def _unheard(run: Run, fault: OutputFault) -> int:
 
 
 def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
-    """Also in the moment before the engine has told its process."""
+    """Ask the run to stop; waits if its engine has not recorded its process yet."""
     while True:
         try:
             run_folders.request_stop(run, numbers)

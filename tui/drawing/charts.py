@@ -16,7 +16,7 @@ from ..reading.run.store import GPU_LINES
 from .plot.chart_settings import as_drawn
 from .plot.curves import Curve, Plot
 
-# What a metric's mean covers, where it is not a whole epoch.
+# The remark on a metric's mean that does not cover a whole epoch.
 NOTES = {"": "", epoch_mean.WHOLE: "", epoch_mean.SO_FAR: "so far", epoch_mean.UNFINISHED: "unfinished epoch"}
 AS_DECLARED = Charts()
 _BEFORE_GPUS = 5  # charts that are more important than those of the GPUs
@@ -49,7 +49,7 @@ def _step_time(now: Snapshot) -> Plot:
 
 
 def _mfu(now: Snapshot) -> str:
-    """The share of the GPUs' peak that is reached, where it is known."""
+    """The reached share of the GPUs' peak, or empty if it is unknown."""
     reached = number(now.summary.get(_MFU.key) if now.outcome else now.progress.get(_MFU.progress))
     return f"{_MFU.label} {percent(reached)}" if reached is not None else ""
 
@@ -79,7 +79,7 @@ def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
 
 
 def axis_of(plot: Plot, now: Snapshot, drawn: Charts) -> str:
-    """The axis of the settings, where the run knows it; else the one that suits the figure."""
+    """The axis of the settings if the run can be drawn on it, else the one that suits the figure."""
     wanted = plot.x_unit if drawn.x_axis == "auto" else drawn.x_axis
     return wanted if wanted in now.pace.axes() else plot.x_unit
 
@@ -106,19 +106,19 @@ _BOUNDS = {"busy": "share", "temperature_c": "free"}
 
 
 def of_gpus_used(now: Snapshot) -> list[Plot]:
-    """Those of the GPUs that the run uses, where that is known; else of all."""
+    """The charts of the GPUs that the run uses, or of all GPUs if that is unknown."""
     used = [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
     return of_gpus(now, used)
 
 
 def of_gpus(now: Snapshot, indices: list[int]) -> list[Plot]:
-    """A chart for each figure that some of the GPUs tell."""
+    """A chart for each figure that some of the GPUs report."""
     found = [_chart(now, key, name, indices) for name, key in GPU_LINES.items()]
     return [plot for plot in found if not plot.empty]
 
 
 def of_machine(now: Snapshot, picked: int | None, drawn: Charts) -> list[Plot]:
-    """Those of the picked GPU first, where there are many; then of all GPUs of the machine, and the host's CPUs."""
+    """The charts of all GPUs of the machine and of the host's CPUs; of many GPUs, those of the picked one first."""
     indices = [gpu.index for gpu in now.gpus]
     found = of_gpus(now, indices)
     if picked is not None and len(indices) > EACH:

@@ -1,4 +1,4 @@
-"""The curves of several runs over each other: the loss, the throughput, or any other figure that some of them tell."""
+"""The curves of several runs over each other: the loss, the throughput, or any other figure that some of them have."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .plot.chart_settings import as_drawn
 from .plot.curves import Curve, Plot
 
 _SEEN = 0.05  # of the axis, from which on a run can be seen
-MOST = 8  # curves that can still be told apart
+MOST = 8  # curves that can still be distinguished
 
 
 @dataclass(frozen=True)
 class Named:
-    """A run with what tells it from the others, and the figures of its result by their keys."""
+    """A run with a label that no other run has, and the figures of its result by their keys."""
 
     label: str
     short: str
@@ -30,7 +30,7 @@ class Named:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A chart: which line of a run it shows, and on which axis where the settings leave it open.
+    """A chart: the line of a run that it shows, and its axis if the settings name none.
 
     `key` is the figure in the result of an ended run, which the table shows too.
     """
@@ -51,13 +51,13 @@ def plots(runs: Sequence[Named], drawn: Charts) -> list[Plot]:
 
 
 def axes(runs: Sequence[Named]) -> list[str]:
-    """Those that every run knows."""
+    """The axes on which every run can be drawn."""
     known = [run.now.pace.axes() for run in runs]
     return [axis for axis in known[0] if all(axis in others for others in known)] if known else []
 
 
 def hardly_seen(plot: Plot) -> str:
-    """That the shortest run takes next to nothing of the axis, and where it ends."""
+    """A remark if the shortest run takes next to nothing of the axis, with the place of its end; else empty."""
     ends = [(curve.line.x[-1], curve) for curve in plot.told if len(curve.line)]
     if len(ends) < 2 or plot.window is not None:
         return ""
@@ -106,9 +106,9 @@ def _plot(kind: _Kind, runs: Sequence[Named], drawn: Charts) -> Plot:
 
 
 def _curve(kind: _Kind, run: Named, axis: str) -> Curve:
-    """What a run has no figure of has a name in the legend all the same.
+    """The curve of a run; a run that lacks the figure has its name in the legend, too.
 
-    The value beside the name is that of the result; without one it is the last reading, which is said.
+    The value after the name is that of the result; without a result it is the last reading, and marked so.
     """
     line, value = kind.line(run.now), run.figures.get(kind.key)
     other = " (epoch mean)" if kind.title == "loss" and len(line) and not run.now.windowed else ""

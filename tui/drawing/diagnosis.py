@@ -24,7 +24,7 @@ from .rows import Row, fit, fitting, headline, length
 
 Told = Mapping[str, Any]
 SIGNAL, WIDE_SIGNAL, VALUE, THRESHOLD, WIDE_SOURCE = 16, 24, 10, 11, 42
-WIDE = 140  # from this width on the explanation of a figure stands beside it
+WIDE = 140  # from this width on the explanation of a figure stands in the same row
 NARROW = 100  # below this width the names are shorter
 _STAGE_WORDS = {"pass": "epochs"}  # the stage that begins each pass over the data
 STAGE, OPERATION, FIGURE = 10, 22, 9
@@ -34,7 +34,7 @@ ROOMY = 70  # cells for a stage, below which TensorFlow's name of it is left out
 def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs, step_ms: float | None = None) -> list[Row]:
     """All parts of the diagnosis, one below the other; what to do comes first, to be seen without scrolling.
 
-    `step_ms` is the time of a step, where it is known.
+    `step_ms` is the time of a step, if it is known.
     """
     waits = diagnosis.get("verdict") == "input_bound"
     parts = (
@@ -130,7 +130,7 @@ def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
 
 
 def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs: Glyphs) -> list[Row]:
-    """From the source to the end: how long each stage takes for a batch, beside the time of a step.
+    """From the source to the end: how long each stage takes for a batch, compared with the time of a step.
 
     Stages run side by side, so their times do not add up; calls of a stage that run at once share its work. `warns`:
     the training waits for them.

@@ -20,7 +20,7 @@ def gauge(
     why: str = "",
     style: str = "curve1",
 ) -> Row:
-    """Exactly `width` cells, the used ones in `style`; where something is unknown they are blank or contain `why`."""
+    """Exactly `width` cells, the used ones in `style`; if `used` or `total` is unknown, `why` or a question mark."""
     if used is None or not total or width <= 0:
         said = (why, "warn") if why and len(why) <= width else ("?", "track")
         return [(said[0].center(max(0, width))[: max(0, width)], said[1])]

@@ -1,4 +1,4 @@
-"""Further figures of a GPU beside its gauges: activity, clocks, traffic, errors, partitions, processes.
+"""Further figures of a GPU than its gauges show: activity, clocks, traffic, errors, partitions, processes.
 
 A figure that is not available is replaced by the reason in a word.
 """
@@ -29,7 +29,7 @@ _OF_THE_HEAD = (
 
 
 def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """All figures, missing ones with their reasons; where there is no room, the processes are cut off."""
+    """All figures, missing ones with their reasons; the processes that do not fit are cut off."""
     rows = [row for row, _ in _rows(gpu, width)]
     settings = clean(", ".join(gpu.clocks_set_by or ()))
     rows += [[_label("clocks"), (fitting(f"set by {settings}", width - LABEL, glyphs), "value")]] if settings else []
@@ -72,7 +72,7 @@ def _beside(left: _Told, right: _Told, column: int, width: int) -> _Told:
 
 
 def _narrow(told: _Told, width: int) -> _Told:
-    """Without what keeps its figures in their places, where they would be cut."""
+    """The row within the width; if it is too long, first without the blanks that align its figures."""
     row, tells = told
     if length(row) > width:
         row = [(text.lstrip() if style == "value" else text, style) for text, style in row]
@@ -197,7 +197,7 @@ def _alarms(gpu: Gpu) -> list[_Told]:
 
 
 def _strangers(gpu: Gpu) -> list[_Told]:
-    """Processes that are not the run's, where the run's processes are known."""
+    """Processes of other programs, if those of the run are known."""
     others = [process for process in gpu.processes or () if process.own is False]
     if not gpu.ours or not others:
         return []
@@ -232,7 +232,7 @@ DOING_WIDTH = 14
 
 
 def doing(process: GpuProcess) -> str:
-    """How much it uses the chip, or for how long it has not; nothing where the driver does not tell."""
+    """How much it uses the chip, or for how long it has not; empty if the driver does not report it."""
     if process.use is None or process.idle_seconds is None:
         return ""
     if process.idle_seconds == 0 and not process.idle_at_least:
@@ -249,7 +249,7 @@ def _missing(gpu: Gpu) -> str:
 
 
 def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _Told:
-    """Figures of one kind, or one word where none of them is available."""
+    """Figures of one kind, or the reason in a word if none of them is available."""
     if all(getattr(gpu, key) is None for key in keys):
         return [_label(label), (_reason(gpu, keys[0]), "label")], False
     row: Row = [_label(label)]

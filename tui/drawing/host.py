@@ -1,4 +1,4 @@
-"""The host as rows: one line below the GPUs, or a panel with the history of its CPUs where there is no GPU.
+"""The host as rows: one line below the GPUs, or a panel with the history of its CPUs if there is no GPU.
 
 It is also shown without a run, and then has no figures of a trainer.
 """
@@ -28,7 +28,7 @@ _TRAINER = f"  {HOST['trainer_cpu'].label} "
 
 
 def no_gpu(now: Snapshot, width: int) -> list[Row]:
-    """Why there are no GPUs to be seen, without what does not fit; it is no error."""
+    """The reason why no GPUs are seen, shortened to the width; it is no error."""
     said = _no_gpu(now)
     shorter = (said, re.sub(r" *\([^)]*\)", "", said), said.partition(":")[0])
     return [[(next((text for text in shorter if len(text) <= width), shorter[-1]), "label")]]
@@ -59,7 +59,7 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
 
 
 def _processes(now: Snapshot) -> list[Row]:
-    """What the trainer and the engine take."""
+    """CPU and memory of the trainer and memory of the engine, one row each."""
     trainer, engine = (size(number(now.host.get(f"{name}_bytes"))) for name in ("trainer", "engine"))
     return [
         [(_TRAINER, "label"), (_cores(now.host), "value")],
@@ -93,7 +93,7 @@ def _load(cpu: float | None) -> Piece:
 
 
 def _io_wait(now: Snapshot) -> Row:
-    """The share of the CPUs that wait for the disk, where the system reports it."""
+    """The share of the CPUs that wait for the disk, if the system reports it."""
     waits = number(now.host.get("io_wait"))
     return [(f"  {HOST['io_wait'].label} ", "label"), (percent(waits), "value")] if waits is not None else []
 

@@ -24,7 +24,7 @@ _TALL = {
 
 
 def tall(text: str, glyphs: Glyphs) -> list[str]:
-    """The text in three rows of equal width, or in one row where box characters cannot be shown."""
+    """The text in three rows of equal width, or in one row if box characters cannot be shown."""
     if not glyphs.braille:
         return [text]
     letters = [_TALL.get(char, (" ", " ", char)) for char in text]

@@ -56,7 +56,7 @@ class LogRow(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def judged(line: str) -> LogLine:
-    """The level of a line, and whether it is one of TensorFlow's that tell nothing."""
+    """The level of a line, and whether it is one of TensorFlow's that say nothing useful."""
     known = any(text in line for text in _NOISE)
     if found := _ABSL.match(line):
         t = float(found[2])
@@ -76,7 +76,7 @@ def rows(
     lines: Sequence[str], arrived: Sequence[float], epochs: Sequence[Epoch], glyphs: Glyphs, key: str = "", *,
     fold: bool = True, width: int = 0, resumes: Sequence[float] = (),
 ) -> list[LogRow]:  # fmt: skip
-    """All rows in the order of time; `arrived` is when each line was seen, 0 where it stood there before.
+    """All rows in the order of time; `arrived` is the Unix time at which each line was seen, 0 if it was there before.
 
     `resumes` are the times of the lines that say that the run is resumed, the last of which are there. `key` unfolds
     what is folded. Lines of epochs keep within the `width`, if there is one.

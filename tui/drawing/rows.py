@@ -48,12 +48,12 @@ def fit(row: Iterable[Piece], width: int) -> Row:
 
 
 def fitting(text: str, width: int, glyphs: Glyphs) -> str:
-    """The text, with its end replaced by a mark where it is too long."""
+    """The text; if it is longer than `width`, a mark replaces its end."""
     return text if len(text) <= width else text[: max(0, width - len(glyphs.more))] + glyphs.more
 
 
 def whole_words(text: str, width: int, glyphs: Glyphs) -> str:
-    """The text, cut after a word with a mark where it is too long."""
+    """The text; if it is longer than `width`, cut after a word, with a mark."""
     if len(text) <= width:
         return text
     kept = text[: max(0, width - len(glyphs.more))].rpartition(" ")[0].rstrip(" ,;:")
@@ -83,13 +83,13 @@ def _short_path(path: str) -> str:
 
 
 def spread(left: Row, right: Row, width: int) -> Row:
-    """`left` at the left and `right` at the right edge; where both do not fit, the left is cropped."""
+    """`left` at the left and `right` at the right edge; if both do not fit, the left is cropped."""
     room = max(0, width - length(right))
     return fit([*fit(left, room), *right], width)
 
 
 def headline(left: Row, right: Row, width: int, rule: str) -> Row:
-    """The same with a thin line between them: the upper edge of a panel."""
+    """`left` and `right` with a thin line between them: the upper edge of a panel."""
     room = width - length(left) - length(right) - 2
     if room < 1:
         return spread(left, right, width)
@@ -121,7 +121,7 @@ def _with_room(row: Row, rule: str) -> Row:
 
 
 def kept_items(items: list[Row], width: int) -> list[Row]:
-    """As many as fit, the first ones being the most important: part of a figure would read as a different one."""
+    """The first items that fit as a whole: a part of a figure would read as a different figure."""
     found, room = [], width
     for item in items:
         room -= length(item)
@@ -166,6 +166,6 @@ def _same(old: Row, new: Row) -> int:
 
 
 def _cells(row: Row) -> list[Piece] | None:
-    """One piece for each cell; None where a character is not exactly one cell wide."""
+    """One piece for each cell; None if a character is not exactly one cell wide."""
     cells = [(char, style) for text, style in row for char in text]
     return cells if len(cells) == length(row) else None

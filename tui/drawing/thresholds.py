@@ -12,14 +12,14 @@ from __future__ import annotations
 BUSY = POWER = (0.10, 0.75)
 MEMORY = (0.10, 0.80)
 # nvitop has none for temperatures. 83 °C is the lowest "GPU Max Operating Temp" that `nvidia-smi -q -d TEMPERATURE`
-# tells of NVIDIA's data centre GPUs (V100 83, A100 85, H100 87); 65 °C is what one usually has under load.
+# reports for NVIDIA's data centre GPUs (V100 83, A100 85, H100 87); 65 °C is usual under load.
 TEMPERATURE_C = (65.0, 83.0)
 
 LEVELS = ("light", "moderate", "heavy")
 
 
 def level(value: float | None, thresholds: tuple[float, float]) -> str:
-    """The name of the level, which is that of a painted style; plain where nothing is known."""
+    """The name of the level, which is also that of its style; "value" if the value is unknown."""
     if value is None:
         return "value"
     return LEVELS[sum(value >= threshold for threshold in thresholds)]

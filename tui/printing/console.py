@@ -23,7 +23,7 @@ def say(text: str) -> None:
 
 
 def broken(text: str, width: int) -> str:
-    """The text in lines of this width, where a word is not longer; those that go on are indented."""
+    """The text in lines of this width, longer only by a word that does not fit; continued lines are indented."""
     return "\n".join(textwrap.fill(
         line, max(width, 2 * len(_INDENT)), subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False
     ) for line in text.splitlines())  # fmt: skip

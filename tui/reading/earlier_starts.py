@@ -48,7 +48,7 @@ class EarlierStarts:
     phases: Mapping[str, Usual] = field(default_factory=lambda: EMPTY)
 
     def left(self, so_far: Mapping[str, float], phase: str) -> float:
-        """The seconds until the first step, by the medians; 0 where the last phase takes longer than ever before.
+        """The seconds until the first step, by the medians; 0 if the last phase takes longer than ever before.
 
         A phase that takes longer than its median may take as long as the longest did.
         """
@@ -64,7 +64,7 @@ NONE = EarlierStarts()
 
 
 def of(run: Run) -> EarlierStarts:
-    """Those of the newest runs of the same preset that were started with the same model, devices and compiling."""
+    """The starts of the newest runs of the same preset with the same model, devices and compilation."""
     mine = _what_matters(run)
     found: list[dict[str, float]] = []
     for other in _alike(run):
@@ -88,7 +88,7 @@ def _what_matters(run: Run) -> dict[str, object]:
 
 
 def start_of(run: Run) -> dict[str, float]:
-    """Seconds by phase of the run's first start; nothing where its training did not begin."""
+    """Seconds by phase of the run's first start; empty if its training did not begin."""
     times, begun = PhaseTimes(), False
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
@@ -117,7 +117,7 @@ def _summed(times: PhaseTimes) -> dict[str, float]:
 
 
 def usual(starts: Sequence[Mapping[str, float]]) -> EarlierStarts:
-    """What the starts have in common; nothing where there are none."""
+    """Median, shortest and longest time of each phase over the starts; NONE without starts."""
     if not starts:
         return NONE
     phases = {phase: _usual(start.get(phase, 0.0) for start in starts) for phase in starts[0]}

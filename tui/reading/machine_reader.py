@@ -41,7 +41,7 @@ class MachineReader:
         self.run = next((run for run in runs.all_runs()[:LOOKED_AT] if run.liveness.trainer), None)
         trainer = self.run.process("trainer") if self.run else None
         pid = trainer.pid if trainer else None
-        # Traffic is read, which keeps the driver busy, only where no training could be delayed by it.
+        # Reading the traffic keeps the driver busy: it is read only if no training could be delayed.
         reader = GpuReader(self._tell, READ_SECONDS, pcie=pid is None, own_pid=pid, processes=True)
         reader.start()
         host, store, due = Host(pid or NOBODY), Store(), 0.0

@@ -114,7 +114,7 @@ def look_at(path: Path, group: Group) -> PresetFile:
 
 
 def completed(text: str, names: list[str]) -> str:
-    """The path as far as its last part is common to all names that begin with it."""
+    """The path, its last part completed to what all names that begin with it have in common."""
     head, begun = os.path.split(text)
     fitting = [name for name in names if name.startswith(begun)]
     if not fitting:

@@ -13,7 +13,7 @@ from .run_list import FIGURES, LEFT, Entry, when_text
 
 @dataclass(frozen=True)
 class RunColumn:
-    """`width` is without the blanks beside it; one of width 0 takes the room that is left.
+    """`width` is without the blanks around it; one of width 0 takes the room that is left.
 
     `value` is what rows are sorted by; one that is not known is None and comes last in both directions.
     """
@@ -24,14 +24,14 @@ class RunColumn:
     show: Callable[[Entry], str]
     value: Callable[[Entry], Any]
     right: bool = True
-    heading: str = ""  # where the key does not say enough
+    heading: str = ""  # if the key does not say enough
 
     @property
     def head(self) -> str:
         return self.heading or self.key
 
 
-# What the short name of a figure leaves open where figures of many runs stand beside each other.
+# Headings of figures whose short name says too little in a table of many runs.
 _HEADINGS = {"loss": "train loss", "memory": "tensors", "host": "host mem", "goodput": "in steps"}
 VALIDATION_WIDTH = 15
 
@@ -48,7 +48,7 @@ def _figure(figure: Figure, key: str = "") -> RunColumn:
 
 
 def _validation(entry: Entry) -> str:
-    """`accuracy 0.913`: the name without `val_`, cut where it is long."""
+    """`accuracy 0.913`: the name without `val_`, cut if it is long."""
     name, value = entry.validation
     if value is None:
         return units.NONE if entry.figures.get("metrics.loss") is not None else ""
@@ -57,7 +57,7 @@ def _validation(entry: Entry) -> str:
 
 
 def _whole(figure: Figure, value: float | None) -> str:
-    """A figure is never cut: with fewer digits where it is wider than its column."""
+    """A figure is never cut: if it is wider than its column, it has fewer digits."""
     said = figure.bare(value)
     if value is None or len(said) <= figure.width or not units.is_plain(figure.unit):
         return said
@@ -160,9 +160,9 @@ def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Ent
 
 
 def usual(entries: Sequence[Entry], width: int, title: int) -> list[str]:
-    """The columns that fit where none were chosen, with so many cells for the title.
+    """The columns that fit if none were chosen, with `title` cells for the title.
 
-    What has something to tell of these runs comes first.
+    Columns that have values for these runs come first.
     """
     useful = [name for name in USUAL if _tells(name, entries)]
     fitting: set[str] = set()
@@ -187,5 +187,5 @@ def _tells(name: str, entries: Sequence[Entry]) -> bool:
 
 
 def matching(entries: Iterable[Entry], words: str) -> list[Entry]:
-    """Those that a filter leaves."""
+    """The runs that match the words of a filter."""
     return [entry for entry in entries if entry.matches(words)]

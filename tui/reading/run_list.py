@@ -43,7 +43,7 @@ class Entry:
     description: str = ""
     figures: Mapping[str, float | None] = field(default_factory=lambda: EMPTY)  # by the keys of FIGURES, and LEFT
     when: float = 0.0
-    host: str = ""  # the other machine, where it runs on one
+    host: str = ""  # the other machine that it runs on, if any
     damage: str = ""  # which of its files are damaged
     notes: Notes = NO_NOTES
     latest: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  # its newest progress, if needed

@@ -58,7 +58,7 @@ class RunningRuns:
         return Now(tuple(running.values()), runs.title(newest), _done(last_progress(newest)), ended)
 
     def _state(self, run: Run) -> RunState | None:
-        """None where nothing can have changed, or the run was deleted."""
+        """The state; None if it cannot have changed, or if the run was deleted."""
         written = changed(run, "status.json")
         if written and self._over.get(run.id) == written:
             return None

@@ -39,7 +39,7 @@ def distinct(titles: Sequence[Title]) -> list[Title]:
 
 
 def told_apart(titles: Sequence[Title], moments: Sequence[str]) -> list[str]:
-    """For each run what tells it from the others: its changes, its preset where these differ, its time if need be."""
+    """A name for each run that no other has: its changes, its preset if these differ, its time if need be."""
     alike = len({title.preset for title in titles}) == 1
     names = [" ".join(title.changes) or title.preset if alike else title.whole for title in titles]
     return [f"{name} {moment}" if names.count(name) > 1 else name for name, moment in zip(names, moments, strict=True)]
@@ -49,8 +49,8 @@ _LEAST_NAME = 6  # cells of a name that is cut
 
 
 def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int) -> list[str]:
-    """The same in so many characters: where a name is too long, the changes that fit and the number of the others, or,
-    where these are alike, the time.
+    """The same in `width` characters: if a name is too long, the changes that fit and the number of the others, or,
+    if these are alike, the time.
     """
     alike = len({title.preset for title in titles}) == 1
     found = []
@@ -64,7 +64,7 @@ def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[st
 
 
 def _at(preset: str, moment: str, width: int) -> str:
-    """The beginning of the preset's name with the time, where there is room for both."""
+    """The beginning of the preset's name with the time, if there is room for both."""
     room = width - len(moment) - 1
     if len(preset) > room:
         preset = f"{preset[: room - 2]}.." if room >= _LEAST_NAME else ""
@@ -81,7 +81,7 @@ def _whole_words(words: Sequence[str], width: int) -> str:
 
 
 def _cut(words: Sequence[str], width: int) -> str:
-    """`steps_pe..=15 +1`: the first word with its value, where not even that fits."""
+    """`steps_pe..=15 +1`: the first word, shortened, with its value."""
     key, equals, value = words[0].partition("=")
     end = " ".join((f"..{equals}{value}", *_others(words, 1)))
     return key[: width - len(end)] + end if len(end) < width else f"+{len(words)}"
@@ -93,7 +93,7 @@ def _others(words: Sequence[str], shown: int) -> list[str]:
 
 
 def moments_of(ids: Sequence[str]) -> list[str]:
-    """When each run was started, by its id, as short as it tells them apart: `14:05`, `14:05:07`, `Sep 21 14:05`."""
+    """When each run was started, by its id, as short as it distinguishes them: `14:05`, `14:05:07`, `Sep 21 14:05`."""
     known = [re.match(r"\d{8}-\d{6}(?=-)", id_) for id_ in ids]
     times = [datetime.strptime(found[0], "%Y%m%d-%H%M%S") if found else None for found in known]
     one_day = len({time.date() for time in times if time}) <= 1
@@ -107,7 +107,7 @@ def moments_of(ids: Sequence[str]) -> list[str]:
 
 
 def value_text(row: FigureRow, value: float | None) -> str:
-    """The figure with its unit where that is not in the label."""
+    """The figure with its unit if that is not in the label."""
     return units.with_unit(value, row.unit)
 
 
@@ -140,7 +140,7 @@ def option_text(row: OptionRow, position: int) -> str:
 
 
 def version_cells(found: Comparison) -> list[tuple[str, list[str]]]:
-    """What trained in other versions, with that of each run; empty where a run has not told it."""
+    """Programs that differ in version, with the version of each run; empty if a run has not recorded it."""
     return [(row.key, [clean(value or "") for value in row.values]) for row in found.versions]
 
 

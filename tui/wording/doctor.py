@@ -11,12 +11,12 @@ from ...engine.doctor import HIDDEN, Finding
 from ..base.glyphs import PLAIN, RICH, suited
 
 SIGNS = {"ok": RICH.ok, "note": "·", "warning": RICH.warn, "error": RICH.failed}
-PLAIN_SIGNS = {"ok": "+", "note": "-", "warning": PLAIN.warn, "error": PLAIN.failed}  # "ok" is the word beside it
+PLAIN_SIGNS = {"ok": "+", "note": "-", "warning": PLAIN.warn, "error": PLAIN.failed}  # the word after it is "ok"
 SMALLEST, COMFORTABLE = (80, 24), (120, 36)
 
 
 def terminal(environment: Mapping[str, str], size: os.terminal_size) -> Iterator[Finding]:
-    """Colours, characters and size of the terminal, as far as it says."""
+    """Findings about the colours, the characters and the size of the terminal."""
     if not sys.stdout.isatty():
         yield Finding("note", "terminal", "the output is not a terminal", "gputui without a command needs one")
         return

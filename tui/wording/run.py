@@ -70,7 +70,7 @@ def brief(phase: str, detail: str = "") -> str:
 
 
 def doing(phase: str, detail: str) -> str:
-    """What is done in the phase, with its object where that is known."""
+    """What the phase does, with its object if that is known."""
     from ...engine.runs.events import waits_for_others
 
     if phase == "compiling":
@@ -85,7 +85,7 @@ WITHOUT_VERDICT = "no change is proposed; gputui tune (T in the form) tries chan
 
 
 def next_step(diagnosis: Mapping[str, Any]) -> str:
-    """Nothing where there is a verdict or a remedy."""
+    """What a diagnosis without a verdict proposes; empty if it has a verdict or a remedy."""
     return "" if diagnosis.get("verdict") != "undecided" or diagnosis.get("remedies") else WITHOUT_VERDICT
 
 
@@ -93,7 +93,7 @@ _SHOWN = ("samples_per_second", "step_ms.p50", "input_wait")
 
 
 def worker_lines(event: Mapping[str, Any]) -> Iterator[str]:
-    """Of an event `workers`."""
+    """The workers of an event `workers`, a line each, and the slowest of them."""
     for one in event.get("workers") or ():
         who = f"worker {one['index']} ({one['address']})"
         if one.get("missing"):
@@ -107,7 +107,7 @@ def worker_lines(event: Mapping[str, Any]) -> Iterator[str]:
 
 
 def scaled_learning_rate(started: Mapping[str, Any]) -> str:
-    """`learning rate 0.004 (linear over 4 replicas)`, by a started event; nothing where it was not scaled."""
+    """`learning rate 0.004 (linear over 4 replicas)`, by a started event; empty if it was not scaled."""
     how = mapping(mapping(started.get("options")).get("train")).get("learning_rate_scaling")
     highest, replicas = number(mapping(started.get("actual")).get("learning_rate")), number(started.get("replicas"))
     applies = "train.learning_rate_scaling" not in mapping(started.get("inapplicable"))

@@ -9,16 +9,16 @@ from ..gpu_details import whole_height
 
 HEAD = 3  # and one more with a verdict
 CHART_WIDTH, CHART_HEIGHT = 38, 6
-WIDE_CHART, TALL_CHART, TALLEST_CHART = 60, 12, 30  # a chart is made wide where it stays tall
+WIDE_CHART, TALL_CHART, TALLEST_CHART = 60, 12, 30  # a chart is made wide if it stays tall
 CARD_WIDTH, TALL_CARD = 38, 6
 MOST_ROWS = 3  # of charts
 WHOLE_WIDTH, LEAST_DETAIL = 56, 5
 LOG_HEIGHT = 4
 OF_LOG, LOG_GROWS_FROM = 0.25, 24  # what the log gets of the rows that it and the charts have beyond so many
 LEAST_BESIDE_ERROR = 4  # rows of all else that an error does not take
-LOG_BESIDE = 10  # the log has rows only where the charts keep this many
+LOG_BESIDE = 10  # the log has rows only if the charts keep this many
 EDGES_WIDTH, EDGES_HEIGHT = 96, 30  # from this size on, panels have edges
-HOST_FROM = 12  # rows from which on one of them tells of the host
+HOST_FROM = 12  # from so many rows on, one shows the host
 OF_GPUS = 0.42  # the most that the GPUs take of the rows
 
 
@@ -52,7 +52,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What there is to show, in rows or counts."""
+    """The rows or the number of each part that could be shown."""
 
     charts: int
     gpus: int
@@ -120,7 +120,7 @@ def arrange(width: int, height: int, count: int) -> Cards:
 
 
 def arrange_whole(width: int, height: int, count: int) -> Cards:
-    """All figures of every GPU; where there is no room for that, those of the selected GPU below the cards of all."""
+    """All figures of every GPU; without room for them, those of the selected GPU below the cards of all."""
     for columns in range(1, max(1, width // WHOLE_WIDTH) + 1):
         tall = height // -(-count // columns)
         if tall >= whole_card(width // columns):

@@ -23,7 +23,7 @@ _NAME, _TIME, _BAR = 34, 9, 24
 _FEW_SECONDS = 5
 READING = "reading"  # in place of a phase, until the events that are there have been read
 CATCHING_UP = "catching up"
-_LEAST_SECONDS = 0.05  # what takes no longer is not told
+_LEAST_SECONDS = 0.05  # a shorter phase is not shown
 
 
 def is_due(now: Snapshot) -> bool:
@@ -32,7 +32,7 @@ def is_due(now: Snapshot) -> bool:
 
 
 def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """What ended the run, in one line; nothing where nothing did."""
+    """The failure that ended the run, in one line; empty if there is none."""
     if now.outcome is None or now.error is None:
         return []
     mark = glyphs.stopped if now.outcome in ASKED_FOR else glyphs.failed
@@ -138,7 +138,7 @@ def _to_come(phase: str, earlier: EarlierStarts, width: int) -> Row:
 
 
 def _object(now: Snapshot, width: int) -> list[Row]:
-    """What is being compiled, and for which devices."""
+    """The model that is being compiled, with its size and batch."""
     started = now.started
     if not started or now.phase != "compiling":
         return []
@@ -163,7 +163,7 @@ def _together(options: Mapping[str, Any], started: Mapping[str, Any]) -> list[st
 def _estimate(
     known: Mapping[str, float], now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
 ) -> list[Row]:
-    """How long the start will take, told as an estimate and from how many runs; nothing while others are waited for."""
+    """An estimate of the time to the first step, and from how many runs; none while other workers are waited for."""
     if not earlier.phases or waits_for_others(now.phase, now.phase_detail):
         return []
     left = earlier.left(known, now.phase)

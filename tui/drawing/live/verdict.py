@@ -54,7 +54,7 @@ def mark(diagnosis: Mapping[str, Any], glyphs: Glyphs) -> Piece:
 
 
 def confidence(diagnosis: Mapping[str, Any]) -> str:
-    """The certainty in words; nothing where there is no verdict."""
+    """The certainty in a word; empty without a verdict."""
     value = number(diagnosis.get("confidence"))
     if value is None or is_open(diagnosis):
         return ""

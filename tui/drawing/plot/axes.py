@@ -1,4 +1,4 @@
-"""The axes of a plot: which scales suit it, and the labels beside and below it."""
+"""The axes of a plot: the scales that suit it, and the labels at its left and below it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def place_of(column: int, across: Scale, width: int) -> float:
 
 
 def tick_text(value: float, step: float) -> str:
-    """A label of at most six characters, with enough digits to tell ticks apart."""
+    """A label of at most six characters, with enough digits to distinguish the ticks."""
     if value and abs(value) >= 100_000:
         power, letter = (1e9, "G") if abs(value) >= 1e9 else (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
         return f"{value / power:.4g}{letter}"
@@ -90,7 +90,7 @@ def tick_text(value: float, step: float) -> str:
 
 
 def power_text(value: float) -> str:
-    """A label of a logarithmic scale, with three significant digits where six characters are enough."""
+    """A label of a logarithmic scale, with three significant digits if they fit into six characters."""
     if value >= 1000:
         return tick_text(value, value)
     for digits in (3, 2, 1):

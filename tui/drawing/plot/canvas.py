@@ -75,7 +75,7 @@ def _add_all(canvas: _Canvas, plot: Plot, scale: Scale, across: Scale) -> None:
 
 
 class _Canvas:
-    """Dots in a grid of cells; where two curves share a cell, the later one, which is dashed, sets the colour."""
+    """Dots in a grid of cells; if two curves share a cell, the later one, which is dashed, sets the colour."""
 
     def __init__(self, width: int, height: int, glyphs: Glyphs) -> None:
         self._width, self._height, self._glyphs = width, height, glyphs
@@ -87,7 +87,7 @@ class _Canvas:
     # ---- beneath the curves
 
     def grid(self, rows: list[int], across: Scale | None) -> None:
-        """Faint lines at the labels, where they leave room between them."""
+        """Faint lines at the labels, if these are more than a row apart."""
         near = min((below - above for above, below in pairwise(rows)), default=self._height)
         for row in rows if near > 1 else []:
             for column in range(self._width):
@@ -169,7 +169,7 @@ class _Canvas:
                 self._marks[y, x] = "." if style.startswith("faint") else self._glyphs.legend[dash_of(number)][0]
 
     def _is_point(self, columns: dict[int, tuple[int, int]], style: str) -> bool:
-        """One reading alone gets a mark, as nobody would see its dot."""
+        """Whether a part is a single reading, which gets a mark: its dot would be too small to see."""
         ((column, (low, high)),) = columns.items()
         if low == high:
             self._put(low // self._down, column // self._across, self._glyphs.point, style)
@@ -228,5 +228,5 @@ def _join(columns: Part, from_x: int, from_y: int, to_x: int, to_y: int) -> int:
 
 
 def _after(row: int, towards: int) -> int:
-    """The row where a line goes on in the next column; this one is drawn already."""
+    """The row in which a line continues in the next column; this one is drawn already."""
     return row + 1 if towards > row + 1 else row - 1 if towards < row - 1 else row

@@ -14,7 +14,7 @@ from .curves import Curve, Plot
 
 
 def as_drawn(plot: Plot, drawn: Charts) -> Plot:
-    """Smoothed, logarithmic and filled as the settings say; and said so beside the title."""
+    """The plot smoothed, logarithmic and filled as the settings say, with remarks on it for the title."""
     how = []
     if drawn.logarithmic and plot.bounds != "share":
         plot = replace(plot, logarithmic=True)

@@ -1,4 +1,4 @@
-"""What the cursor of a chart tells: where it is, and the value of each curve there."""
+"""The readout of a chart's cursor: its place, and the value of each curve there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FAR = 1.5  # times the distance of neighbouring points: no reading belongs to a
 
 @dataclass(frozen=True)
 class At:
-    """A point of a line: its place on the axis, its value, and the extremes where it stands for several readings."""
+    """A point of a line: its place on the axis, its value, and the extremes of the readings that it stands for."""
 
     x: float
     y: float
@@ -67,7 +67,7 @@ def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
 def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[Row]:
     """The place, and the curves with their values and units, in as many rows as they need.
 
-    A point further from the place than `near` is told with its own place.
+    A point further from the place than `near` is shown with its own place.
     """
     pieces: list[Row] = [[(place_text(plot, x, near), "title")]]
     pieces += [_told(plot, curve, number, x, near, glyphs) for number, curve in plot.numbered if not curve.faint]

@@ -10,10 +10,10 @@ from ...reading.run.series import Line
 
 @dataclass(frozen=True)
 class Curve:
-    """A line with its name; `marked` puts a mark on every point where there is room.
+    """A line with its name; `marked` puts a mark on every point if there is room.
 
-    `value` is shown as the current value, where that is not the line's last point. `short` is the name where there is
-    little room; the value of a `lesser` one is left out first. A `faint` curve has the raw values of the smoothed one
+    `value` is shown as the current value if that is not the line's last point. `short` is the name for a narrow
+    chart; the value of a `lesser` one is left out first. A `faint` curve has the raw values of the smoothed one
     that follows, whose `raw` line they are.
     """
 
@@ -32,9 +32,9 @@ class Plot:
     """A plot. `bounds`: share (0 to 100 %), zero (from 0 up) or free; `note` is shown after the value.
 
     `x_unit` is the axis: time, step, epoch or samples. `key` names the chart; `how` says what is done to its values.
-    `joins` are the places where a resumed run went on. `window` is the part of the axis that is drawn; None: all of it.
-    `filled`: the area below the first curve, where the scale begins at zero. `corner` stands at the lower right.
-    `since` says where the time begins; `alarm` what is wrong with the values.
+    `joins` are the places at which a resumed run continued. `window` is the drawn part of the axis; None: all of it.
+    `filled`: the area below the first curve, if the scale begins at zero. `corner` stands at the lower right.
+    `since` names the moment at which the time begins; `alarm` is what is wrong with the values.
     """
 
     title: str

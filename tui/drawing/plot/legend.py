@@ -1,4 +1,4 @@
-"""The first row of a chart: its name, and mark, name and value of each curve, as far as there is room."""
+"""The first row of a chart: its name, and mark, name and value of each curve, shortened to the width."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def dash_of(number: int) -> int:
 def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
     """Name, and each curve's mark, label and last value.
 
-    Where there is no room for all of it, names are short, then what is said of how it is drawn, and at last the values
-    of some curves are left out.
+    If there is no room for all of it, short names are used, then the remarks on how it is drawn are left out, and at
+    last the values of some curves.
     """
     whole, everything = _name(plot, plot.how), next(_legends(plot, glyphs))
     if length(whole) + 1 + length(everything) <= width:
@@ -51,13 +51,13 @@ def _name(plot: Plot, how: tuple[str, ...]) -> Row:
 
 
 def _beside(name: Row, legends: list[Row], width: int) -> tuple[Row, Row]:
-    """The name with the first legend that fits beside it."""
+    """The name with the first legend that fits into the rest of the width."""
     room = max(0, width - length(name) - 1)
     return name, next((row for row in legends if length(row) <= room), [])
 
 
 def _told(legend: Row, plot: Plot) -> int:
-    """How many values it tells, and whether with their unit."""
+    """A rank: two for each value in the legend, and one for the unit."""
     values = sum(style == "value" and text.strip() != plot.note for text, style in legend)
     return values * 2 + any(text == f" {plot.unit}" for text, _ in legend)
 

@@ -10,7 +10,7 @@ from ....engine.units import DAY, HOUR
 TIME_STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, HOUR, 2 * HOUR, 4 * HOUR, 12 * HOUR, DAY)
 
 MOST_LABELS = 9
-ROWS_APART = 4  # labels, where several scales suit
+ROWS_APART = 4  # between labels, if several scales suit
 MOST_SPARE_ROWS = 4
 _LARGEST = 308.0  # power of ten of a float
 _NARROW = math.log10(4)  # a logarithmic scale below this has labels at equal distances of their values
@@ -21,7 +21,7 @@ class Scale:
     """An axis from `low` to `high` with a label at every `step`, from `low` or from `first` on.
 
     A logarithmic one is in powers of ten: its labels are at the places in `marks`, and `step` is the distance of their
-    values where that is the same for all, else 0.
+    values if that is the same for all, else 0.
     """
 
     low: float
@@ -68,7 +68,7 @@ def round_step(least: float) -> float:
 def round_scale(low: float, high: float, tall: int) -> Scale:
     """The narrowest scale of round numbers whose labels fall exactly on some of `tall` rows.
 
-    Some rows may be left as headroom where their number does not divide well.
+    Some rows may be left as headroom if their number does not divide well.
     """
     if high <= low:
         spare = abs(low) * 0.1 or 1.0
@@ -111,7 +111,7 @@ def log_scale(low: float, high: float, tall: int) -> Scale:
 
 
 def _narrow_log_scale(low: float, high: float, tall: int) -> Scale | None:
-    """With labels at round values, where 1, 2 and 5 would be too far apart; None where these reach down to zero."""
+    """A scale with labels at round values, as 1, 2 and 5 would be too far apart; None if these reach down to zero."""
     if not -_LARGEST < low <= high < _LARGEST:
         return None
     if high <= low:

@@ -1,4 +1,4 @@
-"""What of a line is drawn: its unbroken parts, cut to the axis, with few points for each column and all extremes."""
+"""A line as it is drawn: its unbroken parts, cut to the axis, with few points for each column and all extremes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _parts(line: Line) -> Iterator[_Part]:
 
 
 def _stops(part: _Part, across: Scale, columns: int) -> list[Stop]:
-    """One for each point, or for each column where there are many points."""
+    """One for each point, or for each column if there are many points."""
     if len(part.x) <= PER_COLUMN * columns:
         return list(zip(part.x, part.y, part.y, part.low, part.high, strict=True))
     wide = (across.high - across.low) / max(1, columns - 1)

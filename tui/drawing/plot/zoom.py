@@ -15,7 +15,7 @@ _LEAST_SHARE = 1e-4  # of the whole axis, that can be seen at once
 
 
 def zoomed(window: Window | None, whole: Window, centre: float, factor: float, least: float = 0.0) -> Window | None:
-    """A part `factor` times as long around the centre, which keeps its place; None where that is all of the axis.
+    """A part `factor` times as long around the centre, which keeps its place; None if that is all of the axis.
 
     No closer than `least`, a length of the axis.
     """

@@ -18,7 +18,7 @@ WHOLE, UNFINISHED, SO_FAR = "last whole epoch", "epoch not finished", "epoch so 
 
 @dataclass(frozen=True)
 class EpochMean:
-    """The value, None where there is none, and the steps that it is the mean of."""
+    """The value, None if there is none, and the steps that it is the mean of."""
 
     value: float | None = None
     steps: str = ""
@@ -37,7 +37,7 @@ def of_progress(progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
 
 
 def latest(summary: Mapping[str, Any], progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
-    """Of the result where that has the value; else of the newest progress."""
+    """The mean of the result if that has the value, else of the newest progress."""
     found = of_result(summary, name)
     if found.value is not None:
         return found

@@ -20,7 +20,7 @@ NOT_ASKED = "not asked"
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process on a GPU; `own` says that it is the run's, None where that cannot be seen, which `hidden` explains.
+    """A process on a GPU; `own` says that it is the run's, None if that cannot be seen, which `hidden` explains.
 
     `use` is the share of the time in which it has used the chip. `idle_seconds` is for how long it has not;
     `idle_at_least` if that is since the first look at it.
@@ -40,7 +40,7 @@ class GpuProcess:
 
     @property
     def program(self) -> str | None:
-        """What it runs, as far as that can be seen."""
+        """The command or the name of the program, None if neither can be seen."""
         return self.command or self.name
 
 
@@ -112,7 +112,7 @@ class Gpu:
 
     @property
     def ours(self) -> bool:
-        """Whether the run uses it, as far as can be seen."""
+        """Whether the run is seen to use the GPU."""
         return self.training or any(process.own for process in self.processes or ())
 
     def why(self, figure: str) -> str:

@@ -21,7 +21,7 @@ LOG_BYTES = 400_000
 class LogTail:
     """The last lines of engine.log, made safe to show; `lines` is the same object until there are new ones.
 
-    `arrived` tells of each line when it came, as Unix time, or 0 where it stood there at the first look.
+    `arrived` is the Unix time at which each line came, or 0 if it was there at the first reading.
     """
 
     def __init__(self, path: Path) -> None:

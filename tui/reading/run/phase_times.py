@@ -28,7 +28,7 @@ class Span:
 
 @dataclass
 class PhaseTimes:
-    """Is told of each phase as it begins. What `training` interrupts belongs to the start until the first training."""
+    """Sums the phases up, as `begin` reports each. Phases before the first training belong to the start."""
 
     phase: str = "starting"
     detail: str = ""
@@ -39,7 +39,7 @@ class PhaseTimes:
 
     def begin(self, t: float, phase: str, detail: str) -> None:
         """A phase begins at the time `t`."""
-        if not self.started and (phase, detail) == (self.phase, self.detail):  # told by the engine and by the trainer
+        if not self.started and (phase, detail) == (self.phase, self.detail):  # by engine and trainer
             self.since = min(self.since, t)
             return
         if phase in BEGINNINGS and self.phase not in BEGINNINGS:

@@ -107,7 +107,7 @@ class _BulkFollower(Follower):
 
     @property
     def behind(self) -> bool:
-        """Whether there is more to read at once. The number of events passed on does not tell: some are held back."""
+        """Whether there is more to read at once. The number of events does not show it: some are held back."""
         return self._merged.behind
 
 
@@ -195,7 +195,7 @@ class RunReader:
             snapshot = replace(snapshot, phase="starting", phase_detail="")
         if self.ended and self._replay is None and "seconds" in (whole := self.run.whole_result):
             summary = {**snapshot.summary, "seconds": whole["seconds"], "goodput": whole.get("goodput")}
-            # as the table of runs tells it
+            # as in the table of runs
             snapshot = replace(snapshot, elapsed=whole["seconds"], summary=MappingProxyType(summary))
         self.picture = Picture(snapshot, self._log.lines, self._log.arrived, self._log.count, behind)
         return behind

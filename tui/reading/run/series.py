@@ -25,8 +25,8 @@ class Line:
     """A series at one moment. The line is interrupted before each of the points in `breaks`.
 
     `x` is in seconds since the run began, `steps` are the training steps done by then. `low` and `high` are the
-    extremes of the readings that a point stands for; where they are empty, each point is one reading. `last` is the
-    newest reading, None where there was none. `lost` is the time and the step of the first reading without a value
+    extremes of the readings that a point stands for; if they are empty, each point is one reading. `last` is the
+    newest reading, None if there was none. `lost` is the time and the step of the first reading without a value
     after the last point.
     """
 

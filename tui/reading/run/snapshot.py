@@ -1,4 +1,4 @@
-"""What a viewer knows of a run at one moment."""
+"""The state of a run at one moment, as all views show it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch that has ended at a Unix time; `epochs` is how many there will be, where that is known."""
+    """An epoch that has ended at a Unix time; `epochs` is their number in all, 0 if that is unknown."""
 
     t: float
     number: int

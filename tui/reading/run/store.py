@@ -1,4 +1,4 @@
-"""What a viewer knows of a run: events go in, an immutable `Snapshot` comes out.
+"""Collects the events of a run: events go in, an immutable `Snapshot` comes out.
 
 Plain data without Textual and without files. Events of unknown type are skipped, fields may be absent, and an unknown
 figure is None. History is bounded (series.py).
@@ -143,7 +143,7 @@ class Store:
             self._trains_since = self._time(t)
 
     def _resume(self, t: float) -> None:
-        """The run was resumed: its time continues where it stopped. The new engine's first readings may come before."""
+        """The run was resumed: its time continues from the stop. First readings of the new engine may come before."""
         stopped = self._ended_t
         if stopped is None:
             stopped = max((one for one in self._times if one < t), default=t)
@@ -178,7 +178,7 @@ class Store:
             self._metrics(at, mapping(event.get("metrics")))
 
     def _loss(self, at: float, event: Mapping[str, Any]) -> None:
-        """That of the last steps; of a run that does not tell it, the mean of the epoch so far."""
+        """Add the loss of the last steps; of a run that does not report it, the mean of the epoch so far."""
         window, mean = number(event.get("window_loss")), number(event.get("loss"))
         if window is not None and not self._facts["windowed"]:
             self._set(windowed=True)
@@ -296,7 +296,7 @@ class Store:
 
 
 def _of_before(diagnosis: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The diagnosis of the part of a run before it was resumed, with a mark; nothing where that had no verdict."""
+    """The diagnosis of the part of a run before it was resumed, with a mark; empty if that had no verdict."""
     if diagnosis.get("verdict") in (None, "undecided"):
         return EMPTY
     return MappingProxyType(dict(diagnosis) | {BEFORE_RESUME: True})
