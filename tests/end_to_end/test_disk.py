@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.files import disk
+from gputui.engine.files import disk, reading
 from gputui.engine.files.appending import KEPT_BYTES, Gap, LineFile
 from gputui.engine.process import engine_failure
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
-from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, following, reading, results
+from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, following, results
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Phase, Warn, fields_of
 from gputui.engine.system import descendants

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable
@@ -263,6 +264,9 @@ async def test_keys_act_after_a_fault_while_keys_were_held(home: Path, monkeypat
             failing.setattr(Typeahead, "_come_to_rest", fail)
             await burst(pilot, DOWN)
             await wait_for(pilot, lambda: "ZeroDivisionError: waiting" in log(home))
-        await burst(pilot, F4)
-        await wait_for(pilot, lambda: pilot.app.screen is not pilot.app.screen_stack[0])
+        form = pilot.app.screen
+        while pilot.app.screen is form:  # on a busy machine a key so soon after those without effect is not used either
+            await burst(pilot, F4)
+            await asyncio.sleep(1)
+            await pilot.pause()
     assert not pilot.app.return_code
