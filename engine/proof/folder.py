@@ -152,6 +152,12 @@ def empty_record(path: Path, request: Request) -> Record:
     )
 
 
+def launch(request: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
+    """Create a proof and start its process."""
+    proof = create(request)
+    return proof, start(proof)
+
+
 def start(proof: Proof) -> subprocess.Popen[bytes]:
     """Start the proof's process in a session of its own; the caller may forget the returned process."""
     module = PROCESSES.get(proof.request.kind, "gputui.engine.proof")

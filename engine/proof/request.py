@@ -18,9 +18,8 @@ from ..runs import Run, RunError
 from ..runs.launched_with import options_of
 from ..trials import LEAST_REPEATS, TRIAL_SECONDS, scaling_record, sentences
 from ..trials.search_record import Limits
-from ..trials.trial_preset import OWN, as_trial, with_changes
+from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, with_changes
 
-ONE_BATCH = {"input.one_batch": True}
 SINGLE_STEPS = {"compile.steps_per_execution": 1}  # several steps in one execution cannot be told apart in a profile
 
 

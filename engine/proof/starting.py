@@ -6,6 +6,7 @@ training needs for its input, so that it conflicts with all of them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -26,7 +27,7 @@ from ..runs.events import EVENTS_FILE, Started
 from ..runs.reading import read_events
 from ..system import locks
 from ..trials.record import Record
-from .folder import Proof, create, proofs, start
+from .folder import Proof, launch, proofs, start
 from .request import ProofError, Request, refuse, sides
 
 WAIT_SECONDS = 1.0
@@ -86,8 +87,7 @@ def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Pop
     refuse(request, here)
     if not anyway and (what := beside(of_request(request, here), here)):
         raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it (--wait), or give --anyway")
-    proof = create(request)
-    return proof, start(proof)
+    return launch(request)
 
 
 def _active(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
@@ -155,6 +155,23 @@ def _name(gpu: Gpu) -> str:
 
 
 # ---- going on with what has ended before its time ------------------------------------------------
+
+
+def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collection[str], nothing: str) -> Proof:
+    """The newest proof of these requests whose state is not passed over; without one the newest of all of them, which
+    says why it cannot go on. Raises ProofError with the text `nothing` if there is none.
+    """
+    newest = None
+    for proof in proofs():
+        with contextlib.suppress(ProofError, PresetError):  # one that cannot be read is none
+            if not is_meant(proof.request):
+                continue
+            if proof.state not in passed_over:
+                return proof
+            newest = newest or proof
+    if newest is None:
+        raise ProofError(nothing)
+    return newest
 
 
 def refuse_to_resume(

@@ -32,8 +32,8 @@ from ..trials.bench import Bench
 from ..trials.comparing import Comparing
 from ..trials.record import Ablation, Comparison, Record, medians
 from ..trials.trial import Trial
-from ..trials.trial_preset import with_changes
-from .request import ONE_BATCH, SINGLE_STEPS
+from ..trials.trial_preset import ONE_BATCH, with_changes
+from .request import SINGLE_STEPS
 
 
 def of_trial(

@@ -36,6 +36,8 @@ OWN = frozenset(
         "run.measure_seconds",
     }
 )
+ONE_BATCH = {"input.one_batch": True}  # one batch again and again: the training without its input
+
 # A trial leaves nothing that would be gone on with, and ends if its memory runs out.
 LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model": False}
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ...engine.presets import PresetError
-from ...engine.proof import folder
-from ...engine.proof.request import ProofError
+from ...engine.proof import folder, starting
 from ...engine.scaling import scaling_request
 from ..base.errors import Refused
 from . import proof as proof_command
@@ -53,13 +50,9 @@ def _resume(name: str, *, anyway: bool, **more: Any) -> int:
 
 
 def _latest() -> folder.Proof:
-    """The newest one that has ended before its time; without one the newest of all, which says why it cannot go on."""
-    newest = None
-    for proof in folder.proofs():
-        with contextlib.suppress(ProofError, PresetError):  # one that cannot be read is none
-            if proof.request.kind == "scaling" and proof.state not in ENDED:
-                return proof
-            newest = newest or (proof if proof.request.kind == "scaling" else None)
-    if newest is None:
-        raise ProofError("there is no measurement of scaling to go on with; gputui scaling --preset NAME starts one")
-    return newest
+    """The newest measurement that has ended before its time."""
+    return starting.latest_to_resume(
+        lambda request: request.kind == "scaling",
+        ENDED,
+        "there is no measurement of scaling to go on with; gputui scaling --preset NAME starts one",
+    )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ...engine.presets import PresetError
-from ...engine.proof import folder
-from ...engine.proof.request import ProofError
+from ...engine.proof import folder, starting
 from ...engine.trials import STAGES
 from ...engine.trials.search_record import Limits
 from ...engine.tune import tune_request
@@ -56,18 +53,9 @@ def _resume(name: str, minutes: float | None, *, anyway: bool, **more: Any) -> i
 
 
 def _latest(any_ended: bool) -> folder.Proof:
-    """The newest search that has ended before its time, or with more minutes the newest that has ended at all; without
-    one the newest of all, which says why it cannot go on.
-    """
-    newest = None
-    for proof in folder.proofs():
-        with contextlib.suppress(ProofError, PresetError):  # one that cannot be read is none
-            asked = proof.request
-            if asked.kind != "tune" or (asked.search and asked.search.dry_run):
-                continue
-            if proof.state not in (("running",) if any_ended else ENDED):
-                return proof
-            newest = newest or proof
-    if newest is None:
-        raise ProofError("there is no search to go on with; gputui tune --preset NAME starts one")
-    return newest
+    """The newest search that has ended before its time, or with more minutes the newest that has ended at all."""
+    return starting.latest_to_resume(
+        lambda request: request.kind == "tune" and not (request.search and request.search.dry_run),
+        ("running",) if any_ended else ENDED,
+        "there is no search to go on with; gputui tune --preset NAME starts one",
+    )

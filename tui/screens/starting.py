@@ -139,8 +139,7 @@ def new_measurement(app: BaseApp, title: str, request: Request) -> Start:
     def launch() -> tuple[Proof, subprocess.Popen[bytes]]:
         from ...engine.proof import folder
 
-        proof = folder.create(request)
-        return proof, folder.start(proof)
+        return folder.launch(request)
 
     return _measurement(app, title, lambda: request, launch)
 

@@ -17,7 +17,7 @@ from ...trials.bench import SLOWER, Judge, below
 from ...trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
 from ...trials.search_record import Candidate, Search
 from ...trials.trial import Trial
-from ...trials.trial_preset import PROBE_SECONDS, with_changes
+from ...trials.trial_preset import ONE_BATCH, PROBE_SECONDS, with_changes
 from . import judgement
 from .judgement import Best, speed
 from .parallel_trials import Asked
@@ -26,7 +26,6 @@ from .space import value_of
 
 MOST_TRIALS = 2  # of a candidate
 SIDE = "s"  # of a trial that screens
-ONE_BATCH = {"input.one_batch": True}
 Report = Callable[[str], None]  # writes the record; a text says what happens now
 Conflict = Callable[[Preset], str]  # why a preset cannot be trained here, or nothing
 

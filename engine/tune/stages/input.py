@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...proof import trial_diagnosis
+from ...trials.trial_preset import ONE_BATCH
 from ..candidates.screening import Screening
 from ..candidates.space import BATCH, Space
 
 REACHED = 0.05  # a speed that is not further below the ceiling is not held back by its input
 HIGH = 0.2  # share of the time waited for the input that XProf's input-pipeline analyzer calls high
-ONE_BATCH = "input.one_batch"
 
 
 class InputStage:
@@ -99,7 +99,7 @@ class InputStage:
 
     @property
     def _can_be_left_out(self) -> bool:
-        return ONE_BATCH not in self._space.started.inapplicable
+        return not ONE_BATCH.keys() & self._space.started.inapplicable.keys()
 
     def _holds_back(self) -> bool:
         """Whether the input holds the best settings back."""
