@@ -75,7 +75,7 @@ def read_bytes(path: Path, most: int = MAX_OBJECT_BYTES) -> bytes:
 
 
 class GrowingFile:
-    """The whole lines of a file that grows, from where the last reading ended; a half-written last line waits.
+    """The whole lines of a file that grows, from the end of the last reading; a half-written last line waits.
 
     Each reading opens the file again, and raises OSError as `open_regular` does.
     """

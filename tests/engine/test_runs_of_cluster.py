@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.compare import baseline, comparison
 from gputui.engine.process import launch, resuming
-from gputui.engine.runs import Run, RunError
+from gputui.engine.runs import Run, RunError, folders
 from gputui.engine.runs import cluster as clusters
 from gputui.engine.runs.cluster import Cluster
 from gputui.engine.runs.event_writer import EventWriter
@@ -38,8 +39,9 @@ def begun(*made: Run) -> None:
 
 
 @pytest.fixture
-def cluster_runs(home: Path) -> list[Run]:
-    """Those of the two workers; then the one of a worker whose chief's run lies elsewhere."""
+def cluster_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """The runs of the two workers, created in the same second; then a run whose chief's run is elsewhere."""
+    monkeypatch.setattr(folders, "time", SimpleNamespace(strftime=lambda _: "20261001-120000"))
     preset = presets.resolve("quickstart", ["strategy.kind=multi_worker", "run.checkpoint=epoch"])
     made = [launch.create(preset, joins=Cluster(ADDRESSES, index, "--cluster")) for index in (0, 1, 1)]
     begun(*made[:2])
