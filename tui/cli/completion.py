@@ -20,8 +20,8 @@ MOST = 200  # of the newest runs: more are not looked through in a shell
 def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     """The names that begin so; without any, those that contain it, as ids may be given in part."""
     names = list(names)
-    found = [name for name in names if name.startswith(incomplete)] or [name for name in names if incomplete in name]
-    return [CompletionItem(name) for name in found[:MOST]]
+    matches = [name for name in names if name.startswith(incomplete)] or [name for name in names if incomplete in name]
+    return [CompletionItem(name) for name in matches[:MOST]]
 
 
 def preset(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -55,8 +55,8 @@ def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -
     from ...engine.files.places import runs_folder
     from ...engine.runs import Run, notes
 
-    found = {tag: None for name in _folders(runs_folder()) for tag in notes.read(Run(runs_folder() / name)).tags}
-    return _fitting(sorted(found), incomplete)
+    tags = {tag: None for name in _folders(runs_folder()) for tag in notes.read(Run(runs_folder() / name)).tags}
+    return _fitting(sorted(tags), incomplete)
 
 
 def proof(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -68,8 +68,8 @@ def proof(_context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 def _folders(parent: os.PathLike[str]) -> list[str]:
     """Ids begin with their date."""
-    with contextlib.suppress(OSError), os.scandir(parent) as found:
-        return sorted((one.name for one in found if one.name[:1].isdigit()), reverse=True)
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        return sorted((entry.name for entry in entries if entry.name[:1].isdigit()), reverse=True)
     return []
 
 
@@ -87,7 +87,7 @@ def setting(context: click.Context, parameter: click.Parameter, incomplete: str)
 
     name, equals, begun = incomplete.partition("=")
     if not equals:
-        return [CompletionItem(f"{found.value}=") for found in option(context, parameter, incomplete)]
-    known = [info for info in OPTIONS if name in (info.key, info.name)]
-    words = [word for info in known for word in info.fixed_values or (("true", "false") if info.is_bool else ())]
+        return [CompletionItem(f"{item.value}=") for item in option(context, parameter, incomplete)]
+    options = [info for info in OPTIONS if name in (info.key, info.name)]
+    words = [word for info in options for word in info.fixed_values or (("true", "false") if info.is_bool else ())]
     return [CompletionItem(f"{name}={word}") for word in words if word.startswith(begun)]

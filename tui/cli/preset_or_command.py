@@ -49,10 +49,10 @@ class PresetOrCommand(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Commands, and presets by name or file."""
-        found = super().shell_complete(ctx, incomplete)
+        commands = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
-            return found
-        return found + completion.preset(ctx, self.params[0], incomplete)
+            return commands
+        return commands + completion.preset(ctx, self.params[0], incomplete)
 
 
 def names_preset(word: str) -> bool:
@@ -70,8 +70,8 @@ def unknown(word: str, commands: Iterable[str]) -> str:
     for suffix in PRESET_SUFFIXES:
         if os.path.isfile(word + suffix):
             return f"there is no command or preset {word!r}, but there is a file: gputui {shlex.quote(word + suffix)}"
-    meant = [f"the {what} {near}" for what, known in (("command", commands), ("preset", named_presets()))
-             if (near := nearest(word, known))]  # fmt: skip
+    meant = [f"the {what} {near}" for what, names in (("command", commands), ("preset", named_presets()))
+             if (near := nearest(word, names))]  # fmt: skip
     lists = "gputui --help lists the commands, and gputui presets the presets"
     hint = f"did you mean {' or '.join(meant)}?" if meant else lists
     return f"there is no command or preset {clean(word)!r}; {hint}"

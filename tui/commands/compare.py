@@ -28,12 +28,12 @@ def unpin_baseline() -> None:
 
 def show_comparison(names: Sequence[str], form: str, against: str | None = None) -> None:
     """Print the comparison of the named runs with the baseline; `form` is table, markdown, csv or json."""
-    found = compare(_line_up(names, against))
+    comparison = compare(_line_up(names, against))
     if form == "table":
-        show_table(as_table(found))
-        print("\n".join(remarks(found)))
+        show_table(as_table(comparison))
+        print("\n".join(remarks(comparison)))
     else:
-        print({"markdown": as_markdown, "csv": as_csv, "json": as_json}[form](found))
+        print({"markdown": as_markdown, "csv": as_csv, "json": as_json}[form](comparison))
 
 
 def _line_up(names: Sequence[str], against: str | None) -> LineUp:
@@ -48,8 +48,8 @@ def _line_up(names: Sequence[str], against: str | None) -> LineUp:
     raise Refused(f"name a run other than the baseline, {line_up.runs[0].id}; gputui runs lists them")
 
 
-def as_table(found: Comparison) -> Table:
-    head, *rows = table_rows(found)
+def as_table(comparison: Comparison) -> Table:
+    head, *rows = table_rows(comparison)
     table = Table(box=None, pad_edge=False)
     for position, name in enumerate(head):
         table.add_column(Text(name), justify="right" if position else "left", overflow="fold")

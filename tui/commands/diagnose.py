@@ -27,56 +27,56 @@ OF_TRIALS = ("repeats", "seconds", "minutes", "anyway", "wait")
 OF_APPLY = ("minutes", "output")
 
 
-def diagnose(run: str | None, preset: str | None, settings: Sequence[str], wanted: Mapping[str, Any]) -> int:
-    """The command; `wanted` are its options by name. The exit code."""
+def diagnose(run: str | None, preset: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> int:
+    """Run the command with its `options` by name; returns the exit code."""
     if (run is None) == (preset is None):
         raise Refused("name a run, such as gputui diagnose latest, or give --preset")
     if run is not None and settings:
         raise Refused("--set needs --preset; a run already has its settings")
-    _refuse_idle(wanted, OF_APPLY, bool(wanted["apply"]), "--apply")
-    _refuse_idle(wanted, ("profile",), preset is not None, "--preset; for a run, set run.profile")
-    if run is not None and not wanted["apply"]:
-        _refuse_idle(wanted, OF_TRIALS, False, "--apply or --preset, which measure")
-        return _show_run(run_folders.find(run), wanted["as_json"])
-    asked = _of_run(run_folders.find(run), wanted) if run is not None else _of_preset(str(preset), settings, wanted)
+    _refuse_idle(options, OF_APPLY, bool(options["apply"]), "--apply")
+    _refuse_idle(options, ("profile",), preset is not None, "--preset; for a run, set run.profile")
+    if run is not None and not options["apply"]:
+        _refuse_idle(options, OF_TRIALS, False, "--apply or --preset, which measure")
+        return _show_run(run_folders.find(run), options["as_json"])
+    asked = _of_run(run_folders.find(run), options) if run is not None else _of_preset(str(preset), settings, options)
     names = ("as_json", "anyway", "wait", "output")
-    return proof.run_proof(asked, **{name: wanted[name] for name in names})
+    return proof.run_proof(asked, **{name: options[name] for name in names})
 
 
-def _refuse_idle(wanted: Mapping[str, Any], names: Sequence[str], useful: bool, with_what: str) -> None:
+def _refuse_idle(options: Mapping[str, Any], names: Sequence[str], useful: bool, with_what: str) -> None:
     """An option that would do nothing is not accepted."""
     for name in names:
-        if wanted[name] and not useful:
+        if options[name] and not useful:
             raise Refused(f"--{name} needs {with_what}")
 
 
 def _show_run(run: Run, as_json: bool) -> int:
     """Print the diagnosis that the events of the run allow."""
-    told = reading.read_events(run.path)
-    for damage in told.damage:
+    events = reading.read_events(run.path)
+    for damage in events.damage:
         complain(f"{run.id}: {damage}")
-    found = asdict(diagnosis.of_run(run, told))
+    findings = asdict(diagnosis.of_run(run, events))
     if as_json:
-        print(to_json(found | _profile(run), indent=1))
+        print(to_json(findings | _profile(run), indent=1))
         return DONE
-    diagnosis_tables.show(found)
+    diagnosis_tables.show(findings)
     if run.file("profile").is_dir():
         print()
         proof.show_profile(run)
-    if any(remedy["changes"] for remedy in found["remedies"]) and request.can_be_trained(run):
+    if any(remedy["changes"] for remedy in findings["remedies"]) and request.can_be_trained(run):
         print(f"\n{how_to_try(run)}")
-    elif _ended_too_soon(run, found) and request.can_be_trained(run):
+    elif _ended_too_soon(run, findings) and request.can_be_trained(run):
         print(f"\ngputui diagnose {run.id} --apply measures the same training for longer, and tries what could help")
-    elif found["verdict"] == "undecided" and (error := (run.result or {}).get("error")):
+    elif findings["verdict"] == "undecided" and (error := (run.result or {}).get("error")):
         print(clean(f"\n{error_text(error)}"))
-    elif following := next_step(found):
+    elif following := next_step(findings):
         print(f"\n{following}")
     return DONE
 
 
-def _ended_too_soon(run: Run, found: Mapping[str, Any]) -> bool:
+def _ended_too_soon(run: Run, findings: Mapping[str, Any]) -> bool:
     """Whether the run, of one machine, had too few steps for a verdict."""
-    unknown = found["verdict"] == "undecided" and not found["evidence"]
+    unknown = findings["verdict"] == "undecided" and not findings["evidence"]
     return unknown and run.result is not None and run.result["outcome"] == "ok" and cluster.of_run(run) is None
 
 
@@ -97,22 +97,22 @@ def _profile(run: Run) -> dict[str, Any]:
         return {"profile": None, "profile_missing": " ".join(str(fault).split())}
 
 
-def _of_run(run: Run, wanted: Mapping[str, Any]) -> request.Request:
-    return request.of_run(run, repeats=wanted["repeats"] or LEAST_REPEATS, **_limits(wanted))
+def _of_run(run: Run, options: Mapping[str, Any]) -> request.Request:
+    return request.of_run(run, repeats=options["repeats"] or LEAST_REPEATS, **_limits(options))
 
 
-def _of_preset(name: str, settings: Sequence[str], wanted: Mapping[str, Any]) -> request.Request:
+def _of_preset(name: str, settings: Sequence[str], options: Mapping[str, Any]) -> request.Request:
     """With and without its input first; how often is --repeats, unless that is for the remedies."""
-    limits = _limits(wanted) | {"profile": wanted["profile"]}
-    if wanted["apply"]:
-        repeats = wanted["repeats"] or LEAST_REPEATS
+    limits = _limits(options) | {"profile": options["profile"]}
+    if options["apply"]:
+        repeats = options["repeats"] or LEAST_REPEATS
         return request.of_preset("loop", name, settings, repeats=repeats, ablation_repeats=1, **limits)
-    return request.of_preset("diagnosis", name, settings, ablation_repeats=wanted["repeats"] or 1, **limits)
+    return request.of_preset("diagnosis", name, settings, ablation_repeats=options["repeats"] or 1, **limits)
 
 
-def _limits(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    minutes = wanted["minutes"]
+def _limits(options: Mapping[str, Any]) -> dict[str, Any]:
+    minutes = options["minutes"]
     return {
-        "measure_seconds": wanted["seconds"] or TRIAL_SECONDS,
+        "measure_seconds": options["seconds"] or TRIAL_SECONDS,
         "limit_seconds": None if minutes is None else 60 * minutes,
     }

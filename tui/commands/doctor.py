@@ -31,16 +31,16 @@ def show_doctor(as_json: bool, deep: bool, python: str | None) -> int:
     """Print the findings; FAILED when something blocks training."""
     if python is not None and not python.strip():
         raise Refused("--python needs the path of a Python, or of the folder of an environment that has one")
-    found = examine(deep, interpreter.file_of(python) if python else None)
-    blocked = doctor.blocks(found)
+    findings = examine(deep, interpreter.file_of(python) if python else None)
+    blocked = doctor.blocks(findings)
     if as_json:
-        print(to_json({"blocked": blocked, "findings": [asdict(finding) for finding in found]}))
+        print(to_json({"blocked": blocked, "findings": [asdict(finding) for finding in findings]}))
     else:
         if sys.stdout.isatty():
-            console().print(_table(found))
+            console().print(_table(findings))
         else:
-            print(*(_lines(finding) for finding in found), sep="\n")
-        print(conclusion(found))
+            print(*(_lines(finding) for finding in findings), sep="\n")
+        print(conclusion(findings))
     return FAILED if blocked else DONE
 
 
@@ -50,12 +50,12 @@ def _lines(finding: Finding) -> str:
     return f"{finding.level:<8} {finding.about:<11} {clean(finding.what)}{remedy}"
 
 
-def _table(found: list[Finding]) -> Table:
+def _table(findings: list[Finding]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column()
-    for finding in found:
+    for finding in findings:
         text = Text(clean(finding.what))
         if finding.remedy:
             text.append(f"\n{clean(finding.remedy)}", style="dim")

@@ -27,10 +27,10 @@ def show_history(name: str, form: str, output: str | None) -> None:
     if form == "tensorboard":
         _to_tensorboard(run, Path(output or run.id))
         return
-    found = reading.read_events(run.path)
-    for damage in found.damage:
+    recorded = reading.read_events(run.path)
+    for damage in recorded.damage:
         complain(f"{run.id}: {damage}")
-    text = _as_csv(run, found) if form == "csv" else _as_json_lines(found)
+    text = _as_csv(run, recorded) if form == "csv" else _as_json_lines(recorded)
     if output is None:
         sys.stdout.write(text)
     else:
@@ -38,10 +38,10 @@ def show_history(name: str, form: str, output: str | None) -> None:
         print(f"{clean(output)} written")
 
 
-def _as_csv(run: Run, found: RunEvents) -> str:
-    table = history.rows(found)
+def _as_csv(run: Run, recorded: RunEvents) -> str:
+    table = history.rows(recorded)
     if not table:
-        raise Refused(f"{run.id} has no figures" + ("" if found.damage else ": it ended before its first step"))
+        raise Refused(f"{run.id} has no figures" + ("" if recorded.damage else ": it ended before its first step"))
     out = io.StringIO()
     writer = csv.DictWriter(out, history.columns(table), lineterminator="\n")
     writer.writeheader()
@@ -49,8 +49,8 @@ def _as_csv(run: Run, found: RunEvents) -> str:
     return out.getvalue()
 
 
-def _as_json_lines(found: RunEvents) -> str:
-    return "".join(to_json(fields_of(event), short=True) + "\n" for event in found.events)
+def _as_json_lines(recorded: RunEvents) -> str:
+    return "".join(to_json(fields_of(event), short=True) + "\n" for event in recorded.events)
 
 
 def _to_tensorboard(run: Run, folder: Path) -> None:

@@ -93,7 +93,7 @@ class _InOrder:
     def with_epochs(self, blocks: Iterable[bytes], arrived: float = 0.0, cut: bool = False) -> Iterator[str]:
         """The whole lines of the blocks, and all epochs that have ended by now; `cut`: it is the end of a log."""
         now = self._events.read()
-        epochs = deque(one for one in now.epochs if one.t > self._told_t)
+        epochs = deque(epoch for epoch in now.epochs if epoch.t > self._told_t)
         self._resumes = now.resumes
         for block in blocks:
             *whole, self._begun = _LINE_END.split(self._begun + self._decoder.decode(block))

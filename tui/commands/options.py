@@ -23,19 +23,19 @@ NAME_WIDTH, TEXT_WIDTH = 11, 100
 
 def show_options(words: str, as_json: bool) -> None:
     """Print all options, those that match the words, or one; raises Refused if none matches."""
-    found = fitting(words)
-    if not found:
+    matches = fitting(words)
+    if not matches:
         raise Refused(f"no option matches {words!r}{option_meant(words, OPTIONS)}")
     if as_json:
-        for info in found:
+        for info in matches:
             print(json.dumps(described(info)))
-    elif len(found) == 1:
-        _show_one(found[0])
+    elif len(matches) == 1:
+        _show_one(matches[0])
     elif sys.stdout.isatty():
-        for info in found:
+        for info in matches:
             _show_in_brief(info)
     else:
-        rows = [[info.key, _default(info), _takes(info), info.about.help, info.about.helps] for info in found]
+        rows = [[info.key, _default(info), _takes(info), info.about.help, info.about.helps] for info in matches]
         show_table(Columns(["option", "default", "takes", "what it does", "helps"], rows))
 
 

@@ -93,8 +93,8 @@ def _export_folder(preset: Preset, target: Path) -> None:
 def _python(preset: Preset) -> str:
     """The Python that trains; `python` if the shell finds it by this name."""
     python = interpreter.chosen(preset.options.run.python)
-    found = shutil.which("python")
-    return "python" if found and os.path.dirname(found) == os.path.dirname(python) else python
+    in_path = shutil.which("python")
+    return "python" if in_path and os.path.dirname(in_path) == os.path.dirname(python) else python
 
 
 def check_presets(files: Sequence[str]) -> int:

@@ -104,8 +104,8 @@ def stop_run(name: str) -> None:
     while run.state in ("running", "stopping") and time.monotonic() < deadline:
         time.sleep(0.1)
     state = run.state
-    said = "is stopping; repeat the command to end it at once"
-    print(f"{run.id} {said if state in ('running', 'stopping') else STATE_LABELS.get(state, state)}")
+    stopping = "is stopping; repeat the command to end it at once"
+    print(f"{run.id} {stopping if state in ('running', 'stopping') else STATE_LABELS.get(state, state)}")
 
 
 # ---- deleting -------------------------------------------------------------------------------------
@@ -113,22 +113,22 @@ def stop_run(name: str) -> None:
 
 def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
     """Delete runs for good, after a question on a terminal; WRONG if one of them is not deleted."""
-    found = _with_workers(_to_remove(names, latest))
-    going_on = [run for run in found if run.goes_on]
+    to_delete = _with_workers(_to_remove(names, latest))
+    going_on = [run for run in to_delete if run.goes_on]
     for run in going_on:
         complain(f"{run.id} is not deleted: it is {run.state}; gputui stop {run.id} stops it")
-    found = [run for run in found if run not in going_on]
-    if not found:
+    to_delete = [run for run in to_delete if run not in going_on]
+    if not to_delete:
         return WRONG
     if not yes:
-        _ask(found)
-    return WRONG if delete(found, "runs") or going_on else DONE
+        _ask(to_delete)
+    return WRONG if delete(to_delete, "runs") or going_on else DONE
 
 
-def delete(found: Sequence[Deletable], what: str, reserve: Reserve | None = None) -> bool:
+def delete(items: Sequence[Deletable], what: str, reserve: Reserve | None = None) -> bool:
     """Delete them for good and print the freed bytes and each refusal; whether one was refused."""
-    sizes = {item.id: used_bytes(item.path) for item in found}
-    gone, refused = trash.delete_all(found, reserve) if reserve else trash.delete_all(found)
+    sizes = {item.id: used_bytes(item.path) for item in items}
+    gone, refused = trash.delete_all(items, reserve) if reserve else trash.delete_all(items)
     for reason in refused:
         complain(reason)
     freed = f": {size(sum(sizes[item.id] for item in gone))} are free" if gone else ""
@@ -147,24 +147,24 @@ def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
 
 def _with_workers(named: Sequence[Run]) -> list[Run]:
     """The runs, and for the chief of several machines the runs of its other workers, which are printed."""
-    found = dict.fromkeys(named)
+    all_runs = dict.fromkeys(named)
     for run in named:
         others = cluster.other_workers(run)
         if others:
-            named_too = ", ".join(clean(one.id) for one in others)
+            named_too = ", ".join(clean(other.id) for other in others)
             print(f"with {clean(run.id)} go the runs of its other workers: {named_too}")
-        found |= dict.fromkeys(others)
-    return list(found)
+        all_runs |= dict.fromkeys(others)
+    return list(all_runs)
 
 
-def _ask(found: Sequence[Run]) -> None:
+def _ask(to_delete: Sequence[Run]) -> None:
     """Raises Abort, or Refused if nobody can be asked."""
     ask_before_deleting(
-        found, [f"{run.id}  {run_folders.title(run)}" for run in found], "run", "events, checkpoints and log"
+        to_delete, [f"{run.id}  {run_folders.title(run)}" for run in to_delete], "run", "events, checkpoints and log"
     )
 
 
-def ask_before_deleting(found: Sequence[Deletable], lines: Sequence[str], what: str, contents: str) -> None:
+def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: str, contents: str) -> None:
     """Name what is deleted, a line each, and ask; raises Abort, or Refused if nobody can be asked."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refused("deleting asks first, which needs a terminal; give --yes to delete them for good")
@@ -172,8 +172,8 @@ def ask_before_deleting(found: Sequence[Deletable], lines: Sequence[str], what: 
         print(f"  {clean(line)}")
     if len(lines) > NAMED:
         print(f"  and {len(lines) - NAMED} more")
-    several = f"these {len(found)} {what}s" if len(found) > 1 else f"this {what}"
-    used = size(used_bytes(*(item.path for item in found)))
+    several = f"these {len(items)} {what}s" if len(items) > 1 else f"this {what}"
+    used = size(used_bytes(*(item.path for item in items)))
     if not click.confirm(f"Delete {several} for good, with {contents}? This frees {used}."):
         raise click.Abort
 
@@ -194,8 +194,10 @@ def tag(name: str, tags: Sequence[str], remove: bool) -> None:
     run = run_folders.find(name)
     if remove and not tags:
         raise Refused("name the tags to remove")
-    if remove and (missing := [one for one in notes.tags_in(tags) if one not in notes.read(run).tags]):
+    if remove and (
+        missing := [name_of_tag for name_of_tag in notes.tags_in(tags) if name_of_tag not in notes.read(run).tags]
+    ):
         raise Refused(f"{run.id} has no tag {' or '.join(missing)}; gputui tag {run.id} prints its tags")
     written = notes.retag(run, () if remove else tags, tags if remove else ()) if tags else notes.read(run)
-    said = " ".join(f"#{one}" for one in written.tags)
-    print(clean(said) or f"{clean(run.id)} has no tags")
+    text = " ".join(f"#{name_of_tag}" for name_of_tag in written.tags)
+    print(clean(text) or f"{clean(run.id)} has no tags")

@@ -105,10 +105,10 @@ def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
 
 def _placed(preset: Preset, finding: Finding) -> str:
     """The finding after its place, which may name its option already."""
-    where, said = place(preset, finding), str(finding)
+    where, text = place(preset, finding), str(finding)
     (key, *others) = finding.options or ("",)
     named = key and not others and where.startswith(f"--set {key}=")
-    return finding.whole(f"{where}: {said.removeprefix(f'{key}: ') if named else said}")
+    return finding.whole(f"{where}: {text.removeprefix(f'{key}: ') if named else text}")
 
 
 def resume_run(name: str | None, *, as_json: bool = False, detach: bool = False, new_code: bool = False) -> int:
@@ -168,14 +168,14 @@ def _exit_code(run: Run, outcome: str) -> int:
 def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Finding], presses: Presses) -> None:
     """Until the run has ended; raises OutputFault if standard output cannot be written."""
     view = _view(run, as_json, findings)
-    said = 0
+    shown_stops = 0
     try:
         while not follower.ended:
             for event in follower.poll():
                 view.run = follower.run
                 view.show(event)
-            if presses.count > said:
-                said += 1
+            if presses.count > shown_stops:
+                shown_stops += 1
                 view.stopping(presses.more)
             if not follower.ended:
                 time.sleep(POLL_SECONDS)

@@ -28,15 +28,15 @@ _SPEED, _P50, _P95, _WAIT, _MFU = (
 
 def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
     """Throughput, loss, step time, input wait, every metric, and the GPUs."""
-    found = [
+    charts = [
         Plot(_SPEED.label, _SPEED.unit, (Curve("", now.line(_SPEED.progress)),), "zero", note=_mfu(now)),
         _of_steps(now, "loss"),
         _step_time(now),
         Plot(_WAIT.label, "of the step", (Curve("", now.line(_WAIT.progress)),), "share"),
         *(_of_steps(now, name) for name in now.metrics),
     ]
-    found[_BEFORE_GPUS:_BEFORE_GPUS] = of_gpus_used(now)
-    return [arranged(replace(plot, key=plot.title), now, drawn) for plot in found]
+    charts[_BEFORE_GPUS:_BEFORE_GPUS] = of_gpus_used(now)
+    return [arranged(replace(plot, key=plot.title), now, drawn) for plot in charts]
 
 
 def _step_time(now: Snapshot) -> Plot:
@@ -80,8 +80,8 @@ def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
 
 def axis_of(plot: Plot, now: Snapshot, drawn: Charts) -> str:
     """The axis of the settings if the run can be drawn on it, else the one that suits the figure."""
-    wanted = plot.x_unit if drawn.x_axis == "auto" else drawn.x_axis
-    return wanted if wanted in now.pace.axes() else plot.x_unit
+    axis = plot.x_unit if drawn.x_axis == "auto" else drawn.x_axis
+    return axis if axis in now.pace.axes() else plot.x_unit
 
 
 def _end(now: Snapshot, axis: str, curves: tuple[Curve, ...]) -> float:
@@ -113,21 +113,21 @@ def of_gpus_used(now: Snapshot) -> list[Plot]:
 
 def of_gpus(now: Snapshot, indices: list[int]) -> list[Plot]:
     """A chart for each figure that some of the GPUs report."""
-    found = [_chart(now, key, name, indices) for name, key in GPU_LINES.items()]
-    return [plot for plot in found if not plot.empty]
+    charts = [_chart(now, key, name, indices) for name, key in GPU_LINES.items()]
+    return [plot for plot in charts if not plot.empty]
 
 
 def of_machine(now: Snapshot, picked: int | None, drawn: Charts) -> list[Plot]:
     """The charts of all GPUs of the machine and of the host's CPUs; of many GPUs, those of the picked one first."""
     indices = [gpu.index for gpu in now.gpus]
-    found = of_gpus(now, indices)
+    charts = of_gpus(now, indices)
     if picked is not None and len(indices) > EACH:
-        found = of_gpus(now, [picked]) + found
+        charts = of_gpus(now, [picked]) + charts
     cpu = figures.HOST["cpu"]
-    found.append(Plot(f"host {cpu.label}", "", (Curve("", now.line("cpu")),), "share"))
+    charts.append(Plot(f"host {cpu.label}", "", (Curve("", now.line("cpu")),), "share"))
     end = max(1.0, now.elapsed)
     return [
-        as_drawn(replace(plot, key=plot.title, x_end=end, since="after the first reading"), drawn) for plot in found
+        as_drawn(replace(plot, key=plot.title, x_end=end, since="after the first reading"), drawn) for plot in charts
     ]
 
 

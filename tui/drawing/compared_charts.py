@@ -46,14 +46,14 @@ class _Kind:
 def plots(runs: Sequence[Named], drawn: Charts) -> list[Plot]:
     """A chart for each figure that at least one run has."""
     shown = list(runs[:MOST])
-    found = [_plot(kind, shown, drawn) for kind in _kinds(shown)]
-    return [plot for plot in found if not plot.empty]
+    charts = [_plot(kind, shown, drawn) for kind in _kinds(shown)]
+    return [plot for plot in charts if not plot.empty]
 
 
 def axes(runs: Sequence[Named]) -> list[str]:
     """The axes on which every run can be drawn."""
-    known = [run.now.pace.axes() for run in runs]
-    return [axis for axis in known[0] if all(axis in others for others in known)] if known else []
+    axes_of_runs = [run.now.pace.axes() for run in runs]
+    return [axis for axis in axes_of_runs[0] if all(axis in others for others in axes_of_runs)] if axes_of_runs else []
 
 
 def hardly_seen(plot: Plot) -> str:

@@ -43,14 +43,14 @@ def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs, step_ms: flo
         _evidence(diagnosis, width, glyphs),
         _stages(stages, waits, step_ms, width, glyphs),
     )
-    found: list[Row] = []
+    drawn: list[Row] = []
     for part in parts:
-        found += ([[]] if found and part else []) + part
-    return found
+        drawn += ([[]] if drawn and part else []) + part
+    return drawn
 
 
-def _listed(found: Told, name: str) -> list[Any]:
-    listed = found.get(name)
+def _listed(event: Told, name: str) -> list[Any]:
+    listed = event.get(name)
     return list(listed) if isinstance(listed, list | tuple) else []
 
 
@@ -67,7 +67,7 @@ def _verdict(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
     indent = length([sign]) + 1
     lines = _wrapped(verdict.sentence(diagnosis), width, indent, "title")
     lines[0] = [sign, (" ", ""), lines[0][1]]
-    rests_on: list[Row] = [[(" " * indent, ""), (said, "label")]] if (said := _rests_on(diagnosis)) else []
+    rests_on: list[Row] = [[(" " * indent, ""), (basis, "label")]] if (basis := _rests_on(diagnosis)) else []
     return [*lines, *rests_on, *_others(diagnosis, width, indent)]
 
 
@@ -90,13 +90,13 @@ def _others(diagnosis: Told, width: int, indent: int) -> list[Row]:
 
 
 def _evidence(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
-    found = [mapping(piece) for piece in _listed(diagnosis, "evidence")]
-    if not found:
+    pieces = [mapping(piece) for piece in _listed(diagnosis, "evidence")]
+    if not pieces:
         return []
     wide = width >= WIDE
     names: Row = [(f"{'measured':>{VALUE}}{'threshold':>{THRESHOLD}}  {'source':<{_source_width(width)}}", "label")]
     head = [*fit([("evidence", "title")], _signal_width(width)), *names, *([("says", "label")] if wide else [])]
-    return [head, *(row for piece in found for row in _piece(piece, width, wide, glyphs))]
+    return [head, *(row for piece in pieces for row in _piece(piece, width, wide, glyphs))]
 
 
 def _signal_width(width: int) -> int:
@@ -120,10 +120,10 @@ def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
         (f"{figure.text(number(piece.get('threshold'))):>{THRESHOLD}}", "value"),
         (f"  {source:<{room}}", "label"),
     ]
-    said = clean(piece.get("text") or "")
+    text = clean(piece.get("text") or "")
     if wide:
-        return [[*row, (fitting(said, width - length(row), glyphs), "value")]]
-    return [row, *_wrapped(said, width, 2, "label")]
+        return [[*row, (fitting(text, width - length(row), glyphs), "value")]]
+    return [row, *_wrapped(text, width, 2, "label")]
 
 
 # ---- the input -------------------------------------------------------------------------------------
@@ -135,21 +135,21 @@ def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs:
     Stages run side by side, so their times do not add up; calls of a stage that run at once share its work. `warns`:
     the training waits for them.
     """
-    found = [mapping(stage) for stage in _listed(event, "stages")]
-    if not found:
+    listed = [mapping(stage) for stage in _listed(event, "stages")]
+    if not listed:
         return []
     fill = number(event.get("buffer_fill"))
     right: Row = [("  prefetch buffer ", "label"), (f"{share(fill)} full", "value")] if fill is not None else []
     head: Row = [("input stages", "title"), ("  time from one batch to the next", "label")]
     out = [headline(head, right, width, glyphs.rule)]
-    times = [stage_ms(stage) for stage in found]
+    times = [stage_ms(stage) for stage in listed]
     most = max(time or 0.0 for time in (*times, step_ms))
     slowest = max(time or 0.0 for time in times)
-    calls = [_calls(stage, width) for stage in found]
+    calls = [_calls(stage, width) for stage in listed]
     room = width - max(map(len, calls))
-    for stage, time, said in zip(found, times, calls, strict=True):
+    for stage, time, calls_text in zip(listed, times, calls, strict=True):
         style = "" if not time or time < slowest else "warn" if warns else "value"
-        out.append([*_stage(stage, time, most, style, room, glyphs), (said, "label")])
+        out.append([*_stage(stage, time, most, style, room, glyphs), (calls_text, "label")])
     if step_ms is not None:
         out.append(_stage({"name": "step", "op": "the training"}, step_ms, most, "", room, glyphs, bar="curve2"))
     return out
@@ -197,11 +197,11 @@ def changing(diagnosis: Told) -> list[Told]:
 
 
 def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
-    found = [mapping(remedy) for remedy in _listed(diagnosis, "remedies")]
-    if not found:
+    remedies = [mapping(remedy) for remedy in _listed(diagnosis, "remedies")]
+    if not remedies:
         return _wrapped(next_step(diagnosis), width, 0, "label")
     changes = changing(diagnosis)
-    advice = [remedy for remedy in found if not remedy.get("changes")]
+    advice = [remedy for remedy in remedies if not remedy.get("changes")]
     which = "1 puts it" if len(changes) == 1 else f"1 to {min(len(changes), 9)} put one"
     keys: Row = [(f" {which} into the form", "label")] if changes else []
     out = [headline([("remedies", "title"), ("  in the order to try them", "label")], keys, width, glyphs.rule)]

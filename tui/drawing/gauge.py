@@ -22,8 +22,8 @@ def gauge(
 ) -> Row:
     """Exactly `width` cells, the used ones in `style`; if `used` or `total` is unknown, `why` or a question mark."""
     if used is None or not total or width <= 0:
-        said = (why, "warn") if why and len(why) <= width else ("?", "track")
-        return [(said[0].center(max(0, width))[: max(0, width)], said[1])]
+        text = (why, "warn") if why and len(why) <= width else ("?", "track")
+        return [(text[0].center(max(0, width))[: max(0, width)], text[1])]
     used_cells = _cells(used, total, width)
     own_cells = min(used_cells, _cells(own or 0, total, width))
     pieces = [

@@ -61,19 +61,19 @@ def _rows(gpu: Gpu, width: int) -> list[_Told]:
     pairs = ((_activity, _clocks), (_energy, _slowed), (_pcie, _nvlink), (_errors, _mig))
     if width < PAIRED:
         return [_narrow(tell(gpu), width) for pair in pairs for tell in pair]
-    told = [(left(gpu), right(gpu)) for left, right in pairs]
-    room = width - max(length(right[0]) for _, right in told)
-    column = max(LEFT, min(room, GAP + max(length(left[0]) for left, _ in told)))
-    return [_beside(left, right, column, width) for left, right in told]
+    row_pairs = [(left(gpu), right(gpu)) for left, right in pairs]
+    room = width - max(length(right[0]) for _, right in row_pairs)
+    column = max(LEFT, min(room, GAP + max(length(left[0]) for left, _ in row_pairs)))
+    return [_beside(left, right, column, width) for left, right in row_pairs]
 
 
 def _beside(left: _Told, right: _Told, column: int, width: int) -> _Told:
     return [*fit(_cut(left[0], column - GAP), column), *_cut(right[0], width - column)], left[1] or right[1]
 
 
-def _narrow(told: _Told, width: int) -> _Told:
+def _narrow(noted_row: _Told, width: int) -> _Told:
     """The row within the width; if it is too long, first without the blanks that align its figures."""
-    row, tells = told
+    row, tells = noted_row
     if length(row) > width:
         row = [(text.lstrip() if style == "value" else text, style) for text, style in row]
     return _cut(row, width), tells
@@ -125,8 +125,8 @@ _TELLING = 0.01
 
 def _slowed_in_all(gpu: Gpu) -> Row:
     """By the driver's counters; some drivers count nothing but 0."""
-    known = {cause: getattr(gpu, f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
-    counted = [f"{cause.replace('_', ' ')} {seconds(value)}" for cause, value in known.items() if value]
+    by_cause = {cause: getattr(gpu, f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
+    counted = [f"{cause.replace('_', ' ')} {seconds(value)}" for cause, value in by_cause.items() if value]
     return [(f" in all: {', '.join(counted)}", "label")] if counted else []
 
 
@@ -192,8 +192,8 @@ def _instances(gpu: Gpu) -> Row:
 
 def _alarms(gpu: Gpu) -> list[_Told]:
     """Shown wherever there is room: errors that end programs, and a GPU that is partitioned."""
-    found: list[_Told] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
-    return found + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
+    alarms: list[_Told] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
+    return alarms + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
 
 
 def _strangers(gpu: Gpu) -> list[_Told]:

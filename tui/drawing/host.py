@@ -29,8 +29,8 @@ _TRAINER = f"  {HOST['trainer_cpu'].label} "
 
 def no_gpu(now: Snapshot, width: int) -> list[Row]:
     """The reason why no GPUs are seen, shortened to the width; it is no error."""
-    said = _no_gpu(now)
-    shorter = (said, re.sub(r" *\([^)]*\)", "", said), said.partition(":")[0])
+    reason = _no_gpu(now)
+    shorter = (reason, re.sub(r" *\([^)]*\)", "", reason), reason.partition(":")[0])
     return [[(next((text for text in shorter if len(text) <= width), shorter[-1]), "label")]]
 
 

@@ -57,18 +57,20 @@ class LogRow(NamedTuple):
 @lru_cache(maxsize=4096)
 def judged(line: str) -> LogLine:
     """The level of a line, and whether it is one of TensorFlow's that say nothing useful."""
-    known = any(text in line for text in _NOISE)
-    if found := _ABSL.match(line):
-        t = float(found[2])
-        return LogLine(_STYLES["I" if known else found[1]], known or found[1] == "I", t if t > _UNIX_TIME else 0.0)
-    if found := _DATED.match(line):
-        return LogLine(_STYLES["I" if known else found[1]], known or found[1] == "I")
-    if known:
+    is_noise = any(text in line for text in _NOISE)
+    if match := _ABSL.match(line):
+        t = float(match[2])
+        return LogLine(
+            _STYLES["I" if is_noise else match[1]], is_noise or match[1] == "I", t if t > _UNIX_TIME else 0.0
+        )
+    if match := _DATED.match(line):
+        return LogLine(_STYLES["I" if is_noise else match[1]], is_noise or match[1] == "I")
+    if is_noise:
         return LogLine("muted", noise=True)
     if line.startswith(_TRACEBACK):
         return LogLine("bad")
-    if found := _PYTHON.match(line):
-        return LogLine("warn" if "arn" in found[0] or "WARN" in found[0] else "bad")
+    if match := _PYTHON.match(line):
+        return LogLine("warn" if "arn" in match[0] or "WARN" in match[0] else "bad")
     return LogLine("epoch" if _KERAS_EPOCH.match(line) else "")
 
 
@@ -81,20 +83,20 @@ def rows(
     `resumes` are the times of the lines that say that the run is resumed, the last of which are there. `key` unfolds
     what is folded. Lines of epochs keep within the `width`, if there is one.
     """
-    found: list[LogRow] = []
-    told, begun = 0, False
-    for noise, group in groupby(_timed(lines, arrived, resumes), key=lambda one: fold and judged(one[0]).noise):
+    log_rows: list[LogRow] = []
+    epochs_shown, begun = 0, False
+    for noise, group in groupby(_timed(lines, arrived, resumes), key=lambda item: fold and judged(item[0]).noise):
         members = list(group)
         if noise:
-            found.append(_folded(len(members), glyphs, key, at_start=not begun))
+            log_rows.append(_folded(len(members), glyphs, key, at_start=not begun))
             continue
         begun = True
         for line, t in members:
-            until = bisect_left(epochs, t, key=lambda one: one.t) if t else told
-            found += [LogRow(epoch_text(one, width), "epoch") for one in epochs[told:until]]
-            told = max(told, until)
-            found.append(LogRow(line, judged(line).style))
-    return found + [LogRow(epoch_text(one, width), "epoch") for one in epochs[told:]]
+            until = bisect_left(epochs, t, key=lambda item: item.t) if t else epochs_shown
+            log_rows += [LogRow(epoch_text(item, width), "epoch") for item in epochs[epochs_shown:until]]
+            epochs_shown = max(epochs_shown, until)
+            log_rows.append(LogRow(line, judged(line).style))
+    return log_rows + [LogRow(epoch_text(item, width), "epoch") for item in epochs[epochs_shown:]]
 
 
 def _timed(lines: Sequence[str], arrived: Sequence[float], resumes: Sequence[float]) -> list[tuple[str, float]]:
@@ -131,15 +133,15 @@ def epoch_text(epoch: Epoch, width: int = 0) -> str:
     return "  ".join(items).rstrip()
 
 
-def only(found: Sequence[LogRow], sought: str) -> list[LogRow]:
+def only(log_rows: Sequence[LogRow], sought: str) -> list[LogRow]:
     """The rows that contain a text."""
-    return [row for row in found if sought.casefold() in row.text.casefold()]
+    return [row for row in log_rows if sought.casefold() in row.text.casefold()]
 
 
-def wrapped(found: Sequence[LogRow], width: int) -> list[LogRow]:
+def wrapped(log_rows: Sequence[LogRow], width: int) -> list[LogRow]:
     """The rows, long ones in several of at most this width."""
     return [
         LogRow(text, row.style)
-        for row in found
+        for row in log_rows
         for text in (chop_cells(row.text, width) if len(row.text) > width > 0 else [row.text])
     ]

@@ -122,13 +122,13 @@ def _with_room(row: Row, rule: str) -> Row:
 
 def kept_items(items: list[Row], width: int) -> list[Row]:
     """The first items that fit as a whole: a part of a figure would read as a different figure."""
-    found, room = [], width
+    kept, room = [], width
     for item in items:
         room -= length(item)
         if room < 0:
             break
-        found.append(item)
-    return found
+        kept.append(item)
+    return kept
 
 
 def plain(row: Iterable[Piece]) -> str:

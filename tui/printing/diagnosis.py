@@ -14,19 +14,19 @@ from ..base.errors import clean
 from .tables import Columns, show_table
 
 
-def show(found: Mapping[str, Any]) -> None:
+def show(diagnosis: Mapping[str, Any]) -> None:
     """The whole diagnosis, as engine.diagnosis gives it."""
-    print(clean(found["sentence"]))
-    if found["verdict"] != "undecided":
-        print(f"confidence {share(found['confidence'])}, from {counted(found['steps'], 'steps')}")
-    if found["evidence"]:
+    print(clean(diagnosis["sentence"]))
+    if diagnosis["verdict"] != "undecided":
+        print(f"confidence {share(diagnosis['confidence'])}, from {counted(diagnosis['steps'], 'steps')}")
+    if diagnosis["evidence"]:
         print()
-        show_table(Columns(["evidence", "value", "threshold", "source"], [_evidence(e) for e in found["evidence"]]))
-    if found["others"]:
-        print(f"\nalso: {', '.join(label(name) for name in found['others'])}")
-    if found["remedies"]:
+        show_table(Columns(["evidence", "value", "threshold", "source"], [_evidence(e) for e in diagnosis["evidence"]]))
+    if diagnosis["others"]:
+        print(f"\nalso: {', '.join(label(name) for name in diagnosis['others'])}")
+    if diagnosis["remedies"]:
         print()
-        rows = [_remedy(number, remedy) for number, remedy in enumerate(found["remedies"], 1)]
+        rows = [_remedy(number, remedy) for number, remedy in enumerate(diagnosis["remedies"], 1)]
         show_table(Columns(["", "remedy", "reason", "expected"], rows))
 
 

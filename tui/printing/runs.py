@@ -75,8 +75,8 @@ def _cell(name: str, entry: Entry, width: int) -> str:
     """With a width, no longer than that."""
     if name == "run":
         return clean(entry.title.within(width) if width else entry.title.whole)
-    said = clean(COLUMNS[name].show(entry)).replace("\n", " ")
-    return f"{said[: width - 2]}.." if width and name == "note" and len(said) > width else said
+    text = clean(COLUMNS[name].show(entry)).replace("\n", " ")
+    return f"{text[: width - 2]}.." if width and name == "note" and len(text) > width else text
 
 
 def _tells(name: str, entries: Sequence[Entry]) -> bool:

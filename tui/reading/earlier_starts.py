@@ -53,10 +53,10 @@ class EarlierStarts:
         A phase that takes longer than its median may take as long as the longest did.
         """
         order = list(self.phases)
-        to_come = order[order.index(phase) + 1 :] if phase in order else [one for one in order if one not in so_far]
+        to_come = order[order.index(phase) + 1 :] if phase in order else [name for name in order if name not in so_far]
         usual, spent = self.phases.get(phase), so_far.get(phase, 0.0)
         now = 0.0 if usual is None else (usual.median if spent < usual.median else usual.most) - spent
-        rest = sum(self.phases[one].median for one in to_come)
+        rest = sum(self.phases[name].median for name in to_come)
         return max(0.0, now) + rest if now > 0 or rest else 0.0
 
 
@@ -66,13 +66,13 @@ NONE = EarlierStarts()
 def of(run: Run) -> EarlierStarts:
     """The starts of the newest runs of the same preset with the same model, devices and compilation."""
     mine = _what_matters(run)
-    found: list[dict[str, float]] = []
+    starts: list[dict[str, float]] = []
     for other in _alike(run):
-        if len(found) == MOST:
+        if len(starts) == MOST:
             break
         if _what_matters(other) == mine and (start := start_of(other)):
-            found.append(start)
-    return usual(found)
+            starts.append(start)
+    return usual(starts)
 
 
 def _alike(run: Run) -> Iterator[Run]:
@@ -108,12 +108,12 @@ def start_of(run: Run) -> dict[str, float]:
 
 
 def _summed(times: PhaseTimes) -> dict[str, float]:
-    found: dict[str, float] = {}
+    by_phase: dict[str, float] = {}
     for span in times.start:
         if span.of_others:
             continue
-        found[span.phase] = found.get(span.phase, 0.0) + span.seconds
-    return found
+        by_phase[span.phase] = by_phase.get(span.phase, 0.0) + span.seconds
+    return by_phase
 
 
 def usual(starts: Sequence[Mapping[str, float]]) -> EarlierStarts:
@@ -124,6 +124,6 @@ def usual(starts: Sequence[Mapping[str, float]]) -> EarlierStarts:
     return EarlierStarts(len(starts), phases)
 
 
-def _usual(found: Iterable[float]) -> Usual:
-    known = list(found)
-    return Usual(statistics.median(known), min(known), max(known))
+def _usual(times: Iterable[float]) -> Usual:
+    values = list(times)
+    return Usual(statistics.median(values), min(values), max(values))

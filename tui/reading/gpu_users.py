@@ -59,37 +59,37 @@ def read(gpus: Sequence[Gpu]) -> Users:
     for gpu in gpus:
         if gpu.processes is None:
             reasons.setdefault(gpu.missing or gpu.why("processes"), []).append(gpu.index)
-    said = (f"GPU {numbers(found)}: {why}" for why, found in reasons.items())
-    return Users(tuple(lines), "; ".join(said))
+    texts = (f"GPU {numbers(indices)}: {why}" for why, indices in reasons.items())
+    return Users(tuple(lines), "; ".join(texts))
 
 
-def numbers(found: Sequence[int]) -> str:
+def numbers(indices: Sequence[int]) -> str:
     """As short as it goes: 0-3,7."""
-    runs = [[n for _, n in group] for _, group in groupby(enumerate(sorted(found)), lambda at: at[1] - at[0])]
+    runs = [[n for _, n in group] for _, group in groupby(enumerate(sorted(indices)), lambda at: at[1] - at[0])]
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
 
 
 def _holders(gpus: Sequence[Gpu]) -> dict[int, _Holder]:
-    found: dict[int, list[tuple[int, GpuProcess]]] = {}
+    by_pid: dict[int, list[tuple[int, GpuProcess]]] = {}
     for gpu in gpus:
         for process in gpu.processes or ():
-            found.setdefault(process.pid, []).append((gpu.index, process))
+            by_pid.setdefault(process.pid, []).append((gpu.index, process))
     return {pid: _Holder(_together([process for _, process in on]), tuple(index for index, _ in on),
                          _sum(process.memory_used_bytes for _, process in on))
-            for pid, on in found.items()}  # fmt: skip
+            for pid, on in by_pid.items()}  # fmt: skip
 
 
-def _together(found: Sequence[GpuProcess]) -> GpuProcess:
+def _together(processes: Sequence[GpuProcess]) -> GpuProcess:
     """One process on several GPUs: it is idle if it is on all of them, and for as long."""
-    if any(process.use is None or process.idle_seconds is None for process in found):
-        return replace(found[0], use=None, idle_seconds=None)
-    latest = min(found, key=lambda process: (process.idle_seconds or 0, process.idle_at_least))
-    return replace(latest, use=max(process.use or 0 for process in found))
+    if any(process.use is None or process.idle_seconds is None for process in processes):
+        return replace(processes[0], use=None, idle_seconds=None)
+    latest = min(processes, key=lambda process: (process.idle_seconds or 0, process.idle_at_least))
+    return replace(latest, use=max(process.use or 0 for process in processes))
 
 
 def _sum(values: Iterator[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    present = [value for value in values if value is not None]
+    return sum(present) if present else None
 
 
 def _line(branch: Branch, held: Mapping[int, _Holder]) -> Line:

@@ -51,8 +51,8 @@ class MachineReader:
                     due = time.monotonic() + READ_SECONDS
                     self._tell(host.read())
                 self.stuck_seconds = reader.stuck_seconds
-                if told := list(self._events()):
-                    store.feed(told)
+                if events := list(self._events()):
+                    store.feed(events)
                     yield store.snapshot()
         finally:
             reader.stop()

@@ -76,14 +76,17 @@ def in_folder(folder: Path, group: Group) -> Listing:
     except OSError as fault:
         return Listing(note=f"{folder} cannot be read: {why(fault)}")
     names = sorted(entry.name for entry in entries[:MOST_ENTRIES] if entry.name.endswith(PRESET_SUFFIXES))
-    found = [look_at(folder / name, group) for name in names[:MOST_FILES]]
+    presets_first = [look_at(folder / name, group) for name in names[:MOST_FILES]]
     folders = sorted(entry.name for entry in _folders(entries)) if group == "path" else []
     listed = [PresetFile(folder / name, group, folder=True) for name in folders[:MOST_ENTRIES]]
     left = len(names) - MOST_FILES
     note = f"{left} more YAML files: type a path to one" if left > 0 else ""
     if len(entries) > MOST_ENTRIES:
         note = f"more than {MOST_ENTRIES:,} entries: type a path to a file that is not listed"
-    return Listing((*(one for one in found if not one.other), *listed, *(one for one in found if one.other)), note)
+    return Listing(
+        (*(file for file in presets_first if not file.other), *listed, *(file for file in presets_first if file.other)),
+        note,
+    )
 
 
 def _folders(entries: list[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
@@ -120,7 +123,7 @@ def completed(text: str, names: list[str]) -> str:
     if not fitting:
         return text
     first, last = min(fitting), max(fitting)
-    same = next((i for i, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    same = next((i for i, (letter, other) in enumerate(zip(first, last, strict=False)) if letter != other), len(first))
     return os.path.join(head, first[:same])
 
 

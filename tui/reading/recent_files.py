@@ -32,10 +32,10 @@ def file() -> Path:
 def recent() -> list[Path]:
     """The files, the latest first; nothing is looked up, as a file may lie on a disk that does not answer."""
     try:
-        found = json.loads(read_bytes(file(), MAX_BYTES))
+        stored = json.loads(read_bytes(file(), MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         return []
-    texts = found if isinstance(found, list) else []
+    texts = stored if isinstance(stored, list) else []
     kept = (text for text in texts if isinstance(text, str) and len(text) <= MAX_PATH and text.isprintable())
     return [Path(text) for text in dict.fromkeys(kept) if text.startswith("/")][:MOST]
 
@@ -68,6 +68,6 @@ def note(path: Path) -> threading.Thread:
 
 def _note(path: Path) -> None:
     with contextlib.suppress(OSError), _writing:
-        whole = [str(one) for one in (path.absolute(), *recent())]
+        whole = [str(file_path) for file_path in (path.absolute(), *recent())]
         file().parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file(), json.dumps(list(dict.fromkeys(whole))[:MOST], indent=1) + "\n", durable=False)

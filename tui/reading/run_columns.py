@@ -52,17 +52,17 @@ def _validation(entry: Entry) -> str:
     name, value = entry.validation
     if value is None:
         return units.NONE if entry.figures.get("metrics.loss") is not None else ""
-    said = f"{value:.3g}"
-    return f"{name.removeprefix('val_')[: VALIDATION_WIDTH - len(said) - 1]} {said}"
+    text_of_value = f"{value:.3g}"
+    return f"{name.removeprefix('val_')[: VALIDATION_WIDTH - len(text_of_value) - 1]} {text_of_value}"
 
 
 def _whole(figure: Figure, value: float | None) -> str:
     """A figure is never cut: if it is wider than its column, it has fewer digits."""
-    said = figure.bare(value)
-    if value is None or len(said) <= figure.width or not units.is_plain(figure.unit):
-        return said
+    bare = figure.bare(value)
+    if value is None or len(bare) <= figure.width or not units.is_plain(figure.unit):
+        return bare
     shorter = (f"{value:.{digits}e}" for digits in (2, 1, 0))
-    return next((found for found in shorter if len(found) <= figure.width), f"{value:.0e}")
+    return next((candidate for candidate in shorter if len(candidate) <= figure.width), f"{value:.0e}")
 
 
 def _size(used: int | None) -> str:
@@ -73,8 +73,8 @@ def _words(key: str, about: str, width: int, show: Callable[[Entry], str]) -> Ru
     return RunColumn(key, about, width, show, lambda entry: show(entry).casefold() or None, right=False)
 
 
-def _one_line(said: str) -> str:
-    return " ".join(said.split())
+def _one_line(words: str) -> str:
+    return " ".join(words.split())
 
 
 _BY_LIST = (
@@ -152,9 +152,9 @@ ONLY_GOING_ON = {"done", "left"}
 def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Entry]:
     value = COLUMNS[column].value
     entries = list(entries)
-    known = [entry for entry in entries if value(entry) is not None]
+    with_value = [entry for entry in entries if value(entry) is not None]
     return [
-        *sorted(known, key=value, reverse=descending),
+        *sorted(with_value, key=value, reverse=descending),
         *(entry for entry in entries if value(entry) is None),
     ]
 

@@ -89,19 +89,19 @@ class RunList:
 
     def read(self, most: int | None = None) -> list[Entry]:
         """The runs, the latest first; with `most` only so many of them."""
-        found: dict[str, tuple[tuple[float, ...], Entry]] = {}
+        entries: dict[str, tuple[tuple[float, ...], Entry]] = {}
         survey = runs.survey()
         self.total, self.closed = len(survey.runs), len(survey.closed)
         for run in survey.runs[:most]:
             stamp = _stamp(run)
-            known = self._known.get(run.id)
-            if known is None or known[0] != stamp or known[1].goes_on:
-                size = known[1].size if known else None
-                known = (stamp, replace(entry_of(run, known[1] if known else None), size=size))
+            stamped = self._known.get(run.id)
+            if stamped is None or stamped[0] != stamp or stamped[1].goes_on:
+                size = stamped[1].size if stamped else None
+                stamped = (stamp, replace(entry_of(run, stamped[1] if stamped else None), size=size))
                 self._to_measure[run.id] = None
-            found[run.id] = known
-        self._known = found
-        return [entry for _, entry in found.values()]
+            entries[run.id] = stamped
+        self._known = entries
+        return [entry for _, entry in entries.values()]
 
     def measure(self) -> bool:
         """Measure the folders of runs that have changed, for a moment; whether the next reading has other sizes."""
@@ -132,8 +132,8 @@ def changed(run: Run, name: str) -> float:
         return 0.0
 
 
-def entry_of(run: Run, known: Entry | None = None) -> Entry:
-    """The run as it is now; what never changes is taken over from a `known` entry of it."""
+def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
+    """The run as it is now; what never changes is taken over from an `earlier` entry of it."""
     result = run.whole_result
     latest = {} if at(result, LOSS.key) is not None else last_progress(run)
     now = run.liveness
@@ -141,8 +141,10 @@ def entry_of(run: Run, known: Entry | None = None) -> Entry:
     return Entry(
         run,
         state,
-        known.title if known and not known.goes_on else title_of(run),  # at its start, changes may prove to do nothing
-        known.description if known else description(run),
+        earlier.title
+        if earlier and not earlier.goes_on
+        else title_of(run),  # at its start, changes may prove to do nothing
+        earlier.description if earlier else description(run),
         _figures(result, latest, state in GOES_ON),
         changed(run, "preset.yaml"),
         now.host,
@@ -151,13 +153,13 @@ def entry_of(run: Run, known: Entry | None = None) -> Entry:
         latest,
         bool(steps_in(run.file("checkpoints"))),
         _validation(mapping(result.get("metrics")) or mapping(last_event(run, "epoch").get("metrics"))),
-        known.workers if known and known.workers else _workers(run),
+        earlier.workers if earlier and earlier.workers else _workers(run),
     )
 
 
 def _workers(run: Run) -> tuple[str, ...]:
     joined = cluster.of_run(run)
-    return tuple(one.id for one in cluster.other_workers(run)) if joined is not None and joined.is_chief else ()
+    return tuple(other.id for other in cluster.other_workers(run)) if joined is not None and joined.is_chief else ()
 
 
 def folded(entries: Iterable[Entry]) -> list[Entry]:
@@ -169,10 +171,10 @@ def folded(entries: Iterable[Entry]) -> list[Entry]:
 
 def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], goes_on: bool) -> dict[str, float | None]:
     """Those of the result, else of the newest progress; the loss as the live view shows it."""
-    found = {one.key: at(result, one.key) if result else at(latest, one.progress) for one in FIGURES}
-    found[LOSS.key] = epoch_mean.latest(result, latest).value
-    found[LEFT.key] = at(latest, LEFT.progress) if goes_on else None
-    return found
+    values = {figure.key: at(result, figure.key) if result else at(latest, figure.progress) for figure in FIGURES}
+    values[LOSS.key] = epoch_mean.latest(result, latest).value
+    values[LEFT.key] = at(latest, LEFT.progress) if goes_on else None
+    return values
 
 
 def _validation(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
@@ -194,8 +196,8 @@ def last_event(run: Run, kind: str) -> Mapping[str, Any]:
             lines = stream.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return {}
-    found = (parse_line(line) for line in reversed(lines) if f'"type":"{kind}"' in line)
-    return next((fields_of(event) for event in found if event), {})
+    events = (parse_line(line) for line in reversed(lines) if f'"type":"{kind}"' in line)
+    return next((fields_of(event) for event in events if event), {})
 
 
 def description(run: Run) -> str:
@@ -205,8 +207,8 @@ def description(run: Run) -> str:
         head = located_yaml.parse(text.partition("\nworkload:")[0])
     except (OSError, YamlFault):
         return ""
-    said = head["description"].value if "description" in head else ""
-    return harmless(said) if isinstance(said, str) else ""
+    value = head["description"].value if "description" in head else ""
+    return harmless(value) if isinstance(value, str) else ""
 
 
 def when_text(then: float, now: float | None = None) -> str:

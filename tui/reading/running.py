@@ -44,10 +44,10 @@ class RunningRuns:
     _going_on: dict[str, Run] = field(default_factory=dict)
 
     def read(self) -> Now:
-        found = runs.all_runs()[:LOOKED_AT]
-        known = {run.id for run in found}
-        found += [run for name, run in self._going_on.items() if name not in known]
-        states = {run.id: (run, state) for run in found if (state := self._state(run)) is not None}
+        newest_runs = runs.all_runs()[:LOOKED_AT]
+        ids = {run.id for run in newest_runs}
+        newest_runs += [run for name, run in self._going_on.items() if name not in ids]
+        states = {run.id: (run, state) for run in newest_runs if (state := self._state(run)) is not None}
         running = {name: run for name, (run, state) in states.items() if state in GOES_ON}
         over = [states[name] for name in self._going_on if name in states and name not in running]
         ended = tuple(Ended(runs.title(run), run.id, state) for run, state in over)

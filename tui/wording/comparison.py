@@ -19,15 +19,15 @@ WITHIN = "~ is within the spread of repeats"
 NO_EFFECT = "options in parentheses did nothing in that run"
 
 
-def remarks(found: Comparison) -> list[str]:
+def remarks(comparison: Comparison) -> list[str]:
     """What the differences are from, what the marks mean, and what cannot be compared."""
-    how = {"pinned": f"the pinned baseline, {found.baseline}", "given": f"the baseline, {found.baseline}"}
-    said = [f"differences are from {how.get(found.choice, 'the first run')}"]
-    if has_noise(found):
-        said.append(WITHIN)
-    if any(why for row in found.options for why in row.no_effect):
-        said.append(NO_EFFECT)
-    return [clean(text) for text in (*said, *found.notes)]
+    how = {"pinned": f"the pinned baseline, {comparison.baseline}", "given": f"the baseline, {comparison.baseline}"}
+    lines = [f"differences are from {how.get(comparison.choice, 'the first run')}"]
+    if has_noise(comparison):
+        lines.append(WITHIN)
+    if any(why for row in comparison.options for why in row.no_effect):
+        lines.append(NO_EFFECT)
+    return [clean(text) for text in (*lines, *comparison.notes)]
 
 
 def distinct(titles: Sequence[Title]) -> list[Title]:
@@ -53,13 +53,15 @@ def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[st
     if these are alike, the time.
     """
     alike = len({title.preset for title in titles}) == 1
-    found = []
+    candidates = []
     for name, title in zip(names, titles, strict=True):
         short = _whole_words(title.changes, width) if alike else title.preset
-        found.append(name if len(name) <= width else short)
+        candidates.append(name if len(name) <= width else short)
     return [
-        _at(title.preset, moment, width) if name not in names and (found.count(name) > 1 or len(name) > width) else name
-        for name, title, moment in zip(found, titles, moments, strict=True)
+        _at(title.preset, moment, width)
+        if name not in names and (candidates.count(name) > 1 or len(name) > width)
+        else name
+        for name, title, moment in zip(candidates, titles, moments, strict=True)
     ]
 
 
@@ -74,9 +76,9 @@ def _at(preset: str, moment: str, width: int) -> str:
 def _whole_words(words: Sequence[str], width: int) -> str:
     """`xla +2`: as many words as fit, and the number of the others."""
     for shown in range(len(words), 0, -1):
-        said = " ".join((*words[:shown], *_others(words, shown)))
-        if len(said) <= width:
-            return said
+        name = " ".join((*words[:shown], *_others(words, shown)))
+        if len(name) <= width:
+            return name
     return _cut(words, width) if words else ""
 
 
@@ -94,16 +96,18 @@ def _others(words: Sequence[str], shown: int) -> list[str]:
 
 def moments_of(ids: Sequence[str]) -> list[str]:
     """When each run was started, by its id, as short as it distinguishes them: `14:05`, `14:05:07`, `Sep 21 14:05`."""
-    known = [re.match(r"\d{8}-\d{6}(?=-)", id_) for id_ in ids]
-    times = [datetime.strptime(found[0], "%Y%m%d-%H%M%S") if found else None for found in known]
+    matches = [re.match(r"\d{8}-\d{6}(?=-)", id_) for id_ in ids]
+    times = [datetime.strptime(match[0], "%Y%m%d-%H%M%S") if match else None for match in matches]
     one_day = len({time.date() for time in times if time}) <= 1
     day = "" if one_day else "%b %d " if len({time.year for time in times if time}) <= 1 else "%Y-%m-%d "
-    said = [
+    candidates = [
         [time.strftime(day + clock) if time else id_ for time, id_ in zip(times, ids, strict=True)]
         for clock in ("%H:%M", "%H:%M:%S")
     ]
-    said.append([name + (re.search(r"-\d{1,3}$|$", id_) or [""])[0] for name, id_ in zip(said[-1], ids, strict=True)])
-    return next((names for names in said if len(set(names)) == len(names)), list(ids))
+    candidates.append(
+        [name + (re.search(r"-\d{1,3}$|$", id_) or [""])[0] for name, id_ in zip(candidates[-1], ids, strict=True)]
+    )
+    return next((names for names in candidates if len(set(names)) == len(names)), list(ids))
 
 
 def value_text(row: FigureRow, value: float | None) -> str:
@@ -135,30 +139,30 @@ def _unit_of_change(row: FigureRow, short: bool) -> str:
 def option_text(row: OptionRow, position: int) -> str:
     """The value as YAML and --set would have it; in parentheses if it did nothing in this run."""
     value = row.values[position]
-    told = clean(value if isinstance(value, str) else to_json(value))
-    return f"({told})" if any(row.no_effect[position : position + 1]) else told
+    cell = clean(value if isinstance(value, str) else to_json(value))
+    return f"({cell})" if any(row.no_effect[position : position + 1]) else cell
 
 
-def version_cells(found: Comparison) -> list[tuple[str, list[str]]]:
+def version_cells(comparison: Comparison) -> list[tuple[str, list[str]]]:
     """Programs that differ in version, with the version of each run; empty if a run has not recorded it."""
-    return [(row.key, [clean(value or "") for value in row.values]) for row in found.versions]
+    return [(row.key, [clean(value or "") for value in row.values]) for row in comparison.versions]
 
 
-def has_noise(found: Comparison) -> bool:
-    return any(row.noise is not None for row in found.figures)
+def has_noise(comparison: Comparison) -> bool:
+    return any(row.noise is not None for row in comparison.figures)
 
 
-def table_rows(found: Comparison) -> list[list[str]]:
+def table_rows(comparison: Comparison) -> list[list[str]]:
     """Rows of cells: names, states, versions, options, figures; with repeats the last column is the noise."""
-    noisy = has_noise(found)
-    rows = [["", *(clean(run) for run in found.runs), *(["spread of repeats"] if noisy else [])]]
-    rows.append(["title", *(clean(title) for title in found.titles), *([""] if noisy else [])])
-    rows.append(["outcome", *found.states, *([""] if noisy else [])])
-    rows += [[name, *versions, *([""] if noisy else [])] for name, versions in version_cells(found)]
-    for option in found.options:
-        cells = [option_text(option, position) for position in range(len(found.runs))]
+    noisy = has_noise(comparison)
+    rows = [["", *(clean(run) for run in comparison.runs), *(["spread of repeats"] if noisy else [])]]
+    rows.append(["title", *(clean(title) for title in comparison.titles), *([""] if noisy else [])])
+    rows.append(["outcome", *comparison.states, *([""] if noisy else [])])
+    rows += [[name, *versions, *([""] if noisy else [])] for name, versions in version_cells(comparison)]
+    for option in comparison.options:
+        cells = [option_text(option, position) for position in range(len(comparison.runs))]
         rows.append([option.key, *cells, *([""] if noisy else [])])
-    for figure in found.figures:
+    for figure in comparison.figures:
         cells = [
             f"{value_text(figure, value)} {change_text(figure, position)}".strip()
             for position, value in enumerate(figure.values)
@@ -167,36 +171,36 @@ def table_rows(found: Comparison) -> list[list[str]]:
     return rows
 
 
-def as_markdown(found: Comparison) -> str:
+def as_markdown(comparison: Comparison) -> str:
     """A table that GitHub renders, and what there is to say of it."""
-    head, *rows = [[_escaped(cell) for cell in row] for row in table_rows(found)]
+    head, *rows = [[_escaped(cell) for cell in row] for row in table_rows(comparison)]
     rule = ["---", *("---:" for _ in head[1:])]
     table = [f"| {' | '.join(row)} |" for row in (head, rule, *rows)]
-    return "\n".join([*table, "", *(f"- {_escaped(text)}" for text in remarks(found))])
+    return "\n".join([*table, "", *(f"- {_escaped(text)}" for text in remarks(comparison))])
 
 
 def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def as_csv(found: Comparison) -> str:
+def as_csv(comparison: Comparison) -> str:
     """Bare numbers, one row an option or figure; what there is to say of them stands behind `note`."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["what", "unit", *found.runs, "spread of repeats"])
-    blank = [""] * len(found.runs)
-    writer.writerow(["baseline", "", found.choice, *blank])
-    writer.writerow(["title", "", *(clean(title) for title in found.titles), ""])
-    writer.writerow(["outcome", "", *found.states, ""])
-    writer.writerows([name, "", *versions, ""] for name, versions in version_cells(found))
-    for option in found.options:
-        writer.writerow([option.key, "", *(option_text(option, i) for i in range(len(found.runs))), ""])
-    for row in found.figures:
+    writer.writerow(["what", "unit", *comparison.runs, "spread of repeats"])
+    blank = [""] * len(comparison.runs)
+    writer.writerow(["baseline", "", comparison.choice, *blank])
+    writer.writerow(["title", "", *(clean(title) for title in comparison.titles), ""])
+    writer.writerow(["outcome", "", *comparison.states, ""])
+    writer.writerows([name, "", *versions, ""] for name, versions in version_cells(comparison))
+    for option in comparison.options:
+        writer.writerow([option.key, "", *(option_text(option, i) for i in range(len(comparison.runs))), ""])
+    for row in comparison.figures:
         writer.writerow([row.key, row.unit, *("" if v is None else v for v in row.values), row.noise])
-    for note in found.notes:
+    for note in comparison.notes:
         writer.writerow(["note", "", clean(note), *blank])
     return out.getvalue().rstrip("\n")
 
 
-def as_json(found: Comparison) -> str:
-    return to_json(found.as_dict(), indent=1)
+def as_json(comparison: Comparison) -> str:
+    return to_json(comparison.as_dict(), indent=1)

@@ -47,21 +47,21 @@ def _colours(environment: Mapping[str, str]) -> int:
     return 256 if "256color" in environment.get("TERM", "") else 16
 
 
-def worst_first(found: Iterable[Finding]) -> list[Finding]:
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Errors, then warnings, notes and what is well; within a level, causes before consequences as they were found."""
-    return sorted(found, key=lambda finding: -doctor.LEVELS.index(finding.level))
+    return sorted(findings, key=lambda finding: -doctor.LEVELS.index(finding.level))
 
 
-def conclusion(found: list[Finding]) -> str:
+def conclusion(findings: list[Finding]) -> str:
     """One line at the end."""
-    if doctor.blocks(found):
-        only_gpus = all(_is_of_gpus(finding) for finding in found if finding.level == "error")
+    if doctor.blocks(findings):
+        only_gpus = all(_is_of_gpus(finding) for finding in findings if finding.level == "error")
         instead = "; device.visible=none trains on the CPU" if only_gpus else ""
         return f"Not ready to train: see the lines marked error{instead}."
-    hidden = any(finding.about == HIDDEN for finding in found)
-    has_gpu = not hidden and any(finding.level == "ok" and finding.about.startswith("GPU") for finding in found)
-    has_driver = not hidden and any(finding.about == "driver" for finding in found)
-    warnings = sum(finding.level == "warning" for finding in found)
+    hidden = any(finding.about == HIDDEN for finding in findings)
+    has_gpu = not hidden and any(finding.level == "ok" and finding.about.startswith("GPU") for finding in findings)
+    has_driver = not hidden and any(finding.about == "driver" for finding in findings)
+    warnings = sum(finding.level == "warning" for finding in findings)
     ready = "Ready to train" + ("" if has_gpu else " on the CPU")
     if has_driver and not has_gpu:
         ready = "No GPU has answered, so it is unknown whether training on a GPU works"

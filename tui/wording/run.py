@@ -77,8 +77,8 @@ def doing(phase: str, detail: str) -> str:
         return compiling(detail)
     if waits_for_others(phase, detail):
         return detail
-    said = DOING.get(phase, phase)
-    return f"{said} {detail}" if phase in ("building", "saving") and detail else said
+    text = DOING.get(phase, phase)
+    return f"{text} {detail}" if phase in ("building", "saving") and detail else text
 
 
 WITHOUT_VERDICT = "no change is proposed; gputui tune (T in the form) tries changes without a diagnosis"
@@ -94,14 +94,14 @@ _SHOWN = ("samples_per_second", "step_ms.p50", "input_wait")
 
 def worker_lines(event: Mapping[str, Any]) -> Iterator[str]:
     """The workers of an event `workers`, a line each, and the slowest of them."""
-    for one in event.get("workers") or ():
-        who = f"worker {one['index']} ({one['address']})"
-        if one.get("missing"):
-            yield f"{who}: {one['missing']}"
+    for worker in event.get("workers") or ():
+        who = f"worker {worker['index']} ({worker['address']})"
+        if worker.get("missing"):
+            yield f"{who}: {worker['missing']}"
             continue
-        told = [figure.phrase(one.get(figure.progress)) for figure in map(figures.of_run, _SHOWN)]
-        told += [GPU["busy"].phrase(busy) for busy in one.get("gpus_busy") or ()]
-        yield f"{who}: {'  '.join(told)}"
+        phrases = [figure.phrase(worker.get(figure.progress)) for figure in map(figures.of_run, _SHOWN)]
+        phrases += [GPU["busy"].phrase(busy) for busy in worker.get("gpus_busy") or ()]
+        yield f"{who}: {'  '.join(phrases)}"
     if event.get("slowest") is not None:
         yield f"the others wait for worker {event['slowest']}, which waits longest for its input"
 

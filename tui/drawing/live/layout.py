@@ -62,30 +62,30 @@ class Wanted:
     error: int = 0  # of the messages: rows of the error that ended the run
 
 
-def share_out(width: int, height: int, wanted: Wanted, zoom: str = "") -> Layout:
+def share_out(width: int, height: int, sizes: Wanted, zoom: str = "") -> Layout:
     """The layout. `height` excludes header and footer; `zoom` (charts, gpus, log or messages) gives one part the space.
 
     Where rows are few, the log goes first, then edges, facts of the head, the summary and messages; the charts and the
     GPUs stay. The error that ended a run is seen whole, as long as that leaves a few rows.
     """
-    head = min(wanted.head, max(1, height // 4))
+    head = min(sizes.head, max(1, height // 4))
     room = max(0, height - head)
     edges = width >= EDGES_WIDTH and height >= EDGES_HEIGHT
     if zoom:
-        return _zoomed(width, room, wanted, zoom, head, edges)
-    whole_error = min(wanted.error, room - LEAST_BESIDE_ERROR)
-    messages = min(wanted.messages, max(1, -(-room // 5), whole_error))
-    summary = min(wanted.summary, max(0, room // 8))
+        return _zoomed(width, room, sizes, zoom, head, edges)
+    whole_error = min(sizes.error, room - LEAST_BESIDE_ERROR)
+    messages = min(sizes.messages, max(1, -(-room // 5), whole_error))
+    summary = min(sizes.summary, max(0, room // 8))
     room -= messages
-    host = (1 if wanted.gpus else 2) if room >= HOST_FROM else 0
-    if room - summary - host < _least_devices(width, wanted.gpus) + CHART_HEIGHT:
+    host = (1 if sizes.gpus else 2) if room >= HOST_FROM else 0
+    if room - summary - host < _least_devices(width, sizes.gpus) + CHART_HEIGHT:
         summary = 0
     room -= summary
-    cards, devices = _devices(width, room, wanted.gpus, edges)
+    cards, devices = _devices(width, room, sizes.gpus, edges)
     left = room - devices - host
     spare = left - LOG_HEIGHT - round(OF_LOG * max(0, left - LOG_GROWS_FROM)) - 2 * edges
     log = spare + 2 * edges >= LOG_BESIDE
-    columns, rows, charts = _charts(width, spare if log else left, wanted.charts, edges)
+    columns, rows, charts = _charts(width, spare if log else left, sizes.charts, edges)
     if not log:  # nothing else takes what the charts leave
         charts = left if charts else 0
     return Layout(
@@ -147,10 +147,10 @@ def _charts(width: int, height: int, count: int, edges: bool = False) -> tuple[i
     return columns, rows, max(0, tall * rows) if tall >= 3 else 0
 
 
-def _zoomed(width: int, room: int, wanted: Wanted, zoom: str, head: int, edges: bool) -> Layout:
-    columns, rows, _ = _charts(width, room, wanted.charts, edges)
+def _zoomed(width: int, room: int, sizes: Wanted, zoom: str, head: int, edges: bool) -> Layout:
+    columns, rows, _ = _charts(width, room, sizes.charts, edges)
     around = 2 * edges
-    cards = arrange_whole(width - around, room - 1 - around, wanted.gpus) if wanted.gpus else Cards()
+    cards = arrange_whole(width - around, room - 1 - around, sizes.gpus) if sizes.gpus else Cards()
     gpus = zoom == "gpus"
     return Layout(
         head=head,
@@ -159,9 +159,9 @@ def _zoomed(width: int, room: int, wanted: Wanted, zoom: str, head: int, edges: 
         charts=room if zoom == "charts" else 0,
         chart_columns=columns,
         chart_rows=rows,
-        devices=room - 1 if gpus and wanted.gpus else 0,
+        devices=room - 1 if gpus and sizes.gpus else 0,
         cards=cards,
-        host=(1 if wanted.gpus else room) if gpus else 0,
+        host=(1 if sizes.gpus else room) if gpus else 0,
         log=room if zoom == "log" else 0,
         edges=edges,
     )

@@ -41,10 +41,10 @@ def _with_offer(rows: list[Row], hint: str, apply_key: str, width: int) -> list[
     changes = proposed(hint) if apply_key else {}
     if not changes:
         return rows
-    told: Row = [(apply_key, "title"), (f" puts {clean(sentences.changes(changes))} into the form", "value")]
-    if length(rows[-1]) + 2 + length(told) <= width:
-        return [*rows[:-1], [*rows[-1], ("  ", ""), *told]]
-    return [*rows, fit([("  ", ""), *told], width)]
+    offer: Row = [(apply_key, "title"), (f" puts {clean(sentences.changes(changes))} into the form", "value")]
+    if length(rows[-1]) + 2 + length(offer) <= width:
+        return [*rows[:-1], [*rows[-1], ("  ", ""), *offer]]
+    return [*rows, fit([("  ", ""), *offer], width)]
 
 
 def _message(message: Message, mark: str, style: str, width: int, glyphs: Glyphs) -> list[Row]:

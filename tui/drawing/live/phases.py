@@ -67,12 +67,12 @@ def _start(now: Snapshot, spans: Sequence[Span]) -> Row:
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
     """Each phase once, with its whole time, in the order in which they came; waiting for others is one of its own."""
-    found: dict[str, Span] = {}
+    by_name: dict[str, Span] = {}
     for span in spans:
         name, detail = (span.phase + "-", span.detail) if span.of_others else (span.phase, "")
-        known = found.get(name)
-        found[name] = Span(span.phase, detail, span.seconds + (known.seconds if known else 0.0))
-    return [span for span in found.values() if span.seconds >= _LEAST_SECONDS]
+        earlier = by_name.get(name)
+        by_name[name] = Span(span.phase, detail, span.seconds + (earlier.seconds if earlier else 0.0))
+    return [span for span in by_name.values() if span.seconds >= _LEAST_SECONDS]
 
 
 def _told(span: Span, before: str) -> Row:
@@ -90,22 +90,22 @@ def rows(now: Snapshot, earlier: EarlierStarts, width: int, height: int, glyphs:
     total = sum(span.seconds for span in now.start)
     over = now.outcome is not None
     head: Row = [(_STARTUP, "title"), ("  no step was measured" if over else "  no step is measured yet", "label")]
-    found = [spread(head, [(clock(total), "value"), (" ", "")], width)]
-    known = _by_phase(now.start)
+    drawn = [spread(head, [(clock(total), "value"), (" ", "")], width)]
+    so_far = _by_phase(now.start)
     for number_, span in enumerate(now.start):
         last = number_ == len(now.start) - 1
-        found.append(_phase(span, known[span.phase], last, now, earlier, width, glyphs))
-    found += [_to_come(phase, earlier, width) for phase in earlier.phases if not over and phase not in known]
-    about = [] if over else [*_object(now, width), *_estimate(known, now, earlier, width, glyphs)]
+        drawn.append(_phase(span, so_far[span.phase], last, now, earlier, width, glyphs))
+    drawn += [_to_come(phase, earlier, width) for phase in earlier.phases if not over and phase not in so_far]
+    about = [] if over else [*_object(now, width), *_estimate(so_far, now, earlier, width, glyphs)]
     room = height - len(about)
-    return [*found[: max(1, room)], *about][:height]
+    return [*drawn[: max(1, room)], *about][:height]
 
 
 def _by_phase(spans: Sequence[Span]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    seconds_by_phase: dict[str, float] = {}
     for span in spans:
-        found[span.phase] = found.get(span.phase, 0.0) + (0.0 if span.of_others else span.seconds)
-    return found
+        seconds_by_phase[span.phase] = seconds_by_phase.get(span.phase, 0.0) + (0.0 if span.of_others else span.seconds)
+    return seconds_by_phase
 
 
 def _phase(
@@ -117,8 +117,8 @@ def _phase(
     mark = turn if goes_on else glyphs.stopped if asked_for else glyphs.failed if failed else glyphs.ok
     how = "warn" if asked_for else "bad"
     lead = (f" {mark:<2} ", "curve2" if goes_on else how if failed else "good")
-    said = whole_words(clean(doing(span.phase, span.detail)), max(_NAME, width - _TIME - 4), glyphs)
-    name = (f"{said:<{_NAME}}", "value" if last else "label")
+    text = whole_words(clean(doing(span.phase, span.detail)), max(_NAME, width - _TIME - 4), glyphs)
+    name = (f"{text:<{_NAME}}", "value" if last else "label")
     row: Row = [lead, name, (f"{seconds(span.seconds):>{_TIME}}", "value")]
     usual = earlier.phases.get(span.phase)
     if usual is None or not goes_on or span.of_others:
@@ -156,23 +156,23 @@ def _object(now: Snapshot, width: int) -> list[Row]:
 
 def _together(options: Mapping[str, Any], started: Mapping[str, Any]) -> list[str]:
     steps, replicas = number(mapping(options.get("compile")).get("steps_per_execution")), started.get("replicas")
-    found = [f"{steps:.0f} steps in one graph"] if steps and steps > 1 else []
-    return found + ([f"{replicas} replicas"] if isinstance(replicas, int) and replicas > 1 else [])
+    parts = [f"{steps:.0f} steps in one graph"] if steps and steps > 1 else []
+    return parts + ([f"{replicas} replicas"] if isinstance(replicas, int) and replicas > 1 else [])
 
 
 def _estimate(
-    known: Mapping[str, float], now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
+    so_far: Mapping[str, float], now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
 ) -> list[Row]:
     """An estimate of the time to the first step, and from how many runs; none while other workers are waited for."""
     if not earlier.phases or waits_for_others(now.phase, now.phase_detail):
         return []
-    left = earlier.left(known, now.phase)
+    left = earlier.left(so_far, now.phase)
     soon = f"about {estimate(left)}" if left >= _FEW_SECONDS else "a few seconds"
-    said = f"{soon} to the first step" if left > 0 else "longer than usual"
+    text = f"{soon} to the first step" if left > 0 else "longer than usual"
     starts = f"{counted(earlier.runs, 'earlier starts')}"
-    said += f": an estimate from {starts} of this preset on this machine"
+    text += f": an estimate from {starts} of this preset on this machine"
     lead = f"    {glyphs.hint} "
-    lines = textwrap.wrap(said, max(10, width - len(lead)))
+    lines = textwrap.wrap(text, max(10, width - len(lead)))
     return [
         fit([(lead if number_ == 0 else " " * len(lead), "value"), (line, "label")], width)
         for number_, line in enumerate(lines)

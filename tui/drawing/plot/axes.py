@@ -31,14 +31,14 @@ def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
 
 def x_scale(plot: Plot, width: int) -> Scale:
     """From 0 to a little past the end, which then stays for a while; for a finished run, exactly to its end."""
-    wanted = max(1, width // _LABEL)
+    labels = max(1, width // _LABEL)
     low, high = plot.window or (0.0, max(plot.x_end, _least_end(plot)))
     high = max(high, low + _LEAST * max(1.0, abs(low)))
     if plot.x_unit == "time":
-        step = _time_step(high - low, wanted)
+        step = _time_step(high - low, labels)
         return _from_round(low, soon(high) if plot.window is None and not plot.final else high, step)
     whole = 0.0 if plot.x_unit == "epoch" else 1.0
-    step = max(whole, round_step((high - low) / wanted))
+    step = max(whole, round_step((high - low) / labels))
     step = 5.0 if whole and step == 2.5 else step  # there is no half a step
     if plot.window is None and not plot.final:
         quantum = max(whole, round_step(high / 8))
@@ -51,10 +51,10 @@ def _from_round(low: float, high: float, step: float) -> Scale:
     return Scale(low, high, step, first=math.ceil(low / step - 1e-6) * step)
 
 
-def _time_step(length: float, wanted: int) -> float:
-    if length < wanted:
-        return round_step(length / wanted)
-    return float(next((s for s in TIME_STEPS if length / s <= wanted), math.ceil(length / wanted / DAY) * DAY))
+def _time_step(length: float, labels: int) -> float:
+    if length < labels:
+        return round_step(length / labels)
+    return float(next((s for s in TIME_STEPS if length / s <= labels), math.ceil(length / labels / DAY) * DAY))
 
 
 def _least_end(plot: Plot) -> float:

@@ -206,9 +206,9 @@ class _Canvas:
 
 
 def _widen(columns: Part, column: int, low: int, high: int) -> None:
-    known = columns.get(column)
-    if known is not None:
-        low, high = low if low < known[0] else known[0], high if high > known[1] else known[1]
+    before = columns.get(column)
+    if before is not None:
+        low, high = low if low < before[0] else before[0], high if high > before[1] else before[1]
     columns[column] = low, high
 
 

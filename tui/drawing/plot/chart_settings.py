@@ -20,7 +20,7 @@ def as_drawn(plot: Plot, drawn: Charts) -> Plot:
         plot = replace(plot, logarithmic=True)
         how.append("log")
     if drawn.smoothing:
-        curves = tuple(curve for one in plot.curves for curve in _smoothed(one, drawn.smoothing))
+        curves = tuple(curve for raw in plot.curves for curve in _smoothed(raw, drawn.smoothing))
         how += [f"EMA {drawn.smoothing:g}"] if len(curves) > len(plot.curves) else []
         plot = replace(plot, curves=curves)
     return replace(plot, how=tuple(how), filled=drawn.fill, alarm=lost_at(plot))
@@ -49,13 +49,13 @@ def smoothed(line: Line, weight: float) -> Line:
     A point that stands for several readings moves the average as much as these would.
     """
     keep = weight**line.each
-    average, known = 0.0, 0.0
+    average, weights = 0.0, 0.0
     y = array("d")
     for index, value in enumerate(line.y):
         if index in line.breaks:
-            average = known = 0.0
+            average = weights = 0.0
         if math.isfinite(value):
             average = keep * average + (1 - keep) * value
-            known = keep * known + (1 - keep)
-        y.append(average / known if known else value)
+            weights = keep * weights + (1 - keep)
+        y.append(average / weights if weights else value)
     return replace(line, y=y, low=array("d"), high=array("d"), made={})

@@ -71,12 +71,12 @@ def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[
     """
     pieces: list[Row] = [[(place_text(plot, x, near), "title")]]
     pieces += [_told(plot, curve, number, x, near, glyphs) for number, curve in plot.numbered if not curve.faint]
-    found: list[Row] = [[]]
+    drawn: list[Row] = [[]]
     for piece in pieces:
-        if found[-1] and length(found[-1]) + 3 + length(piece) > width:
-            found.append([])
-        found[-1] += [("   ", ""), *piece] if found[-1] else piece
-    return found
+        if drawn[-1] and length(drawn[-1]) + 3 + length(piece) > width:
+            drawn.append([])
+        drawn[-1] += [("   ", ""), *piece] if drawn[-1] else piece
+    return drawn
 
 
 def _told(plot: Plot, curve: Curve, number: int, x: float, near: float, glyphs: Glyphs) -> Row:
@@ -111,9 +111,9 @@ def table(plot: Plot) -> str:
     names = [f"{curve.label or plot.title}{f' ({unit})' if unit else ''}" for curve in plot.told]
     values = [dict(zip(line.x, line.y, strict=True)) for line in lines]
     axis = "seconds" if plot.x_unit == "time" else plot.x_unit
-    found = ["\t".join([axis, *names])]
+    text_lines = ["\t".join([axis, *names])]
     scale = 100 if plot.bounds == "share" else 1
     for x in sorted({x for line in lines for x in line.x}):
-        cells = [f"{known[x] * scale:.6g}" if x in known else "" for known in values]
-        found.append("\t".join([f"{x:.6g}", *cells]))
-    return "\n".join(found)
+        cells = [f"{by_place[x] * scale:.6g}" if x in by_place else "" for by_place in values]
+        text_lines.append("\t".join([f"{x:.6g}", *cells]))
+    return "\n".join(text_lines)

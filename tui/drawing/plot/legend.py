@@ -33,9 +33,9 @@ def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
         return headline(whole, everything, width, glyphs.rule)
     legends = list(_legends(plot, glyphs))
     hows = [plot.how, tuple(how.partition(" ")[0] for how in plot.how), ()]
-    found = [_beside(_name(plot, how), legends, width) for how in hows]
-    most = max(_told(legend, plot) for _, legend in found)
-    name, legend = next(pair for pair in found if _told(pair[1], plot) == most)
+    candidates = [_beside(_name(plot, how), legends, width) for how in hows]
+    most = max(_told(legend, plot) for _, legend in candidates)
+    name, legend = next(pair for pair in candidates if _told(pair[1], plot) == most)
     return headline(name, legend, width, glyphs.rule)
 
 
@@ -47,7 +47,7 @@ def edge_title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
 
 def _name(plot: Plot, how: tuple[str, ...]) -> Row:
     alarm: Row = [(f" {plot.alarm}", "bad")] if plot.alarm else []
-    return [(plot.title, "title"), *((f" {said}", "label") for said in how), *alarm]
+    return [(plot.title, "title"), *((f" {remark}", "label") for remark in how), *alarm]
 
 
 def _beside(name: Row, legends: list[Row], width: int) -> tuple[Row, Row]:
@@ -66,21 +66,21 @@ def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
     """The legend, from all that there is to say to the marks alone."""
     note: Row = [(f"  {plot.note}", "value")] if plot.note else []
     unit: Row = [(f" {plot.unit}", "label")] if plot.unit else []
-    told = plot.told
-    everyone = set(range(len(told)))
+    shown = plot.told
+    everyone = set(range(len(shown)))
     for more in ([*unit, *note], unit):
         for whole in (True, False):
             yield [*_legend(plot, everyone, glyphs, whole), *more]
     for more in (unit, []):
         yield [*_legend(plot, everyone, glyphs, narrow=True), *more]
-    for number in sorted(everyone, key=lambda number: (not told[number].lesser, -number)):
+    for number in sorted(everyone, key=lambda number: (not shown[number].lesser, -number)):
         everyone.remove(number)
         if everyone:
             yield _legend(plot, everyone, glyphs, narrow=True)
-        lesser = next((at for at, curve in enumerate(told) if curve.lesser), None)
+        lesser = next((at for at, curve in enumerate(shown) if curve.lesser), None)
         if lesser is not None and everyone - {lesser}:
             yield _legend(plot, everyone, glyphs, narrow=True, without=lesser)
-    yield [*_legend(plot, {0}, glyphs, narrow=True)[: 2 + (len(told) > 1)], *unit]  # of the first curve alone
+    yield [*_legend(plot, {0}, glyphs, narrow=True)[: 2 + (len(shown) > 1)], *unit]  # of the first curve alone
     yield _legend(plot, set(), glyphs, narrow=True)
 
 

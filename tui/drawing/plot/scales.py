@@ -75,13 +75,13 @@ def round_scale(low: float, high: float, tall: int) -> Scale:
         low, high = low - spare * (low != 0), high + spare
     gaps = max(1, tall - 1)
     spare_rows = range(min(gaps // 4, MOST_SPARE_ROWS) + 1)
-    found = [
+    candidates = [
         _lifted(_scale_of(low, high, count), gaps, spare)
         for spare in spare_rows
         for count in range(2, MOST_LABELS)
         if (gaps - spare) % count == 0
     ]
-    if not found:
+    if not candidates:
         step = round_step((high - low) / 4)
         bottom, top = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
         return Scale(bottom, top, top - bottom)
@@ -90,7 +90,7 @@ def round_scale(low: float, high: float, tall: int) -> Scale:
         length = scale.high - scale.low
         return length, abs(gaps * scale.step / length - ROWS_APART)
 
-    return min(found, key=preference)
+    return min(candidates, key=preference)
 
 
 def log_scale(low: float, high: float, tall: int) -> Scale:

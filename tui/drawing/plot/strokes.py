@@ -38,8 +38,8 @@ def strokes(line: Line, across: Scale, columns: int, logarithmic: bool = False) 
         begin, end = bisect_left(part.x, across.low), bisect_right(part.x, across.high)
         stops = _stops(_Part(*(values[begin:end] for values in part)), across, columns)
         left, right = _crossing(part, begin, across.low), _crossing(part, end, across.high)
-        if found := [*left, *stops, *right]:
-            yield found
+        if crossed := [*left, *stops, *right]:
+            yield crossed
 
 
 def reach(plot: Plot) -> tuple[float, float] | None:
@@ -79,8 +79,8 @@ def _drawable(line: Line, logarithmic: bool) -> Line:
             breaks.add(len(x))
         broken = False
         x.append(line.x[index])
-        for values, one in ((y, value), (low, least), (high, most)):
-            values.append(math.log10(one) if logarithmic else one)
+        for values, extreme in ((y, value), (low, least), (high, most)):
+            values.append(math.log10(extreme) if logarithmic else extreme)
     return replace(line, x=x, y=y, low=low, high=high, breaks=frozenset(breaks), made={})
 
 

@@ -21,12 +21,12 @@ def zoomed(window: Window | None, whole: Window, centre: float, factor: float, l
     """
     low, high = window or whole
     length = whole[1] - whole[0]
-    wanted = max((high - low) * factor, length * _LEAST_SHARE, min(least, high - low))
-    if wanted >= length * 0.999:
+    span = max((high - low) * factor, length * _LEAST_SHARE, min(least, high - low))
+    if span >= length * 0.999:
         return None
     share = (min(max(centre, low), high) - low) / (high - low)
-    first = min(max(centre - share * wanted, whole[0]), whole[1] - wanted)
-    return first, first + wanted
+    first = min(max(centre - share * span, whole[0]), whole[1] - span)
+    return first, first + span
 
 
 def least_length(lines: Iterable[Line]) -> float:

@@ -38,9 +38,9 @@ def of_progress(progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
 
 def latest(summary: Mapping[str, Any], progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
     """The mean of the result if that has the value, else of the newest progress."""
-    found = of_result(summary, name)
-    if found.value is not None:
-        return found
+    mean = of_result(summary, name)
+    if mean.value is not None:
+        return mean
     so_far = of_progress(progress, name)
     return EpochMean(so_far.value, UNFINISHED) if so_far.value is not None and summary else so_far
 

@@ -168,44 +168,46 @@ def trains(reading: Mapping[str, Any], used: Sequence[Any]) -> bool:
     return any(reading.get(key) in used for key in ("uuid", "pci_bus_id") if reading.get(key))
 
 
-def _words(found: Any) -> tuple[str, ...] | None:
-    return tuple(str(word) for word in found) if isinstance(found, list) else None
+def _words(listed: Any) -> tuple[str, ...] | None:
+    return tuple(str(word) for word in listed) if isinstance(listed, list) else None
 
 
-def _processes(found: Any) -> tuple[GpuProcess, ...] | None:
+def _processes(listed: Any) -> tuple[GpuProcess, ...] | None:
     """The run's processes first, then those with the most memory."""
-    if not isinstance(found, list):
+    if not isinstance(listed, list):
         return None
-    known = [_process(mapping(process)) for process in found]
-    return tuple(sorted(known, key=lambda process: (not process.own, -(process.memory_used_bytes or 0), process.pid)))
+    processes = [_process(mapping(process)) for process in listed]
+    return tuple(
+        sorted(processes, key=lambda process: (not process.own, -(process.memory_used_bytes or 0), process.pid))
+    )
 
 
-def _process(found: Mapping[str, Any]) -> GpuProcess:
-    own = found.get("own")
+def _process(reading: Mapping[str, Any]) -> GpuProcess:
+    own = reading.get("own")
 
     def text(key: str) -> str | None:
-        return str(found[key]) if found.get(key) else None
+        return str(reading[key]) if reading.get(key) else None
 
     return GpuProcess(
-        int(number(found.get("pid")) or 0),
+        int(number(reading.get("pid")) or 0),
         text("name"),
-        number(found.get("memory_used_bytes")),
+        number(reading.get("memory_used_bytes")),
         own if isinstance(own, bool) else None,
         text("user"),
         text("command"),
-        number(found.get("started")),
-        number(found.get("use")),
-        number(found.get("idle_seconds")),
-        found.get("idle_at_least") is not False,
+        number(reading.get("started")),
+        number(reading.get("use")),
+        number(reading.get("idle_seconds")),
+        reading.get("idle_at_least") is not False,
         text("hidden") or "",
     )
 
 
-def _instances(found: Any) -> tuple[Instance, ...] | None:
-    if not isinstance(found, list):
+def _instances(listed: Any) -> tuple[Instance, ...] | None:
+    if not isinstance(listed, list):
         return None
     keys = ("memory_used_bytes", "memory_total_bytes")
-    return tuple(Instance(*(number(mapping(instance).get(key)) for key in keys)) for instance in found)
+    return tuple(Instance(*(number(mapping(instance).get(key)) for key in keys)) for instance in listed)
 
 
 def _since(lost_since: Any) -> str:
@@ -219,16 +221,16 @@ def by_physical_gpu(
     """TensorFlow's devices by NVML's numbers: GPU:0 may be a part of GPU 3."""
     parts = int(number(mapping(mapping(started.get("options")).get("device")).get("logical_devices")) or 1)
     numbers = _physical(started, readings, parts)
-    found: dict[str, dict[str, float]] = {}
+    totals: dict[str, dict[str, float]] = {}
     for name, figures in devices.items():
         kind, _, position = str(name).partition(":")
         if kind == "GPU" and position.isdigit():
             order = int(position) // parts
             name = f"GPU:{numbers.get(order, order)}"
-        total = found.setdefault(name, {})
+        total = totals.setdefault(name, {})
         for key, value in mapping(figures).items():
             total[key] = total.get(key, 0) + (number(value) or 0)
-    return found
+    return totals
 
 
 def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]], parts: int) -> dict[int, int]:
@@ -236,10 +238,10 @@ def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, An
     cards = {str(reading.get("uuid")): index for index, reading in readings.items()}
     cards |= {str(index): index for index in readings}
     devices = started.get("gpu_devices")
-    told = [mapping(one) for one in devices] if isinstance(devices, list) else []
-    if found := {order: cards[name] for one in told if (name := str(one.get("uuid"))) in cards
-                 if (order := _order(one, parts)) is not None}:  # fmt: skip
-        return found
+    opened = [mapping(device) for device in devices] if isinstance(devices, list) else []
+    if order_to_card := {order: cards[name] for device in opened if (name := str(device.get("uuid"))) in cards
+                 if (order := _order(device, parts)) is not None}:  # fmt: skip
+        return order_to_card
     used, visible = started.get("gpus"), mapping(mapping(started.get("options")).get("device")).get("visible")
     names = used if isinstance(used, list) and used else visible if isinstance(visible, list) else []
     return {order: cards[str(name)] for order, name in enumerate(names) if str(name) in cards}

@@ -58,8 +58,8 @@ class PhaseTimes:
             self.start.append(Span(self.phase, self.detail, seconds))
         elif self.phase != "ended":
             detail = self.detail if self.phase == "compiling" else ""  # each kind of it is done once
-            known = self.later.get(self.phase + detail, Span(self.phase, count=0))
-            self.later[self.phase + detail] = Span(self.phase, detail, known.seconds + seconds, known.count + 1)
+            before = self.later.get(self.phase + detail, Span(self.phase, count=0))
+            self.later[self.phase + detail] = Span(self.phase, detail, before.seconds + seconds, before.count + 1)
 
     def of_start(self, now: float) -> tuple[Span, ...]:
         """The phases of the start in their order; the last one goes on if training has not begun."""

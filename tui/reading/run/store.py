@@ -75,8 +75,8 @@ class Store:
     _resumed: bool = False
     _phases: PhaseTimes = field(default_factory=PhaseTimes)
 
-    def feed(self, found: Iterable[Event]) -> None:
-        for event in found:
+    def feed(self, events: Iterable[Event]) -> None:
+        for event in events:
             handler = _HANDLERS.get(event.type)
             if handler is None:
                 continue
@@ -146,7 +146,7 @@ class Store:
         """The run was resumed: its time continues from the stop. First readings of the new engine may come before."""
         stopped = self._ended_t
         if stopped is None:
-            stopped = max((one for one in self._times if one < t), default=t)
+            stopped = max((time for time in self._times if time < t), default=t)
         self._paused += max(0.0, t - stopped)
         self._resumed = self._trains_since is not None
         for series in self._series.values():
@@ -201,10 +201,10 @@ class Store:
 
     def _end_epoch(self, t: float, epoch: int, seconds: float | None, metrics: Mapping[str, Any]) -> None:
         """A resumed run may repeat an epoch: the later one counts."""
-        before = tuple(one for one in self._facts["epochs"] if one.number < epoch)
-        known = {str(name): number(value) for name, value in metrics.items()}
+        before = tuple(earlier for earlier in self._facts["epochs"] if earlier.number < epoch)
+        values = {str(name): number(value) for name, value in metrics.items()}
         epochs = int(number(self._facts["started"].get("epochs")) or 0)
-        self._set(epochs=(*before, Epoch(t, epoch, epochs, seconds, known))[-MAX_EPOCHS:])
+        self._set(epochs=(*before, Epoch(t, epoch, epochs, seconds, values))[-MAX_EPOCHS:])
 
     def _metrics(self, at: float, metrics: Mapping[str, Any]) -> None:
         for name, value in metrics.items():
@@ -215,11 +215,11 @@ class Store:
 
     def on_gpu(self, t: float, event: Mapping[str, Any]) -> None:
         readings = event.get("gpus")
-        found = [mapping(reading) for reading in (readings if isinstance(readings, list) else [])]
+        gpu_readings = [mapping(reading) for reading in (readings if isinstance(readings, list) else [])]
         at, used = self._time(t), self._used
-        for position, reading in enumerate(found):
+        for position, reading in enumerate(gpu_readings):
             self._read_gpu(t, at, position, reading)
-        training = [reading for reading in found if not used or gpus.trains(reading, used)]
+        training = [reading for reading in gpu_readings if not used or gpus.trains(reading, used)]
         if len(training) > 1:
             self._add_together(at, training)
         reason = event.get("missing")
@@ -230,10 +230,10 @@ class Store:
     def _add_together(self, at: float, readings: Sequence[Mapping[str, Any]]) -> None:
         """Mean and extremes of the GPUs that train."""
         for name, key in GPU_LINES.items():
-            known = [value for reading in readings if (value := number(reading.get(key))) is not None]
-            self._add(f"gpus mean{name}", at, sum(known) / len(known) if known else None)
-            self._add(f"gpus lowest{name}", at, min(known, default=None))
-            self._add(f"gpus highest{name}", at, max(known, default=None))
+            values = [value for reading in readings if (value := number(reading.get(key))) is not None]
+            self._add(f"gpus mean{name}", at, sum(values) / len(values) if values else None)
+            self._add(f"gpus lowest{name}", at, min(values, default=None))
+            self._add(f"gpus highest{name}", at, max(values, default=None))
 
     def _read_gpu(self, t: float, at: float, position: int, reading: Mapping[str, Any]) -> None:
         index = reading.get("index")
