@@ -68,9 +68,9 @@ def source_file(entry: Entry, folder: Path, search_path: Sequence[str] | None = 
 
 
 def look(text: str, folder: Path, search_path: Sequence[str] | None = None, newer_python: bool = False) -> None:
-    """Raises EntryFault where running the code must fail: no file, no such function, or not valid Python.
+    """Raises EntryFault if running the code must fail: no file, no such function, or not valid Python.
 
-    For a newer Python than this one, what this one cannot read may be valid.
+    With `newer_python`, code that this Python cannot read may be valid.
     """
     entry = parse(text)
     path = source_file(entry, folder, search_path)

@@ -16,8 +16,8 @@ SAMPLES = {"digits": 1797, "mnist": 60_000, "fashion_mnist": 60_000, "cifar10": 
 MULTI_WORKER: Final = "multi_worker"  # the strategy.kind of a training on several machines
 SEVERAL_REPLICAS = ("mirrored", MULTI_WORKER)
 WARMUP_STEPS = 20
-LEAST_STEPS = 20  # measured ones that a verdict needs
-MOST_TIMES = 12  # the seconds asked for: then a measured run ends, however few its steps
+LEAST_STEPS = 20  # measured steps that a verdict needs
+MOST_TIMES = 12  # times the requested seconds: then a measured run ends, even with fewer steps
 
 
 # ---- samples and batches ------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def smaller_last_batch(samples: int, global_batch: int, batches: int) -> bool:
 
 
 def training_samples(workload: Workload, train: Train) -> int | None:
-    """Samples of a pass where they are known without opening the data: those of a user's code and of files are not."""
+    """Samples of a pass; None if the data would have to be opened, as a user's own data and files."""
     if workload.entry is not None:
         return None
     kind = workload.source[0]
@@ -63,12 +63,12 @@ def training_samples(workload: Workload, train: Train) -> int | None:
 
 
 def devices(options: Options, gpus: int) -> int:
-    """Logical devices that a training can have where it may use so many GPUs; without any the CPU takes their place."""
+    """Logical devices for so many GPUs; without a GPU, those of the CPU."""
     return max(1, gpus) * options.device.logical_devices
 
 
 def replicas(strategy: Strategy, devices: int, workers: int = 1) -> int:
-    """How many replicas of the model train in parallel, where each of the workers has so many devices."""
+    """How many replicas of the model train in parallel, if each of the workers has so many devices."""
     if strategy.kind not in SEVERAL_REPLICAS:
         return 1
     here = devices if strategy.devices == "all" else max(1, len(strategy.devices))
@@ -86,7 +86,7 @@ def gpus_used(replicas: int, logical_devices: int) -> int:
 
 
 def rate_factor(scaling: str, growth: float) -> float:
-    """What the learning rate is multiplied by for a global batch that is `growth` times as large.
+    """The factor of the learning rate for a global batch that is `growth` times as large.
 
     `linear`: Goyal et al. 2017, Accurate, Large Minibatch SGD. `sqrt`: Krizhevsky 2014, One weird trick; for Adam,
     Malladi et al. 2022, On the SDEs and Scaling Rules for Adaptive Gradient Algorithms. Anything else keeps it.
@@ -105,17 +105,17 @@ def steps_per_epoch(train: Train, batches: int) -> int:
 
 
 def training_steps(options: Options) -> int | None:
-    """The steps of a training without replicas, where its samples are known without opening the data."""
-    train, wanted = options.train, options.input
+    """The steps of a training without replicas, None if the data would have to be opened."""
+    train, given = options.train, options.input
     samples = training_samples(options.workload, train)
     if samples is None and train.steps_per_epoch is None:
         return None
-    batches = batches_per_pass(samples or 0, wanted.batch_size, drop_remainder=wanted.drop_remainder)
+    batches = batches_per_pass(samples or 0, given.batch_size, drop_remainder=given.drop_remainder)
     return train.epochs * steps_per_epoch(train, batches)
 
 
 def decay_steps(train: Train, steps: int, steps_per_epoch: int) -> int:
-    """`train.decay_steps`, or what it comes to in a run of `steps` steps where it is not given.
+    """`train.decay_steps`, or if it is not given, its value in a run of `steps` steps.
 
     All steps after warm-up and hold; a third of them between two drops of `step`; an epoch for a cycle of `cyclical`.
     """
@@ -137,7 +137,7 @@ def steps_together(steps_per_epoch: int, together: int) -> int:
     return max(count for count in range(1, together + 1) if steps_per_epoch % count == 0)
 
 
-# ---- what is measured ---------------------------------------------------------------------------
+# ---- measuring ---------------------------------------------------------------------------
 
 
 def warmup_steps(steps: int) -> int:
@@ -148,16 +148,16 @@ def warmup_steps(steps: int) -> int:
 def enough(seconds: float, steps: int, asked: float) -> bool:
     """Whether a run with `run.measure_seconds` has measured enough.
 
-    Where too few steps fall into the seconds asked for, it goes on: nothing can be judged by a handful of steps.
+    If too few steps fall into the requested seconds, it continues: a few steps allow no judgement.
     """
     return seconds >= asked and (steps >= LEAST_STEPS or seconds >= MOST_TIMES * asked)
 
 
 def expected_seconds(asked: float, step_seconds: float) -> float:
-    """How long will be measured at that time of a step."""
+    """The seconds that will be measured with steps of that length."""
     return max(asked, min(MOST_TIMES * asked, LEAST_STEPS * step_seconds))
 
 
 def seconds_to_ask(step_seconds: float) -> int:
-    """The whole seconds with which steps of that length are surely enough, with some room."""
+    """Whole seconds to request so that enough steps of that length are measured, with some room."""
     return int(1.5 * LEAST_STEPS * step_seconds / MOST_TIMES) + 1

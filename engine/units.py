@@ -3,7 +3,7 @@
 A space stands before every unit, `%` and `°C` included, as ISO 80000-1 and the SI brochure write it: `82 %`. Bytes are
 in the binary units of IEC 80000-13 (KiB, MiB, GiB), in which GPUs, containers and TensorFlow count their memory; rates
 of bytes are too. Files keep the unit that their key names (`peak_memory_bytes`, `device.memory_limit_mb`). Numbers have
-about three significant digits and commas between thousands. What is not known is a dash, never 0.
+about three significant digits and commas between thousands. An unknown value is a dash, never 0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def abbreviated(value: float | None) -> str:
 
 
 def counted(number: int | float | None, things: str) -> str:
-    """How many things, which are named in the plural: 1 step, 12,346 steps."""
+    """A number of things, given in the plural: 1 step, 12,346 steps."""
     return f"{count(number)} {named(number, things)}"
 
 
@@ -63,7 +63,7 @@ def share(value: float | None, decimals: int = 0) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share in five characters, for where it is written again and again: ` 82 %`, `  - %`."""
+    """A share in five characters, for places that are repainted: ` 82 %`, `  - %`."""
     return f"{NONE:>3} %" if value is None else f"{share(value):>5}"
 
 
@@ -73,7 +73,7 @@ def change(value: float | None, unit: str = "%") -> str:
 
 
 def spread(value: float | None, unit: str = "%") -> str:
-    """How far relative differences lie apart, as exactly as `change` tells them: 3.2 %."""
+    """The spread of relative differences, with the decimals of `change`: 3.2 %."""
     return NONE if value is None else f"{100 * value:.{_change_decimals(value)}f} {unit}"
 
 
@@ -116,7 +116,7 @@ def seconds(value: float | None) -> str:
 
 
 def clock(value: float | None) -> str:
-    """The same in whole seconds that have passed: 0:09, 2:05:09."""
+    """A duration in whole seconds: 0:09, 2:05:09."""
     if value is None:
         return NONE
     minutes, rest = divmod(int(value), 60)
@@ -138,7 +138,7 @@ def axis_time(value: float) -> str:
 
 
 def estimate(value: float) -> str:
-    """A duration that is estimated, no more exactly than it is known: 10 s, 90 s, 4 min, 2.5 h."""
+    """An estimated duration, in coarse steps: 10 s, 90 s, 4 min, 2.5 h."""
     if value < 100:
         return f"{max(10, round(value, -1)):.0f} s"
     return f"{value / MINUTE:.0f} min" if value < 100 * MINUTE else f"{value / HOUR:.1f} h"
@@ -172,6 +172,6 @@ def bare(value: float | None, unit: str, decimals: int | None = None) -> str:
 
 
 def with_unit(value: float | None, unit: str, decimals: int | None = None) -> str:
-    """The same with its unit in any case: 12.3 ms, 1,234 samples/s."""
+    """A value with its unit in any case: 12.3 ms, 1,234 samples/s."""
     needs_none = value is None or unit in _FORMS or unit in _UNITLESS
     return bare(value, unit, decimals) + ("" if needs_none else f" {unit}")

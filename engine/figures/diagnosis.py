@@ -1,4 +1,4 @@
-"""The figures of a diagnosis's evidence and of a profile."""
+"""The figures of a diagnosis and of a profile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .machine import GPU, HOST, _by_key
 from .run import RUN
 
 _EVENTS, _XPROF = "the run's events", "XProf"
-# What a diagnosis measures beside the figures of runs, GPUs and host.
+# Figures of a diagnosis that are not figures of a run, a GPU or the host.
 _MEASURED = _by_key(
     Figure("throttled", "throttled", "share", "the part of the time in which heat or a fault slows the GPU down",
            "NVML's violation counters and the reasons in its readings"),
@@ -47,7 +47,7 @@ _MEASURED = _by_key(
     Figure("buffer_fill", "prefetch buffer", "share", "how full the last buffer of the input is", "tf.data's model"),
 )  # fmt: skip
 _ALL = {figure.key: figure for figure in RUN} | GPU | HOST | _MEASURED
-# What the time of a step is made of, by the names of XProf's report (profile/xprof_tables.py).
+# The parts of a step's time, by the fields of Shares (profile/xprof_tables.py).
 PROFILE = _by_key(
     Figure("input", "waiting for input", "share", "of the step time", _XPROF),
     Figure("compute", "computing", "share", "of the step time", _XPROF),
@@ -60,7 +60,7 @@ PROFILE = _by_key(
 
 
 def measurement(name: str) -> Figure:
-    """The figure of a rule; raises KeyError for one that is not declared."""
+    """The figure of a rule; raises KeyError if it is not declared."""
     return _ALL[name]
 
 
@@ -69,6 +69,6 @@ def is_declared(name: str) -> bool:
 
 
 def evidence(name: str, unit: str) -> Figure:
-    """The figure of a piece of evidence; one of another version of gputui has only what its event tells."""
-    known = _ALL.get(name)
-    return known if known is not None and known.unit == unit else Figure(name, name.replace("_", " "), unit, "", "")
+    """The figure of a piece of evidence; for an unknown one, of another version, a figure by name and unit."""
+    figure = _ALL.get(name)
+    return figure if figure is not None and figure.unit == unit else Figure(name, name.replace("_", " "), unit, "", "")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from .. import units
 
-# compare: `gputui compare` and its screen; summary: what a run came to; runs: the screen of all runs; listing:
+# compare: `gputui compare` and its screen; summary: the result of a run; runs: the screen of all runs; listing:
 # `gputui runs`; live: the line of a training without a screen; trial: the tables of a proof; history: `gputui history`.
 View = Literal["compare", "summary", "runs", "listing", "live", "trial", "history"]
 # Characters that a value of the unit takes at most, as a rule.
@@ -18,11 +18,12 @@ _WIDTH = 7
 
 @dataclass(frozen=True)
 class Figure:
-    """`key` is its place in the file that tells it (`step_ms.p50`); `progress` its name in a progress event.
+    """The declaration of a figure.
 
-    `about` says what it means, `source` where its value comes from. `short` names it in heads of columns, with the unit
-    where values stand without, and `narrow` where there is hardly any room. `digits` are decimals; None stands for
-    about three significant digits. `of_gpu`: its source counts next to nothing where only the CPU trains.
+    `key` is its dotted place in the file (`step_ms.p50`), `progress` its name in a progress event. `about` is its
+    meaning, `source` the origin of its value. `short` is its name in heads of columns, with the unit if the values have
+    none, and `narrow` its name in narrow columns. `digits` are decimals; None: about three significant digits.
+    `of_gpu`: on a CPU its source counts next to nothing.
     """
 
     key: str
@@ -40,7 +41,7 @@ class Figure:
 
     @property
     def head(self) -> str:
-        """Above a column of bare values."""
+        """The head of a column of bare values."""
         return self.short or self.label
 
     @property
@@ -49,20 +50,20 @@ class Figure:
 
     @property
     def name(self) -> str:
-        """The short name without the unit; nothing where it is the unit alone."""
+        """The short name without the unit; empty if it is the unit alone."""
         return self.head.removesuffix(self.unit).strip()
 
     @property
     def width(self) -> int:
-        """Of a column under the narrow head."""
+        """The width of a column under the narrow head, in characters."""
         return max(len(self.narrow_head), _WIDTHS.get(self.unit, _WIDTH))
 
     def bare(self, value: float | None) -> str:
-        """Without the unit, unless its form has one as 82 % and 1.5 GiB do."""
+        """The value without its unit, except in forms that have one, such as 82 % and 1.5 GiB."""
         return units.bare(value, self.unit, self.digits)
 
     def text(self, value: float | None) -> str:
-        """With the unit."""
+        """The value with its unit."""
         return units.with_unit(value, self.unit, self.digits)
 
     def item(self, value: float | None) -> tuple[str, str]:
@@ -74,9 +75,9 @@ class Figure:
         return f"{self.name} {self.text(value)}".strip()
 
 
-def at(told: Mapping[str, Any], key: str) -> float | None:
-    """The number at a dotted key; None where there is none."""
-    value: Any = told
+def at(values: Mapping[str, Any], key: str) -> float | None:
+    """The number at a dotted key; None if there is none."""
+    value: Any = values
     for name in key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,4 +1,4 @@
-"""The figures of GPUs and of the host, as the engine reads them while a run goes on."""
+"""The figures of GPUs and of the host, which the engine reads during a run."""
 
 from __future__ import annotations
 

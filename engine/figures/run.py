@@ -128,7 +128,7 @@ RUN: tuple[Figure, ...] = (
     Figure("eta_seconds", "time left", "seconds", "the time that the steps left will take", "steps left * step time",
            progress="eta_seconds", shown=("live",)),
 )  # fmt: skip
-# Of the fields of result.json, which are not shown as figures, and why.
+# Fields of result.json that are not shown as figures: key -> reason.
 NOT_SHOWN = {
     "outcome": "a word: every view shows it as the run's state",
     "trainer_returncode": "the process's status, which the error puts in words",
@@ -149,17 +149,17 @@ def shown(view: View) -> tuple[Figure, ...]:
 
 
 def summed_up(devices: Sequence[str]) -> tuple[Figure, ...]:
-    """The figures of the summary of a run that has trained on these devices, by TensorFlow's names of them."""
+    """The figures in the summary of a run that has trained on these devices, given by TensorFlow's names."""
     cpu_alone = bool(devices) and all("CPU:" in name for name in devices)
     return tuple(figure for figure in shown("summary") if not (cpu_alone and figure.of_gpu))
 
 
 def of_run(key: str) -> Figure:
-    """The figure with that key; raises KeyError for one that is not declared."""
+    """The figure with that key; raises KeyError if it is not declared."""
     return _BY_KEY[key]
 
 
 def metric(name: str) -> Figure:
-    """A metric of the user's own model, by Keras's name of it."""
+    """The figure of a metric of the user's own model, given by its name in Keras."""
     better = not any(word in name for word in _LESS_IS_BETTER)
     return Figure(f"metrics.{name}", name.replace("_", " "), "value", LOSS.about, LOSS.source, more_is_better=better)

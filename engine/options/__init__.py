@@ -36,8 +36,8 @@ class Options:
     @property
     def bytes_to_device(self) -> bool:
         """Whether uint8 images become floats on the device; heavy augmentation and tokens need floats earlier."""
-        wanted = self.input
-        return wanted.cast == "device" and wanted.augment != "heavy" and self.workload.model != "transformer"
+        given = self.input
+        return given.cast == "device" and given.augment != "heavy" and self.workload.model != "transformer"
 
 
 GROUPS: Mapping[str, type[Group]] = get_type_hints(Options)

@@ -34,32 +34,32 @@ class OptionInfo:
 
     @property
     def fixed_values(self) -> tuple[str, ...]:
-        """The fixed values it can be switched between: its words, and true and false where it takes them."""
+        """The fixed values that it accepts: words, and true and false."""
         return (*self.choices, "true", "false") if self.is_bool and self.choices else self.choices
 
 
 def catalogue(groups: Mapping[str, type[Group]]) -> tuple[OptionInfo, ...]:
     """All options of the groups, in the order of declaration."""
-    found = []
+    infos = []
     for name, group in groups.items():
         types_of = get_type_hints(group, include_extras=True)
-        found += [_describe(name, info, types_of[info.name]) for info in fields(group)]  # type: ignore[arg-type]
-    return tuple(found)
+        infos += [_describe(name, info, types_of[info.name]) for info in fields(group)]  # type: ignore[arg-type]
+    return tuple(infos)
 
 
 def by_key(options: Iterable[OptionInfo]) -> dict[str, OptionInfo]:
     return {info.key: info for info in options}
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`, did you mean X?` or nothing."""
-    near = nearest(word, known)
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """`, did you mean X?`, or empty if none of the words is similar."""
+    near = nearest(word, words)
     return f", did you mean {near}?" if near else ""
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most similar to this one, if any is similar."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """The most similar of the words; None if none is similar."""
+    near = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
     return near[0] if near else None
 
 

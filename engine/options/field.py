@@ -21,12 +21,12 @@ Check = TypeVar("Check", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class About:
-    """What a person is told about an option, beside its type and range.
+    """The texts about an option that are not its type and range.
 
-    `call` is the very TensorFlow or Keras call that obeys it. `gpu_only` means that it
-    does nothing on a machine without an NVIDIA GPU. `own` tells to which of a user's own trainings (workload.entry) it
-    applies; own.py says what the words mean. `part` names a part of its group that the form
-    folds while nothing in it is used. `not_offered` are words that TensorFlow has and gputui refuses, with why.
+    `call` is the TensorFlow or Keras call that obeys it. `gpu_only`: it has no effect without an NVIDIA GPU. `own` says
+    to which of a user's own trainings (workload.entry) it applies; own.py explains the words. `part` names a part of
+    its group that the form folds while no option in it is used. `not_offered` are words that TensorFlow has and gputui
+    refuses, with the reason.
     """
 
     help: str
@@ -47,7 +47,7 @@ class Limits:
         self.limits = limits
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """What pydantic asks of an object in `Annotated`; see Annotated[...] under "Custom types" of its documents."""
+        """The hook by which pydantic reads an object in `Annotated` ("Custom types" in its documents)."""
         return handler(source) | self.limits
 
 
@@ -67,16 +67,16 @@ def option(
 ) -> Any:
     """Declare an option; `limits` are pydantic's (`ge`, `le`, `gt`, `min_length` ...)."""
     about = About(help, call, helps, hurts, unit, gpu_only, own, part, not_offered or {})
-    told = {"about": about, "limits": limits}
+    metadata = {"about": about, "limits": limits}
     if isinstance(default, list | dict):
-        return field(default_factory=lambda: copy(default), metadata=told)
-    return field(default=default, metadata=told)
+        return field(default_factory=lambda: copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def check(name: str, before: bool = False) -> Callable[[Check], Check]:
     """Mark a static method of a group that checks the value of the option `name` and returns it; raises ValueError.
 
-    With `before` it is given the value as it was written, before its type is checked, to translate other spellings.
+    With `before` it gets the value as written, before its type is checked, to translate other spellings.
     """
 
     def mark(function: Check) -> Check:

@@ -135,11 +135,11 @@ class Input(Group):
 
     @property
     def device_batches(self) -> int:
-        """How many batches are to be copied ahead into the memory of each GPU, `auto` resolved."""
-        wanted = self.prefetch_to_device
-        if isinstance(wanted, int):
-            return wanted
-        return DEVICE_BATCHES if wanted == "auto" and self.prefetch != "off" else 0
+        """The number of batches that are copied ahead into the memory of each GPU, `auto` resolved."""
+        ahead = self.prefetch_to_device
+        if isinstance(ahead, int):
+            return ahead
+        return DEVICE_BATCHES if ahead == "auto" and self.prefetch != "off" else 0
 
     @staticmethod
     @check("cache", before=True)

@@ -1,4 +1,4 @@
-"""Options as plain JSON: what a trainer reads, whose interpreter need not have pydantic or a reader of YAML."""
+"""Options as plain JSON, for the trainer, whose interpreter need not have pydantic or a reader of YAML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from . import GROUPS, Options
 
-FILE = "options.json"  # in a run folder, beside preset.yaml, from which it is made
+FILE = "options.json"  # in a run folder, made from its preset.yaml
 
 
 def to_json(options: Options) -> str:
@@ -17,12 +17,12 @@ def to_json(options: Options) -> str:
 
 
 def of_values(values: Mapping[str, Any]) -> str:
-    """The same for values by group and name; what is no group is left out."""
+    """JSON of values by group and name; keys that are no groups are left out."""
     return json.dumps({group: values[group] for group in GROUPS}, indent=1)
 
 
 def from_json(text: str) -> Options:
-    """The options, which were checked before they were written; raises ValueError, TypeError or KeyError for others."""
+    """The options of such a file; they were checked before writing. Raises ValueError, TypeError or KeyError."""
     values = json.loads(text)
     groups: dict[str, Any] = {name: group(**values[name]) for name, group in GROUPS.items()}
     return Options(**groups)

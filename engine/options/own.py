@@ -1,6 +1,6 @@
 """Which options apply to a user's own training (workload.entry): a sentence for the documents, a test for a run.
 
-An option's declaration (`own`) says on what this depends; what the user's code returns decides it.
+An option's declaration (`own`) names the condition; the objects that the user's code returns decide it.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ OWN_CODE_LABELS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Handed:
-    """What a user's code has returned: the kind of its training data, and who chose the optimizer."""
+    """The objects that a user's code has returned: the kind of its training data, and its optimizer."""
 
     data: Data
     own_optimizer: bool
     images: bool
     validation: bool
     workers: int = 1  # threads that may load batches of a PyDataset at once
-    prefetches: bool = False  # where no prefetch is wanted, and a Dataset has one
+    prefetches: bool = False  # a Dataset has a prefetch although none is set
     hosted: bool = False  # part of a batch cannot be copied to a GPU ahead of its step
 
 
 def remedy(key: str, why: str) -> str:
-    """What to change in the user's code so that an option applies, or nothing."""
+    """The change of the user's code with which an option applies; empty if there is none."""
     followed = "use context.global_batch_size in your code" if key == "input.batch_size" else ""
     single = "return single samples with `map`" if why == BATCHED else ""
     return ", or ".join(filter(None, (followed, single))) if why in (BATCHED, OWN_BATCHES) else ""
 
 
 def obstacle(own: str, handed: Handed) -> str:
-    """Why an option does not apply to what was handed over, or nothing."""
+    """The reason why an option does not apply to the returned objects; empty if it applies."""
     ours = handed.data in ("arrays", "mapped")
     batched = OWN_BATCHES if handed.data == "pydataset" else BATCHED
     if own == "pipeline" and not ours:

@@ -111,7 +111,7 @@ _BY_KEY: Mapping[str, tuple[str, ...]] = {
 
 
 def keys_of(word: str) -> tuple[str, ...]:
-    """The options that go by this other name, of which a group in front of it says nothing."""
+    """The keys of the options with this other name; a group in front of the name is ignored."""
     plain = word.strip().lstrip("-").lower().replace("-", "_").replace(" ", "_")
     return SYNONYMS.get(plain) or SYNONYMS.get(plain.rpartition(".")[2], ())
 
@@ -137,7 +137,7 @@ def resolve_key(text: str, options: Iterable[OptionInfo]) -> str:
 
 
 def option_meant(word: str, options: Iterable[OptionInfo]) -> str:
-    """`, did you mean X?`, of a word with several meanings all of them, or where to look."""
+    """`, did you mean X?` with all meanings of the word, or the command that lists the options."""
     options = tuple(options)
     name = word.strip().rpartition(".")[2]
     meant = keys_of(word) or tuple(info.key for info in options if info.name == name)

@@ -36,7 +36,7 @@ class _Checked(BaseModel):
 
 
 class MisfitsError(Exception):
-    """Values that their options do not take; `keys` are those of the options."""
+    """Values that their options do not accept; `keys` names the options."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         super().__init__(", ".join(keys))
@@ -46,12 +46,12 @@ class MisfitsError(Exception):
 def validated(values: Mapping[str, Mapping[str, Any]]) -> Options:
     """Options of values by group and name, the others at their defaults; raises MisfitsError."""
     try:
-        found = model().model_validate(values)
+        checked = model().model_validate(values)
     except ValidationError as fault:
         # pydantic reports an error for each type of a union
         keys = dict.fromkeys(".".join(str(part) for part in error["loc"][:2]) for error in fault.errors())
         raise MisfitsError(tuple(keys)) from None
-    groups: dict[str, Any] = {name: group(**vars(getattr(found, name))) for name, group in GROUPS.items()}
+    groups: dict[str, Any] = {name: group(**vars(getattr(checked, name))) for name, group in GROUPS.items()}
     return Options(**groups)
 
 
@@ -86,12 +86,12 @@ def _model_of(group: type[Group]) -> type[BaseModel]:
 
 def _checks_of(group: type[Group]) -> dict[str, Any]:
     """The static methods that are marked as checks, as pydantic's validators."""
-    found = {}
+    validators = {}
     for name, method in vars(group).items():
         if isinstance(method, staticmethod) and hasattr(method.__func__, "checks"):
             option, before = method.__func__.checks
-            found[name] = field_validator(option, mode="before" if before else "after")(method)
-    return found
+            validators[name] = field_validator(option, mode="before" if before else "after")(method)
+    return validators
 
 
 # ---- the JSON Schema of presets ----------------------------------------------------------------
@@ -104,7 +104,7 @@ def preset_schema() -> dict[str, Any]:
         for field in group["properties"].values():
             about = field.pop("about", None)
             if about:
-                field["description"] = _told(about)
+                field["description"] = _described(about)
     head = {
         "schema_version": {"const": SCHEMA_VERSION, "description": "version of the preset format"},
         "description": {"type": "string", "description": "what the preset is for, in one line"},
@@ -129,7 +129,7 @@ def _group(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [{"$ref": schema["properties"][name]["$ref"]}, {"type": "null"}]}
 
 
-def _told(about: dict[str, Any]) -> str:
+def _described(about: dict[str, Any]) -> str:
     parts = [about["help"]]
     parts += [f"{name}: {about[name]}" for name in ("call", "helps", "hurts", "unit") if about[name]]
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""Finds the file of a preset by its name or path, and says what may have been meant where there is none."""
+"""Finds the file of a preset by its name or path, or of a run by its id, and suggests another if there is none."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ..files.places import SHIPPED_PRESETS as SHIPPED
 from ..options.catalogue import did_you_mean, nearest
 from .preset import TOP_LEVEL, PresetError, Problem
 
-RUN = "run:"  # before the id of a run whose options are meant
+RUN = "run:"  # before the id of a run, for the options of that run
 STAMP = re.compile(r"^\d{8}-\d{6}-")  # of the id of a run, before the name of its preset
 
 
 def in_current_folder() -> list[Path]:
     """The preset files in the current folder, without other YAML files."""
-    known = {path.resolve() for path in named_presets().values()}
+    named = {path.resolve() for path in named_presets().values()}
     with contextlib.suppress(OSError):
-        found = [Path(name).absolute() for name in sorted(os.listdir()) if name.endswith(PRESET_SUFFIXES)]
-        return [path for path in found if path.resolve() not in known and _looks_like_preset(path)]
+        paths = [Path(name).absolute() for name in sorted(os.listdir()) if name.endswith(PRESET_SUFFIXES)]
+        return [path for path in paths if path.resolve() not in named and _looks_like_preset(path)]
     return []
 
 
 def twin(name: str) -> str:
-    """What to say if a preset is given by its name, and the current folder has a file of this name; else nothing."""
+    """A message if a preset is given by name and the current folder has another preset of that name; else empty."""
     named = named_presets().get(name)
     for suffix in PRESET_SUFFIXES if named else ():
         here = Path(f"{name}{suffix}").absolute()
@@ -39,12 +39,12 @@ def twin(name: str) -> str:
 
 
 def name_of(path: Path) -> str:
-    """What a preset and its runs are called: as its file is, or as its folder where that says nothing: `preset.yaml`,
-    as `gputui init` writes it.
+    """The name of a preset and its runs: that of its file, or of its folder for `preset.yaml`, which `gputui init`
+    writes.
     """
     folder = path.absolute().parent
     if path.stem == "preset" and folder.parent == runs_folder().absolute():
-        return STAMP.sub("", folder.name)  # a run is called after its preset, and so is the next one with its options
+        return STAMP.sub("", folder.name)  # the name of its preset, so the next run has it, too
     return folder.name or path.stem if path.stem == "preset" and folder != user_presets_folder() else path.stem
 
 
@@ -81,7 +81,7 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
 
 
 def _of_run(text: str) -> Path:
-    """The options of a run, which is given by its id or by a part of it that no other run has."""
+    """The preset file of a run, given by its id or a part of it that no other run has; raises PresetError."""
     folders = runs_folder()
     with contextlib.suppress(OSError):
         names = [name for name in sorted(os.listdir(folders)) if text and text in name and not name.startswith(".")]
@@ -94,7 +94,7 @@ def _of_run(text: str) -> Path:
 
 
 def of_python(word: str) -> str:
-    """What to do with a file of Python code that was given as a preset; nothing where it is none."""
+    """What to do with a file of Python code that was given as a preset; empty for other words."""
     if not (word.endswith(".py") and os.path.isfile(word)):
         return ""
     line = f'workload: {{entry: "{os.path.basename(word)}:build"}}'
@@ -102,7 +102,7 @@ def of_python(word: str) -> str:
 
 
 def _hint(path: Path, beside: Path | None) -> str:
-    """What may have been meant by a path that does not exist: a preset by name, or a file beside it."""
+    """A suggestion for a path that does not exist: a preset by name, or a file in the same folder."""
     named = named_presets()
     near = path.stem if path.stem in named else nearest(path.stem, named)
     try:

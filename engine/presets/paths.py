@@ -1,4 +1,4 @@
-"""Resolves the paths in options: the folder that they are relative to, and how they are shown.
+"""Resolves the paths in options, and writes them relative to a folder.
 
 A path in a preset's file is relative to that file's folder; one that is typed (--set, the form) is relative to the
 current folder. A resolved preset has only absolute paths, so that it means the same wherever it is read.
@@ -53,8 +53,8 @@ KEYS = tuple(_PARTS)
 def absolute(options: Options, bases: Mapping[str, str]) -> Options:
     """The options with absolute paths.
 
-    `bases` gives by key the folder that a path is relative to, where it is not the current one. The file of an entry is
-    relative to workload.folder where that is given; for an entry with a base it is filled in.
+    `bases`: key -> the folder that the path is relative to; without one, the current folder. The file of an entry is
+    relative to workload.folder if that is given; for an entry with a base, the folder is filled in.
     """
     workload = options.workload
     update: dict[str, Any] = {"data": _whole(DATA, workload.data, bases.get(DATA, ""))}
@@ -72,8 +72,9 @@ def absolute(options: Options, bases: Mapping[str, str]) -> Options:
 
 
 def relative(key: str, options: Options, folder: str = "") -> Any:
-    """The option's value as it is written in `folder` (by default the current one), with a relative path where the file
-    lies within it; the file of an entry is written relative to workload.folder.
+    """The option's value, with a relative path if the file lies within `folder` (by default the current one).
+
+    The file of an entry is written relative to workload.folder.
     """
     group, name = key.split(".", 1)
     value = getattr(getattr(options, group), name)
@@ -86,12 +87,12 @@ def relative(key: str, options: Options, folder: str = "") -> Any:
 
 
 def near(place: str) -> str:
-    """A path as a person would type it in the current folder."""
+    """The path relative to the current folder if it lies within it."""
     return _inside(place, os.path.abspath("")) if os.path.isabs(place) else place
 
 
 def typed_here(key: str, options: Options, file: str) -> str | None:
-    """What to type for a path in a preset's file that does not exist, if it would be right from the current folder."""
+    """The right value for a path in a preset's file that is missing but would exist relative to the current folder."""
     group, name = key.split(".", 1)
     value = getattr(getattr(options, group), name)
     home = (key == ENTRY_KEY and options.workload.folder) or os.path.dirname(os.path.abspath(file))
@@ -124,14 +125,14 @@ def _whole(key: str, value: str, base: str) -> str:
     if not os.path.isabs(place):
         place = os.path.join(_base(before, base), place)
     plain = os.path.normpath(place)
-    # Where a folder is a link, ".." cannot be removed from the text of a path.
+    # If a folder is a link, ".." cannot be removed from the text of a path.
     if ".." in place.split(os.sep) and os.path.realpath(plain) != os.path.realpath(place):
         plain = place
     return before + plain + behind
 
 
 def _inside(place: str, folder: str) -> str:
-    """Relative where it lies in the folder, otherwise unchanged."""
+    """The path relative to the folder if it lies within it, otherwise unchanged."""
     if place == folder:
         return "."
     prefix = folder.rstrip(os.sep) + os.sep

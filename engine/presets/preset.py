@@ -1,4 +1,4 @@
-"""A preset whose options are resolved, and what is wrong with one that cannot be used."""
+"""`Preset`, with resolved options, and `PresetError` with the problems of a preset that cannot be used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KNOWN = opts.by_key(opts.OPTIONS)
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a preset: the place (a file or `--set`), the line (None for --set), the key."""
+    """An error in a preset: its place (a file or `--set`), line (None for --set), key and message."""
 
     place: str
     line: int | None
@@ -41,8 +41,9 @@ class PresetError(Exception):
 
 @dataclass(frozen=True)
 class Preset:
-    """A resolved preset with absolute paths. `origins` gives for each key that is not the default the place that set
-    it; `file` is the file that it was read from, before anything was changed.
+    """A resolved preset with absolute paths.
+
+    `origins`: key -> place and line that set the value, for each value that was set. `file`: the file that was read.
     """
 
     name: str

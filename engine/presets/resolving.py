@@ -39,7 +39,7 @@ class _Layers:
     origins: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     description: str = ""
     bases: dict[str, str] = field(default_factory=dict)  # by key: the folder of the file that set the value
-    problems: list[Problem] = field(default_factory=list)  # entries of files that were left out as wrong
+    problems: list[Problem] = field(default_factory=list)  # wrong entries, which were left out
 
 
 def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
@@ -114,7 +114,7 @@ def _names_entry(tree: Mapping[str, Located]) -> bool:
 
 
 def _drop_replaced(layers: _Layers) -> None:
-    """Drop model and data of the presets that are extended, where a user's own training replaces them."""
+    """Drop model and data of the extended presets, which a user's own training replaces."""
     for key in [key for key in layers.values if _KNOWN[key].about.own == "replaced"]:
         del layers.values[key]
         layers.origins.pop(key, None)
@@ -179,7 +179,7 @@ def _option_meant(group: str, value: object) -> str:
 
 
 def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
-    """Add the settings as one layer, in which their order means nothing."""
+    """Add the settings as one layer: their order has no effect."""
     given = _Layers()
     for setting in settings:
         _add_setting(given, setting)
@@ -223,13 +223,13 @@ def _validated(name: str, layers: _Layers) -> Preset:
 
 
 def _misfit(key: str, layers: _Layers) -> Problem:
-    """A value that its option does not take, in terms of what it takes."""
+    """The problem of a value that its option does not accept."""
     place, line = layers.origins[key]
     return Problem(place, line, key, _does_not_fit(_KNOWN[key], layers.values[key]))
 
 
 def _does_not_fit(info: opts.OptionInfo, value: Any) -> str:
-    """What to give instead; for a value that TensorFlow has and gputui does not, also why."""
+    """The accepted values; for a value that TensorFlow has and gputui refuses, the reason."""
     if isinstance(value, str) and value in info.about.not_offered:
         return f"{value} is not available: {info.about.not_offered[value]}"
     return f"{shorten(value)} does not fit: give {info.accepts}"

@@ -1,6 +1,6 @@
 """Saves options as a preset file: comments and order stay, and only what changed is written.
 
-ruamel.yaml keeps a person's layout. Nothing is written before it was read back as the very preset that is to be saved.
+ruamel.yaml keeps the layout of the file. A text is written only if it is read back as the same preset.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .preset import Preset, PresetError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 HEAD = yaml_writing.HEAD
-TUNED = "tuned"  # how comments begin that say why a value was changed
+TUNED = "tuned"  # the beginning of comments that say why a value was changed
 NEW = f"schema_version: {SCHEMA_VERSION}\n"
 
 
@@ -53,7 +53,7 @@ def save(preset: Preset, path: Path, opened_text: str | None = None) -> None:
 
 
 def changed_since(path: Path, opened_text: str | None) -> str:
-    """What has happened to the file since it was opened, in words; nothing where it is as it was."""
+    """The change of the file since it was opened, in words; empty if it is unchanged."""
     if not os.path.lexists(path):
         return "is no longer there"
     return "" if opened_text is None or _read(path) == opened_text else "was changed since it was opened"
@@ -66,7 +66,7 @@ def save_as(
     overwrite: bool = False,
     comments: Mapping[tuple[str, str], str] | None = None,
 ) -> None:
-    """Save as a new preset file, with the layout of `source` where there is one; raises SaveError.
+    """Save as a new preset file, with the layout of `source` if given; raises SaveError.
 
     `comments` stand at the values of (group, name), and that of HEAD at the head of the file.
     """
@@ -90,12 +90,12 @@ def _placed(preset: Preset) -> Preset:
 
 
 def place(name_or_path: str) -> Path:
-    """The file of a new preset: a plain name lies in the user's own folder, where it is found by that name; a path is
-    taken as it is. Raises SaveError.
+    """The file of a new preset: for a plain name in the user's own folder, where presets are found by name; for a path
+    the path itself. Raises SaveError.
     """
     text = name_or_path.strip()
     folder = user_folder()
-    given = Path(os.path.expanduser(text))  # which leaves a user who is not known as it is
+    given = Path(os.path.expanduser(text))  # an unknown ~user is left unchanged
     if given.suffix in PRESET_SUFFIXES:
         given = given if os.sep in text else folder / given
     elif NAME.fullmatch(text):
@@ -109,7 +109,7 @@ def place(name_or_path: str) -> Path:
 
 @dataclass(frozen=True)
 class Deleted:
-    """A preset's file that was deleted, with its content and mode; of a symbolic link, where it led."""
+    """A deleted preset file, with its content and mode; for a symbolic link its target."""
 
     path: Path
     content: bytes
@@ -142,7 +142,7 @@ class Deleted:
 
 
 def delete(path: Path) -> Deleted:
-    """Delete a preset of the user, and return what brings it back; raises SaveError."""
+    """Delete a preset of the user; the returned object can bring it back. Raises SaveError."""
     if path.resolve().parent == SHIPPED:
         raise SaveError(f"{path.stem} ships with gputui and cannot be deleted")
     try:
@@ -174,7 +174,7 @@ def updated(text: str, preset: Preset, path: Path) -> str:
 
 
 def _goes_without_saying(before: Preset, preset: Preset, path: Path) -> bool:
-    """Whether a value need not be written: a new entry in a file runs in the file's folder anyway."""
+    """Whether workload.folder is the file's own folder, in which a new entry runs by default."""
     return before.options.workload.folder is None and preset.options.workload.folder == os.path.abspath(path.parent)
 
 

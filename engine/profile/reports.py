@@ -44,11 +44,11 @@ class ProfileError(Exception):
 
 @dataclass(frozen=True)
 class ProfileReport:
-    """The figures of XProf; None for those that it did not give."""
+    """The figures of XProf; None for missing ones."""
 
     path: Path  # the log folder to give to XProf or TensorBoard
     device: str  # GPU or CPU
-    steps: int  # that XProf saw from beginning to end
+    steps: int  # that XProf recorded completely
     step_ms: float
     shares: Shares
     compute_16bit: float | None  # share of the device's computing time
@@ -72,17 +72,17 @@ def read(run: Run) -> ProfileReport:
         raise ProfileError(f"XProf gave an unexpected answer ({what}) for\n{files[0]}") from fault
 
 
-def from_plain(told: Mapping[str, Any]) -> ProfileReport:
-    """The report from plain values, such as those in proof.json; raises what values of another form cause."""
-    stage, time = told["slowest_stage"], told["input_time"]
+def from_plain(values: Mapping[str, Any]) -> ProfileReport:
+    """The report from plain values, such as those in proof.json; raises KeyError or TypeError for other forms."""
+    stage, time = values["slowest_stage"], values["input_time"]
     parts: dict[str, Any] = {
-        "path": Path(told["path"]),
-        "shares": Shares(**told["shares"]),
-        "operations": tuple(Operation(**one) for one in told["operations"]),
+        "path": Path(values["path"]),
+        "shares": Shares(**values["shares"]),
+        "operations": tuple(Operation(**operation) for operation in values["operations"]),
         "slowest_stage": InputStage(**stage) if stage else None,
         "input_time": InputTime(**time) if time else None,
     }
-    return ProfileReport(**(dict(told) | parts))
+    return ProfileReport(**(dict(values) | parts))
 
 
 def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> ProfileReport:
@@ -109,17 +109,17 @@ def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> Profil
 
 
 def _files(run: Run, options: Mapping[str, Any]) -> list[Path]:
-    """The newest profile: one file for each host."""
+    """The files of the newest profile, one for each host; raises ProfileError."""
     sessions = sorted(run.file("profile").glob("plugins/profile/*/"))
     files = sorted(sessions[-1].glob("*.xplane.pb")) if sessions else []
     if files:
         return files
-    wanted = options.get("run.profile", "off")
-    if wanted == "off":
+    profiled = options.get("run.profile", "off")
+    if profiled == "off":
         raise ProfileError(f"{run.id} has no profile\ntrain with {ASK} to get one")
     steps = (run.result or {}).get("steps")
     ended = f"the run ended after step {steps}" if steps is not None else "the run has not reached them yet"
-    raise ProfileError(f"{run.id} has no profile of its steps {wanted} yet\n{ended}")
+    raise ProfileError(f"{run.id} has no profile of its steps {profiled} yet\n{ended}")
 
 
 def _trained_on_gpus(run: Run) -> bool:
@@ -128,15 +128,15 @@ def _trained_on_gpus(run: Run) -> bool:
 
 
 def _no_gpu(run: Run) -> str:
-    """Where CUPTI refuses to profile the GPU, TensorFlow continues without it and says so only in the log."""
-    told = "the run trained on a GPU, but its profile has no data of the GPU"
+    """The message for a profile without GPU: if CUPTI refuses, TensorFlow only writes so into the log."""
+    problem = "the run trained on a GPU, but its profile has no data of the GPU"
     try:
         with open_regular(run.file("engine.log")) as stream:
-            refusal = next((found[0].decode() for line in stream if (found := _CUPTI_ERROR.search(line))), "")
+            refusal = next((match[0].decode() for line in stream if (match := _CUPTI_ERROR.search(line))), "")
     except OSError:
         refusal = ""
     why = refusal or "usually because the driver allows only administrators to profile"
-    return f"{told}: {why}\n{RIGHTS}"
+    return f"{problem}: {why}\n{RIGHTS}"
 
 
 def _no_steps(options: Mapping[str, Any]) -> str:
@@ -172,13 +172,13 @@ def _reason(code: int, stderr: str) -> str:
 
 
 def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
-    """The input stages as the run last named them; empty where it ended before that."""
+    """The input stages as the run last named them; empty if it ended before that."""
     last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return last.stages if last else ()
 
 
 def _peak(allocators: Mapping[str, Mapping[str, Any]]) -> int | None:
-    """The peak memory of the GPUs where there are any; memory of the host that only serves them does not count."""
+    """The peak memory of the GPUs; without GPUs, of the host."""
     on_gpus = {name: summary for name, summary in allocators.items() if name.startswith("GPU_")}
     return max((peak for summary in (on_gpus or allocators).values() for peak in _peaks(summary)), default=None)
 
@@ -199,7 +199,7 @@ LEAST_SHARE = 0.005  # of the step's parts
 
 
 def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
-    """The parts of a step that are known, the most interesting first."""
+    """The known parts of a step, in words, with their shares; the most interesting first."""
     for field, figure in PROFILE.items():
         value: float | None = getattr(report.shares, field)
         if value is not None:
@@ -207,14 +207,14 @@ def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
 
 
 def in_brief(report: ProfileReport) -> list[str]:
-    """A few lines: the parts of a step, the slowest stage of its input, the operations that take most of the time."""
+    """Two or three lines: the parts of a step, the slowest stage of its input, the longest operations."""
     parts = ", ".join(f"{words} {share(value)}" for words, value in shares(report) if value >= LEAST_SHARE)
     lines = [f"a step of {amount(report.step_ms)} ms on the {report.device}: {parts}"]
     stage = report.slowest_stage
     if stage is not None:
         lines.append(f"slowest input stage: {stage.name}, {share(stage.share)} of the input's own time")
     if report.operations:
-        most = ", ".join(f"{kind(one)} {share(one.share)}" for one in report.operations[:MOST])
+        most = ", ".join(f"{kind(operation)} {share(operation.share)}" for operation in report.operations[:MOST])
         lines.append(f"{PLACES[report.operations_on]} that take most: {most}")
     return lines
 

@@ -46,19 +46,21 @@ def _ask(files: list[str], tool: str) -> Any:
 
 def _tables(answer: Any) -> list[dict[str, Any]]:
     """The tables of Google's charting format as plain rows, each a mapping of column name -> value."""
-    found = []
+    tables = []
     for table in answer if isinstance(answer, list) else [answer]:
         names = [column["id"] for column in table.get("cols", [])]
         rows = [[cell["v"] for cell in row["c"]] for row in table.get("rows", [])]
-        found.append({"properties": table.get("p") or {}, "rows": [dict(zip(names, row, strict=True)) for row in rows]})
-    return found
+        tables.append(
+            {"properties": table.get("p") or {}, "rows": [dict(zip(names, row, strict=True)) for row in rows]}
+        )
+    return tables
 
 
 def _memory(files: list[str]) -> dict[str, Any]:
     """allocator -> its summary, which XProf gives for one host at a time."""
     answers = [_ask([file], "memory_profile") for file in files]
     allocators = [(answer or {}).get("memoryProfilePerAllocator", {}) for answer in answers]
-    return {name: told.get("profileSummary", {}) for of_host in allocators for name, told in of_host.items()}
+    return {name: report.get("profileSummary", {}) for host in allocators for name, report in host.items()}
 
 
 def _python(file: str) -> dict[str, tuple[float, float]]:
@@ -71,11 +73,11 @@ def _python(file: str) -> dict[str, tuple[float, float]]:
     lines = [line for plane in ProfileData.from_file(file).planes for line in plane.lines if line.name == "python"]
     events = [event for line in lines for event in line.events]
     graphs = [(event.start_ns, event.duration_ns) for event in events if event.name == GRAPH]
-    found = {}
+    times = {}
     for step in (event for event in events if event.name == STEP):
         within = sum(ns for begin, ns in graphs if step.start_ns <= begin < step.start_ns + step.duration_ns)
-        found[dict(step.stats)["step_num"]] = (step.duration_ns / 1e6, within / 1e6)
-    return found
+        times[dict(step.stats)["step_num"]] = (step.duration_ns / 1e6, within / 1e6)
+    return times
 
 
 if __name__ == "__main__":

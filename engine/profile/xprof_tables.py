@@ -47,7 +47,7 @@ class Operation:
 
 
 def on_gpu(tools: Tools) -> bool:
-    """Whether XProf saw a GPU."""
+    """Whether the profile has a GPU."""
     return property_of(tools, "input_pipeline_analyzer", "hardware_type") == "GPU"
 
 
@@ -85,8 +85,8 @@ def _on_cpu(waiting: float, graph: float | None) -> Shares:
 
 def _graph_share(tools: Tools, rows: Sequence[Row]) -> float | None:
     """The share of these steps in which a graph ran; their rows are named like `train 51`."""
-    told = [tools["python"].get(str(row["stepnum"]).rpartition(" ")[2]) for row in rows]
-    times = [times for times in told if times is not None]
+    of_rows = [tools["python"].get(str(row["stepnum"]).rpartition(" ")[2]) for row in rows]
+    times = [times for times in of_rows if times is not None]
     graph, whole = sum(graph for _, graph in times), sum(whole for whole, _ in times)
     return graph / whole if graph > 0 else None
 
@@ -100,7 +100,7 @@ def compute_16bit(tools: Tools) -> float | None:
 def operations(tools: Tools) -> tuple[str, tuple[Operation, ...]]:
     """Where the operations ran, and those that take most of the time.
 
-    The place is `GPU`, `CPU`, or `GPU kernels` where XProf cannot assign kernels to operations.
+    The place is `GPU`, `CPU`, or `GPU kernels` if XProf cannot assign kernels to operations.
     """
     rows = [row for row in last_rows(tools, "framework_op_stats") if row["type"] not in (DATASET, IDLE)]
     on_device = [row for row in rows if row["host_or_device"] == "Device"]
@@ -135,10 +135,10 @@ def last_rows(tools: Tools, tool: str) -> Sequence[Row]:
 
 def sums(parts: Iterable[tuple[Key, float]]) -> dict[Key, float]:
     """The sum of the values for each key."""
-    found: dict[Key, float] = {}
+    totals: dict[Key, float] = {}
     for key, value in parts:
-        found[key] = found.get(key, 0.0) + float(value)
-    return found
+        totals[key] = totals.get(key, 0.0) + float(value)
+    return totals
 
 
 def largest(times: Mapping[Key, float]) -> list[tuple[Key, float]]:
@@ -152,7 +152,7 @@ def total(rows: Sequence[Row], column: str) -> float:
 # ---- the input pipeline ------------------------------------------------------------------------
 
 
-# These stages only pass on what others made: the time in them is waiting.
+# These stages only pass on batches of others: the time in them is waiting.
 WAITING = ("Root", "Prefetch")
 PLUMBING = "Generator"  # TensorFlow's own stages, between the pipeline and the devices of a strategy
 FILE_READS = ("Advanced file read", "Demanded file read")
@@ -163,7 +163,7 @@ class InputStage:
     """A stage of the input pipeline; `ms` is the time in it alone, over the whole profile.
 
     `share` is of all stages together. The time of a parallel stage is the time that it waits for its calls.
-    `ms_per_batch` is None where batches are split over replicas.
+    `ms_per_batch` is None if batches are split over replicas.
     """
 
     name: str
@@ -175,7 +175,7 @@ class InputStage:
 
 @dataclass(frozen=True)
 class InputTime:
-    """What the time of the stages is spent on, over the whole profile; None where there is no device to transfer to."""
+    """What the time of the stages is spent on, over the whole profile; None if there is no device."""
 
     preprocessing_ms: float
     reading_ms: float
@@ -195,7 +195,7 @@ def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> I
 
 
 def input_time(tools: Tools, distributed: bool) -> InputTime | None:
-    """The time of the input; None where XProf saw no stage."""
+    """The time of the input; None if XProf recorded no stage."""
     times = sums((row["category"], row["selfTimeInMs"]) for row in _stages(tools, distributed))
     if not times:
         return None
@@ -209,7 +209,7 @@ def _all_stages(tools: Tools) -> Sequence[Row]:
 
 
 def _stages(tools: Tools, distributed: bool) -> list[Row]:
-    """The stages that work rather than wait."""
+    """The rows of stages that work and do not only wait."""
     return [row for row in _all_stages(tools) if not _waits(_chain(row), distributed)]
 
 
@@ -224,13 +224,13 @@ def _chain(row: Row) -> list[str]:
 
 
 def _name(chain: list[str], declared: Sequence[Row]) -> tuple[str, str]:
-    """The run's own name of a stage, and its operation; what TensorFlow has added counts for the stage that it feeds.
+    """The run's own name of a stage, and its operation; a stage added by TensorFlow counts for the stage that it feeds.
 
     A stage without a name is called by its operation, and identified by the operations that it feeds.
     """
     name, place, left = chain[-1], " ".join(chain), list(declared)
     for part in chain:
-        met = [i for i, stage in enumerate(left) if stage.get("op") == part]
-        if met:
-            name, place, left = str(left[met[-1]]["name"]), part, left[: met[-1]]
+        matching = [i for i, stage in enumerate(left) if stage.get("op") == part]
+        if matching:
+            name, place, left = str(left[matching[-1]]["name"]), part, left[: matching[-1]]
     return name, place
