@@ -200,6 +200,16 @@ def test_every_file_and_folder_that_is_named_exists() -> None:
     assert {(document, path) for document, path in found if not any(ROOT.glob(path.rstrip("/")))} == set()
 
 
+def test_every_module_of_the_map_exists() -> None:
+    """Also those whose folder is left out, as in the pictures of the packages."""
+    modules = {path.relative_to(ROOT).as_posix() for folder in ("engine", "tui", "tests", "docs") for path in
+               (ROOT / folder).rglob("*.py")}  # fmt: skip
+    document = ROOT / "docs" / "architecture.md"
+    named_modules = {match for line in code(document) for match in re.findall(r"[\w/]+\.py\b", line)}
+    assert len(named_modules) > 100
+    assert {name for name in named_modules if not any(f"/{path}".endswith(f"/{name}") for path in modules)} == set()
+
+
 def test_every_test_that_is_named_exists() -> None:
     tests = {node.name for path in (ROOT / "tests").rglob("test_*.py") for node in ast.walk(ast.parse(path.read_text()))
              if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}  # fmt: skip
