@@ -15,6 +15,7 @@ from gputui.engine.runs import Run
 from gputui.engine.runs.liveness import Liveness
 from gputui.engine.runs.parsing import recalled
 from gputui.engine.system.identity import Process
+from gputui.engine.trials.record import UNREAD, Record
 from gputui.engine.units import seconds
 from gputui.tui.reading import earlier_starts, machine_reader, preset_files, recent_files, running
 from gputui.tui.reading.earlier_starts import EarlierStarts, Usual, start_of, usual
@@ -24,6 +25,7 @@ from gputui.tui.reading.run.series import CAPACITY, Pace, Series, along
 from gputui.tui.reading.run.store import MAX_MESSAGES, Store
 
 from tests.support import recorded
+from tests.support.typed import typed
 
 STOPPED = {"type": "finished", "outcome": "stopped", "summary": {"outcome": "stopped"}}
 
@@ -314,11 +316,12 @@ def test_the_epochs_of_a_log_are_read_as_they_come(tmp_path: Path) -> None:
 def test_proofs_are_read_again_when_their_file_has_changed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[str] = []
 
-    def data(proof: folder.Proof) -> dict[str, Any]:
+    def record(proof: folder.Proof) -> Record:
         reads.append(proof.id)
-        return dict(json.loads((proof.path / "proof.json").read_text()))
+        content = json.loads((proof.path / "proof.json").read_text())
+        return typed(Record, content) if content else UNREAD
 
-    monkeypatch.setattr(folder.Proof, "data", property(data))
+    monkeypatch.setattr(folder.Proof, "record", property(record))
     path = home / "proofs" / "one"
     path.mkdir(parents=True)
     (path / "request.json").write_text("{}")
