@@ -23,7 +23,7 @@ from gputui.engine.tune.report.findings import brought
 from gputui.engine.tune.stages import recheck
 
 from tests.support.proving import HERE, Planted, searching
-from tests.support.typed import typed
+from tests.support.typed import as_read, typed
 
 MIB = 2**20
 PIPELINE = "input.parallel_calls=off", "input.prefetch=off", "input.cache=off"
@@ -262,7 +262,8 @@ def test_near_misses_are_tried_together(
     assert searcher.search.candidates[-1] is combined[0]
     assert len(alone) == (0 if kept else 1)
     searcher.record.write()
-    said = {one.stage: (one.state, one.settings) for one in brought(json.loads(searcher.record.path.read_text()))}
+    read = as_read(json.loads(searcher.record.path.read_text()))
+    said = {one.stage: (one.state, one.settings) for one in brought(read)}
     assert said["steps_per_execution"] == (("kept", {STEPS: 4}) if kept else ("nothing", {}))
     assert said.get("together") == (("kept", NEARLY) if kept else None)
     again, more = searching(tmp_path / "p", wanted, little_each(together), searcher.record.trials)
