@@ -112,7 +112,7 @@ def xla(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _has_smaller_batch(options: Options, machine: Machine) -> bool | None:
-    """Whether a step gets a last, smaller batch; None where the number of samples is not known."""
+    """Whether a step gets a last, smaller batch; None if the number of samples is not known."""
     if options.input.drop_remainder or options.input.one_batch:
         return False
     samples = plan.training_samples(options.workload, options.train)

@@ -34,7 +34,7 @@ _WITHOUT_EFFECT = (
 
 
 def unkept(preset: Preset) -> Iterator[Finding]:
-    """A warning where much would be lost if the run were stopped."""
+    """A warning if much would be lost if the run were stopped."""
     options = preset.options
     if options.run.checkpoint != "off":
         return
@@ -50,7 +50,7 @@ def unkept(preset: Preset) -> Iterator[Finding]:
 
 
 def expected_seconds(preset: Preset) -> float | None:
-    """How long the preset will train; None where no such run has ended after a whole epoch."""
+    """How long the preset will train; None if no such run has ended after a whole epoch."""
     mine, here = _what_matters(_values(preset.options)), Place.here().host
     for run in runs.all_runs()[:LOOKED_AT]:
         if title_of(run).preset != preset.name or run.status.get("host", here) != here:

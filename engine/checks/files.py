@@ -133,7 +133,7 @@ def validation(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def _missing_test_part(place: str) -> list[str]:
-    """The arrays that a test part needs and that are missing; none where the file cannot be read, which another rule
+    """The arrays that a test part needs and that are missing; none if the file cannot be read, which another rule
     reports.
     """
     try:

@@ -44,7 +44,7 @@ def _too_old(gpu: Gpu, capability: tuple[int, int], needed: tuple[int, int]) -> 
 
 
 def compiled(options: Options, machine: Machine) -> bool:
-    """Whether XLA compiles the step of a training on GPUs, as far as options and chips tell.
+    """Whether XLA compiles the step of a training on GPUs, by options and chips.
 
     `auto` follows trainer/setup/xla.py, which also looks at the layers.
     """
@@ -90,7 +90,7 @@ def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[Finding]:
-    """Finding where XLA is going to fail at convolutions, as far as the model is known to have some."""
+    """A finding if XLA is going to fail at convolutions and the model has or may have some."""
     has_convolutions = _has_convolutions(options)
     if not has_convolutions and options.workload.entry is None:
         return

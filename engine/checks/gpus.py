@@ -24,8 +24,8 @@ def replicas(options: Options, machine: Machine) -> int:
 
 
 def on_cpu(options: Options, machine: Machine) -> bool:
-    """Whether it is certain that no GPU trains; false where NVML cannot be read or does not know a MIG instance, and
-    where the driver does not start.
+    """Whether it is certain that no GPU trains; false if NVML cannot be read or does not know a MIG instance, and
+    if the driver does not start.
     """
     visible = options.device.visible
     stopped = machine.fault is not None and machine.fault.level == "error"
@@ -71,7 +71,7 @@ def _of_fault(fault: Fault) -> Finding:
 
 
 def _matters(fault: Fault, options: Options, machine: Machine) -> bool:
-    """An order of GPUs that may mislead does not matter where all of them train."""
+    """An order of GPUs that may mislead does not matter if all of them train."""
     all_train = machine.visible_devices is None and options.strategy.kind in plan.SEVERAL_REPLICAS
     return not (fault.about == gpu_faults.ORDER and all_train)
 

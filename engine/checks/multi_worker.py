@@ -50,7 +50,7 @@ def together(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def measured_alone(kind: str) -> str:
-    """Why a proof or a search does not measure this strategy; empty where it does."""
+    """Why a proof or a search does not measure this strategy; empty if it does."""
     if kind != MULTI_WORKER:
         return ""
     return f"strategy.kind=multi_worker: its trials would have to be started on all machines; {_RUN_OF_ITS_OWN}"

@@ -10,7 +10,7 @@ from ..files.values import LONGEST_LINE
 @dataclass(frozen=True)
 class Finding:
     """An `error` refuses the launch; a `warning` or a `note` is only shown. `options` are the keys of the options
-    concerned; none where it is about what is installed.
+    concerned; none if it is about what is installed.
     """
 
     level: str
@@ -23,7 +23,7 @@ class Finding:
         return f"{about}{self.message}; {self.change}"
 
     def whole(self, line: str) -> str:
-        """A line that ends with this finding; what to change on a line of its own where one line would be cut."""
+        """A line that ends with this finding; what to change on a line of its own if one line would be cut."""
         end = f"; {self.change}"
         return line if len(line) <= LONGEST_LINE else f"{line.removesuffix(end)}\n{self.change}"
 

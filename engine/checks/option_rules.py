@@ -212,7 +212,7 @@ _RATE_SCALING = "train.learning_rate_scaling"
 
 
 def scaling(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Notes only, and only where scaling is asked for: a rate that stays may have been found for this global batch."""
+    """Notes only, and only if scaling is asked for: a rate that stays may have been found for this global batch."""
     train, count = options.train, replicas(options, machine)
     factor = plan.rate_factor(train.learning_rate_scaling, count)
     rate = amount(train.learning_rate * factor)

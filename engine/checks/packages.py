@@ -59,11 +59,11 @@ def _trains(option: str | None, described: Interpreter) -> Finding:
 
 
 def _from(option: str | None, what: str) -> str:
-    """With the name of the variable where the interpreter comes from it."""
+    """The text with the name of the variable, if the interpreter comes from it."""
     return f"{what} ({interpreter.VARIABLE})" if option is None and interpreter.from_environment() else what
 
 
 def _remark(remark: Remark, keys: tuple[str, ...], described: Interpreter) -> Finding:
-    """With the name of the interpreter where it is another one."""
+    """The remark as a finding, with the name of the interpreter if it is another than gputui's."""
     what = f"{described.python}: {remark.what}" if keys else remark.what
     return Finding(remark.level, keys, what, remark.remedy)

@@ -26,7 +26,7 @@ PATIENCE_SECONDS, DEEP_PATIENCE_SECONDS = 2.0, 17.0
 class Examination:
     """One examination of the machine, which begins when the object is made; `end` may be called by any thread.
 
-    `python` is the interpreter that trains, where it is not the one that trains where run.python is not set.
+    `python` is the interpreter that trains; by default the one that trains if run.python is not set.
     """
 
     def __init__(self, deep: bool = False, python: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Asks the driver's CUDA library, in a child process, whether CUDA works: NVML may answer where CUDA fails.
+"""Asks the driver's CUDA library, in a child process, whether CUDA works: NVML may answer although CUDA fails.
 
 TensorFlow does the same first. It creates no context on any GPU, and takes milliseconds once the driver is loaded. The
 errors with which CUDA refuses to start are explained by their names in cuda.h, each with what to do.
@@ -30,9 +30,9 @@ _NO_DEVICE, _MISMATCH = "CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_SYSTEM_DRIVER_MISMAT
 
 @dataclass(frozen=True)
 class CudaAnswer:
-    """`error` is the name of CUDA's error, empty where CUDA works; `count` is the number of visible GPUs.
+    """`error` is the name of CUDA's error, empty if CUDA works; `count` is the number of visible GPUs.
 
-    `answered` is False where the library is missing or has not answered in time.
+    `answered` is False if the library is missing or has not answered in time.
     """
 
     answered: bool = False
@@ -41,7 +41,7 @@ class CudaAnswer:
 
     @property
     def works(self) -> bool | None:
-        """Whether CUDA starts; None where it has not answered."""
+        """Whether CUDA starts; None if it has not answered."""
         return not self.error if self.answered else None
 
 
@@ -70,7 +70,7 @@ class CudaQuery:
 
 
 def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) -> Iterator[Finding]:
-    """A finding where CUDA refuses to work on a machine with GPUs; what was found `before` explains a vague one."""
+    """A finding if CUDA refuses to work on a machine with GPUs; what was found `before` explains a vague one."""
     chosen = os.environ.get(VARIABLE)
     if not answer.error or (answer.error == _NO_DEVICE and hides_all(chosen)):
         return
@@ -143,7 +143,7 @@ def cause_of(text: str, driver: str) -> Cause:
 
 
 def filled(cause: Cause, driver: str) -> Cause:
-    """With the driver's version, and for a container where this is one."""
+    """The cause with the driver's version in its remedy, and with the words for a container in a container."""
     container = _CONTAINER if hardware.confined() else ""
     remedy = cause.remedy.format(driver=driver or "of an unknown version", container=container)
     return replace(cause, remedy=remedy)

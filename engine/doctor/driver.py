@@ -49,7 +49,7 @@ def present(seen: NvmlAnswers, bus: Bus, confined: bool = False) -> bool:
 
 
 def unreadable(seen: NvmlAnswers) -> bool:
-    """Whether NVML is missing where the driver's device nodes are: CUDA may work without it."""
+    """Whether NVML is missing although the driver's device nodes exist: CUDA may work without it."""
     return seen.code == Code.LIBRARY_NOT_FOUND and hardware.has_device_nodes()
 
 
@@ -72,7 +72,7 @@ def _calm(seen: NvmlAnswers, bus: Bus) -> Finding:
 
 
 def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
-    """The finding where there should be GPUs and none can be asked."""
+    """The finding if there should be GPUs and none can be asked."""
     if seen.late_seconds is not None:
         return Finding("warning", "driver", seen.reason, _quicker(seen))
     fault = gpu_faults.of_driver(seen.reason, seen.code, bus, confined)
@@ -98,7 +98,7 @@ def _version(seen: NvmlAnswers) -> Iterator[Finding]:
 
 
 def _left_out(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
-    """GPUs on the bus that the driver does not show, with their addresses where all others are known."""
+    """GPUs on the bus that the driver does not show, with their addresses if all others are known."""
     if len(bus) <= seen.count:
         return
     shown = {str(gpu.get("pci_bus_id") or "").lower()[-len("0000:01:00.0") :] for gpu in seen.gpus}

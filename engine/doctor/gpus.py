@@ -36,7 +36,7 @@ _REMEDIES: dict[Reason | None, str] = {
 
 
 def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
-    """The GPUs that cannot be used, then the findings about the others; `cuda_works` is None where that is unknown."""
+    """The GPUs that cannot be used, then the findings about the others; `cuda_works` is None if that is unknown."""
     yield from hidden(seen, cuda_works)
     there = [gpu for gpu in seen.gpus if not gpu.get("missing")]
     least = chips.least_multiprocessors(gpu.get("multiprocessors") for gpu in there)
@@ -52,7 +52,7 @@ def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Find
 
 
 def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
-    """The GPUs that CUDA does not show; an error where they leave none that works."""
+    """The GPUs that CUDA does not show; an error if they leave none that works."""
     left = len(seen.gpus) < seen.count or any(usable(gpu) for gpu in seen.gpus)
     level = "warning" if left and cuda_works is not False else "error"
     missing = [gpu for gpu in seen.gpus if gpu.get("missing")]
@@ -114,7 +114,7 @@ def _precision(gpu: Gpu, capability: tuple[int, int]) -> tuple[str, str]:
 
 
 def _left_out(gpu: Gpu) -> bool:
-    """Whether TensorFlow leaves out the GPU, as a display card beside one for computing."""
+    """Whether TensorFlow leaves out the GPU, such as a display card next to one for computing."""
     return (count := gpu.get("multiprocessors")) is not None and count < gpu.get("least", 0)
 
 
@@ -137,7 +137,7 @@ def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
 
 
 def _kernels(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
-    """Findings where TensorFlow has no code for the chip, or compiles all of it at first use."""
+    """Findings if TensorFlow has no code for the chip, or compiles all of it at first use."""
     newest = installed.newest_target()
     if compatibility.too_old(capability):
         what = f"TensorFlow has no code for compute capability {dotted(capability)}"

@@ -27,7 +27,7 @@ def findings(gpus: int = 0) -> Iterator[Finding]:
 
 
 def _cluster() -> Iterator[Finding]:
-    """Of which training on several machines a run that is started here would be a part, where a launcher says so."""
+    """The training on several machines that a run started here would be a part of, if a launcher names one."""
     named, fault = cluster.told(os.environ)
     if fault:
         message, _, change = fault.rpartition("; ")

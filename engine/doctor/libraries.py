@@ -30,7 +30,7 @@ LIBRARIES = {
 }
 LIBCUDA = "libcuda.so.1"
 CUPTI = "libcupti.so.12"  # only a profile opens it (xprof's profiler for GPUs)
-MOST_PACKAGES = 2  # that are named one by one where they are missing
+MOST_PACKAGES = 2  # that are named one by one if they are missing
 
 
 def tensorflow(has_driver: bool) -> Iterator[Finding]:
@@ -113,7 +113,7 @@ def _version_of_systems() -> installed.Version | None:
 
 
 def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
-    """A finding where the driver's CUDA library is missing, which can happen even though NVML works."""
+    """A finding if the driver's CUDA library is missing, which can happen even though NVML works."""
     if _is_there(LIBCUDA) or any((folder / LIBCUDA).exists() for folder in _driver_folders()):
         return
     package = f" {driver} (Ubuntu: libnvidia-compute-{driver.split('.')[0]})" if driver else ""
@@ -131,9 +131,9 @@ def _driver_folders() -> Iterator[Path]:
 
 
 def xla_tools(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
-    """Whether XLA finds what it compiles with, where it looks: beside TensorFlow, and in the CUDA toolkit's folder.
+    """Whether XLA finds what it compiles with, at its two places: with TensorFlow, and in the CUDA toolkit's folder.
 
-    Where all of CUDA's libraries are missing, what installs them brings these files, too.
+    If all of CUDA's libraries are missing, what installs them brings these files, too.
     """
     if not _has_cuda() or len(set(missing.values())) > MOST_PACKAGES:
         return

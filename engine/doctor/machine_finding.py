@@ -9,7 +9,7 @@ LEVELS = ("ok", "note", "warning", "error")
 
 @dataclass(frozen=True)
 class Finding:
-    """`about` is the part of the machine; `remedy` may be empty where nothing needs to be done."""
+    """`about` is the part of the machine; `remedy` may be empty if nothing needs to be done."""
 
     level: str
     about: str

@@ -23,7 +23,7 @@ _BLOCKS = ("error", "warning")
 
 
 def reason(log: str = "") -> str:
-    """One line that says what is wrong and what to do, empty where nothing is found; takes two seconds at the most.
+    """One line that says what is wrong and what to do, empty if nothing is found; takes two seconds at the most.
 
     `log` is what TensorFlow has logged when it looked for GPUs. This imports no TensorFlow and starts a short process.
     """

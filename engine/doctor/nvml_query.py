@@ -119,7 +119,7 @@ def _gpu(index: int) -> dict[str, Any]:
 
 
 def _answer(handle: Any, question: Question) -> dict[str, Any]:
-    """The figures of one question: None where asking failed, left out where this driver or chip has none.
+    """The figures of one question: None if asking failed, left out if this driver or chip has none.
 
     Raises the fault that means that the GPU is lost.
     """

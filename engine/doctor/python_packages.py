@@ -24,7 +24,7 @@ ABOUT = "pynvml"
 
 
 def nvml_module_findings() -> Iterator[Finding]:
-    """Findings where the right module is missing, or is shadowed or slowed down by an outdated package."""
+    """Findings if the right module is missing, or is shadowed or slowed down by an outdated package."""
     right, old = _version(RIGHT), _version("pynvml")
     place = _place()
     owner = _owner(place) if place else None

@@ -28,7 +28,7 @@ found = tf.config.list_physical_devices("GPU")
 details = [tf.config.experimental.get_device_details(gpu) for gpu in found]
 print("\\n" + json.dumps({"version": tf.__version__, "gpus": [one.get("device_name", "GPU") for one in details]}))
 """
-_TELLING = (  # what the log has, what that means, and what to do: nothing, where a TensorFlow with CUDA is needed
+_TELLING = (  # what the log has, what that means, and what to do: nothing, if a TensorFlow with CUDA is needed
     (r"Could not load dynamic library '([^']+)'", "the library {} cannot be loaded", ""),
     (r"Cannot dlopen some GPU libraries", "CUDA libraries are missing", ""),
     (
@@ -106,7 +106,7 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
 
 
 def _differing(there: int, due: int, count: int, reason: Cause | None) -> Finding:
-    """A finding where TensorFlow does not see the GPUs that the driver and the settings should leave it."""
+    """A finding if TensorFlow does not see the GPUs that the driver and the settings should leave it."""
     what = f"the driver shows {there} GPU(s), but TensorFlow sees {count}"
     if due != there:
         what = f"the driver shows {there} GPU(s), of which TensorFlow should see {due}, but it sees {count}"

@@ -17,14 +17,14 @@ HIDDEN = "no GPU"  # what the finding is about that all GPUs are hidden on purpo
 
 
 def expected(seen: NvmlAnswers, value: str | None) -> int:
-    """`value` is that of CUDA_VISIBLE_DEVICES, None where it is not set."""
+    """The number of GPUs that CUDA should show; `value` is that of CUDA_VISIBLE_DEVICES, None if it is not set."""
     gpus = all_of(seen)
     lost = {gpu["index"] for gpu in gpus if not usable(gpu)}
     return sum(device.index not in lost for device in visible(value, [_device(gpu) for gpu in gpus]))
 
 
 def findings(seen: NvmlAnswers) -> Iterator[Finding]:
-    """Findings about the choice of GPUs, and where the launcher has allocated fewer than the driver shows."""
+    """Findings about the choice of GPUs, and about a launcher that has allocated fewer than the driver shows."""
     value = os.environ.get(VARIABLE)
     if seen.count and hides_all(value):
         yield Finding("note", HIDDEN, f"{VARIABLE}={value!r} hides all GPUs: the CPU trains", "unset it to use them")

@@ -137,7 +137,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def cudnn_built_with() -> Version | None:
-    """The cuDNN that the installed TensorFlow was built with, as far as it tells or the table knows."""
+    """The cuDNN that the installed TensorFlow was built with; None if neither its files nor the table have it."""
     version = installed.two_numbers(installed.build_info().get("cudnn_version"))
     return version or _BUILT_WITH_CUDNN.get(installed.tensorflow_numbers() or (0, 0))
 
@@ -154,7 +154,7 @@ def old_cudnn(version: Version | None = None) -> str:
 
 
 def xla_fails(version: Version | None = None) -> str:
-    """That XLA is not known to compute convolutions with this cuDNN, in words; empty where nothing is known against it.
+    """That XLA is not known to compute convolutions with this cuDNN, in words; empty if nothing is known against it.
 
     `version` as in `old_cudnn`.
     """
@@ -214,7 +214,7 @@ def _from() -> str:
 def xla_aborts(capability: Sequence[int] | None) -> bool:
     """Whether XLA of the installed TensorFlow crashes on a chip of this compute capability.
 
-    XLA writes PTX of the version that belongs to the CUDA it was built with, and LLVM aborts where that version does
+    XLA writes PTX of the version that belongs to the CUDA it was built with, and LLVM aborts if that version does
     not know the chip.
     """
     built = installed.cuda_version()
@@ -223,7 +223,7 @@ def xla_aborts(capability: Sequence[int] | None) -> bool:
 
 
 def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] | None) -> str:
-    """Why TensorFlow's kernels cannot run on the chip with a driver of this CUDA version; empty where they can.
+    """Why TensorFlow's kernels cannot run on the chip with a driver of this CUDA version; empty if they can.
 
     Kernels without machine code for the chip are compiled by the driver, which must know their version of PTX: that of
     the CUDA that TensorFlow was built with. TensorFlow 2.21 has most element-wise kernels (Add, Mul, Cast, Sqrt; those

@@ -1,4 +1,4 @@
-"""Tells what is installed for training, from the lists and files of pip's packages: nothing is imported for it.
+"""What is installed for training, from the lists and files of pip's packages: nothing is imported for it.
 
 The answers are about the interpreter that is meant: that of this process, or the one of a `with of(python):` around the
 question, in which a trainer is to run (run.python).
@@ -52,7 +52,7 @@ def meant() -> Interpreter:
 
 
 def tensorflow_version() -> str | None:
-    """None where it is not known: TensorFlow need not have been installed as a package."""
+    """The version; None if it is not known: TensorFlow need not have been installed as a package."""
     return meant().tensorflow
 
 
@@ -73,7 +73,7 @@ def with_cuda() -> str:
 
 
 def install(package: str) -> str:
-    """The command that puts a package beside the TensorFlow that is meant."""
+    """The command that installs a package for the interpreter that trains."""
     if not interpreter.is_own(meant().python):
         return meant().install(package)
     return f"pip install '{package}'" if ">" in package else f"pip install {package}"
@@ -89,7 +89,7 @@ class Cudnn:
 
 
 def cudnn() -> Cudnn | None:
-    """The cuDNN that TensorFlow loads: the first in LD_LIBRARY_PATH, else the one that pip has installed beside it.
+    """The cuDNN that TensorFlow loads: the first in LD_LIBRARY_PATH, else the one that pip has installed with it.
 
     None if there is neither: TensorFlow then loads one of the system, if there is one. TensorFlow's own path to pip's
     libraries is a RUNPATH, which the loader searches after LD_LIBRARY_PATH (man ld.so).
@@ -129,7 +129,7 @@ def tensorflow_numbers() -> Version | None:
 
 
 def build_info() -> dict[str, Any]:
-    """What `tf.sysconfig.get_build_info()` would return, read from its source file; empty where that cannot be read."""
+    """What `tf.sysconfig.get_build_info()` would return, read from its source file; empty if that cannot be read."""
     return _build_info(site("tensorflow/python/platform/build_info.py"))
 
 
@@ -165,13 +165,13 @@ def _targets(kind: str) -> list[tuple[int, int]]:
 
 
 def site(relative: str) -> Path | None:
-    """A file beside the installed TensorFlow, wherever that is."""
+    """A file in the folder that holds the installed TensorFlow; None if it does not exist."""
     place = meant().place
     path = Path(place) / relative if place is not None else None
     return path if path is not None and path.exists() else None
 
 
 def two_numbers(text: object) -> Version | None:
-    """The first two numbers of a version; None where there are not two."""
+    """The first two numbers of a version; None if there are not two."""
     match = re.match(r"(\d+)\.(\d+)", str(text or ""))
     return (int(match[1]), int(match[2])) if match else None

@@ -1,6 +1,6 @@
 """The interpreter in which a trainer runs: gputui's own, or one of the user's (run.python).
 
-What is installed there it tells itself, in a process that imports neither TensorFlow nor anything else that takes long.
+The interpreter itself reports what is installed for it, in a process that imports nothing that takes long.
 
 Deferred imports: most commands ask no other interpreter.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from . import supported_versions
 
-VARIABLE = "GPUTUI_PYTHON"  # environment variable: the interpreter where run.python is not set
+VARIABLE = "GPUTUI_PYTHON"  # environment variable: the interpreter if run.python is not set
 NAME_ANOTHER = "give the path of a Python, or of the folder of an environment that has one"
 OLDEST, NEWEST = (3, 11), (3, 13)  # versions of Python: the trainer's code is that of gputui
 # The packages that bring a module `tensorflow`; conda and NVIDIA's containers have theirs under the first name.
@@ -60,12 +60,12 @@ class Interpreter:
 
     @property
     def tensorflow(self) -> str | None:
-        """The version; None where no package tells it."""
+        """The version; None if no package tells it."""
         return self._version(TENSORFLOW)
 
     @property
     def overwritten(self) -> tuple[str, ...]:
-        """The packages that bring a module `tensorflow` where there are several; on ARM one of them needs another."""
+        """The packages that bring a module `tensorflow` if there are several; on ARM one of them needs another."""
         there = tuple(name for name in TENSORFLOW if name in self.packages and name != "tensorflow-cpu-aws")
         return there if len(there) > 1 else ()
 
@@ -75,7 +75,7 @@ class Interpreter:
 
     @property
     def place(self) -> str | None:
-        """The folder that contains the package tensorflow; None where there is none."""
+        """The folder that contains the package tensorflow; None if there is none."""
         return next((self.places[name] for name in TENSORFLOW if name in self.places), None)
 
     def _version(self, names: Sequence[str]) -> str | None:
@@ -112,7 +112,7 @@ class Interpreter:
                 yield from there
 
     def __str__(self) -> str:
-        """Where it is, and what trains in it."""
+        """Its path and the versions of what trains in it."""
         versions = f"TensorFlow {self.tensorflow or 'of unknown version'}, Keras {self.keras or 'of unknown version'}"
         return f"{self.python}: {versions}, Python {self.python_version}"
 
@@ -123,7 +123,7 @@ def chosen(option: str | None) -> str:
 
 
 def from_environment() -> str | None:
-    """The interpreter that GPUTUI_PYTHON names, as a path from the current folder; None where it names none."""
+    """The interpreter that GPUTUI_PYTHON names, as a path from the current folder; None if it names none."""
     given = os.environ.get(VARIABLE, "").strip()
     return file_of(given) if given else None
 
@@ -166,7 +166,7 @@ def is_own(python: str) -> bool:
 
 
 def look(python: str) -> Interpreter:
-    """What the interpreter tells of itself, asked anew when it or its packages have changed; raises Unusable.
+    """The interpreter's version and packages, asked again when it or they have changed; raises Unusable.
 
     One that does not answer is asked once, as that may take long: again when its file has changed, or after
     `forget_failures`.

@@ -45,7 +45,7 @@ class Remark:
 
 
 def remarks(tensorflow: str | None, keras: str | None, install: Callable[[str], str]) -> list[Remark]:
-    """What is wrong with two installed versions; nothing where one is not known (None).
+    """What is wrong with two installed versions; nothing if one is not known (None).
 
     `install` makes the command that installs a package there.
     """

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from .visible_devices import VARIABLE, Device, Shown, find, hides_all
 
-# Slurm sets them beside CUDA_VISIBLE_DEVICES (its manual, "Generic Resource (GRES) Scheduling"): the first counts as
-# that one does, the others by the number on the machine.
+# Slurm sets them in addition to CUDA_VISIBLE_DEVICES (its manual, "Generic Resource (GRES) Scheduling"): the first
+# counts as that one does, the others by the number on the machine.
 _ORDINAL, _SLURM = "GPU_DEVICE_ORDINAL", ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 
 
@@ -31,7 +31,7 @@ class Allocation:
     def allows(self, name: str | int, devices: Sequence[Device]) -> bool:
         """Whether the GPU or MIG instance with this name is allocated.
 
-        Where the machine's GPUs are not known, only names of the same kind can be compared.
+        If the machine's GPUs are not known, only names of the same kind can be compared.
         """
         if str(name) in self.names or not self.names:
             return bool(self.names)
@@ -50,7 +50,7 @@ class Allocation:
 
 
 def read(environment: Mapping[str, str], gpus: int) -> Allocation | None:
-    """The allocation of this process on a machine with this number of GPUs; None where all may be used."""
+    """The allocation of this process on a machine with this number of GPUs; None if all may be used."""
     for variable in (VARIABLE, _ORDINAL):
         if (value := environment.get(variable)) is not None:
             return Allocation(variable, _names(value))
@@ -66,7 +66,7 @@ def _names(value: str) -> tuple[str, ...]:
 
 
 def _numbers(value: str) -> list[int]:
-    """The numbers in a list such as 0,2-3; empty where it has another form."""
+    """The numbers in a list such as 0,2-3; empty if it has another form."""
     parts = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip()) for part in value.split(",")]
     ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
     return [number for numbers in ranges for number in numbers] if all(parts) else []

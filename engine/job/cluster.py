@@ -25,7 +25,7 @@ class ClusterError(Exception):
 
 
 def read(environment: Mapping[str, str]) -> Cluster | None:
-    """The cluster that this process belongs to, None where it is told of none; raises ClusterError."""
+    """The cluster that this process belongs to, None if the environment names none; raises ClusterError."""
     if text := environment.get(VARIABLE, "").strip():
         return of_tf_config(text)
     return of_slurm(environment) if slurm.in_step(environment) else None

@@ -52,7 +52,7 @@ def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined
 
 
 def driver_fault(reason: str, code: int | None) -> Fault | None:
-    """The same as this process sees the machine; None where it has no GPU."""
+    """The same as this process sees the machine; None if it has no GPU."""
     bus = hardware.gpus_on_bus()
     return of_driver(reason, code, bus, hardware.confined()) if gpu_expected(reason, code, bus) else None
 
@@ -101,7 +101,7 @@ _MOST_NAMED = 4
 
 
 def of_visible_devices(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault]:
-    """Those of this value of the variable, None where it is not set, on a machine with these GPUs."""
+    """The faults of this value of CUDA_VISIBLE_DEVICES, None if it is not set, on a machine with these GPUs."""
     if not gpus or hides_all(value):
         return
     if value is not None and (name := stops_at(value, [device_of(gpu) for gpu in gpus])):

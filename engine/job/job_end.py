@@ -21,7 +21,7 @@ _LEFT = re.compile(r"(?:(?P<days>\d+)-)?(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P
 
 @dataclass(frozen=True)
 class Left:
-    """The seconds until the job ends, None where there is no limit or it is not known; `problem` says why it is not."""
+    """The seconds until the job ends, None if there is no limit or it is not known; `problem` says why it is not."""
 
     seconds: float | None = None
     problem: str = ""
@@ -41,7 +41,7 @@ def job_of(environment: Mapping[str, str]) -> str:
 
 
 def told(environment: Mapping[str, str]) -> Left | None:
-    """By the environment alone; None where it does not say."""
+    """The time that the environment alone gives; None if it gives none."""
     text = environment.get(VARIABLE, "").strip()
     if not job_of(environment) or not (text.isascii() and text.isdigit()) or int(text) == 0:
         return None
@@ -49,7 +49,7 @@ def told(environment: Mapping[str, str]) -> Left | None:
 
 
 def asked(environment: Mapping[str, str]) -> Left:
-    """By the environment or else by squeue, which may take seconds; outside of a job there is no limit."""
+    """The time by the environment or else by squeue, which may take seconds; outside of a job there is no limit."""
     job = job_of(environment)
     if not job:
         return Left()

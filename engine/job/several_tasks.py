@@ -1,7 +1,7 @@
 """Detects a job with several tasks from its environment variables: Slurm, MPI, torchrun, TF_CONFIG.
 
-Without strategy.kind=multi_worker gputui trains in one process on one machine. Where a launcher starts several
-processes, each of them would silently train a copy of its own, so that is refused. Where one process was started,
+Without strategy.kind=multi_worker gputui trains in one process on one machine. If a launcher starts several
+processes, each of them would silently train a copy of its own, so that is refused. If one process was started,
 resources that stay unused are reported.
 """
 
@@ -57,7 +57,7 @@ def when_detached(environment: Mapping[str, str]) -> Remark | None:
 
 
 def _slurm(environment: Mapping[str, str]) -> Iterator[Remark]:
-    """A job step has several tasks; a batch script or an interactive shell runs once beside them."""
+    """A job step has several tasks; a batch script or an interactive shell runs once, besides them."""
     tasks, in_step = slurm.tasks_in_step(environment), slurm.in_step(environment)
     position, nodes = count(environment, "SLURM_PROCID") or 0, count(environment, "SLURM_JOB_NUM_NODES") or 1
     if in_step and tasks > 1:
@@ -95,7 +95,7 @@ def _tf_config(environment: Mapping[str, str]) -> Iterator[Remark]:
 
 
 def _members(text: str) -> int | None:
-    """How many tasks of the cluster take part in training; None where TF_CONFIG cannot be read."""
+    """How many tasks of the cluster take part in training; None if TF_CONFIG cannot be read."""
     try:
         config: Any = json.loads(text)
     except (ValueError, RecursionError):

@@ -28,7 +28,7 @@ def count(environment: Mapping[str, str], name: str) -> int | None:
 
 
 def in_step(environment: Mapping[str, str]) -> bool:
-    """Whether srun has started this process; a batch script or an interactive shell runs once beside the tasks."""
+    """Whether srun has started this process; a batch script or an interactive shell runs once, besides the tasks."""
     if environment.get("SLURM_STEP_ID", "").isdigit():
         return step_number(environment) is not None
     return "SLURM_STEP_NUM_TASKS" in environment or (count(environment, "SLURM_PROCID") or 0) > 0
@@ -107,7 +107,7 @@ def _first(environment: Mapping[str, str], *names: str) -> str:
 
 
 def _equal_parts(tasks: int, nodes: int) -> list[int]:
-    """Where Slurm tells no numbers: the same on each node, if that is possible."""
+    """The same number of tasks on each node, if that is possible; for a Slurm that gives no numbers."""
     return [tasks // nodes] * nodes if tasks % nodes == 0 else []
 
 

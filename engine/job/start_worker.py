@@ -66,7 +66,7 @@ def machine_to_resume(run: Run) -> tuple[Machine, list[Remark]]:
 
 
 def test_cluster(kind: object, here: Machine) -> list[Remark]:
-    """The remarks on the cluster, tested from this machine; raises ClusterError where this worker cannot start."""
+    """The remarks on the cluster, tested from this machine; raises ClusterError if this worker cannot start."""
     if kind != MULTI_WORKER or here.cluster is None or not (remark := test_reach(here.cluster)):
         return []
     message, _, change = remark.partition(": ")
@@ -105,9 +105,9 @@ def _names(here: Machine) -> Sequence[str]:
 
 
 def share_gpus(environment: Mapping[str, str], cluster: Cluster, shown: Sequence[str]) -> str | None:
-    """This worker's part of the GPUs that CUDA shows, as CUDA_VISIBLE_DEVICES; None where nothing is to be shared out.
+    """This worker's part of the GPUs that CUDA shows, as CUDA_VISIBLE_DEVICES; None if nothing is to be shared out.
 
-    All workers get the same number, as MultiWorkerMirroredStrategy requires. Raises ClusterError where there are
+    All workers get the same number, as MultiWorkerMirroredStrategy requires. Raises ClusterError if there are
     fewer GPUs than workers.
     """
     here = cluster.on_this_host
@@ -138,7 +138,7 @@ _WAITS = "the run waits until it is; if the name is wrong, stop the run, and giv
 
 
 def test_reach(cluster: Cluster) -> str:
-    """Raises ClusterError where this worker cannot start; returns a remark on what looks wrong, or nothing.
+    """Raises ClusterError if this worker cannot start; returns a remark on what looks wrong, or nothing.
 
     Containers may get their names later than their process starts: the trainer waits for unknown ones. Of those in
     TF_CONFIG nothing is said, as there this is usual.
@@ -211,7 +211,7 @@ def _is_known(host: str) -> bool:
 
 
 def _elsewhere(cluster: Cluster) -> str:
-    """Where this worker's address is none of this machine: perhaps the number of another worker was given."""
+    """A remark if this worker's address is none of this machine: perhaps the number of another worker was given."""
     host, port = host_of(cluster.address), port_of(cluster.address)
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -38,7 +38,7 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
 
 def memory_free_bytes(index: int) -> int | None:
-    """The free memory of a GPU at this moment; None where the driver does not report it."""
+    """The free memory of a GPU at this moment; None if the driver does not report it."""
     try:
         (reading,) = (gpu for gpu in BackgroundCall(_readings).result(PATIENCE_SECONDS) if gpu["index"] == index)
         free = reading["memory_total_bytes"] - reading["memory_used_bytes"] - reading.get("memory_reserved_bytes", 0)
@@ -48,7 +48,7 @@ def memory_free_bytes(index: int) -> int | None:
 
 
 def gpus_of(pid: int) -> frozenset[str]:
-    """The UUIDs of the GPUs on which the driver sees a process; none where it sees it on none, or does not tell."""
+    """The UUIDs of the GPUs on which the driver sees a process; empty if it sees it on none, or does not report it."""
     try:
         readings = BackgroundCall(_readings).result(PATIENCE_SECONDS)
     except (NvmlUnavailable, TimeoutError):

@@ -14,7 +14,7 @@ from .machine import Gpu, Machine
 def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
     """Of the GPUs that CUDA shows, those that TensorFlow does not leave out as too small or too old.
 
-    As in gpu_device.cc, GetValidDeviceIds: a display card is not used beside a larger GPU.
+    As in gpu_device.cc, GetValidDeviceIds: a display card is not used together with a larger GPU.
     """
     least = chips.least_multiprocessors(gpu.multiprocessors for gpu in gpus)
     oldest = min(installed.capabilities(), default=(0, 0))

@@ -1,12 +1,12 @@
 """Which GPUs CUDA shows to a process, by CUDA_VISIBLE_DEVICES and MIG.
 
-The rules, with where they stand:
+The rules, with their sources:
 
 - Not set shows all, empty shows none. An identifier that fits no GPU ends the list: `0,-1,1` shows GPU 0 alone. GPUs
   come in the order of the list. A UUID may be shortened as long as it fits one GPU only. A MIG instance is named by its
   UUID, by older drivers `MIG-<GPU UUID>/<GPU instance>/<compute instance>` (CUDA Programming Guide, 5.2.1.1
   CUDA_VISIBLE_DEVICES).
-- Where an instance is shown, it is one alone, and no whole GPU beside it; of a GPU in MIG mode that is named as a
+- If an instance is shown, it is one alone, and no whole GPU with it; of a GPU in MIG mode that is named as a
   whole it is the first (NVIDIA MIG User Guide, "CUDA Device Enumeration").
 - The first identifier decides between indexes, GPU UUIDs and MIG UUIDs: one of another kind ends the list. One that
   names a GPU a second time leaves none at all (not documented by NVIDIA; PyTorch's torch/cuda/__init__.py,
@@ -31,7 +31,7 @@ _OLDER_INSTANCE = "MIG-GPU-"
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU of the machine; `instances` are the UUIDs of its MIG instances, None where it is not in MIG mode."""
+    """A GPU of the machine; `instances` are the UUIDs of its MIG instances, None if it is not in MIG mode."""
 
     index: int
     uuid: str | None = None
@@ -47,7 +47,7 @@ class Shown:
 
 
 def visible(value: str | None, devices: Sequence[Device]) -> list[Shown]:
-    """The GPUs in CUDA's order; `value` is that of CUDA_VISIBLE_DEVICES, None where it is not set."""
+    """The GPUs in CUDA's order; `value` is that of CUDA_VISIBLE_DEVICES, None if it is not set."""
     if value is None:
         shown = [whole for device in devices if (whole := _whole(device))]
     else:
@@ -66,7 +66,7 @@ def is_index(name: str) -> bool:
 
 
 def stops_at(value: str, devices: Sequence[Device]) -> str:
-    """The first identifier that CUDA does not take, and with it none that follow; empty where it takes all of them.
+    """The first identifier that CUDA does not take, and with it none that follow; empty if it takes all of them.
 
     What ends the list on purpose is none.
     """

@@ -1,4 +1,4 @@
-"""Follows the runs of all workers of a training on several machines, for the chief, where their folders are shared.
+"""Follows the runs of all workers of a training on several machines, for the chief, if it can read their folders.
 
 A thread of the chief's engine; the workers know nothing of it.
 """
@@ -104,7 +104,7 @@ class Workers(threading.Thread):
 
 
 def slowest(figures: Sequence[Mapping[str, Any]]) -> int | None:
-    """The worker that the others wait for, as it waits for its own input longer than they do; None where none does."""
+    """The worker that the others wait for, as it waits for its own input longer than they do; None if none does."""
     waits = {worker["index"]: worker["input_wait"] for worker in figures if worker.get("input_wait") is not None}
     if len(waits) < 2:
         return None

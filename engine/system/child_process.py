@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-NOT_RUN = "gputui: cannot be run: "  # what a command that cannot be started prints where another program has become it
+NOT_RUN = "gputui: cannot be run: "  # what a command that cannot be started prints if another program has become it
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h; the signal comes when the thread that has forked ends
 # A program that binds itself and then becomes its command. It is alone in its process, and has no sitecustomize.py.
 _BINDS = f"""
@@ -37,7 +37,7 @@ except OSError as fault:
 def start(command: Sequence[str], **more: Any) -> subprocess.Popen[Any]:
     """Start a process that is killed with this one, or with the thread that calls this; `more` is for Popen.
 
-    Raises OSError; where this process has several threads, the new one prints NOT_RUN and the reason instead.
+    Raises OSError; if this process has several threads, the new one prints NOT_RUN and the reason instead.
     """
     bind = binding()
     if bind is None and sys.platform == "linux":
@@ -48,7 +48,7 @@ def start(command: Sequence[str], **more: Any) -> subprocess.Popen[Any]:
 def binding() -> Callable[[], None] | None:
     """For subprocess' `preexec_fn`: a new process calls it before its program starts, and is killed with this one.
 
-    None where this process has more threads than one: a child of these can run no Python before its program.
+    None if this process has more threads than one: a child of these can run no Python before its program.
     """
     if sys.platform != "linux" or threading.active_count() > 1:
         return None
@@ -94,7 +94,7 @@ class Child:
         return self.returncode
 
     def wait(self, timeout: float) -> int:
-        """Raises TimeoutExpired where it goes on."""
+        """The exit code; raises TimeoutExpired if the process has not ended by then."""
         until = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if (left := until - time.monotonic()) <= 0:

@@ -33,20 +33,20 @@ class Descendant:
     start_ticks: int
 
     def send(self, number: int) -> None:
-        """Nothing is sent where it has ended, or to a process of another user."""
+        """Send a signal, unless the process has ended or is of another user."""
         now = _read(self.pid)
         if now is not None and now.start_ticks == self.start_ticks and not now.ended:
             with suppress(OSError):
                 os.kill(self.pid, number)
 
     def end(self) -> None:
-        """By request; a stopped process does not react to it before it is continued."""
+        """End it by request; a stopped process does not react to it before it is continued."""
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)
 
 
 def all_now() -> list[Descendant]:
-    """Also those that have ended and are not waited for yet."""
+    """All descendants, also those that have ended and are not waited for yet."""
     children: dict[int, list[Descendant]] = {}
     for pid in _pids():
         if (process := _read(pid)) is not None:
@@ -55,7 +55,7 @@ def all_now() -> list[Descendant]:
 
 
 def _below(pid: int, children: dict[int, list[Descendant]]) -> list[Descendant]:
-    """Each list is taken once, so that ids which were given anew while they were read cannot make a circle."""
+    """Each list is taken once, so that ids which were given again while they were read cannot make a circle."""
     direct = children.pop(pid, [])
     return [*direct, *(below for child in direct for below in _below(child.pid, children))]
 

@@ -53,7 +53,7 @@ class TrainerHeartbeat:
 
 
 def create_shared() -> tuple[TrainerHeartbeat, int | None]:
-    """A new heartbeat and the descriptor to pass on; None where the system has no such memory."""
+    """A new heartbeat and the descriptor to pass on; None if the system has no such memory."""
     if not hasattr(os, "memfd_create"):
         return TrainerHeartbeat(), None
     descriptor = os.memfd_create("gputui-heartbeat")

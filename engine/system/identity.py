@@ -59,7 +59,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Process:
-    """A process that cannot be confused with a later one of the same id; `place` is None where it is unknown."""
+    """A process that cannot be confused with a later one of the same id; `place` is None if it is unknown."""
 
     pid: int
     start_ticks: int  # since the start of the machine; 0: unknown
@@ -78,7 +78,7 @@ class Process:
 
     @classmethod
     def read(cls, status: Mapping[str, Any], role: str = "") -> Process | None:
-        """The process in a status file, in one of its roles where there are several; None where it names none."""
+        """The process in a status file, in one of its roles if there are several; None if it names none."""
         pid, ticks = status.get(_key(role, "pid")), status.get(_key(role, "start_ticks"))
         return cls(pid, ticks if _is_count(ticks) else 0, Place.read(status)) if _is_count(pid) else None
 
@@ -141,7 +141,7 @@ def _is_count(value: Any) -> TypeGuard[int]:
 def _start_ticks(pid: int) -> int | None:
     """Field 22 of /proc/PID/stat; None for a process that has ended, whether or not it has been waited for.
 
-    Raises OSError where that cannot be found out.
+    Raises OSError if that cannot be found out.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

@@ -26,7 +26,7 @@ class Taken(Exception):
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock that this process holds. Where the file system has no locks (`works` is False) it keeps nobody out."""
+    """A lock that this process holds. If the file system has no locks (`works` is False) it keeps nobody out."""
 
     fd: int
     works: bool = True
@@ -63,7 +63,7 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def take(path: Path) -> Lock:
-    """Take the lock; raises Taken, or OSError where the file cannot be created."""
+    """Take the lock; raises Taken, or OSError if the file cannot be created."""
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(RETRY_SECONDS)
@@ -98,7 +98,7 @@ def inherited(fd: int) -> Lock:
 
 
 def held(path: Path) -> bool | None:
-    """Whether a process holds the lock; None where that cannot be found out."""
+    """Whether a process holds the lock; None if that cannot be found out."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -24,7 +24,7 @@ STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True)
 class Peaks:
-    """In bytes; None where it is not known. The address space matters only where it is limited (ulimit -v)."""
+    """In bytes; None if it is not known. The address space matters only if it is limited (ulimit -v)."""
 
     resident: int | None = None
     address_space: int | None = None
@@ -63,7 +63,7 @@ _ENTRY_BYTES = 8
 
 
 def library_pages() -> Pages:
-    """Those of now; raises OSError where they cannot be known."""
+    """The pages that are in memory now; raises OSError if they cannot be known."""
     pages: Pages = []
     with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
         for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():

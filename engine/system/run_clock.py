@@ -31,7 +31,7 @@ class RunClock:
 
     @classmethod
     def read(cls, text: str | None) -> RunClock:
-        """The clock in the text that `as_text` returns; one that starts now where no launch is given."""
+        """The clock in the text that `as_text` returns; one that starts now if no launch is given."""
         try:
             date, mark = map(float, (text or "").split())
         except ValueError:

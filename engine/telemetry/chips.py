@@ -2,7 +2,7 @@
 
 Dense means without the factor of two for structured sparsity that data sheets print first. From NVIDIA's data sheets
 (V100, T4, A100, A30, A10, A10G, A40, L4, L40, L40S, H100, H200, HGX B200, RTX A4000 to A6000, RTX 6000 Ada) and the
-appendices of its GA102, Ada and Blackwell white papers; another source stands beside the chip. A chip that is not in
+appendices of its GA102, Ada and Blackwell white papers; another source stands on the chip's line. A chip that is not in
 the table has no known peak, nor has a number format that it does not compute in tensor cores.
 
 GeForce cards are listed by their float32 rate, which is two operations a clock in each CUDA core at the boost clock
@@ -89,13 +89,13 @@ _CHIPS: tuple[tuple[str, Peak], ...] = (
 
 
 def number_format(policy: str, tf32: bool) -> str:
-    """In what the matrix products of a precision policy are computed, where the chip can."""
+    """The number format of the matrix products of a precision policy, if the chip has it."""
     formats = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
     return formats.get(policy, "tf32" if tf32 else "float32")
 
 
 def peak_flops(name: str | None, number_format: str) -> float | None:
-    """Dense FLOP/s of the chip with NVML's `name`, or None where it is not known.
+    """Dense FLOP/s of the chip with NVML's `name`, or None if it is not known.
 
     `tf32` on a chip without it is computed as float32.
     """
@@ -111,13 +111,13 @@ def peak_flops(name: str | None, number_format: str) -> float | None:
 
 
 def multiprocessors(cores: int | None, capability: Sequence[int] | None) -> int | None:
-    """Of a GPU with so many CUDA cores, as NVML counts them; None where NVML does not tell, or for older chips."""
+    """Of a GPU with so many CUDA cores, as NVML counts them; None if NVML does not tell, or for older chips."""
     kinds = [kind for kind in _CORES_OF_A_MULTIPROCESSOR if capability is not None and kind <= tuple(capability)]
     return cores // _CORES_OF_A_MULTIPROCESSOR[max(kinds)] if cores and kinds else None
 
 
 def least_multiprocessors(of_all: Iterable[int | None]) -> int:
-    """How many multiprocessors a GPU needs to be used by TensorFlow, beside GPUs that have so many."""
+    """How many multiprocessors a GPU needs to be used by TensorFlow, if the GPUs have so many."""
     given = os.environ.get(_LEAST_MULTIPROCESSORS_VARIABLE, "")
     if given.isascii() and given.isdigit():
         return int(given)
@@ -126,7 +126,7 @@ def least_multiprocessors(of_all: Iterable[int | None]) -> int:
 
 
 def cpu_multiplies_bfloat16() -> bool:
-    """Whether this CPU has instructions for bfloat16 products (AVX512-BF16 or AMX), as far as the kernel tells."""
+    """Whether this CPU has instructions for bfloat16 products (AVX512-BF16 or AMX), by the kernel's list."""
     try:
         flags = _CPU_INFO.read_text(encoding="ascii", errors="replace")
     except OSError:

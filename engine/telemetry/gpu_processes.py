@@ -25,7 +25,7 @@ HIDDEN, NOT_HERE = "hidden by the system", "not visible from here"
 
 
 def described(processes: Sequence[Mapping[str, Any]], own_pid: int | None, whole: bool = False) -> list[dict[str, Any]]:
-    """Each process with `name`, `own` and `user`, None as far as they cannot be seen, which `hidden` explains.
+    """Each process with `name`, `own` and `user`, None if they cannot be seen, which `hidden` explains.
 
     `whole` adds `command`, and the time when it was `started`.
     """
@@ -38,7 +38,7 @@ def named(process: Mapping[str, Any]) -> str:
 
 
 def sole(processes: Sequence[Mapping[str, Any]]) -> str:
-    """The process that keeps all others from a GPU in exclusive mode; none where CUDA's MPS shares it out."""
+    """The process that keeps all others from a GPU in exclusive mode; none if CUDA's MPS shares it out."""
     shared = any((process["name"] or "").startswith(_MPS) for process in processes)
     return named(processes[0]) if processes and not shared else ""
 
@@ -63,7 +63,7 @@ def seen(ask: Any) -> Any:
 
 
 def user_of(process: psutil.Process) -> str | None:
-    """The name of a process' user. Its number is known even where the system hides all else (hidepid=1)."""
+    """The name of a process' user. Its number is known even if the system hides all else (hidepid=1)."""
     if (uids := seen(process.uids)) is not None:
         return _user(uids.real)
     try:
@@ -98,7 +98,7 @@ def _exists(pid: int) -> bool:
 
 
 def _is_counted_here(pid: int) -> bool:
-    """Whether the driver's number is one of this system's: in a container, only where the process uses NVIDIA's driver.
+    """Whether the driver's number is one of this system's: in a container, only if the process uses NVIDIA's driver.
 
     A stranger's files cannot be seen there, so that it counts as one of another system.
     """
@@ -170,7 +170,7 @@ def _branch(pid: int, uses_gpu: bool) -> Branch | None:
 
 
 def _add_above(pid: int, parents: Mapping[int, int], lines: dict[int, Branch]) -> None:
-    """What has started it, as far as that is the same user's."""
+    """Add the processes that have started it, up to the first of another user."""
     parent = parents[pid]
     while parent in parents and parent > _FIRST and parent not in lines and len(lines) < MOST:
         above = _branch(parent, False)

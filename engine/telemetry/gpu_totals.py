@@ -1,7 +1,7 @@
 """What the readings of GPUs add up to: energy, power, clocks, and the time that power and heat cost.
 
 The driver counts energy and slowed time without gaps, so that two readings give the exact sum between them, also over
-a training of seconds. Where it has no such counters, the readings themselves are samples of the power and of the
+a training of seconds. If it has no such counters, the readings themselves are samples of the power and of the
 reasons for low clocks. A figure that is not known is None; shares are 0 to 1.
 """
 
@@ -16,7 +16,7 @@ Reading = Mapping[str, Any]
 
 WORKS = 0.5  # an idle GPU lowers its clock
 JOULES_PER_WH = 3600
-# Where there is no counter: the reasons in a reading (questions.THROTTLE_REASONS) that stand for it.
+# If there is no counter: the reasons in a reading (nvml/queries.py, THROTTLE_REASONS) that stand for it.
 _REASONS = {
     "slowed_by_power_seconds": ("power cap",),
     "slowed_by_heat_seconds": ("software thermal", "hardware thermal", "hardware slowdown"),

@@ -18,7 +18,7 @@ _CONFINED = ("container", "NVIDIA_VISIBLE_DEVICES", "KUBERNETES_SERVICE_HOST", "
 
 
 def gpus_on_bus() -> list[str] | None:
-    """The addresses of all GPUs of this machine, such as 0000:01:00.0; None where the bus cannot be seen."""
+    """The addresses of all GPUs of this machine, such as 0000:01:00.0; None if the bus cannot be seen."""
     try:
         devices = sorted((limits.ROOT / "sys/bus/pci/devices").iterdir())
     except OSError:

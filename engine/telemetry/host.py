@@ -97,7 +97,7 @@ class Host:
 
 
 def _or_none(ask: Callable[[], T]) -> T | None:
-    """The value, or None where the kernel does not provide it."""
+    """The value, or None if the kernel does not provide it."""
     try:
         return ask()
     except (psutil.Error, OSError, AttributeError, ValueError, NotImplementedError):

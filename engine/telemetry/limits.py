@@ -61,7 +61,7 @@ def _kilobytes(text: str) -> int:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Limits that can end a process that asks for more; None where no limit is known."""
+    """Limits that can end a process that asks for more; None if no limit is known."""
 
     address_space_bytes: int | None = None  # ulimit -v
     processes: int | None = None  # ulimit -u, or the container's; a thread counts as one

@@ -119,7 +119,7 @@ class GpuReader(threading.Thread):
         return self._done.is_set()
 
     def _pace(self, seconds: float, gpus: int) -> None:
-        """Lengthen the interval where a reading takes more than its share of it, and report it when that lasts."""
+        """Lengthen the interval if a reading takes more than its share of it, and report it when that lasts."""
         self.interval_seconds = max(self._asked_seconds, seconds / DUTY)
         self._overruns = self._overruns + 1 if self.interval_seconds > 1.2 * self._asked_seconds else 0
         if self._overruns >= 2:
@@ -168,7 +168,7 @@ class GpuReader(threading.Thread):
             self._told.add(key)
 
     def _say(self, event: Event) -> bool:
-        """Whether it could be told: where the disk is full this event is left out, and the reading goes on."""
+        """Emit an event; False if the disk is full: then it is left out, and the reading goes on."""
         try:
             self._tell(event)
         except OSError:

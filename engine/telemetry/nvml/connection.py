@@ -57,7 +57,7 @@ class Nvml:
         return (version // 1000, version % 1000 // 10) if version else None
 
     def driver(self) -> str:
-        """The driver's version; empty where it does not tell."""
+        """The driver's version; empty if it does not tell."""
         return or_none(pynvml.nvmlSystemGetDriverVersion) or ""
 
     def read(self, slow: bool = True, stopping: Callable[[], bool] = lambda: False) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ _BITS = 64
 
 
 def cpus_near(indexes: Sequence[int]) -> list[frozenset[int]]:
-    """The CPUs beside each of these GPUs, by NVML's index; none where the driver does not tell them."""
+    """The CPUs of the NUMA node of each of these GPUs, by NVML's index; empty if the driver does not report them."""
     try:
         return BackgroundCall(lambda: _ask(indexes)).result(PATIENCE_SECONDS)
     except (pynvml.NVMLError, TimeoutError, OSError):

@@ -25,7 +25,7 @@ REFUSED = (Reason.UNSUPPORTED, Reason.NO_PERMISSION)
 
 
 class Flow:
-    """The figures of GPM as far as they are available, and `nvlink`; a fault that means a lost GPU is raised.
+    """The available figures of GPM, and `nvlink`; a fault that means a lost GPU is raised.
 
     `tells_pcie`: GPM reports the PCIe traffic, so that the question that blocks need not be asked.
     """
@@ -56,7 +56,7 @@ class Flow:
             or_none(self._gpm.reader.close)
 
     def _nvlink(self, received: int | Reason, sent: int | Reason) -> Values:
-        """The NVLink traffic from GPM, or from the counters where GPM refuses."""
+        """The NVLink traffic from GPM, or from the counters if GPM refuses."""
         if received in REFUSED or sent in REFUSED:
             answer = self._links.ask(NvLink.read)
         elif Reason.ERROR in (received, sent):
@@ -68,7 +68,7 @@ class Flow:
 
 
 class Source(Generic[T]):
-    """A reader that is made when it is first asked; `refused` is the reason where the source is given up."""
+    """A reader that is made when it is first asked; `refused` is the reason if the source is given up."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -115,7 +115,7 @@ GPM_KEYS = (*_SHARES, *_RATES)
 
 
 def ask_for_gpm(gpu: Handle) -> None:
-    """Raise NVMLError (not supported) where the chip has no performance metrics."""
+    """Raise NVMLError (not supported) if the chip has no performance metrics."""
     if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
         raise pynvml.NVMLError(Code.NOT_SUPPORTED)
 
@@ -173,7 +173,7 @@ def _figure(metric: Any, convert: Callable[[float], float]) -> Any:
 
 
 class NvLink:
-    """Traffic over all links of one GPU, from its counters; raises NVMLError where the GPU has no links."""
+    """Traffic over all links of one GPU, from its counters; raises NVMLError if the GPU has no links."""
 
     def __init__(self, gpu: Handle) -> None:
         self._gpu = gpu
@@ -250,7 +250,7 @@ class Instances:
         self._known[instance] = {key: value for key, value in shares.items() if not isinstance(value, Reason)}
 
     def _follow(self, instances: set[int]) -> None:
-        """Instances are made and destroyed while the GPU is read; where the chip has no GPM there is none to read."""
+        """Instances are made and destroyed while the GPU is read; if the chip has no GPM there is none to read."""
         if instances and isinstance(self._chip.ask(lambda _: True), Reason):
             instances = set()
         for gone in self._sources.keys() - instances:

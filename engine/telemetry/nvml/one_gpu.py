@@ -164,7 +164,7 @@ class Device:
         return watched or not question.slow or question.keys[0] not in self._slow_values
 
     def _see_whether_lost(self, answers: Mapping[Question, Values]) -> None:
-        """Raise _Lost where every question fails: a GPU that has fallen off the bus may never report "lost" itself.
+        """Raise _Lost if every question fails: a GPU that has fallen off the bus may never report "lost" itself.
 
         A question that the driver refuses without asking the GPU is neither an answer nor an error. A single error is
         not enough either, as on some platforms there is hardly anything to ask.
@@ -201,7 +201,7 @@ class Device:
             raise _Lost(text_of(fault)) from None
 
     def _instances_now(self, listed: Any) -> Values:
-        """The instances with their activity, where the GPU is in MIG mode and has any."""
+        """The instances with their activity, if the GPU is in MIG mode and has any."""
         if not isinstance(listed, list) or not listed:
             return {}
         try:

@@ -16,7 +16,7 @@ _FIRST_MICROSECONDS = 1_000_000  # how far the first question goes back
 class Work:
     """Which of a GPU's processes work, by the driver's samples, and since when the others do not.
 
-    `read` raises NVMLError where the driver does not tell it, as for a GPU in MIG mode.
+    `read` raises NVMLError if the driver does not tell it, as for a GPU in MIG mode.
     """
 
     def __init__(self, gpu: Any) -> None:

@@ -52,7 +52,7 @@ class Question:
 
 
 def known(raw: Any) -> Any:
-    """The value, or a Reason where it is NVML's mark for "not available", the largest number of the type."""
+    """The value, or a Reason if it is NVML's mark for "not available", the largest number of the type."""
     return Reason.UNSUPPORTED if raw is None or raw in NOT_AVAILABLE else raw
 
 
@@ -222,7 +222,7 @@ def _processes_v2(gpu: Handle) -> Values:
 
 
 def _mig(gpu: Handle) -> Values:
-    """The instances of a GPU in MIG mode, possibly none; None where the mode is off."""
+    """The instances of a GPU in MIG mode, possibly none; None if the mode is off."""
     if not pynvml.nvmlDeviceGetMigMode(gpu)[0]:
         return {"mig": None}
     instances = []

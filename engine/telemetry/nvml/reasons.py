@@ -26,7 +26,7 @@ class Reason(StrEnum):
 
 
 class NvmlUnavailable(Exception):
-    """NVML cannot be used at all; the text says why, `code` is NVML's number for it where it gave one."""
+    """NVML cannot be used at all; the text says why, `code` is NVML's number for it if it gave one."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
@@ -79,7 +79,7 @@ def reason_of(fault: Exception) -> Reason:
     """The reason for any exception that a call raised."""
     if isinstance(fault, pynvml.NVMLError):
         return _BY_CODE.get(fault.value, Reason.ERROR)
-    # Raised instead of an NVMLError where the driver is older than the function; an older pynvml lacks the name itself.
+    # Raised instead of an NVMLError if the driver is older than the function; an older pynvml lacks the name itself.
     old = isinstance(fault, AttributeError) or type(fault).__name__ == "NVMLLibraryMismatchError"
     return Reason.UNSUPPORTED if old else Reason.ERROR
 
@@ -95,7 +95,7 @@ def text_of(fault: Exception) -> str:
 
 
 def or_none(ask: Callable[[], T]) -> T | None:
-    """The result of a call, or None where it raised: a broken driver may raise anything, and this fact is not
+    """The result of a call, or None if it raised: a broken driver may raise anything, and this fact is not
     essential.
     """
     try:

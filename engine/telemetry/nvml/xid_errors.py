@@ -1,6 +1,6 @@
 """The errors of GPUs that the driver reports while a run goes on, by their Xid numbers: NVML's events.
 
-The same numbers stand in the kernel's log, which a user may not read. Where the platform has no events (WSL, most
+The same numbers stand in the kernel's log, which a user may not read. If the platform has no events (WSL, most
 virtual GPUs, old drivers) there are none, and nothing else changes.
 """
 
@@ -45,7 +45,7 @@ CLEANUP = 45  # follows another error, or the end of a program that was killed
 
 @dataclass(frozen=True)
 class DriverError:
-    """`gpu` is NVML's index; None where the driver names a GPU that was not asked for."""
+    """`gpu` is NVML's index; None if the driver names a GPU that was not asked for."""
 
     gpu: int | None
     number: int
