@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine.trials.search_record import Memory
 from gputui.engine.tune.memory_model import ROOM
 from gputui.engine.tune.report.findings import largest_error
 from gputui.engine.tune.stages.batch_size import STEP
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import gputui
+from tests.support.typed import typed
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)
 
@@ -77,7 +79,7 @@ def test_the_largest_batch_on_a_gpu_with_little_memory_is_found_within_one_step(
     outcomes = [trial["outcome"] for one in search["candidates"] for trial in one["trials"]]
     assert outcomes[0] == "oom"
     assert set(outcomes) <= {"oom", "ok", "slower"}, "nothing but memory fails, and no failure ends the search"
-    error = largest_error(memory)
+    error = largest_error(typed(Memory, memory))
     assert error is not None
     assert error < 0.1
     fits = memory["fits"]
