@@ -9,7 +9,7 @@ from .process import Site, main
 
 
 def prove(site: Site) -> None:
-    """Carry out the request."""
+    """Carry out the proof that `site` describes."""
     from .loop import Prover  # loaded after the first sign of life in proof.json
 
     Prover(site.request, site.record, site.bench, site.machine).prove()

@@ -19,9 +19,10 @@ LIKELY_REMEDIES = 5  # of a preset that has not been diagnosed: most have fewer
 
 
 def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
-    """The time of one trial, from the start-up of the latest runs on this machine, and from its steps if known.
+    """The expected time of one trial in seconds, from the start-up times of the latest runs on this machine.
 
-    Workers of several machines have waited for each other at their start, so that theirs tells nothing.
+    If `step_seconds` is above 0, the time of the warm-up steps is added. Runs whose workers are on several machines do
+    not count: their workers have waited for each other at the start. Without other runs STARTUP_SECONDS is used.
     """
     startups = [
         run.result["startup_seconds"]
@@ -34,7 +35,10 @@ def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
 
 
 def of_request(request: Request) -> float:
-    """The time of one trial of a request, from the steps of the run that it is about, if there is one."""
+    """The expected time of one trial of `request` in seconds.
+
+    If the request is about a run, the step time of that run is included.
+    """
     step_ms = 0.0
     if request.run is not None:
         result = Run(runs.runs_folder() / request.run).result or {}
@@ -43,7 +47,10 @@ def of_request(request: Request) -> float:
 
 
 def sure_trials(request: Request) -> int:
-    """How many trials are measured in any case; in a loop this includes those of its first remedy."""
+    """The number of trials that a proof measures in any case.
+
+    In a loop this includes the trials of the first remedy.
+    """
     if request.scaling is not None:
         return len(request.scaling.settings) * request.repeats
     of_change = 0 if request.kind == "diagnosis" else 2 * request.repeats
@@ -51,7 +58,10 @@ def sure_trials(request: Request) -> int:
 
 
 def most_trials(request: Request) -> int:
-    """How many trials there may be, with all remedies; of a preset these are known only after its first trials."""
+    """The largest number of trials that a proof can have: in a loop, if every remedy is tried.
+
+    The number of remedies is known if the request is about a run. For a preset it is assumed to be LIKELY_REMEDIES.
+    """
     if request.kind != "loop":
         return sure_trials(request)
     count = LIKELY_REMEDIES
@@ -62,6 +72,10 @@ def most_trials(request: Request) -> int:
 
 
 def remaining_seconds(record: Record, trials_left: int, before_any: float) -> float:
-    """The remaining time, by the mean of this proof's trials; before the first, by the estimate made at the start."""
+    """The expected time in seconds of `trials_left` further trials.
+
+    It uses the mean time of the successful trials of this proof. Before the first of these it uses `before_any`, the
+    expected time of one trial.
+    """
     seconds = [trial.seconds for trial in record.trials if trial.good and trial.side != "p"]  # a profile takes longer
     return trials_left * (statistics.fmean(seconds) if seconds else before_any)

@@ -45,7 +45,7 @@ def proofs_folder() -> Path:
 
 @dataclass(frozen=True)
 class Proof:
-    """A proof folder; every property reads the disk anew."""
+    """A proof folder; every property reads its files again."""
 
     path: Path
 
@@ -55,7 +55,11 @@ class Proof:
 
     @property
     def record(self) -> Record:
-        """proof.json, with the state `crashed` if its process has ended; UNREAD if it cannot be read."""
+        """The content of proof.json.
+
+        The state is `crashed` if the record says `running` and the proof's process has ended. UNREAD if proof.json
+        cannot be read.
+        """
         found = read_record(self.path)
         if moment(found.started_t) is None or found.repeats < 0:
             return UNREAD
@@ -64,7 +68,9 @@ class Proof:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The content of proof.json as `--json` prints it, with the state of `record`; empty if it cannot be read."""
+        """The content of proof.json as `--json` prints it, with the state of `record`; empty if proof.json cannot be
+        read.
+        """
         record = self.record
         return {**read_plain(self.path), "state": record.state} if record.is_read else {}
 
@@ -78,13 +84,13 @@ class Proof:
 
     @property
     def trials(self) -> list[Run]:
-        """The run folders of its trials, in the order of their start."""
+        """The run folders of the proof's trials, in the order of their start."""
         folder = self.path / "trials"
         names = sorted(os.listdir(folder), key=trial.place) if folder.is_dir() else []
         return [Run(folder / name) for name in names if not name.startswith(".")]  # those are being made
 
     def liveness(self, record: Record) -> Liveness:
-        """Whether its process is alive, and where; `record` is what proof.json says."""
+        """Whether the process of the proof is alive, and on which machine; `record` is the content of proof.json."""
         fields = vars(record)
         held, place, process = locks.held(self.path / PROOF_LOCK), Place.read(fields), Process.read(fields)
         if place is not None and not place.is_here:
@@ -96,7 +102,10 @@ class Proof:
         return Liveness(engine=held, starting=held and process is None)
 
     def _goes_on_elsewhere(self, record: Record) -> bool:
-        """Judged by the heartbeat of its newest trial, and between two trials by what was written to proof.json."""
+        """Whether the proof still runs on another machine.
+
+        The heartbeat of its newest trial shows this, and between two trials the time at which proof.json was written.
+        """
         written_t = record.started_t + record.seconds
         return abs(time.time() - written_t) < liveness.FRESH_SECONDS or any(
             run.liveness.host for run in self.trials[-1:]
@@ -104,7 +113,10 @@ class Proof:
 
 
 def read_plain(path: Path) -> dict[str, Any]:
-    """The entries of a folder's proof.json, absent ones with their defaults; empty if one of them is damaged."""
+    """The entries of the proof.json in the folder `path`.
+
+    Absent entries have their defaults. Empty if proof.json cannot be read or one of its entries is damaged.
+    """
     file = path / "proof.json"
     plain = completed(Record, {**read_object(file).value, "path": file}) or {}
     plain.pop("path", None)
@@ -117,7 +129,10 @@ def read_record(path: Path) -> Record:
 
 
 def create(request: Request) -> Proof:
-    """A new proof folder; its id contains time and name."""
+    """Create and return a proof folder for `request`; its id contains the time and the preset's name.
+
+    Raises ProofError if no free name is left, and OSError if the folder cannot be written.
+    """
     folder = proofs_folder()
     private_folders.make(folder, exist_ok=True)
     slug = re.sub(r"[^a-z0-9]+", "-", request.preset_name.lower()).strip("-")[:32] or "proof"
@@ -139,7 +154,7 @@ def create(request: Request) -> Proof:
 
 
 def empty_record(path: Path, request: Request) -> Record:
-    """A record with only the request."""
+    """A new record of the proof folder `path` with the entries of `request` and no results."""
     return Record(
         path=path / "proof.json",
         id=path.name,
@@ -153,13 +168,13 @@ def empty_record(path: Path, request: Request) -> Record:
 
 
 def launch(request: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
-    """Create a proof and start its process."""
+    """Create a proof and start its process; returns both."""
     proof = create(request)
     return proof, start(proof)
 
 
 def start(proof: Proof) -> subprocess.Popen[bytes]:
-    """Start the proof's process in a session of its own; the caller may forget the returned process."""
+    """Start the proof's process in a session of its own; the caller need not wait for the returned process."""
     module = PROCESSES.get(proof.request.kind, "gputui.engine.proof")
     log_file, lock_file = proof.path / "proof.log", proof.path / PROOF_LOCK
     with log_file.open("ab") as log, locks.take(lock_file) as lock, stop_signals.held():
@@ -186,7 +201,10 @@ def proofs() -> list[Proof]:
 
 
 def _begun_t(proof: Proof) -> float | None:
-    """The start time; None for a folder that is not a proof or cannot be read."""
+    """The start time of a proof in seconds since 1970, by its request.json.
+
+    None for a folder that is not a proof or that cannot be read.
+    """
     try:
         return (proof.path / "request.json").lstat().st_mtime
     except OSError:
@@ -194,7 +212,10 @@ def _begun_t(proof: Proof) -> float | None:
 
 
 def find(text: str) -> Proof:
-    """A proof by id, by an unambiguous part of it, or `latest`; raises ProofError."""
+    """The proof that `text` names: its id, a part of the id that no other proof has, or `latest`.
+
+    Raises ProofError if no proof or several proofs match.
+    """
     listed = proofs()
     if not listed:
         raise ProofError(f"there are no proofs in {proofs_folder()}; gputui ab and gputui tune make them")
@@ -211,7 +232,10 @@ def find(text: str) -> Proof:
 
 @contextlib.contextmanager
 def reserved(proof: Proof) -> Iterator[None]:
-    """The lock of a proof that is not running, so that nobody goes on with it; raises ProofError."""
+    """Hold the lock of a proof that is not running, so that no process can start or resume it during the context.
+
+    Raises ProofError if the proof is running or its lock cannot be taken.
+    """
     if (now := proof.liveness(proof.record)).engine:
         where = f" on {now.host}" if now.host else ""
         raise ProofError(f"{proof.id} cannot be deleted: it is running{where}; gputui proof {proof.id} --stop stops it")
@@ -226,9 +250,11 @@ def reserved(proof: Proof) -> Iterator[None]:
 
 
 def request_stop(proof: Proof, numbers: Sequence[int] = runs.ASKED_BY_PERSON) -> None:
-    """Ask a proof to stop with its trial (a person, for the second time: at once).
+    """Ask a running proof to stop after its present trial.
 
-    Raises ProofError if it is not running. `numbers` are those of a person, or the one that a scheduler has sent.
+    `numbers` are the signals that are sent: the signals of a person, or the signal that a scheduler has sent. A second
+    request by a person ends the proof at once. Raises ProofError if the proof is not running, runs on another machine,
+    or its process cannot be verified.
     """
     record = proof.record
     now, process = proof.liveness(record), Process.read(vars(record))

@@ -27,7 +27,10 @@ UNPROVED = "(tuned, not proved)"  # at the end of the description
 
 
 def preset(proof: Proof) -> Preset:
-    """The original preset with all changes that were kept, or that seem faster; raises ProofError if none is."""
+    """The original preset with all changes that were kept, or, if none was, with the settings that seem faster.
+
+    In the second case the description gets the text UNPROVED. Raises ProofError if there are neither.
+    """
     data = proof.record
     taken = sentences.to_take(data)
     if not taken:
@@ -39,9 +42,11 @@ def preset(proof: Proof) -> Preset:
 
 
 def save(proof: Proof, path: Path) -> None:
-    """Write the preset, with the proven gain at its head, and a comment at each changed value that says why it stands.
+    """Write the preset with the kept changes to `path`, with a comment at each changed value that says why it was
+    chosen.
 
-    The other comments and the order are those of the original file if there is one. Raises ProofError.
+    The proven gain is at the head of the file. If the original preset's file exists, its other comments and its order
+    of options are kept. Raises ProofError if there is nothing to save or the file cannot be written.
     """
     source = Path(proof.request.source) if proof.request.source else None
     improved = preset(proof)
@@ -60,7 +65,11 @@ def _values(preset: Preset) -> dict[str, Any]:
 
 
 def refuse(path: Path) -> None:
-    """Raises ProofError, before anything is measured, for a file that could not be written or found again."""
+    """Raise ProofError if a preset could not be saved at `path` or could not be found there by --preset.
+
+    It is called before anything is measured. The name must end in .yaml or .yml, the file must not exist, and its
+    folder must exist.
+    """
     if path.suffix not in (".yaml", ".yml"):
         raise ProofError(f"{path}: give a file that ends in .yaml, so that --preset finds it")
     try:
@@ -79,7 +88,10 @@ _LEARNING_RATE = {"linear": "in proportion to the batch size", "sqrt": "by the s
 
 
 def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
-    """Of each key that is taken, by proof.json; `before` are the values of the preset."""
+    """For each changed key that is saved, the comment that says why its value was chosen.
+
+    `before` are the values of the original preset. A key without a known reason is absent.
+    """
     comments = {}
     for key in sentences.to_take(data):
         reason = next(_reasons(key, data, before), "")
@@ -89,7 +101,10 @@ def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
 
 
 def in_total(data: Record) -> str:
-    """What all changes bring together, as far as pairs of trials have proved it."""
+    """A sentence about the gain of all changes together, by pairs of trials.
+
+    If the changes are not proved, it says so. Empty if a proof other than a search has no gain.
+    """
     if settings := sentences.unproved(data):
         return f"{sentences.changes(settings)}: {sentences.not_proved(data)}"
     if data.gain_total is None:
@@ -101,7 +116,10 @@ def in_total(data: Record) -> str:
 
 
 def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]:
-    """From the most to the least exact. The gain of a candidate is that of one short trial, and no proof."""
+    """Yield the possible comments for the value of `key`, the most exact comment first.
+
+    The gain of a candidate comes from one short trial and is no proof.
+    """
     value, search = sentences.to_take(data)[key], search_of(data)
     candidates = [candidate for candidate in search.candidates if candidate.decision == "kept" and candidate.tried]
     yield from _followed(key, search)
@@ -120,7 +138,11 @@ def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]
 
 
 def _about(key: str, candidates: Sequence[Candidate], before: Mapping[str, Any]) -> list[Candidate]:
-    """The candidates that tried this key, and before them those that tried what it was kept instead of."""
+    """The candidates that tried `key`, and the candidates of the changes that these took back, in the order of
+    `candidates`.
+
+    A change is taken back if a candidate that tried `key` also sets another option to the preset's value again.
+    """
     tried = [candidate for candidate in candidates if key in candidate.tried]
     taken_back = {
         name for candidate in tried for name, of in candidate.tried.items() if name != key and of == before.get(name)
@@ -129,7 +151,10 @@ def _about(key: str, candidates: Sequence[Candidate], before: Mapping[str, Any])
 
 
 def _proven(key: str, data: Record, before: Mapping[str, Any], alone: bool) -> Iterator[str]:
-    """What pairs of trials have proved of this value: alone, or together with others."""
+    """Yield a text about each gain that pairs of trials have proved for the value of `key`.
+
+    With `alone`, only comparisons that changed nothing else count.
+    """
     for comparison in data.comparisons:
         if comparison.decision in ("kept", "faster") and key in comparison.changes and comparison.gain is not None:
             others = {name: of for name, of in comparison.changes.items() if name != key}
@@ -139,13 +164,20 @@ def _proven(key: str, data: Record, before: Mapping[str, Any], alone: bool) -> I
 
 
 def _faster(before: Any, gain: float | None, spread: float | None, how: str) -> str:
-    """`1.52 times as fast as 32 (spread 4.2 %)`."""
+    """The text `1.52 times as fast as 32 (spread 4.2 %)`; without the brackets if `spread` is None.
+
+    `before` is the preset's value, and `how` is added after the spread.
+    """
     noise = "" if spread is None else f" (spread {units.spread(spread)}{how})"
     return f"{units.times(1 + (gain or 0.0))} as fast as {sentences.value(before)}{noise}"
 
 
 def _followed(key: str, search: Search) -> Iterator[str]:
-    """Why an option of the learning rate has changed: no candidate has tried it."""
+    """Yield why an option of the learning rate has changed.
+
+    No candidate tries these options: they follow from the batch size. Yields nothing for other options, or if the user
+    keeps the learning rate.
+    """
     limits = search.limits
     if not key.startswith("train.") or limits.learning_rate not in _LEARNING_RATE:
         return
@@ -158,7 +190,7 @@ def _followed(key: str, search: Search) -> Iterator[str]:
 
 
 def _learns_better(value: Any, search: Search) -> Iterator[str]:
-    """That this batch size stands in place of a faster one which learns worse."""
+    """Yield a text if this batch size was chosen because a faster batch size learns worse."""
     checks = search.losses
     worse = [check.settings.get(BATCH) for check in checks if check.decision == "worse"]
     for check in checks:
@@ -171,7 +203,11 @@ def _learns_better(value: Any, search: Search) -> Iterator[str]:
 
 
 def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Candidate]:
-    """Those of the kept candidates that led to these values, all measured alike: with or without their input."""
+    """The kept candidates up to the last one that agrees with the values in `final`.
+
+    Only candidates that were measured like the first one count: all with the input, or all without it. Empty if there
+    is none.
+    """
     if not kept:
         return []
     alike = [candidate for candidate in kept if candidate.without_input == kept[0].without_input]
@@ -184,7 +220,11 @@ def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Cand
 
 
 def together(kept: Sequence[Candidate]) -> tuple[float | None, float | None]:
-    """The gain of several that were kept one after another, and its spread; each refers to the one before."""
+    """The gain of several changes that were kept one after another, and its spread.
+
+    Each gain refers to the settings before it, so that the gains multiply. None for the gain or the spread if no
+    candidate has one.
+    """
     gains = [candidate.gain for candidate in kept if candidate.gain is not None]
     spreads = [candidate.spread for candidate in kept if candidate.spread is not None]
     gain = math.prod(1 + gain for gain in gains) - 1 if gains else None

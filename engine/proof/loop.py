@@ -41,7 +41,7 @@ class Prover:
         self._guessed_seconds = duration.of_request(request)  # of a trial
 
     def prove(self) -> None:
-        """Carry out everything; raises Stopped and BaselineFailed."""
+        """Carry out the whole request; raises Stopped and BaselineFailed."""
         self.record.write("measuring the baseline")
         if self.request.kind == "ab":
             self._change()
@@ -82,7 +82,10 @@ class Prover:
         return trial_diagnosis.ablate(self.bench, self.best, self.request.ablation_repeats, self.record, self._report)
 
     def _baseline(self) -> Trial:
-        """One successful trial of the present settings; the first comparison uses it as its first trial."""
+        """One successful trial of the settings `best`; the first comparison uses it as its first trial.
+
+        A failed trial is repeated once. Raises BaselineFailed if both failed, and Stopped if a stop was requested.
+        """
         for _ in range(2):
             trial = self.bench.measure(self.best, "a", 1)
             self.record.baseline_trials.append(trial)
@@ -97,7 +100,10 @@ class Prover:
         )
 
     def _diagnose(self, trial: Trial, input_cost: float | None = None) -> None:
-        """Diagnose a trial of `best`, with the cost of its input if that was measured with this very preset."""
+        """Diagnose `trial`, a trial of the settings `best`.
+
+        `input_cost` is the share of a step that the input costs; None if that was not measured with these settings.
+        """
         diagnosis = trial_diagnosis.of_trial(self.bench.run_of(trial), self.best, input_cost, self._communication)
         self._undecided = trial_diagnosis.undecided(diagnosis, (trial.step_ms or 0.0) / 1000)
         self.record.final_verdict = {name: diagnosis[name] for name in ("verdict", "sentence")}
@@ -155,7 +161,10 @@ class Prover:
     def _compare(
         self, comparison: Comparison, changed: Preset, changes_learning: bool = False
     ) -> tuple[str, str] | None:
-        """Measure a change; the verdict and why, or None for a comparison that has failed."""
+        """Measure the settings `changed` against `best`.
+
+        Returns the verdict and the reason for it; None if the comparison has failed.
+        """
         self.record.comparisons.append(comparison)
         measuring = Comparing(
             self.bench, comparison, self.best, changed, self.request.repeats, self._report, first_a=self._fresh
@@ -176,7 +185,10 @@ class Prover:
             comparison.learning = learning.compare(note, good, self.bench.folder)
 
     def _keep(self, comparison: Comparison) -> None:
-        """Make the change part of the result; gains multiply, each measured against the baseline before it."""
+        """Make the change part of the result.
+
+        The total gain is the product of the gains, as each was measured against the baseline before it.
+        """
         record = self.record
         record.changes_kept |= dict(comparison.changes)
         record.after = medians(comparison.good("b"))
@@ -184,7 +196,10 @@ class Prover:
         record.preset_after = with_changes(self.request.baseline(), record.changes_kept).to_yaml()
 
     def _report(self, doing: str) -> None:
-        """Write, after every trial and before the next, the results so far, what happens now and how long it takes."""
+        """Write the results so far, the present work and the estimated total time to the record.
+
+        It is called after every trial, with an empty `doing`, and before the next, with the next work in words.
+        """
         if not doing:
             self._versions()
         self.record.budget_seconds, most = map(self._seconds_in_all, (self._planned, self._most_planned))
@@ -194,12 +209,12 @@ class Prover:
         self.record.write(doing or None)
 
     def _seconds_in_all(self, planned: int) -> float:
-        """How long it takes with so many trials."""
+        """The expected total time of the proof in seconds if it measures `planned` trials."""
         trials_left = max(0, planned - len(self.record.trials))
         return self.record.elapsed + duration.remaining_seconds(self.record, trials_left, self._guessed_seconds)
 
     def _versions(self) -> None:
-        """Record the versions, once, from a trial's events."""
+        """Record the versions of the libraries from the latest trial's events, if they are not yet recorded."""
         if not self.record.versions:
             events = read_events(self.bench.run_of(self.record.trials[-1]).path, [EVENTS_FILE])
             started = events.last(Started)

@@ -26,7 +26,10 @@ _FIGURES = figures.shown("trial")
 
 
 def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
-    """The whole report of a proof.json; `searched` are the sections about a search."""
+    """The whole report of a proof in Markdown.
+
+    `data` is its record. `searched` are the sections about a search; they come before the comparisons.
+    """
     parts = [
         f"# {_title(data)}: {cell(data.preset_name)}",
         f"**{cell(capital(sentences.conclusion(data)))}.**",
@@ -97,7 +100,10 @@ def _method(data: Record) -> str:
 
 
 def _spreads(repeats: int) -> str:
-    """The factor of the spread: 2, or less with more than three pairs (trials/significance.py)."""
+    """The factor by which a gain must exceed the spread, in words: `twice`, or less with more than three pairs.
+
+    The rule is in trials/significance.py.
+    """
     count = spreads(repeats)
     return "twice" if count == SPREADS else f"{count:.2f} times"
 
@@ -161,7 +167,10 @@ def _ablation(data: Record) -> Iterator[str]:
 
 
 def _profile(data: Record) -> Iterator[str]:
-    """What a step consists of, or why that is unknown; the trial's speed does not count."""
+    """Yield the section about the profile: the parts of a step, or why they are unknown.
+
+    The speed of the profiled trial does not count.
+    """
     if not data.profile_trial:
         return
     yield "## Profile\n\n" + cell("; ".join(sentences.profile_in_brief(data))) + "."
@@ -221,7 +230,7 @@ def _before_and_after(data: Record) -> Iterator[str]:
 
 
 def _gain(data: Record) -> str:
-    """The gain, and why the medians above may differ from it."""
+    """The total gain in a sentence, and why the medians in the table above may differ from it."""
     multiplied = data.kind == "loop" and len(data.comparisons) > 1
     several = " of what is kept, multiplied" if multiplied else ""
     text = f"{capital(sentences.speedup(data))} (the median gain of the pairs{several})"
@@ -253,7 +262,7 @@ def _preset(data: Record) -> Iterator[str]:
 
 
 def trials_table(rows: Sequence[Trial], names: Mapping[str, str]) -> str:
-    """A table of trials, failed ones included; `names` are those of their sides."""
+    """A table of trials, failed trials included; `names` has the text for each side."""
     columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for trial in rows)]
     head = ["trial", "side", "repeat", *(figure.head for figure in columns), "outcome"]
     cells = [
@@ -270,7 +279,7 @@ def trials_table(rows: Sequence[Trial], names: Mapping[str, str]) -> str:
 
 
 def capital(text: str) -> str:
-    """A sentence with a capital letter, unless it begins with the name of an option."""
+    """The text with a capital letter at its beginning, unless its first word is a setting such as `cache=memory`."""
     first = text.split(" ", 1)[0]
     return text if "=" in first else text[:1].upper() + text[1:]
 

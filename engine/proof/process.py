@@ -40,7 +40,10 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Site:
-    """The parts that measure a proof. `earlier` are its trials of earlier sittings, if it is resumed."""
+    """The parts that measure a proof.
+
+    `earlier` are the trials that count from before the proof was resumed; empty for a new proof.
+    """
 
     request: Request
     record: Record
@@ -54,7 +57,11 @@ Work = Callable[[Site], None]  # may raise Stopped and BaselineFailed
 
 
 def main(path: Path, work: Work) -> int:
-    """Carry out the proof; 0 when it is done, 1 when it could not be carried out."""
+    """Carry out the proof in the folder `path` with `work`.
+
+    Returns the exit code: 1 if the proof failed or its result could not be written, else 0, also after a requested
+    stop. Exits with a message if another process is already carrying out the proof.
+    """
     stop = Stop()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its engines and trainers inherit this
     for number in stop_signals.NUMBERS:
@@ -78,7 +85,10 @@ def main(path: Path, work: Work) -> int:
 
 
 def _stop_signal(request: Request) -> str:
-    """The preset's run.stop_signal; "none" if the preset is damaged: the record says that later."""
+    """The preset's run.stop_signal.
+
+    "none" if the preset is damaged; the record reports the damage later.
+    """
     try:
         return request.stop_signal
     except PresetError:
@@ -91,7 +101,10 @@ def _carry_out(work: Work, site: Site) -> None:
 
 
 def _go_on(path: Path, record: Record) -> list[Trial]:
-    """What stands of an earlier sitting, whose time counts as well; trials of it that still run are ended."""
+    """Prepare a resumed proof: returns its trials that still count; empty for a new proof.
+
+    Trials that still run are ended first. The time before the interruption counts in `record`.
+    """
     before = read_record(path)
     if not before.is_read:
         return []
@@ -105,7 +118,10 @@ def _go_on(path: Path, record: Record) -> list[Trial]:
 
 
 def _end(run: Run) -> None:
-    """Wait for the end of a trial that nobody waits for."""
+    """End a trial whose proof's process is gone, and wait until its engine and trainer have ended.
+
+    It is asked to stop. If it still runs after ORPHAN_SECONDS, its trainer is killed.
+    """
     asked, since = False, time.monotonic()
     while run.liveness.engine or run.alive("trainer"):
         if not asked:
@@ -142,7 +158,11 @@ def _in_a_line(fault: Exception, folder: Path) -> str:
 
 
 def _is_told(record: Record, stop: Stop) -> bool:
-    """Write what has come of it; wait while the disk refuses that, unless somebody asks to stop."""
+    """Write the final record; returns whether it was written.
+
+    While the disk refuses it, it tries again for at most `results.ENGINE_SECONDS`, or until a further stop is
+    requested.
+    """
     until, asked = time.monotonic() + results.ENGINE_SECONDS, stop.count
     while True:
         try:
@@ -175,7 +195,7 @@ def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Seq
 
 
 def processor() -> str | None:
-    """The model of the CPU, if the kernel tells it."""
+    """The model name of the CPU; None if the kernel does not report it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

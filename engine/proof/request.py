@@ -24,15 +24,16 @@ SINGLE_STEPS = {"compile.steps_per_execution": 1}  # several steps in one execut
 
 
 class ProofError(RunError):
-    """A proof that cannot be found, started or used; the text says what to do."""
+    """A proof cannot be found, started or used; the text says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """`preset` is YAML with every value, its relative paths based on `folder`; `source` is the file it came from.
+    """What a proof is to measure.
 
-    `ablation_repeats`: pairs with and without input at the beginning; 0 for none. `limit_seconds`: no comparison is
-    started that would not end within it.
+    `preset` is YAML with every value, and its relative paths start from `folder`. `source` is the file of the preset;
+    None if no file is known. `ablation_repeats` is the number of pairs with and without input at the beginning; 0 for
+    none. `limit_seconds` is the time limit: no comparison is started that would end after it. None: no limit.
     """
 
     kind: str
@@ -56,7 +57,7 @@ class Request:
 
     @classmethod
     def read(cls, path: Path) -> Request:
-        """The request in a file; raises ProofError if there is none."""
+        """The request in the file `path`; raises ProofError if the file has no complete request."""
         read = read_object(path)
         plain = completed(cls, read.value)
         if plain is None:
@@ -72,7 +73,7 @@ class Request:
 
     @property
     def stop_signal(self) -> str:
-        """The signal of a scheduler that ends the proof gracefully, as it ends a run of the preset; or "none"."""
+        """The signal by which a scheduler ends the proof gracefully, as it ends a run of the preset; or "none"."""
         return self.baseline().options.run.stop_signal
 
     def baseline(self) -> Preset:
@@ -82,22 +83,31 @@ class Request:
 
 
 def limits(plain: Mapping[str, Any]) -> Limits:
-    """The limits of a search, as a file has them."""
+    """The limits of a search, made from their plain values in a file."""
     return Limits(**{name: plain[name] for name in Limits.__dataclass_fields__})
 
 
 def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Request:
-    """A request about a preset by name or path, with `KEY=VALUE` settings on top; raises PresetError."""
+    """A request about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
+
+    Raises PresetError.
+    """
     return _of(kind, presets.resolve(name, settings), str(presets.find(name).resolve()), **more)
 
 
 def of_opened(kind: str, preset: Preset, source: Path | None, **more: Any) -> Request:
-    """A request about a preset whose changes no file has; `source` is the file that it was opened from."""
+    """A request about a preset with changes that were not saved.
+
+    `source` is the file that the preset was opened from; None if there is none.
+    """
     return _of(kind, preset, None if source is None else str(source.resolve()), **more)
 
 
 def of_run(run: Run, **more: Any) -> Request:
-    """A request about the settings of a run, as they were at its launch; raises PresetError and ProofError."""
+    """A request for a loop about the settings of a run at its launch.
+
+    Raises PresetError, and ProofError for a run of the user's own script.
+    """
     text = run.file("preset.yaml").read_text(encoding="utf-8")
     preset = presets.resolve_text(text, run.file("preset.yaml"))
     if not can_be_trained(run):
@@ -110,12 +120,15 @@ def of_run(run: Run, **more: Any) -> Request:
 
 
 def can_be_trained(run: Run) -> bool:
-    """Whether its preset says what is trained, which that of a Monitor run does not."""
+    """Whether the run's preset says what is trained; the preset of a Monitor run does not."""
     return any(key.startswith("workload.") for key in options_of(run))
 
 
 def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
-    """An A/B of a preset against itself with all the settings; raises PresetError and ProofError."""
+    """A request to compare the preset `name` (a name or path) without and with all `settings`.
+
+    Raises PresetError. Raises ProofError if there are no settings, or one cannot be compared or changes nothing.
+    """
     before, after = presets.resolve(name), presets.resolve(name, settings)
     if not settings:
         raise ProofError("say what to compare, such as --set compile.steps_per_execution=16")
@@ -150,7 +163,7 @@ def _value(preset: Preset, key: str) -> Any:
 
 
 def sides(request: Request) -> list[Preset]:
-    """The settings that are certain to be measured, the baseline first."""
+    """The presets that are certain to be measured, the baseline first."""
     baseline = request.baseline()
     changed = [dict(request.changes)] if request.changes else []
     ablated = [ONE_BATCH] if request.ablation_repeats else []
@@ -160,7 +173,7 @@ def sides(request: Request) -> list[Preset]:
 
 
 def refuse(request: Request, machine: Machine) -> None:
-    """Raises ProofError for a request that cannot be measured."""
+    """Raise ProofError if the request cannot be measured on this machine."""
     if request.kind != "diagnosis" and request.repeats < LEAST_REPEATS:
         raise ProofError(f"at least {LEAST_REPEATS} repeats are needed: fewer do not show their spread")
     if request.measure_seconds <= 0:
@@ -175,7 +188,10 @@ def refuse(request: Request, machine: Machine) -> None:
 
 
 def _refuse_same_devices(request: Request, machine: Machine) -> None:
-    """Refuse two sides that train on the same devices; missing GPUs are reported by another check."""
+    """Raise ProofError if both sides of a comparison of device.visible train on the same devices.
+
+    Another check reports missing GPUs.
+    """
     without, with_change, *_ = (side.options for side in sides(request))
     gpus = [gpu.index for gpu in checks.training_gpus(with_change, machine)]
     same = gpus == [gpu.index for gpu in checks.training_gpus(without, machine)]
@@ -188,14 +204,18 @@ def _refuse_same_devices(request: Request, machine: Machine) -> None:
 
 
 def conflict(preset: Preset, request: Request, machine: Machine) -> str:
-    """Why a trial of the preset cannot be launched, or nothing."""
+    """Why a trial of the preset cannot be launched on this machine; empty if it can."""
     trial = as_trial(preset, request.seed, request.measure_seconds, machine)
     errors = [finding for finding in checks.check(trial.options, machine) if finding.level == "error"]
     return str(errors[0]) if errors else ""
 
 
 def remarks(request: Request, machine: Machine) -> list[str]:
-    """Notes on the change before it is measured: if it has no effect, and if it only seems to have one."""
+    """Lines about the change, for the user, before it is measured: findings of the checks about the changed options.
+
+    Findings about the machine and the packages are included. A note says if a changed cache is measured only when it is
+    filled.
+    """
     changed = with_changes(request.baseline(), request.changes)
     findings = checks.check(changed.options, machine)
     keys = {*request.changes, *(["device.logical_devices"] if "strategy.kind" in request.changes else [])}

@@ -36,12 +36,15 @@ Names = frozenset[str]  # of GPUs, by UUID if there is one; none: the CPU
 
 
 def of_options(options: Options, here: Machine) -> Names:
-    """The GPUs that a training with these options uses."""
+    """The names of the GPUs that a training with these options uses; empty if it trains on the CPU."""
     return frozenset(map(_name, training_gpus(options, here)))
 
 
 def of_request(request: Request, here: Machine) -> Names:
-    """Those of all sides that may be measured, and no GPU if one of them is the CPU's."""
+    """The names of the GPUs of all sides that may be measured; empty if one of the sides trains on the CPU.
+
+    A search that may try strategies can use all visible GPUs.
+    """
     gpus = [of_options(side.options, here) for side in sides(request)]
     limits = request.search
     if limits is not None and all(gpus) and "strategy" in limits.only and "strategy.kind" not in limits.leave:
@@ -50,20 +53,29 @@ def of_request(request: Request, here: Machine) -> Names:
 
 
 def overlap(ours: Collection[str], theirs: Collection[str]) -> bool:
-    """Whether two trainings share a device."""
+    """Whether two trainings share a device; `ours` and `theirs` are names of GPUs.
+
+    An empty collection means the CPU, which every training shares.
+    """
     return not ours or not theirs or bool(set(ours) & set(theirs))
 
 
 def beside(ours: Collection[str], here: Machine, but: Path | None = None) -> str:
-    """The first of gputui's trainings and proofs that shares a device, in words; `but` is one's own folder."""
+    """A training or proof of gputui that shares a device with `ours`, in words; empty if there is none.
+
+    `ours` are names of GPUs, empty for the CPU. `but` is the folder of the caller's own run or proof, which does not
+    count.
+    """
     busy = (what for what, theirs in _active(here, but) if overlap(ours, theirs))
     return next(busy, "")
 
 
 def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
-    """What trains on the same GPUs as a training with these options would, or like it on the CPU, in words.
+    """A training or proof that uses the same GPU as a training with these options would, in words; empty if there is
+    none.
 
-    Of trainings of other homes only those count that use the same GPU.
+    If the options train on the CPU, it is a training or proof on the CPU. Trainings of other home folders count only if
+    they use the same GPU.
     """
     ours = of_options(options, here)
     own = (what for what, theirs in _of_this_home(here, but) if ours & theirs or not (ours or theirs))
@@ -72,7 +84,10 @@ def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
 
 
 def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
-    """Until nothing else trains on the devices; `tell` is told of each that does."""
+    """Wait until nothing else trains on the devices of the request, or until `given_up()` is true.
+
+    `tell` is called with a message for each other training.
+    """
     here, message = this_machine.read(), ""
     while not given_up() and (what := beside(of_request(request, here), here)):
         if what != message:
@@ -82,7 +97,10 @@ def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], b
 
 
 def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Popen[bytes]]:
-    """Refuse what cannot be measured, and devices that are in use unless `anyway`; else create and start."""
+    """Check the request, create the proof and start its process; returns both.
+
+    Raises ProofError if the request cannot be measured, or if its devices are in use and `anyway` is False.
+    """
     here = this_machine.read()
     refuse(request, here)
     if not anyway and (what := beside(of_request(request, here), here)):
@@ -107,7 +125,10 @@ def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]
 
 
 def _of_run(run: Run, here: Machine) -> Names:
-    """As it has told; before that, by its options. Of a run that cannot be read nothing is known: as if on the CPU."""
+    """The names of the GPUs that a run uses, by its event `started`, or before this event by its options.
+
+    Empty if the run cannot be read, so that it counts as a training on the CPU.
+    """
     if started := read_events(run.path, [EVENTS_FILE]).of(Started):
         return frozenset(started[0].gpus)
     try:
@@ -124,7 +145,10 @@ def _of_proof(proof: Proof, here: Machine) -> Names:
 
 
 def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
-    """Trainings that no list of this home has: those of other users, and trials of other homes' proofs."""
+    """Yield in words, with its GPUs, each training that is not in the lists of this home folder.
+
+    These are trainings of other users, and trials of proofs in other home folders.
+    """
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         if "gputui.engine.trainer" not in words or words[-1].startswith("-"):  # it waits for a run, as with --warm
@@ -139,7 +163,10 @@ def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Name
 
 
 def _found_at(path: Path) -> str:
-    """A training by its folder; a trial by the search or proof that it belongs to, with the home that lists it."""
+    """The training in the folder `path`, in words.
+
+    For a trial this is the search or proof that it belongs to, with the home folder of that.
+    """
     if path.parent.name != TRIALS:
         return f"the training {runs.title(Run(path))}"
     proof = Proof(path.parent.parent)
@@ -158,8 +185,10 @@ def _name(gpu: Gpu) -> str:
 
 
 def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collection[str], nothing: str) -> Proof:
-    """The newest proof of these requests whose state is not passed over; without one the newest of all of them, which
-    says why it cannot go on. Raises ProofError with the text `nothing` if there is none.
+    """The newest proof that can be resumed among the proofs whose request fulfils `is_meant`.
+
+    A proof with a state in `passed_over` cannot be resumed. If all have such a state, the newest of them is returned,
+    so that a later check says why. Raises ProofError with the text `nothing` if no request fulfils `is_meant`.
     """
     newest = None
     for proof in proofs():
@@ -177,9 +206,10 @@ def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collectio
 def refuse_to_resume(
     proof: Proof, kind: str, what: str, command: str, with_more: str = "", has_more: bool = False
 ) -> None:
-    """Raises ProofError for a proof that is not of this kind, goes on, has ended, or cannot be read.
+    """Raise ProofError if the proof is not of this kind, is running, has ended, or cannot be read.
 
-    One that has ended goes on if it has got more time (`has_more`); `with_more` says how it gets that.
+    A proof that has ended can be resumed if it gets more time (`has_more`). `with_more` says how the user gives it
+    more.
     """
     asked, record = proof.request, proof.record
     if asked.kind != kind:
@@ -197,9 +227,10 @@ def refuse_to_resume(
 
 
 def start_again(proof: Proof, anyway: bool = False, changed: Request | None = None) -> subprocess.Popen[bytes]:
-    """Its process; raises ProofError if something else trains on its devices, unless `anyway`.
+    """Start the process of an existing proof, and return it.
 
-    `changed` takes the place of its request.
+    Raises ProofError if the proof is running, or if something else trains on its devices and `anyway` is False.
+    `changed` replaces the proof's request; None keeps it.
     """
     here = this_machine.read()
     if not anyway and (what := beside(of_request(proof.request, here), here, proof.path)):

@@ -39,7 +39,11 @@ from .request import SINGLE_STEPS
 def of_trial(
     run: Run, preset: Preset, input_cost: float | None = None, communication: float | None = None
 ) -> dict[str, Any]:
-    """The diagnosis of a trial, whose own epoch has no end, with the preset's epoch and options."""
+    """The diagnosis of the trial `run`, as plain values.
+
+    The epoch and the options are those of `preset`, as the trial's own epoch has no end. `input_cost` and
+    `communication` are shares of a step, known from trials without input and from a profile; None if not measured.
+    """
     measurements = collector.read(run)
     per_epoch = plan.steps_per_epoch(preset.options.train, _batches_per_pass(measurements, preset)) or None
     real = replace(measurements, options=flat(preset), steps_per_epoch=per_epoch)
@@ -47,7 +51,7 @@ def of_trial(
 
 
 def _batches_per_pass(measurements: Measurements, preset: Preset) -> int:
-    """0 if the samples are not known."""
+    """The number of batches in one pass over the data; 0 if the number of samples or the batch size is not known."""
     samples, batch, drop = (
         measurements.train_samples,
         measurements.global_batch_size,
@@ -57,7 +61,10 @@ def _batches_per_pass(measurements: Measurements, preset: Preset) -> int:
 
 
 def renewed(diagnosis: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The newer diagnosis; if it has no remedies the earlier ones stay, without their greatest possible gains."""
+    """The new `diagnosis`, which gets the remedies of the `earlier` one if its verdict is undecided.
+
+    The expected gains of these remedies are removed, as they no longer hold.
+    """
     if diagnosis["verdict"] != "undecided":
         return diagnosis
     left = [dict(remedy) | {"expected_gain": None} for remedy in earlier["remedies"]]
@@ -65,7 +72,10 @@ def renewed(diagnosis: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping
 
 
 def undecided(diagnosis: Mapping[str, Any], step_seconds: float) -> str:
-    """Why there is no verdict, and what to do; empty if there is one."""
+    """Why the diagnosis has no verdict, and what the user can do; empty if it has a verdict.
+
+    `step_seconds` is the time of one step.
+    """
     if diagnosis["verdict"] != "undecided":
         return ""
     longer = f"; measure longer: --seconds {plan.seconds_to_ask(step_seconds)}"
@@ -73,13 +83,16 @@ def undecided(diagnosis: Mapping[str, Any], step_seconds: float) -> str:
 
 
 class Picking:
-    """Remembers what was tried; a remedy without changes is advice, which only the user can follow."""
+    """Remembers which remedies were tried.
+
+    A remedy without changes is advice that only the user can follow, so that it is never picked.
+    """
 
     def __init__(self) -> None:
         self._tried: set[str] = set()
 
     def untried(self, diagnosis: Mapping[str, Any], preset: Preset) -> list[Mapping[str, Any]]:
-        """The remaining remedies, in the order of the diagnosis."""
+        """The untried remedies of the diagnosis that would change `preset`, in the order of the diagnosis."""
         now = flat(preset)
         return [
             remedy
@@ -92,7 +105,7 @@ class Picking:
 
 
 def flat(preset: Preset) -> dict[str, Any]:
-    """`group.name` -> value, as in JSON."""
+    """The options of a preset as a dictionary from `group.name` to the value, as in JSON."""
     groups = asdict(preset.options)
     return {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
 
@@ -109,7 +122,10 @@ MARGIN = 2.0  # steps that are slower than in the trial before must not end the 
 
 
 def ablate(bench: Bench, preset: Preset, repeats: int, record: Record, report: Callable[[str], None]) -> Trial:
-    """Fill in the record's ablation; returns the real trial of median speed."""
+    """Measure trials with the input and on one repeated batch, and fill in the record's ablation.
+
+    Returns the trial with input that has the median speed.
+    """
     comparison = Comparison(changes=ONE_BATCH)
     ablation = record.ablation = Ablation(trials=comparison.trials)
     Comparing(bench, comparison, preset, with_changes(preset, ONE_BATCH), repeats, report).measure()
@@ -122,24 +138,31 @@ def ablate(bench: Bench, preset: Preset, repeats: int, record: Record, report: C
 
 
 def input_cost(gain: float | None) -> float | None:
-    """The share of a real step that its input costs; 0 if the training without input was slower, which is noise."""
+    """The share of a real step that its input costs, from 0 to 1.
+
+    `gain` is the gain without input; None gives None. A negative gain is noise and gives 0.
+    """
     return None if gain is None else max(0.0, 1 - 1 / (1 + gain))
 
 
 def middle(trials: Sequence[Trial]) -> Trial:
-    """The trial of median speed, which stands for all."""
+    """The trial of median speed, which represents all `trials`; of two in the middle, the slower one."""
     speed = statistics.median_low([trial.samples_per_second or 0.0 for trial in trials])
     return next(trial for trial in trials if (trial.samples_per_second or 0.0) == speed)
 
 
 def stages(run: Run) -> list[Mapping[str, Any]]:
-    """The input's stages from source to end, by the last event about them."""
+    """The stages of the input from source to end, by the last event about them; empty if there is no such event."""
     last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return list(last.stages) if last else []
 
 
 def profile(bench: Bench, preset: Preset, real: Trial, record: Record, report: Callable[[str], None]) -> float | None:
-    """Fill in the record's profile; the share of the step spent on exchange between devices, if known."""
+    """Measure a profiled trial, and fill in the record's profile, or why there is none.
+
+    Returns the share of the step that devices spend on exchange with each other; None if it is not known. `real` is a
+    trial of the same settings without a profile.
+    """
     report(f"profiling steps {FIRST_PROFILED} to {LAST_PROFILED}")
     seconds = max(bench.measure_seconds, MARGIN * (LAST_PROFILED - WARMUP_STEPS) * (real.step_ms or 0.0) / 1000)
     alone, steps = with_changes(preset, SINGLE_STEPS), f"{FIRST_PROFILED}-{LAST_PROFILED}"
