@@ -20,7 +20,7 @@ GROWTH_READINGS = 10  # window of the moving average, as in SageMaker Debugger's
 
 
 def numbers(readings: Iterable[Reading], name: str) -> list[float]:
-    """The values of this name in the readings that have one."""
+    """The values of the field `name`, from the readings that contain a number in that field."""
     return [value for reading in readings if (value := number(reading.get(name))) is not None]
 
 
@@ -30,7 +30,7 @@ def mean(readings: Iterable[Reading], name: str) -> float | None:
 
 
 class Host:
-    """The readings of the host, and the trainer's share of them."""
+    """Collects the last readings of the host: its memory and CPU, and the CPU time and disk reads of the trainer."""
 
     def __init__(self) -> None:
         self._readings: deque[Reading] = deque(maxlen=READINGS)
@@ -52,7 +52,7 @@ class Host:
 
 
 class Growth:
-    """The growth of a memory's use, as a share of that memory."""
+    """Measures how much the use of a memory grows, as a share (0 to 1) of the memory's size."""
 
     def __init__(self) -> None:
         self._shares: deque[float] = deque(maxlen=READINGS)
@@ -65,7 +65,8 @@ class Growth:
 
     @property
     def share(self) -> float | None:
-        """The mean of the last readings minus the mean of the first; None until there are enough readings."""
+        """The mean of the last readings minus the mean of the first; None if there are too few readings for two means.
+        """
         values = list(self._shares)
         if len(values) < 3 * GROWTH_READINGS:
             return None
@@ -73,10 +74,10 @@ class Growth:
 
 
 class Pauses:
-    """Evaluations and checkpoints, during which no steps run.
+    """Adds up the evaluations and checkpoints, during which no steps run.
 
-    The first pause of a kind includes one-time work, such as compiling in the first evaluation. If there are later
-    ones, the first counts with their median length.
+    The first pause of a kind includes one-time work, such as compiling in the first evaluation. If that kind has later
+    pauses, the first one counts with their median length.
     """
 
     def __init__(self) -> None:
@@ -93,7 +94,7 @@ class Pauses:
 
     @property
     def seconds(self) -> float:
-        """The time of all pauses, with the first of each kind at the median of the later ones."""
+        """The time of all pauses in seconds. The first pause of each kind counts with the median of the later ones."""
         return sum(count * self._typical(kind) for kind, count in self._counts.items())
 
     @property

@@ -44,13 +44,15 @@ def limit_is_low(s: Measurements) -> bool:
 
 
 def is_held(s: Measurements) -> bool:
-    """Whether a low clock has a cause that can be removed; heat has a verdict of its own."""
+    """Whether the GPU's clock is low because of a cause that can be removed. Heat does not count: it has its own
+    verdict.
+    """
     works = s.on_gpu and s.gpu_works and (s.throttled or 0.0) < HOT
     return works and (limit_is_low(s) or (s.power_capped or 0.0) < POWER_EXPLAINS)
 
 
 def is_capped(s: Measurements) -> bool:
-    """Whether a lowered power limit alone explains a low clock."""
+    """Whether the GPU works with a power limit below the default, which alone explains a low clock."""
     return s.on_gpu and s.gpu_works and limit_is_low(s)
 
 
@@ -62,7 +64,7 @@ def cause(s: Measurements) -> str:
 
 
 def evidence(s: Measurements) -> str:
-    """A sentence about the clock, with `{}` for its value; empty if the highest clock is unknown."""
+    """The end of a sentence about the clock, with `{}` in place of its value; empty if the highest clock is unknown."""
     if s.max_sm_clock_mhz is None:
         return ""
     most = figures.measurement("max_sm_clock_mhz").text(s.max_sm_clock_mhz)

@@ -51,10 +51,10 @@ def read(run: Run, events: RunEvents | None = None) -> Measurements:
 
 
 class Collector:
-    """Takes a run's events in the order of their time.
+    """Collects the measurements of a run from its events, which it takes in the order of their time.
 
-    `visible` is CUDA_VISIBLE_DEVICES of the process that could start the training again; without it, the variable of
-    the run counts, which may name a part of the machine.
+    `visible` is CUDA_VISIBLE_DEVICES of the process that could start the training again. If it is None, the variable of
+    the run is used, which may name only a part of the machine's GPUs.
     """
 
     def __init__(self, options: Mapping[str, Any], visible: str | None = None) -> None:
@@ -63,7 +63,7 @@ class Collector:
         self._begin()
 
     def _begin(self) -> None:
-        """Start over with a resumed run, which is another process and may have another speed."""
+        """Forget all readings: a resumed run is another process, and its speed may differ."""
         self.started: Started | None = None
         self._progress: deque[Progress] = deque(maxlen=RECENT)
         self._gpus = Gpus(self._visible)
@@ -164,17 +164,21 @@ class Collector:
         return self._visible if of_run is None else str(of_run)
 
     def _filled(self) -> bool:
-        """Whether caches and shuffle buffers are full; other memory grows after that."""
+        """Whether caches and shuffle buffers are full. Memory that grows afterwards is not taken by them."""
         return not self._fills() or (self._epochs > 0 and self._has_passed())
 
     def _fills(self) -> bool:
-        """Whether the training has caches or buffers that fill; a user's own code may have one that no option shows."""
+        """Whether the training has caches or buffers that fill. A user's own code may have a cache that no option
+        shows.
+        """
         own_code = self.options.get("workload.entry") is not None
         neither = self.options.get("input.cache") not in ("memory", None) and self.options.get("input.shuffle") == "off"
         return own_code or not neither
 
     def _has_passed(self) -> bool:
-        """Whether all of the data has been used once since the start or resume; True if its size is unknown."""
+        """Whether the training has used all of its data once since its start or resume; True if the data's size is
+        unknown.
+        """
         started = self.started
         if not started or not started.global_batch_size or not started.train_samples or not self._progress:
             return True
@@ -188,7 +192,7 @@ class Collector:
         return self.started is not None and any("GPU" in name for name in self.started.devices)
 
     def measurements(self) -> Measurements:
-        """The present figures; for a finished run, its speeds are those of the whole run."""
+        """The measurements up to now. If the run has ended, its speeds are those of the whole run."""
         wait, python = self._recent("input_wait"), self._recent("python_share")
         speeds = self._speeds()
         return Measurements(
@@ -240,7 +244,9 @@ class Collector:
         return int(measured) if measured else int(self._last("step") or 0)
 
     def _seconds(self) -> float:
-        """The time of the measured steps of a run that has ended, otherwise of the training so far."""
+        """The time of the training in seconds: of the measured steps if the run has ended, otherwise of the training so
+        far.
+        """
         measured = number(self._summary.get("measured_seconds"))
         return measured if measured is not None else self._spent.get("training", 0.0) + self._open_seconds()
 
@@ -249,7 +255,7 @@ class Collector:
         return max(0.0, last - self._phase_t) if self._phase == "training" else 0.0
 
     def _recent(self, name: str) -> float | None:
-        """The summary's figure of a run that has ended, otherwise the mean of the last progress events."""
+        """The figure `name`: from the summary if the run has ended, otherwise the mean of the last progress events."""
         if (whole := number(self._summary.get(name))) is not None:
             return whole
         return accumulators.mean(map(fields_of, self._progress), name)

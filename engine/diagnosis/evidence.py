@@ -14,9 +14,10 @@ HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # by host times i
 
 
 def evidence(s: Measurements, verdict: Verdict, mine: Sequence[Finding]) -> list[dict[str, object]]:
-    """One row for each figure of the findings, then for each that explains them.
+    """The rows of evidence: first a row for each finding's figure, then a row for each figure that explains the
+    verdict.
 
-    No figure has two rows, unless only the host is measured.
+    A figure has only one row, except if the GPU's utilization is unknown (`s.unseen`).
     """
     shown = {finding.rule.measurement for finding in mine}
     more = [row for row in _explaining(s, verdict) if row["signal"] not in shown or s.unseen]
@@ -36,7 +37,7 @@ def _of_finding(finding: Finding) -> dict[str, object]:
 
 
 def _explaining(s: Measurements, verdict: Verdict) -> list[dict[str, object]]:
-    """Figures without a threshold of their own that explain the verdict."""
+    """Rows of figures that explain the verdict but have no threshold of their own."""
     rows: list[dict[str, object]] = []
     if s.crowded:
         rows += _row("others_cpu", s.others_cpu, "other programs use {} of the CPU's cores")

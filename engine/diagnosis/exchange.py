@@ -19,8 +19,8 @@ from .thresholds import ROOM_FOR_BATCH
 
 
 def figures(exchange: GradientExchange | None, started: Started | None, step_ms: float | None) -> dict[str, Any]:
-    """The time of the exchange, its share of the step, its size and rate, and the workers' hosts; empty if it was not
-    timed.
+    """The figures of the gradient exchange: its time in ms, its share of the step, its size and rate, and the workers'
+    hosts. Empty if the exchange was not timed.
     """
     if exchange is None or not exchange.ms or not step_ms:
         return {}
@@ -38,7 +38,7 @@ def figures(exchange: GradientExchange | None, started: Started | None, step_ms:
 
 
 def remedies(s: Measurements) -> Iterator[Remedy]:
-    """Less frequent or faster exchange of gradients."""
+    """Remedies for a slow exchange of gradients: exchange them less often, or faster."""
     if s.option("strategy.kind") == MULTI_WORKER:
         yield from _twice_the_batch(s)
         yield Remedy(step="gpus", reason=_faster_network(s))
@@ -63,7 +63,8 @@ def remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def _twice_the_batch(s: Measurements) -> Iterator[Remedy]:
-    """Gradients are exchanged once in a step, however many samples and parts it has."""
+    """A remedy that doubles the batch: gradients are exchanged once in a step, however many samples and parts it has.
+    """
     batch, parts = whole(s.option("input.batch_size")), whole(s.option("train.micro_batches")) or 1
     if batch is None or (s.global_batch_size or 0) * 4 > (s.train_samples or 0):
         return

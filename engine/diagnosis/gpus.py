@@ -39,7 +39,7 @@ class Gpus:
         self._totals = GpuTotals()
 
     def pause(self) -> None:
-        """Leave out the driver's counts until the next reading: the training pauses."""
+        """Leave out the driver's counts until the next reading, because the training pauses."""
         self._totals.pause()
 
     def take(self, t: float, gpus: Sequence[Reading], mine: Collection[str]) -> None:
@@ -66,7 +66,7 @@ class Gpus:
     # ---- other GPUs -----------------------------------------------------------------------------
 
     def idle(self) -> int:
-        """The number of further GPUs that this training could use: visible and unused."""
+        """The number of GPUs that this training could use in addition: visible and unused."""
         return len(self._idle())
 
     def usable(self) -> tuple[int, ...] | None:
@@ -80,7 +80,9 @@ class Gpus:
         return None if self.variable_given is None else tuple(sorted(self._shown))
 
     def _idle(self) -> set[int]:
-        """The indexes of idle GPUs of the training GPUs' model: a slower one, such as a display card, slows them."""
+        """The indexes of the idle GPUs of the same model as the training GPUs. Another model may be slower, such as a
+        display card, and would slow down the training GPUs.
+        """
         models = {readings[-1].get("name") for readings in self._mine.values()} - {None}
         idle = [readings[-1] for readings in self._others.values() if _stands_idle(readings)]
         alike = [gpu for gpu in idle if not models or gpu.get("name") in {None, *models}]
@@ -89,14 +91,18 @@ class Gpus:
     # ---- memory ---------------------------------------------------------------------------------
 
     def total_bytes(self, uuid: str | None) -> float | None:
-        """The memory of the GPU with this UUID; of the smallest training GPU if none has it."""
+        """The memory in bytes of the training GPU with this UUID. If no training GPU has it: of the smallest one. None
+        if unknown.
+        """
         named = self._mine.get(uuid or "")
         readings = [named] if named else list(self._mine.values())
         totals = [number(series[-1].get("memory_total_bytes")) for series in readings]
         return min((total for total in totals if total), default=None)
 
     def taken_by_others(self, uuid: str | None) -> float:
-        """Bytes of the GPU that other programs take now, without memory whose owner the driver does not name."""
+        """Bytes of this GPU that other programs use now. If no training GPU has this UUID, the highest value of all of
+        them. Memory whose owner the driver does not name is not included.
+        """
         named = self._mine.get(uuid or "")
         readings = [named] if named else list(self._mine.values())
         return max((_of_others(series[-1]) for series in readings), default=0.0)
@@ -157,7 +163,7 @@ def _instance_of(gpu: Reading, mine: Collection[str]) -> int | None:
 
 
 def _as_it_trains(gpu: Reading, mine: Collection[str], shown: Mapping[int, int | None]) -> Reading:
-    """The reading of the GPU; in MIG mode with memory and activity of the instance that trains."""
+    """The reading of the GPU. In MIG mode its memory and activity are those of the instance that trains."""
     instances = _instances(gpu)
     named = _instance_of(gpu, mine)
     place = shown.get(gpu.get("index", -1)) if named is None else named
@@ -169,7 +175,7 @@ def _as_it_trains(gpu: Reading, mine: Collection[str], shown: Mapping[int, int |
 
 
 def _of_others(gpu: Reading) -> float:
-    """Bytes of other programs on the GPU; 0 in MIG mode, in which an instance's memory is not shared."""
+    """Bytes that other programs use on the GPU. 0 in MIG mode, because the memory of an instance is not shared."""
     processes = [mapping(process) for process in gpu.get("processes") or ()] if not _instances(gpu) else []
     return sum(number(each.get("memory_used_bytes")) or 0.0 for each in processes if each.get("own") is False)
 
@@ -184,9 +190,9 @@ def _stands_idle(readings: Collection[Reading]) -> bool:
 
 
 def _nvlink(readings: Sequence[Reading]) -> bool | None:
-    """Whether bytes have passed over NVLink; None if unknown.
+    """Whether bytes have passed over NVLink; None if this is unknown.
 
-    A card can have links without a bridge, so the number of links alone says nothing.
+    The number of links is no proof: a card may have links although no NVLink bridge is installed.
     """
     links = [mapping(gpu.get("nvlink")) for gpu in readings if gpu.get("nvlink")]
     rates = [rate for link in links for key in ("rx_bytes_per_second", "tx_bytes_per_second")

@@ -139,19 +139,25 @@ class Measurements:
 
     @property
     def unseen(self) -> bool:
-        """Whether the GPU's utilization is unknown (MIG before Hopper, vGPU, WSL, no NVML)."""
+        """Whether the GPU's utilization is unknown, for example in MIG mode before Hopper, with vGPU, in WSL or without
+        NVML.
+        """
         return self.on_gpu and self.busy_mean is None and self.sm_active is None
 
     @property
     def gpu_full(self) -> bool:
-        """Whether the GPU never waits for the host; False if unknown. A kernel on few multiprocessors is not enough."""
+        """Whether the GPU never waits for the host; False if unknown. It is not enough that a kernel runs on a few
+        multiprocessors.
+        """
         if self.busy_mean is None:
             return self.sm_active is not None and self.sm_active >= SM_FULL
         return self.busy_mean >= GPU_FULL and (self.sm_active is None or self.sm_active >= SM_FEW)
 
     @property
     def kernels_run(self) -> bool:
-        """Whether kernels run most of the time, however small; True if only `sm_active` is known."""
+        """Whether kernels run most of the time, also if they use only a part of the GPU; True if only `sm_active` is
+        known.
+        """
         return self.on_gpu and (self.busy_mean is None or self.busy_mean >= GPU_WORKS)
 
     @property
@@ -161,12 +167,12 @@ class Measurements:
 
     @property
     def crowded(self) -> bool:
-        """Whether other programs use the cores that the training needs."""
+        """Whether other programs use CPU cores that the training needs."""
         return (self.others_cpu or 0.0) >= OTHERS_NOTABLE and (self.cpu or 0.0) >= CORES_SHORT
 
     @property
     def doubtful(self) -> bool:
-        """Whether small shares of the step time may be chance."""
+        """Whether small shares of the step time may be a result of chance, because too little was measured."""
         return self.seconds < ENOUGH_SECONDS or self.crowded
 
     @property

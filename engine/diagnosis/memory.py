@@ -29,7 +29,9 @@ class DeviceMemory:
         self._growth = Growth()
 
     def take(self, event: Allocator, started: Started | None, filled: bool) -> None:
-        """Add an event of the allocator. `filled`: caches are full, so later growth is not theirs."""
+        """Add an event of TensorFlow's allocator. `filled` says that all caches are full, so that they cause no later
+        growth.
+        """
         if self._first_step_only:  # later peaks do not include that of the first step
             self._peak_bytes.clear()
         self._first_step_only = event.first_step
@@ -53,12 +55,16 @@ class DeviceMemory:
         return self._growth.share
 
     def peak(self, started: Started | None) -> float | None:
-        """The highest peak of a device, as a share of the memory that is available to TensorFlow on it now."""
+        """The highest memory peak of all devices, as a share of the memory that TensorFlow can use on that device now.
+        None if no peak or no such limit is known.
+        """
         shares = [peak / left for place, peak in self._peak_bytes.items() if (left := self._left(place, started))]
         return max(shares, default=None)
 
     def _left(self, place: int, started: Started | None) -> float | None:
-        """Bytes available to TensorFlow on a device now: other programs may have taken some since its start."""
+        """Bytes that TensorFlow can use on the device now; None if unknown. Other programs may have taken memory since
+        the start.
+        """
         mine = self._may_take(place, started)
         if mine is None or not self._grows(started):
             return mine
@@ -71,7 +77,7 @@ class DeviceMemory:
         return limit_of(device, self._options, self._gpus.total_bytes(device.get("uuid")))
 
     def _grows(self, started: Started | None) -> bool:
-        """Whether memory is taken as it is needed, rather than nearly all of it at the start."""
+        """Whether TensorFlow takes memory when it needs it (True), or nearly all of the memory at the start (False)."""
         growth = started.actual.get("memory_growth") if started else None
         return growth is not False and _parts(self._options) == 1
 
@@ -98,7 +104,9 @@ def _place(name: str) -> int | None:
 
 
 def _device_at(place: int, started: Started | None) -> Mapping[str, Any]:
-    """The GPU that a logical device is on: the one whose first logical device comes last before it."""
+    """The GPU of the logical device number `place`. Each GPU has the logical devices from its first one up to the first
+    one of the next GPU. Empty if unknown.
+    """
     gpus = [mapping(device) for device in (started.gpu_devices if started else ())]
     first = [(number, gpu) for gpu in gpus if (number := _place(str(gpu.get("device")))) is not None]
     return max((pair for pair in first if pair[0] <= place), key=lambda pair: pair[0], default=(0, {}))[1]

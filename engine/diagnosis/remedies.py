@@ -40,7 +40,7 @@ class Remedy:
 
 
 def gain(saved: float) -> float | None:
-    """The speed-up as a factor if this share of the time is saved; None if the share is 0 or nearly all."""
+    """The speed-up as a factor if the share `saved` of the time is saved; None if the share is 0 or nearly 1."""
     return round(1 / (1 - saved), 2) if 0 < saved < 0.99 else None
 
 
@@ -48,8 +48,8 @@ def gain(saved: float) -> float | None:
 
 
 def python_overhead(s: Measurements) -> Iterator[Remedy]:
-    """On a GPU a larger batch comes first: TensorFlow waits at each step for copies between host and device, also
-    within one call of several steps.
+    """Remedies for time that Python takes between steps. If it takes much, a GPU first gets a larger batch: TensorFlow
+    waits at each step for copies between host and device, also within one call of several steps.
     """
     much = (s.python_share or 0.0) >= MUCH_PYTHON
     if s.on_gpu and much:
@@ -124,7 +124,9 @@ def computing(s: Measurements) -> Iterator[Remedy]:
 
 
 def bandwidth(s: Measurements) -> Iterator[Remedy]:
-    """16-bit numbers are half the bytes; XLA makes one kernel of several that pass data on through the memory."""
+    """Remedies for a GPU that waits for its memory. 16-bit numbers need half the bytes. XLA joins kernels that would
+    otherwise pass data on through the memory.
+    """
     yield from precision(s)
     yield from _xla(s)
     yield Remedy(
@@ -135,8 +137,8 @@ def bandwidth(s: Measurements) -> Iterator[Remedy]:
 
 
 def _visible(s: Measurements) -> dict[str, Any]:
-    """The change that makes only the training and the idle GPUs visible; "all" stays within the allocation of the
-    job.
+    """The change of `device.visible` that shows only the training GPUs and the idle GPUs: a list, or "all" if these are
+    all GPUs of the machine. Empty if "all" already shows exactly these, because of the allocation of the job.
     """
     if s.given_gpus is None and s.usable_gpus is None:
         return {"device.visible": "all"}
@@ -146,7 +148,7 @@ def _visible(s: Measurements) -> dict[str, Any]:
 
 
 def precision(s: Measurements) -> Iterator[Remedy]:
-    """Unused number formats that the device multiplies faster."""
+    """Remedies that use number formats which the device multiplies faster and which the run does not use."""
     if s.option("precision.policy") != "float32":
         return
     if s.on_gpu and s.option("precision.tf32") is False and (s.compute_capability or (0, 0)) >= BFLOAT16_CAPABILITY:

@@ -35,19 +35,20 @@ ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 
 def for_input(s: Measurements) -> Iterator[Remedy]:
-    """The remedies for the input, in the order of trying."""
+    """The remedies for a slow input, in the order in which they should be tried."""
     for maker in (_cache, _reads, _parallel, _prefetch, _all_cpus, _disk, _less_augmenting):
         yield from maker(s)
 
 
 def for_transfer(s: Measurements) -> Iterator[Remedy]:
-    """The remedies for the copies of batches to the GPU."""
+    """The remedies for slow copies of batches to the GPU."""
     for maker in (_copy_ahead, _copy_bytes, _copy_less):
         yield from maker(s)
 
 
 def _all_cpus(s: Measurements) -> Iterator[Remedy]:
-    """If the trainer is pinned to the GPU's NUMA node, the pipeline has only the CPUs of that node."""
+    """A remedy if the trainer is pinned to the GPU's NUMA node: the pipeline can then use only the CPUs of that node.
+    """
     if s.numa.startswith("on CPUs"):
         yield Remedy(
             step="input",
@@ -98,7 +99,9 @@ def _cache(s: Measurements) -> Iterator[Remedy]:
 
 
 def _reads(s: Measurements) -> Iterator[Remedy]:
-    """Only TFRecord files are read in a stage of their own; other files are read by the stage `load`."""
+    """A remedy for TFRecord files that are read one by one. Only these files have a stage for reading; other files are
+    read by the stage `load`.
+    """
     if s.option("input.parallel_reads") != "off" or not str(s.option("workload.data")).startswith("tfrecord:"):
         return
     if _share(s, READING) >= STAGE_WORTH:
@@ -128,7 +131,9 @@ def _parallel(s: Measurements) -> Iterator[Remedy]:
 
 
 def _prefetch(s: Measurements) -> Iterator[Remedy]:
-    """With prefetching, input and computing together take at least as long as the longer of them."""
+    """A remedy if nothing is prefetched. The expected gain is limited: with prefetching, a step still takes as long as
+    the longer one of input and computing.
+    """
     if s.option("input.prefetch") == "off":
         yield Remedy(
             step="input",
@@ -174,7 +179,9 @@ def _copy_bytes(s: Measurements) -> Iterator[Remedy]:
 
 
 def _copy_less(s: Measurements) -> Iterator[Remedy]:
-    """Advice if copies take all of the time although they are made ahead, or if the data are not bytes."""
+    """The advice to copy fewer bytes, if batches are already copied ahead or if `input.cast` does not apply to the
+    data.
+    """
     if s.device_batches or "input.cast" in s.inapplicable:
         yield Remedy(
             step="input",
@@ -190,7 +197,9 @@ def _waited(s: Measurements) -> float:
 
 
 def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]:
-    """For a change to the named stages: the greatest possible gain, or an estimate in words."""
+    """The expected effect of a change to the stages `names`: the greatest possible gain as a factor, and an estimate in
+    words. The gain is None and the words are set if another stage is slower.
+    """
     slowest = s.slowest_stage
     if slowest is None or _is_one_of(slowest, names):
         return gain(_waited(s)), ""
@@ -200,7 +209,7 @@ def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]
 
 
 def _share(s: Measurements, names: Sequence[str]) -> float:
-    """The named stages' share of the input's time; 1 if the stages are unknown."""
+    """The share (0 to 1) of the input's time that the stages `names` take; 1 if the stages are unknown."""
     whole = sum(stage_ms(stage) or 0.0 for stage in s.stages)
     if not whole:
         return 1.0

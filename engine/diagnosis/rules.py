@@ -43,13 +43,13 @@ FAULT, LOST_TIME, UNUSED, LIMIT, SUPPORTING = range(5)
 
 @dataclass(frozen=True)
 class Rule:
-    """One figure with its two thresholds.
+    """A figure with two thresholds, and the verdict that it leads to.
 
-    `measurement`, a field of Measurements, counts from `notable` and decides from `strong` on, or below them if
-    `below`.
+    `measurement` is a field of Measurements. Its value counts from `notable` on, and decides the verdict from `strong`
+    on. With `below` it counts and decides at values below the thresholds.
 
     `rank` orders verdicts: faults, then lost time, then unused devices, then limits; among lost time the largest comes
-    first. A supporting rule (SUPPORTING) finds nothing alone: it explains, and adds confidence to, another finding.
+    first. A supporting rule (SUPPORTING) gives no verdict: it explains another finding and adds confidence to it.
     """
 
     verdict: Verdict
@@ -75,9 +75,9 @@ class Rule:
 
 
 def _gpu_waits(s: Measurements) -> bool:
-    """Whether the GPU is ever idle: otherwise it loses nothing while the host runs Python.
+    """Whether the GPU is sometimes idle. If it never is, Python's work on the host costs no time. True without a GPU.
 
-    If the utilization is unknown, the GPU may hide Python's time, so only a large share counts.
+    If the utilization is unknown, the GPU may compute while Python runs, so only a large share of Python counts.
     """
     if s.unseen:
         return (s.python_share or 0.0) >= MUCH_PYTHON
@@ -85,12 +85,12 @@ def _gpu_waits(s: Measurements) -> bool:
 
 
 def _copying_shows(s: Measurements) -> bool:
-    """Whether copies make steps longer: nothing is copied ahead, or copying takes nearly all of the time."""
+    """Whether copies make steps longer: no batch is copied ahead, or copying takes nearly all of the time."""
     return not s.device_batches or (s.transfer or 0.0) >= COPIES_ALL_THE_TIME
 
 
 def _pauses_repeat(s: Measurements) -> bool:
-    """Whether there was more than one pause, as a single short evaluation may have been slow by chance."""
+    """Whether there was more than one pause. A single short evaluation may be slow by chance, so it does not count."""
     return s.pauses_counted > 1 or (s.pauses or 0.0) * s.seconds >= LONG_PAUSE_SECONDS
 
 
@@ -100,7 +100,7 @@ def _slow_by_itself(s: Measurements) -> bool:
 
 
 def device_works(s: Measurements) -> bool:
-    """Whether the training device is busy; True on a CPU, for which no figure shows it."""
+    """Whether the training device is busy; True on a CPU, because no figure shows it there."""
     return not s.on_gpu or s.gpu_works
 
 
@@ -190,7 +190,7 @@ class Finding:
 
     @property
     def is_faint_loss(self) -> bool:
-        """Whether the finding is lost time, but too little to decide."""
+        """Whether the finding is lost time, but less than its rule needs to decide the verdict."""
         return self.rule.rank == LOST_TIME and not self.strong
 
     @property

@@ -38,7 +38,9 @@ POWER_CAP = "power cap"
 
 
 def gpu_figures(gpus: Sequence[Collection[Reading]]) -> dict[str, Any]:
-    """The gaps between the GPUs, given the readings of each, and the slow one with its causes, if there is one."""
+    """The figures of the gaps between the GPUs, and of the slow GPU with the causes, if a GPU is slow. `gpus` has the
+    readings of each GPU.
+    """
     busy = [mean(readings, "busy") for readings in gpus]
     clocks = [_clock(readings) for readings in gpus]
     busy_gap, clock_gap = _gap(busy), _clock_gap(clocks)
@@ -95,12 +97,12 @@ def _causes(slow: Collection[Reading], others: Sequence[Collection[Reading]]) ->
 
 
 def _often(readings: Collection[Reading], reason: str) -> float:
-    """The share of the readings with this throttle reason."""
+    """The share of the readings (0 to 1) in which the clock was lowered for this reason."""
     return sum(reason in (reading.get("throttle") or ()) for reading in readings) / len(readings) if readings else 0.0
 
 
 def neighbours(gpu: Reading) -> list[str]:
-    """Other programs on a GPU of the run, with more memory than a screen takes."""
+    """The names of other programs on a GPU of the run that use more memory than drawing a screen takes."""
     return [
         str(process.get("name") or f"process {process.get('pid')}")
         for process in gpu.get("processes") or ()
@@ -131,8 +133,9 @@ def gpu_remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def worker_figures(readings: Collection[WorkerReadings]) -> dict[str, Any]:
-    """The share of its steps that one worker waits longer for its input than the others, and which worker; empty if
-    fewer than two workers have readings.
+    """The figures of the worker that waits most for its input: `worker_gap` is its share of waiting minus the median
+    share of the other workers. If the gap is large, the worker's name and share are added. Empty if fewer than two
+    workers have readings.
     """
     waits: dict[int, list[float]] = {}
     addresses: dict[int, str] = {}

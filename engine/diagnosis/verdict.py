@@ -38,7 +38,7 @@ def _none(_s: Measurements) -> Iterator[Remedy]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A verdict's label, and the function that makes its remedies."""
+    """The label of a verdict, and the function that makes its remedies."""
 
     label: str
     remedies: Callable[[Measurements], Iterator[Remedy]] = _none
@@ -67,7 +67,7 @@ _KINDS: Mapping[str, Kind] = {str(verdict): kind for verdict, kind in VERDICTS.i
 
 
 def label(verdict: str) -> str:
-    """The verdict as views show it; a verdict of another version of gputui by its name."""
+    """The label of the verdict in views. A verdict that this version does not know is returned unchanged."""
     return _KINDS[verdict].label if verdict in _KINDS else verdict
 
 
@@ -118,7 +118,9 @@ def remedies(measured: Measurements, verdicts: Sequence[Verdict]) -> list[Remedy
 
 
 def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
-    """Turns an option that has no effect on a user's own code into advice on that code."""
+    """Return the remedy. If it changes an option that has no effect on a user's own code, return advice on that code
+    instead.
+    """
     out_of_reach = [inapplicable[key] for key in remedy.changes if key in inapplicable]
     if not out_of_reach:
         return remedy
@@ -141,18 +143,20 @@ def _too_little(s: Measurements) -> str:
 
 
 def _sure(every: Sequence[Finding]) -> list[Finding]:
-    """The findings that decide, for figures that may be chance. If time may be lost, computing is not the limit."""
+    """The findings that decide the verdict if the figures may be a result of chance. If time may be lost (a faint
+    loss), no finding of rank LIMIT decides.
+    """
     lost = any(finding.is_faint_loss for finding in every)
     return [finding for finding in every if finding.strong and not (lost and finding.rule.rank == LIMIT)]
 
 
 def _computes(s: Measurements) -> bool:
-    """Whether computing is nearly all of the step, and the device does it."""
+    """Whether computing takes nearly all of the step, and the device is busy with it."""
     return s.compute_share is not None and s.compute_share >= COMPUTES and device_works(s)
 
 
 def _sentence(verdict: Verdict, s: Measurements, mine: Sequence[Finding]) -> str:
-    """One line of at most 100 characters."""
+    """The verdict in one line of at most 100 characters."""
     words = label(verdict)
     if verdict == "healthy":
         graph = figures.measurement("compute_share").text(s.compute_share or 0)
@@ -172,7 +176,7 @@ def _why_doubtful(s: Measurements) -> str:
 
 
 def _where(s: Measurements) -> list[str]:
-    """The slow part of the input: the disk, or a stage by name. The longest wording comes first."""
+    """The slow part of the input in words, the longest wording first: the disk, or a stage by its name."""
     if s.disk_waited_for:
         return [", and it waits for the disk"]
     stage = f", mostly in {s.slowest_stage['name']}" if s.slowest_stage else ""
@@ -182,12 +186,12 @@ def _where(s: Measurements) -> list[str]:
 
 
 def _which(s: Measurements) -> list[str]:
-    """The slow worker, with its address if there is room."""
+    """The slow worker in words, the longest wording first: with its address, then without."""
     return [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"]
 
 
 def _held_by(s: Measurements) -> list[str]:
-    """The cause of the low clock, if it is known."""
+    """The cause of the low clock in words, if it is known."""
     return [f" ({why})"] if (why := clocks.cause(s)) else []
 
 
@@ -199,7 +203,9 @@ _ENDINGS: Mapping[str, Callable[[Measurements], list[str]]] = {
 
 
 def _confidence(s: Measurements, verdict: Verdict, mine: Sequence[Finding]) -> float:
-    """0 to 0.99: grows with the measured time and the distance from the threshold; supporting figures add to it."""
+    """The confidence in the verdict, from 0 to 0.99. It grows with the measured time, with the distance of the first
+    figure from its threshold, and if a further measurement supports the verdict.
+    """
     time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
     distance = _distance(mine[0]) if mine else 0.5
     value = 0.9 * (0.5 + 0.5 * time) * (0.6 + 0.4 * distance) * (0.5 if s.unseen and verdict in HOST_VIEWED else 1.0)
@@ -211,7 +217,9 @@ def _confidence(s: Measurements, verdict: Verdict, mine: Sequence[Finding]) -> f
 
 
 def _distance(finding: Finding) -> float:
-    """0 at the threshold that counts, 1 at twice (or half) the one that decides."""
+    """How far the finding is beyond its threshold: 0 at `notable`, 1 at twice `strong` (half of it for a rule with
+    `below`).
+    """
     rule, value = finding.rule, finding.value
     most = 1.0 if rule.figure.unit == "share" else math.inf
     far = rule.strong / 2 if rule.below else min(2 * rule.strong, most)

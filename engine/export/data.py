@@ -22,7 +22,7 @@ WHOLE_TRAINING = {"first_pass": 0, "skipped": 0, "replicas": 1, "share": None}
 
 
 def settings(script: Script, options: Options) -> None:
-    """Constants at the top of the script: path and shape of the data."""
+    """Writes the constants at the top of the script: the data's path, shape and number of classes."""
     kind, place = options.workload.source
     if kind == "digits":
         file = DIGITS if script.base is None else script.base / FOLDER / DIGITS.name
@@ -40,8 +40,8 @@ def settings(script: Script, options: Options) -> None:
 
 
 def source(script: Script, options: Options) -> None:
-    """Defines train, validation (datasets of samples), samples, shape, classes, scale; load, if samples are loaded
-    one by one.
+    """Writes the code that defines train and validation (datasets of samples), samples, shape, classes and scale. If
+    samples are loaded one by one, it also defines load.
     """
     kind = options.workload.source[0]
     _WRITERS.get(kind, _keras_dataset)(script, options)
@@ -77,7 +77,9 @@ def _keras_dataset(script: Script, options: Options) -> None:
 
 
 def _split(script: Script, scale: str, tested: bool = False) -> None:
-    """Splits arrays x and y, in an order drawn by the seed; the last samples validate, or x_test and y_test."""
+    """Writes the code that splits the arrays x and y in an order drawn by the seed. The last samples are for
+    validation; with `tested`, x_test and y_test are used instead.
+    """
     script.text('y = y.reshape(-1).astype("int32")\nif x.ndim == 3:\n    x = x[..., np.newaxis]')
     script.text(f"shape, scale = x.shape[1:], {scale}\nclasses = max(2, int(y.max()) + 1)")
     if tested:
@@ -160,7 +162,7 @@ _WRITERS: dict[str, Callable[[Script, Options], None]] = {
 
 
 def batches(script: Script, options: Options) -> None:
-    """Makes datasets of batches of train and validation, and defines per_pass."""
+    """Writes the code that makes datasets of batches of train and validation, and that defines per_pass."""
     script.blocks(extract("plan.py", "batches_per_pass"))
     script.named_blocks(_functions(options))
     drop = options.input.drop_remainder
@@ -204,7 +206,9 @@ def _augments(options: Options) -> bool:
 
 
 def cache_file(script: Script, options: Options, more: str = "") -> str:
-    """Defines cache_file for a cache on disk; returns the further argument, empty without such a cache."""
+    """If there is a cache on disk, writes the definition of cache_file and returns it as a further argument (`,
+    cache_file`). Otherwise returns an empty text.
+    """
     if options.input.cache in CACHE_FILE:
         return ""
     folder = script.path(os.path.abspath(os.path.expanduser(options.input.cache)))

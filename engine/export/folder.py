@@ -36,7 +36,9 @@ TAKEN = {SCRIPT, README, REQUIREMENTS}
 
 @dataclass(frozen=True)
 class Exported:
-    """The folder; `data`: source and target of data that was too large to be copied, so the user has to copy it."""
+    """The exported folder. If the data was too large to be copied, `data` is its source and its target, for the user to
+    copy.
+    """
 
     folder: Path
     data: tuple[str, str] | None = None
@@ -58,7 +60,7 @@ def export(preset: Preset, target: Path) -> Exported:
 
 
 def _file(preset: Preset) -> str:
-    """The name of the preset's file, which names its runs."""
+    """The name of the preset's file in the folder. Runs that are started from this file are named after it."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", preset.name).strip("-.") + ".yaml"
 
 
@@ -69,7 +71,7 @@ def _umask() -> int:
 
 
 def _fill(preset: Preset, made: Path) -> tuple[str, str] | None:
-    """Write all files; returns source and target of data that was not copied."""
+    """Write all files into the folder `made`; returns the source and target of the data if it was not copied."""
     options, modules = _with_code(preset.options, made)
     options, missing = _with_data(options, made)
     cache = options.input.cache
@@ -89,8 +91,8 @@ def _fill(preset: Preset, made: Path) -> tuple[str, str] | None:
 
 
 def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
-    """Copy the entry's file and the files of its folder that it imports; returns the new options, and the other modules
-    that are imported.
+    """Copy the entry's file and all files below its folder that it imports. Returns the options with the new place of
+    the code, and the names of the other modules that the files import.
     """
     workload = options.workload
     if workload.entry is None:
@@ -113,7 +115,9 @@ def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
 
 
 def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
-    """The file and the files below `root` that it imports, directly or not; the top-level names of other imports."""
+    """The file and all files below `root` that it imports, directly or through others; and the top-level names of the
+    imported modules that are not below `root`.
+    """
     reached: dict[Path, None] = {}
     others: set[str] = set()
     local: set[str] = set()  # of `from model import build`, model.build is no module, and model is not foreign
@@ -163,8 +167,8 @@ def _files_of(module: str, root: Path, folder: Path) -> list[Path]:
 
 
 def _with_data(options: Options, made: Path) -> tuple[Options, tuple[str, str] | None]:
-    """The options with the data's path in the folder; the data is copied if it is small, else its source and target are
-    returned too.
+    """Copy the data if it is small. Returns the options with the data's path in the folder; and, if the data is too
+    large to be copied, its source and target.
     """
     workload = options.workload
     kind, place = workload.source if workload.entry is None else ("", "")
@@ -181,7 +185,9 @@ def _with_data(options: Options, made: Path) -> tuple[Options, tuple[str, str] |
 
 
 def _copied(kind: str, place: str, to: Path) -> bool:
-    """Copy a file, a folder, or the files of a pattern, unless they are too large."""
+    """Copy a file, a folder, or the files of a pattern. Returns False if nothing is copied because there are no files
+    or they are too large, or if two files of a pattern have the same name.
+    """
     sources = [Path(path) for path in (glob.glob(place) if f"{kind}:" == PATTERN else [place])]
     inner = [path for each in sources for path in (each.rglob("*") if each.is_dir() else [each]) if path.is_file()]
     to.parent.mkdir()

@@ -53,7 +53,9 @@ ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoc
 
 
 def leftovers(script: Script, preset: Preset, named: frozenset[str]) -> None:
-    """Writes the closing list; `named` are the options that the lines above it name."""
+    """Writes the comments at the end of the script: the changed options that no line of it names. `named` are the
+    options that lines of the script name.
+    """
     options = preset.options
     lines = [f"# {key}: {_reason(key, options)}" for key in preset.changed() if key not in named]
     if lines:

@@ -26,7 +26,8 @@ def literal(value: object) -> str:
 
 
 class Script:
-    """Collects lines: `add` with a comment that names options, `text` as they are."""
+    """Collects the lines of a script. `add` adds a line with a comment that names options, `text` adds lines unchanged.
+    """
 
     def __init__(self, base: Path | None = None) -> None:
         """`base`: the folder of the script, if paths within it are to be relative."""
@@ -38,11 +39,13 @@ class Script:
 
     @property
     def named(self) -> frozenset[str]:
-        """The keys of the options that lines have named so far."""
+        """The keys of all options that the comments of the lines so far name."""
         return frozenset(self._named)
 
     def add(self, line: str, *comments: str) -> None:
-        """Add a line with a comment: option keys first, then words. A comment without a blank is a key."""
+        """Add a line with a comment. The comment lists the option keys first, then the other words. An item of
+        `comments` that contains no blank is an option key.
+        """
         keys = [comment for comment in comments if " " not in comment]
         self._named.update(keys)
         words = [comment for comment in comments if " " in comment]
@@ -50,7 +53,9 @@ class Script:
         self._lines.append(f"{line}  # {comment}" if comment else line)
 
     def path(self, path: str) -> str:
-        """A path as an expression: below `HERE`, the folder of the script, if it lies in the base."""
+        """The expression for a path: relative to `HERE`, the folder of the script, if the path is within the base
+        folder.
+        """
         if self.base is None or not Path(path).is_relative_to(self.base):
             self.paths.append(path)
             return literal(path)
@@ -64,7 +69,9 @@ class Script:
         self._lines += ["", f"# ---- {title} ".ljust(80, "-"), ""]
 
     def blocks(self, sources: Iterable[str]) -> None:
-        """Add definitions, each only once, set apart by empty lines."""
+        """Add definitions with empty lines around functions and classes. A definition that was already added is left
+        out.
+        """
         for source in sources:
             if source in self._defined:
                 continue
@@ -73,14 +80,14 @@ class Script:
             self._lines += [*apart, *source.split("\n"), *apart]
 
     def named_blocks(self, sources: Iterable[str]) -> None:
-        """Add definitions whose lines already name options in comments."""
+        """Add definitions, and note the options that the comments of their lines name."""
         for source in sources:
             for comment in _NAMED.findall(source):
                 self._named.update(comment.rstrip(":").split(", "))
             self.blocks([source])
 
     def __str__(self) -> str:
-        """The script, with never more than two empty lines together."""
+        """The text of the script, without more than two empty lines in a row."""
         kept: list[str] = []
         for line in self._lines:
             if line or kept[-2:] != ["", ""]:

@@ -26,7 +26,7 @@ MOST_BYTES = 1_000_000
 
 
 def code(script: Script, options: Options) -> None:
-    """Calls the user's build; `made` is the dict that it returns."""
+    """Writes the call of the user's build function; `made` is the dict that the function returns."""
     script.section("your code")
     _draws(script, options)
     _module(script, options)
@@ -39,7 +39,9 @@ def code(script: Script, options: Options) -> None:
 
 
 def _draws(script: Script, options: Options) -> None:
-    """Comments that name the lines because of which the losses cannot be those of gputui, although the seed is."""
+    """Writes comments that name the lines that draw random numbers without a seed of their own. Because of these lines
+    the losses differ from those in gputui, although the global seed is the same.
+    """
     try:
         file = entries.source_file(_entry(options), Path(os.path.expanduser(options.workload.folder or ".")))
     except entries.EntryFault:
@@ -61,7 +63,9 @@ def _entry(options: Options) -> entries.Entry:
 
 
 def _module(script: Script, options: Options) -> None:
-    """Imports the user's module as `yours`: a file by its path, under its own name if that is free."""
+    """Writes the import of the user's module as `yours`. A file is imported by its path, and registered in sys.modules
+    under its own name if no other module has that name.
+    """
     entry = _entry(options)
     folder = os.path.abspath(os.path.expanduser(options.workload.folder or "."))
     script.add(f"os.chdir({script.path(folder)})", "workload.folder", "relative paths of your code count from here")
@@ -78,7 +82,9 @@ def _module(script: Script, options: Options) -> None:
 
 
 def _context(script: Script, options: Options) -> None:
-    """The fields of trainer/own/building.py."""
+    """Writes `context`, the argument of the user's build function, with the fields of Context in
+    trainer/own/building.py.
+    """
     calls = options.input.parallel_calls
     number = {"off": "None", "auto": "tf.data.AUTOTUNE"}.get(str(calls), str(calls))
     script.text("context = SimpleNamespace(")
@@ -93,7 +99,7 @@ def _context(script: Script, options: Options) -> None:
 
 
 def training(script: Script, options: Options) -> None:
-    """Compiles the model unless the user's code has, and trains it."""
+    """Writes the code that compiles the model, if the user's code has not compiled it, and that trains it."""
     script.section("training")
     training_part.steps(script, options, unless=PYDATASET)
     training_part.rate(script, options)
@@ -124,7 +130,9 @@ def training(script: Script, options: Options) -> None:
 
 
 def _xla_as_compiled(script: Script, options: Options) -> None:
-    """With `auto` the model keeps its jit_compile, for which Keras has the same rule, unless XLA would abort."""
+    """For `compile.xla: auto` on one device, writes that jit_compile is switched off if the chip is one on which XLA
+    would end the process. Otherwise the model keeps its jit_compile, for which Keras has the same rule.
+    """
     if options.strategy.kind == "single":
         script.text("if not jit_compile:")
         script.add("    model.jit_compile = False", "compile.xla")
@@ -148,7 +156,9 @@ def _fit(script: Script, options: Options) -> None:
 
 
 def stateful_draws(file: Path) -> list[str]:
-    """`tf.random.normal in train_step (train.py:12)` for each draw within a function of the file, if it is readable."""
+    """A text such as `tf.random.normal in train_step (train.py:12)` for each draw within a function of the file; empty
+    if the file cannot be read.
+    """
     try:
         if file.stat().st_size > MOST_BYTES:
             return []
@@ -167,7 +177,9 @@ def _calls(node: ast.AST, function: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _stateful(call: ast.Call) -> str:
-    """The name of a call such as tf.random.normal(...) that gives no seed of its own."""
+    """The name of the called function if it draws random numbers without a seed of its own, such as
+    tf.random.normal(...).
+    """
     name = ast.unparse(call.func) if isinstance(call.func, ast.Attribute) else ""
     package, _, operation = name.rpartition(".")
     plain = package in ("tf.random", "tensorflow.random", "tf.image", "tensorflow.image") and operation in DRAWS

@@ -18,7 +18,7 @@ VALIDATION_PYDATASET = "isinstance(validation, keras.utils.PyDataset)"
 
 
 def data(script: Script, options: Options) -> None:
-    """Makes of train and validation what fit takes, and defines per_pass."""
+    """Writes the code that turns train and validation into the data that fit takes, and that defines per_pass."""
     script.section("data")
     script.blocks(extract("plan.py", "batches_per_pass"))
     script.blocks(extract("trainer/data/source.py", "split_order"))

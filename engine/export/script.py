@@ -65,7 +65,7 @@ def to_script(preset: Preset, base: Path | None = None) -> str:
 
 
 def with_paths(preset: Preset, base: Path | None = None) -> tuple[str, list[str]]:
-    """The source as of to_script, and the paths of this machine that the script names."""
+    """The same source as to_script returns, and the paths of this machine that the script contains."""
     options = on_one_machine(preset.options)
     parts = (_data, _model, training.training) if options.workload.entry is None else own.PARTS
     body, environment = Script(base), Script()
@@ -100,18 +100,22 @@ def _head(preset: Preset) -> str:
 
 
 def _docstring(text: str) -> str:
-    """The text without characters that could end a docstring or escape in it."""
+    """The text in one line. Each character that could end a docstring or start an escape sequence is replaced by '."""
     return "".join(c if c.isprintable() and c not in '"\\' else "'" for c in " ".join(text.split()))
 
 
 def _imports(code: str, lines: dict[str, str]) -> str:
-    """The import lines that the code needs; `os` always, as it sets the environment."""
+    """The import lines of the modules that the code uses. `os` is always included, because the script sets environment
+    variables.
+    """
     used = [line for name, line in lines.items() if name == "os" or re.search(rf"(?<![.\w]){name}\b", code)]
     return "\n".join(used) + "\n"
 
 
 def _environment(script: Script, options: Options) -> None:
-    """Environment variables, which CUDA and TensorFlow read once when they are imported."""
+    """Writes the lines that set environment variables. CUDA and TensorFlow read these variables once, so the lines come
+    before TensorFlow is imported.
+    """
     visible = options.device.visible
     script.add('os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"', "device.visible")
     if visible != "all":
@@ -134,7 +138,9 @@ def _environment(script: Script, options: Options) -> None:
 
 
 def _overruling(options: Options) -> list[str]:
-    """Environment variables that would overrule the options (trainer/setup/environment.py)."""
+    """The environment variables that would override options and that the script removes (see
+    trainer/setup/environment.py).
+    """
     allocator = ["TF_GPU_ALLOCATOR"] if options.device.allocator == "default" else []
     return [*allocator, *OVERRULED]
 
@@ -180,7 +186,9 @@ def _devices(script: Script, options: Options) -> None:
 
 
 def _by_xla(script: Script) -> None:
-    """`auto` as in Keras, except on chips on which XLA would end the process (trainer/setup/xla.py)."""
+    """Writes `jit_compile` for `compile.xla: auto`: "auto" as in Keras, but False on chips on which XLA would end the
+    process (see trainer/setup/xla.py).
+    """
     chip = 'tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))'
     script.add('jit_compile = "auto"', "compile.xla")
     script.text(f"for gpu in gpus:\n    if {chip} >= {BLACKWELL_CAPABILITY}:")
@@ -188,7 +196,9 @@ def _by_xla(script: Script) -> None:
 
 
 def _partitions(script: Script, options: Options) -> None:
-    """Limited or divided memory; a CPU is divided without limits."""
+    """Writes the lines that limit the memory of each GPU or divide it into logical devices. A CPU is divided without
+    limits.
+    """
     device = options.device
     if device.memory_limit_mb is None:
         script.add("LIMIT_MB = 4096", "device.memory_limit_mb", "not given: gputui shares out 90 % of each GPU")

@@ -55,7 +55,9 @@ def extract(file: str, *names: str) -> list[str]:
 
 
 def specialised(file: str, *names: str, options: Options, known: Mapping[str, Any] | None = None) -> list[str]:
-    """As extract, with the values of options and of the names in `known` in the text (specialised.py)."""
+    """The same source as extract returns, but with the values of options, and of the names in `known`, in the text (see
+    specialised.py).
+    """
 
     def specialise(module: _Module, name: str) -> str:
         node = module.definitions[name]
@@ -80,7 +82,9 @@ def _extract(file: str, names: Sequence[str], specialise: Specialise | None) -> 
 def _collect(
     path: Path, name: str, sources: dict[str, str], under: tuple[str, ...], specialise: Specialise | None
 ) -> None:
-    """Add a definition and all that it uses, depth first, so that constants and helpers come above their users."""
+    """Add the definition `name` and all definitions that it uses. The used ones are added first, so that constants and
+    helpers come above their users.
+    """
     module = _module(path)
     if name in sources or name in under:
         return

@@ -34,7 +34,7 @@ _FIELDS = {"workload.source": "workload.data", "workload.normalization_of_model"
 
 
 class Partly(dict[str, Any]):
-    """The value of a name of which only some attributes are known: attribute -> value."""
+    """A value of which only some attributes are known: attribute -> value."""
 
 
 class UnknownValue(Exception):
@@ -49,7 +49,9 @@ class Edit:
 
 
 class Expressions:
-    """The expressions of one file. `known` are the values of names: options, and constant parameters."""
+    """Evaluates and shortens the expressions of one file. `known` maps names to values: options, and constant
+    parameters.
+    """
 
     def __init__(self, text: str, options: Options, known: Mapping[str, Any]) -> None:
         self._lines = [line.encode() for line in text.split("\n")]
@@ -95,7 +97,9 @@ class Expressions:
         return getattr(owner, name)
 
     def _boolean(self, node: ast.BoolOp, known: Mapping[str, Any], used: list[str]) -> Any:
-        """The value of `and` or `or`, which one known part can decide."""
+        """The value of an `and` or `or`. A single part can decide it, even if other parts are unknown. Raises
+        UnknownValue.
+        """
         decides = isinstance(node.op, ast.Or)
         value, unknown = None, False
         for part in node.values:
@@ -118,7 +122,7 @@ class Expressions:
         return list(self._edits(node, known, {id(part) for part in skip}))
 
     def _edits(self, node: ast.AST, known: Mapping[str, Any], skip: set[int]) -> Iterator[Edit]:
-        """The edits of the text within a node, which do not overlap."""
+        """The edits that replace text within a node; they do not overlap."""
         if id(node) in skip:
             return
         if isinstance(node, ast.expr):
@@ -139,14 +143,18 @@ class Expressions:
                 yield from self._edits(child, known, skip)
 
     def _without_parameters(self, node: ast.arguments, removed: set[int]) -> Iterator[Edit]:
-        """Edits that remove parameters with their defaults, which belong to the last parameters."""
+        """The edits that remove parameters together with their default values. Python lists defaults for the last
+        parameters only.
+        """
         defaults = dict(zip(map(id, reversed(node.args)), reversed(node.defaults), strict=False))
         removed |= {id(defaults[parameter]) for parameter in removed & set(defaults)}
         ends = {id(arg): defaults.get(id(arg), arg) for arg in node.args}
         yield from _without(node.args, removed, ends)
 
     def _replaced(self, node: ast.expr, known: Mapping[str, Any]) -> str | None:
-        """The new text of an expression whose value is known, wholly or in part; else None."""
+        """The new text of an expression whose value is known, wholly or in part; None if the expression stays
+        unchanged.
+        """
         if isinstance(node, ast.Constant) or isinstance(getattr(node, "ctx", None), ast.Store):
             return None
         used: list[str] = []
@@ -171,7 +179,9 @@ class Expressions:
         return self._rendered(chosen, known) + marked(used)
 
     def _of_boolean(self, node: ast.BoolOp, known: Mapping[str, Any]) -> str | None:
-        """The expression without parts that decide nothing. The last part, the value, stays unless it is a bool."""
+        """The text of an `and` or `or` without the known parts that do not decide it. A known last part stays if it is
+        not a bool, since it is the value of the expression. None if all parts stay.
+        """
         kept: list[str] = []
         used: list[str] = []
         for part in node.values:
@@ -207,7 +217,7 @@ class Expressions:
         return [self._line(number) for number in range(before + 1, first)]
 
     def _edited(self, first: int, last: int, edits: Sequence[Edit]) -> str:
-        """Lines `first` to `last` with the edits made."""
+        """The lines `first` to `last` after the edits were made."""
         starts = [0]
         for line in self._lines[first - 1 : last]:
             starts.append(starts[-1] + len(line) + 1)
@@ -239,7 +249,9 @@ def _end(node: Any) -> tuple[int, int]:
 
 
 def _without(items: Sequence[Any], removed: set[int], ends: Mapping[int, Any] | None = None) -> Iterator[Edit]:
-    """Edits that remove items of a list, each with the comma before it, or after it if no item before it stays."""
+    """The edits that remove items of a list. Each is removed with the comma before it; if no item before it stays, with
+    the comma after it.
+    """
     kept_before = False
     for i, item in enumerate(items):
         if id(item) not in removed:
@@ -265,10 +277,11 @@ _MARK = re.compile("\0([^\0]*)\0")  # option keys in the text, until its lines a
 
 
 class Specialiser(Expressions):
-    """Rewrites functions of one file. `known` are the values of names: options, and constant parameters."""
+    """Rewrites functions of one file for known values. `known` maps names to values: options, and constant parameters.
+    """
 
     def function(self, node: ast.FunctionDef) -> str:
-        """The function's new text."""
+        """The new text of the function."""
         lines = self._function(node, dict(self._known))
         return "\n".join(_commented(line) for line in textwrap.dedent("\n".join(lines)).split("\n"))
 
@@ -279,17 +292,17 @@ class Specialiser(Expressions):
         return [*self._header(node, known), *self._body(node.body, known)]
 
     def _refuse_new_values(self, node: ast.FunctionDef, known: Mapping[str, Any]) -> None:
-        """Raises ValueError for a function that assigns another value to a name whose value is known."""
+        """Raise ValueError if the function assigns to a name whose value is known."""
         stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         if again := sorted(name for name in stored & set(known) if not isinstance(known[name], Partly)):
             raise ValueError(f"{node.name} cannot be exported: it gives {', '.join(again)} another value")
 
     def _body(self, body: Sequence[ast.stmt], known: dict[str, Any]) -> list[str]:
-        """The statements below a header, of which at least one must stay."""
+        """The new text of the statements below a header. At least one statement stays."""
         return self._block(body, known) or [" " * body[0].col_offset + "pass"]
 
     def _header(self, node: Any, known: Mapping[str, Any]) -> list[str]:
-        """The lines of a compound statement above its body."""
+        """The lines of a compound statement that stand above its body."""
         edits = self._edits_of(node, known, skip=node.body)
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         last = max(first, node.body[0].lineno - 1)
@@ -298,7 +311,7 @@ class Specialiser(Expressions):
         return _joined(self._edited(first, last, edits).split("\n"))
 
     def _block(self, body: Sequence[ast.stmt], known: dict[str, Any]) -> list[str]:
-        """Statements one after another, up to the first that always returns or raises."""
+        """The new text of consecutive statements, up to the first that always returns or raises."""
         lines: list[str] = []
         keys: list[str] = []  # of decided conditions, named at the statement that follows from them
         before = body[0].lineno - 1
@@ -316,7 +329,9 @@ class Specialiser(Expressions):
         return lines
 
     def _statement(self, node: ast.stmt, known: dict[str, Any], keys: list[str]) -> tuple[list[str], bool]:
-        """The new lines, and whether later statements are unreachable. Options that removed statements go to `keys`."""
+        """The new lines of a statement, and whether the statements after it are unreachable. The keys of options
+        because of which statements were removed are added to `keys`.
+        """
         if self._binds_group(node, known):
             return [], False
         if isinstance(node, ast.FunctionDef):
@@ -375,12 +390,12 @@ class Specialiser(Expressions):
 
 
 def _with_marks(lines: list[str], keys: Sequence[str]) -> list[str]:
-    """The lines with marks of the options at the end of the first."""
+    """The lines, with a mark for each option of `keys` at the end of the first line."""
     return [lines[0] + marked(keys), *lines[1:]] if keys else lines
 
 
 def _joined(lines: list[str]) -> list[str]:
-    """A signature in one line if it fits."""
+    """The signature in one line if it fits into the line length; otherwise the lines unchanged."""
     margin = lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
     text = margin + " ".join(line.strip() for line in lines).replace("( ", "(").replace(", )", ")").replace(" )", ")")
     return [text] if len(text) <= LINE_LENGTH and not lines[0].lstrip().startswith("@") else lines
@@ -393,7 +408,8 @@ def _indented(lines: list[str], by: int) -> list[str]:
 
 
 def _commented(line: str) -> str:
-    """The line with its marks as a comment: option keys first, then the words of its own comment."""
+    """The line with its marks turned into a comment: the option keys first, then the words of the line's own comment.
+    """
     keys = dict.fromkeys(_MARK.findall(line))
     if not keys:
         return line
@@ -402,7 +418,7 @@ def _commented(line: str) -> str:
 
 
 def _without_comment(line: str) -> tuple[str, str]:
-    """A line, which may be part of a statement, and its comment; a # within a text is none."""
+    """The line without its comment, and the comment. A # within a string does not begin a comment."""
     with contextlib.suppress(tokenize.TokenError):
         for token in tokenize.generate_tokens(io.StringIO(line.lstrip()).readline):
             if token.type == tokenize.COMMENT:

@@ -9,7 +9,7 @@ from .source import extract, specialised
 
 
 def training(script: Script, options: Options) -> None:
-    """Compiles the model that build() makes, in the scope of the strategy, and trains it."""
+    """Writes the code that makes the model with build(), compiles it in the scope of the strategy, and trains it."""
     script.section("training")
     steps(script, options)
     rate(script, options)
@@ -27,7 +27,9 @@ def training(script: Script, options: Options) -> None:
 
 
 def scope(script: Script, options: Options) -> str:
-    """Opens the strategy's scope, if there is one; returns the margin of the lines within it."""
+    """Writes the `with` line of the strategy's scope and returns the indentation of the lines within it. Without a
+    strategy (`single`) writes nothing and returns an empty text.
+    """
     if options.strategy.kind == "single":
         return ""
     script.add("with strategy.scope():", "strategy.kind")
@@ -35,7 +37,9 @@ def scope(script: Script, options: Options) -> str:
 
 
 def steps(script: Script, options: Options, unless: str = "") -> None:
-    """Defines steps_per_epoch and steps; `unless`: a condition under which an epoch is always one pass."""
+    """Writes the definitions of steps_per_epoch and steps. `unless` is a condition under which an epoch is always one
+    pass.
+    """
     given = options.train.steps_per_epoch
     if given is None:
         script.text("steps_per_epoch = per_pass")
@@ -50,7 +54,9 @@ def steps(script: Script, options: Options, unless: str = "") -> None:
 
 
 def execution(options: Options) -> list[tuple[str, str, list[str]]]:
-    """Arguments of compile: name, value and comments of each. Keras' own fit supports neither over several replicas."""
+    """The arguments jit_compile and steps_per_execution of compile: name, value and comments of each. Keras' own fit
+    supports neither over several replicas.
+    """
     mirrored = options.strategy.kind == "mirrored"
     together = options.compile.steps_per_execution
     unable = ["Keras' fit fails with it over several replicas"] if mirrored else []
@@ -71,7 +77,9 @@ def _jit_compile(options: Options) -> str:
 
 
 def rate(script: Script, options: Options) -> None:
-    """Defines `rate`: a number, a schedule of Keras, or the trainer's own Schedule if Keras has no such one."""
+    """Writes the definition of `rate`: a number, a schedule of Keras, or the trainer's own Schedule if Keras has no
+    such schedule.
+    """
     train, highest = options.train, "LEARNING_RATE"
     if train.learning_rate_scaling != "none":
         highest = "highest_rate"
@@ -110,7 +118,7 @@ def _own_schedule(script: Script, options: Options, highest: str) -> None:
 
 
 def optimizer(script: Script, options: Options, margin: str, before: str) -> None:
-    """Writes the optimizer as an argument, which begins with `before`."""
+    """Writes the optimizer as an argument of a call. The argument begins with the text `before`."""
     train = options.train
     script.add(f"{margin}{before}keras.optimizers.{OPTIMIZERS[train.optimizer]}(", "train.optimizer")
     script.add(f"{margin}    learning_rate=rate,", "train.learning_rate")
@@ -131,14 +139,16 @@ def optimizer(script: Script, options: Options, margin: str, before: str) -> Non
 
 
 def built(script: Script, options: Options) -> None:
-    """Builds the model as fit does it over several replicas."""
+    """Writes, for several replicas, the call that builds the model as fit does. Writes nothing for one replica."""
     if options.strategy.kind == "mirrored":
         script.blocks(extract("trainer/exported.py", "build_from_a_part"))
         script.text("build_from_a_part(model, strategy)")
 
 
 def parts(script: Script, options: Options) -> None:
-    """Replaces Keras' steps by the trainer's own if batches are computed in parts."""
+    """If batches are computed in parts, writes the lines that replace Keras' training and test steps by the trainer's
+    own.
+    """
     count = options.train.micro_batches
     if count == 1:
         return
@@ -149,9 +159,10 @@ def parts(script: Script, options: Options) -> None:
 
 
 def onto_devices(script: Script, options: Options, *validates: str, fits: str = "") -> None:
-    """Prefetches to the devices' memory, as the last stage.
+    """Writes the last stage of the data, which prefetches batches to the memory of the GPUs.
 
-    `validates`: conditions under which there is validation data; `fits`: a condition in addition to that of GPUs.
+    `validates` are conditions under which there is validation data. `fits` is a further condition for leaving batches
+    unchanged, in addition to having no GPU.
     """
     if options.strategy.kind == "mirrored":
         return  # by the strategy itself
@@ -175,7 +186,9 @@ def onto_devices(script: Script, options: Options, *validates: str, fits: str = 
 
 
 def callbacks(script: Script, options: Options, theirs: str = "") -> None:
-    """Defines `callbacks`, beginning with those of the expression `theirs`: checkpoints, profile, time limit, NaN."""
+    """Writes the list `callbacks`: first the items of the expression `theirs`, then NaN check, checkpoints, profile and
+    time limit, each only if the options ask for it.
+    """
     run = options.run
     if run.profile_steps:
         script.blocks(extract("trainer/exported.py", "Profile"))

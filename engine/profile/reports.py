@@ -39,12 +39,12 @@ _LOG_LINE = re.compile(r"[IWEF]\d{4} |WARNING: All log messages")
 
 
 class ProfileError(Exception):
-    """There is no report; the text says why and what to do."""
+    """Raised if there is no report; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
 class ProfileReport:
-    """The figures of XProf; None for missing ones."""
+    """The figures that XProf has computed from a profile. A figure that is missing is None."""
 
     path: Path  # the log folder to give to XProf or TensorBoard
     device: str  # GPU or CPU
@@ -128,7 +128,9 @@ def _trained_on_gpus(run: Run) -> bool:
 
 
 def _no_gpu(run: Run) -> str:
-    """The message for a profile without GPU: if CUPTI refuses, TensorFlow only writes so into the log."""
+    """The message for a profile that contains no GPU. TensorFlow reports a refusal of CUPTI only in the log, so the log
+    is read.
+    """
     problem = "the run trained on a GPU, but its profile has no data of the GPU"
     try:
         with open_regular(run.file("engine.log")) as stream:
@@ -172,13 +174,13 @@ def _reason(code: int, stderr: str) -> str:
 
 
 def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
-    """The input stages as the run last named them; empty if it ended before that."""
+    """The stages of the input as the run reported them last; empty if the run ended before its first report."""
     last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return last.stages if last else ()
 
 
 def _peak(allocators: Mapping[str, Mapping[str, Any]]) -> int | None:
-    """The peak memory of the GPUs; without GPUs, of the host."""
+    """The highest memory peak of the GPUs in bytes; without GPUs, of the host. None if no peak is known."""
     on_gpus = {name: summary for name, summary in allocators.items() if name.startswith("GPU_")}
     return max((peak for summary in (on_gpus or allocators).values() for peak in _peaks(summary)), default=None)
 
@@ -199,7 +201,7 @@ LEAST_SHARE = 0.005  # of the step's parts
 
 
 def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
-    """The known parts of a step, in words, with their shares; the most interesting first."""
+    """The known parts of a step: for each its words and its share (0 to 1), in the order of PROFILE."""
     for field, figure in PROFILE.items():
         value: float | None = getattr(report.shares, field)
         if value is not None:
@@ -207,7 +209,9 @@ def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
 
 
 def in_brief(report: ProfileReport) -> list[str]:
-    """Two or three lines: the parts of a step, the slowest stage of its input, the longest operations."""
+    """The report in one to three lines: the parts of a step, the slowest stage of the input, and the longest
+    operations. The last two are left out if they are unknown.
+    """
     parts = ", ".join(f"{words} {share(value)}" for words, value in shares(report) if value >= LEAST_SHARE)
     lines = [f"a step of {amount(report.step_ms)} ms on the {report.device}: {parts}"]
     stage = report.slowest_stage

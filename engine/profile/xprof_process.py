@@ -31,7 +31,7 @@ def main(files: list[str]) -> None:
 
 
 def _link(file: Path, folder: Path) -> Path:
-    """Give XProf a link to the profile, as it writes files beside the path it is given."""
+    """Make a link to the profile in `folder` and return it. XProf writes files next to the path that it is given."""
     link = folder / file.name
     os.symlink(file.resolve(), link)
     return link
@@ -45,7 +45,7 @@ def _ask(files: list[str], tool: str) -> Any:
 
 
 def _tables(answer: Any) -> list[dict[str, Any]]:
-    """The tables of Google's charting format as plain rows, each a mapping of column name -> value."""
+    """The tables of Google's charting format as plain rows; each row maps column names to values."""
     tables = []
     for table in answer if isinstance(answer, list) else [answer]:
         names = [column["id"] for column in table.get("cols", [])]
@@ -57,16 +57,16 @@ def _tables(answer: Any) -> list[dict[str, Any]]:
 
 
 def _memory(files: list[str]) -> dict[str, Any]:
-    """allocator -> its summary, which XProf gives for one host at a time."""
+    """The summaries of the memory: allocator -> its summary. XProf gives them for one host (one file) at a time."""
     answers = [_ask([file], "memory_profile") for file in files]
     allocators = [(answer or {}).get("memoryProfilePerAllocator", {}) for answer in answers]
     return {name: report.get("profileSummary", {}) for host in allocators for name, report in host.items()}
 
 
 def _python(file: str) -> dict[str, tuple[float, float]]:
-    """step -> milliseconds of the step, and of the graphs that Python ran in it.
+    """The times of the steps: step -> milliseconds of the step, and of the graphs that Python ran in it.
 
-    In XProf's tables the time that Python itself takes in a step counts as computing.
+    XProf's tables count Python's own time in a step as computing, so these times are read separately.
     """
     from xprof.profile_data import ProfileData
 

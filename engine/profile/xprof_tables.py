@@ -92,13 +92,13 @@ def _graph_share(tools: Tools, rows: Sequence[Row]) -> float | None:
 
 
 def compute_16bit(tools: Tools) -> float | None:
-    """The share of the device's computing time in 16-bit formats; None without a device."""
+    """The share (0 to 1) of the device's computing time that was spent in 16-bit formats; None without a device."""
     text = property_of(tools, "overview_page", "device_compute_16bit_percent")
     return float(text.rstrip("%")) / 100 if text and on_gpu(tools) else None
 
 
 def operations(tools: Tools) -> tuple[str, tuple[Operation, ...]]:
-    """Where the operations ran, and those that take most of the time.
+    """The place where the operations ran, and the operations that take most of the time.
 
     The place is `GPU`, `CPU`, or `GPU kernels` if XProf cannot assign kernels to operations.
     """
@@ -175,7 +175,9 @@ class InputStage:
 
 @dataclass(frozen=True)
 class InputTime:
-    """What the time of the stages is spent on, over the whole profile; None if there is no device."""
+    """The time that the input's stages take over the whole profile, by kind of work. `transfer_ms` is None without a
+    device.
+    """
 
     preprocessing_ms: float
     reading_ms: float
@@ -184,7 +186,9 @@ class InputTime:
 
 
 def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> InputStage | None:
-    """The stage that takes most time; `declared` are the run's own names (`name`, `op`), from the source to the end."""
+    """The stage that takes most time. `declared` are the stages as the run named them (`name`, `op`), from the source
+    to the end.
+    """
     times = sums((_name(_chain(row), declared), row["selfTimeInMs"]) for row in _stages(tools, distributed))
     if not sum(times.values()):
         return None
@@ -209,7 +213,7 @@ def _all_stages(tools: Tools) -> Sequence[Row]:
 
 
 def _stages(tools: Tools, distributed: bool) -> list[Row]:
-    """The rows of stages that work and do not only wait."""
+    """The rows of the stages that do work; stages that only wait for other stages are left out."""
     return [row for row in _all_stages(tools) if not _waits(_chain(row), distributed)]
 
 
@@ -224,7 +228,8 @@ def _chain(row: Row) -> list[str]:
 
 
 def _name(chain: list[str], declared: Sequence[Row]) -> tuple[str, str]:
-    """The run's own name of a stage, and its operation; a stage added by TensorFlow counts for the stage that it feeds.
+    """The run's own name of a stage, and its operation. A stage that TensorFlow added counts for the stage that it
+    feeds.
 
     A stage without a name is called by its operation, and identified by the operations that it feeds.
     """
