@@ -38,12 +38,12 @@ Judge = Callable[[Sequence[float]], bool]
 
 
 def below(least: float) -> Judge:
-    """Ends a trial whose latest speeds are all less than `least` samples per second."""
+    """A judge that ends a trial if its last LEAST_REPORTS speeds are all less than `least` samples per second."""
     return lambda speeds: len(speeds) >= LEAST_REPORTS and max(speeds[-LEAST_REPORTS:]) < least
 
 
 class SpeedWatch:
-    """Follows the progress of one run; asks the judge after each report of further steps."""
+    """Follows the progress of one run, and asks the judge after each report of further steps whether to end the run."""
 
     def __init__(self, run: Run, judge: Judge) -> None:
         self._events, self._judge = Tail(run.file(EVENTS_FILE)), judge
@@ -51,11 +51,14 @@ class SpeedWatch:
         self._speeds: list[float] = []
 
     def is_slower(self) -> bool:
-        """Whether the run is to be ended, by what it has told since the last call."""
+        """Whether the judge wants to end the run, by the reports since the last call."""
         return any(self._judge(self._speeds) for event in self._events.read() if self._has_speed(event))
 
     def _has_speed(self, event: object) -> bool:
-        """Note the speed of a report that has one, as none has before the warm-up is over."""
+        """Whether `event` reports a speed after further steps; such a speed is noted.
+
+        Before the end of the warm-up no event has a speed.
+        """
         if not isinstance(event, Progress) or not event.samples_per_second or event.step <= self._step:
             return False
         self._step = event.step
@@ -69,26 +72,26 @@ ORPHAN_SECONDS = 60.0  # how long a trainer without its engine may take to end
 
 
 class Stop:
-    """How often a stop has been asked for: once ends the running trial gracefully, twice at once.
+    """Counts the requests to stop: one request ends the running trial gracefully, two end it at once.
 
-    What is not a person counts once, however often it asks.
+    Requests that do not come from a person count once in all.
     """
 
     def __init__(self) -> None:
         self.count = self._by_person = 0
 
     def ask(self, *_: Any) -> None:
-        """Also a signal handler."""
+        """Count a request that does not come from a person; also a signal handler."""
         self.count = max(1, self.count)
 
     def ask_by_person(self, *_: Any) -> None:
-        """Also a signal handler."""
+        """Count a request of a person; also a signal handler."""
         self._by_person += 1
         self.count = max(self._by_person, self.count)
 
 
 class Measures(Protocol):
-    """What comparisons need of a bench."""
+    """The part of a bench that comparisons use."""
 
     @property
     def folder(self) -> Path: ...
@@ -102,11 +105,13 @@ class Measures(Protocol):
 
 
 class Bench:
-    """Runs trials in folders that are numbered in the order of their start; several at once from several threads.
+    """Runs trials in folders that are numbered in the order of their start; several threads may run trials at once.
 
-    Each trainer is forked from a process that has imported TensorFlow, which ends with this one or with the context.
+    Each trainer is forked from a process that has imported TensorFlow. This process ends with the present process, or
+    when the context ends.
 
-    `beside` says what else trains on the devices of such a training (proof/starting.py), or nothing.
+    `beside` is a function of the options of a training. It returns in words what else trains on the same devices
+    (proof/starting.py), or an empty text.
     """
 
     def __init__(
@@ -145,9 +150,10 @@ class Bench:
         profile: str = "off",
         judge: Judge | None = None,
     ) -> Trial:
-        """One trial, waited for; `seconds` to measure if not those of all, `profile` the steps of a profile.
+        """Measure one trial and wait for its end.
 
-        `judge` may end it before its time, with the outcome `slower`.
+        `seconds` is the measured time; None means that of all trials. `profile` is the range of steps to profile, or
+        `off`. `judge` may end the trial early, with the outcome `slower`.
         """
         measured_seconds = seconds or self.measure_seconds
         return self._carried_out(
@@ -158,7 +164,11 @@ class Bench:
     def learn(
         self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], most_seconds: float
     ) -> Trial:
-        """Train epochs of so many steps (None: of one pass) for the loss; repeats differ in their seed."""
+        """Train to measure the loss, and wait for the end.
+
+        `length` is the number of epochs and the steps of each; None steps mean one pass over the data. The seed depends
+        on `repeat`. The trial ends after `most_seconds` at the latest.
+        """
         seed = self.seed + repeat - 1
         return self._carried_out(
             lambda: as_training(preset, seed, length, self.machine, most_seconds), side, repeat, timed=False
@@ -167,7 +177,10 @@ class Bench:
     def _carried_out(
         self, prepare: Callable[[], Preset], side: str, repeat: int, judge: Judge | None = None, timed: bool = True
     ) -> Trial:
-        """Start a trial in a folder of its own, and wait for it; `timed`: its speed was to be measured."""
+        """Start a trial in a folder of its own, wait for its end, and return its row.
+
+        `prepare` returns the preset of the trial. If `timed` is true, a trial without a speed is an error.
+        """
         began = time.monotonic()
         with self._starting:
             self._count += 1
@@ -190,9 +203,10 @@ class Bench:
         return row
 
     def _started(self, trial: Preset, path: Path) -> tuple[Run, Callable[[], bool]]:
-        """Start it, and wait for a time if the disk refuses its folder: that says nothing about what is measured.
+        """Start a trial; returns its run and a function that says whether its engine still runs.
 
-        Raises OSError.
+        If the disk refuses the trial's folder, it tries again for ROOM_SECONDS, as a full disk says nothing about the
+        trial. Raises OSError.
         """
         until = time.monotonic() + ROOM_SECONDS
         while True:
@@ -205,7 +219,10 @@ class Bench:
             time.sleep(results.RESULT_RETRY_SECONDS)
 
     def _wait(self, run: Run, engine_runs: Callable[[], bool], judge: Judge | None) -> bool:
-        """Until engine and trainer are gone; passes on each request to stop. Whether the judge has ended it."""
+        """Wait until engine and trainer have ended, and pass on each request to stop.
+
+        Returns whether the judge has ended the trial.
+        """
         passed_on, orphan_since, slower = 0, None, False
         watch = SpeedWatch(run, judge) if judge else None
         while engine_runs() or run.alive("trainer"):
@@ -226,9 +243,10 @@ class Bench:
 
 
 def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool = False, timed: bool = True) -> Trial:
-    """The row of a run that has ended; `asked`: a stop was asked for meanwhile, `slower`: it was ended as too slow.
+    """The row of a run that has ended.
 
-    `timed`: without a speed it is no success.
+    `asked`: a stop was requested during the run. `slower`: the judge has ended it. `timed`: a run without a measured
+    speed is an error.
     """
     result = run.result or {}
     ended, why = str(result.get("outcome") or "crashed"), _first_line(result)
@@ -252,8 +270,9 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool 
 
 
 def disturbed(run: Run, neighbour: str = "") -> str:
-    """Who else used the devices or cores of a trial, and whether heat slowed it; `neighbour` is what of gputui was seen
-    beside it, in words.
+    """What disturbed a trial, in words: other programs on its devices or cores, and heat; empty if nothing did.
+
+    `neighbour` is another training of gputui that ran at the same time, in words; empty if there was none.
     """
     readings = collector.read(run)
     cores = f"other programs used {share(readings.others_cpu or 0)} of the CPU's cores" if readings.crowded else ""
@@ -271,7 +290,7 @@ def _first_line(result: Mapping[str, Any]) -> str:
 
 
 def kill_trainer(run: Run) -> None:
-    """End it at once, if it is alive."""
+    """Kill the trainer of the run at once, if it is alive."""
     process = run.process("trainer")
     if process is not None and process.alive():
         with contextlib.suppress(RunError):

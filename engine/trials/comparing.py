@@ -26,7 +26,7 @@ class Stopped(Exception):
 
 
 class BaselineFailed(Exception):
-    """The side that everything is compared with cannot be measured; the text says why."""
+    """The baseline, with which everything is compared, cannot be measured; the text says why."""
 
 
 class _ChangedFailed(Exception):
@@ -35,9 +35,10 @@ class _ChangedFailed(Exception):
 
 @dataclass
 class Comparing:
-    """Carries out one comparison; `report` writes the results so far and what happens now.
+    """Measures one comparison: pairs of trials of the presets `a` and `b`.
 
-    `gains` are those of the pairs so far. With `may_end_early` no further pair is measured after two that agree by far.
+    `report` writes the results so far and is called with the present work in words. `gains` are the gains of the pairs
+    so far. With `may_end_early`, two pairs are enough if they agree by far.
     """
 
     bench: Measures
@@ -52,7 +53,11 @@ class Comparing:
     _failures: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
 
     def measure(self) -> list[float]:
-        """Measure all pairs and their gains; fewer only if the comparison has failed, which is then recorded."""
+        """Measure the pairs; returns the gain of each.
+
+        There are fewer than `repeats` if two pairs are enough, or if the comparison has failed, which is then its
+        decision. Raises Stopped and BaselineFailed.
+        """
         try:
             for repeat in range(1, self.repeats + 1):
                 self._add(repeat)
@@ -70,7 +75,7 @@ class Comparing:
         return self.gains
 
     def measure_more(self, pairs: int) -> None:
-        """Measure further pairs until there are so many in all; fewer if the changed side fails now."""
+        """Measure further pairs until there are `pairs` in all; stop earlier if the changed side fails."""
         for repeat in range(len(self.gains) + 1, pairs + 1):
             try:
                 self._add(repeat)
@@ -78,13 +83,16 @@ class Comparing:
                 break
 
     def _add(self, repeat: int) -> None:
-        """Measure a pair, and note its gain."""
+        """Measure the pair with the number `repeat`, and note its gain."""
         speeds = {side: self._measured(side, repeat).samples_per_second or 0.0 for side in order(repeat)}
         self.gains.append(gain(speeds["a"], speeds["b"]))
         self.comparison.gain, self.comparison.spread = gain_and_spread(self.gains)
 
     def _measured(self, side: str, repeat: int) -> Trial:
-        """A successful trial, if necessary at the second attempt."""
+        """A successful trial of one side, if necessary at the second attempt.
+
+        Raises Stopped, BaselineFailed and _ChangedFailed.
+        """
         while True:
             trial = self._next_trial(side, repeat)
             self.comparison.trials.append(trial)
@@ -110,7 +118,7 @@ class Comparing:
         return f"repeat {repeat} of {self.repeats}: {which}"
 
     def _judge(self, trial: Trial) -> None:
-        """Raises if the trial ends the comparison; returns if it is repeated."""
+        """Raise BaselineFailed or _ChangedFailed if the failed trial ends the comparison; else it is repeated."""
         self._failures[trial.side] += 1
         often = self._failures[trial.side] >= CHANCES
         why = f"{trial.outcome}: {trial.error}"

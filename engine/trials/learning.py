@@ -57,9 +57,10 @@ _SAYS_SO = "the change can change what is learnt"
 
 
 def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str:
-    """One line on how the changed keys affect learning, or nothing; `options` include the changes.
+    """One line on how the changed options affect what is learnt; empty if they do not.
 
-    `says_so`: the diagnosis that proposed the change says that it affects learning.
+    `changes` are their keys, and `options` include the changes. `says_so`: the diagnosis that proposed the change says
+    that it affects what is learnt.
     """
     several = options.strategy.kind == "mirrored"
     for key in changes:
@@ -72,7 +73,7 @@ def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str
 
 
 def losses(run: Run) -> list[tuple[float, float]]:
-    """(samples seen, running loss) during the training."""
+    """The loss curve of a run: pairs of (samples seen, running loss); empty if no loss was reported."""
     batch, curve = None, []
     for event in read_events(run.path, [EVENTS_FILE]).events:
         if isinstance(event, Started):
@@ -83,7 +84,7 @@ def losses(run: Run) -> list[tuple[float, float]]:
 
 
 def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | None:
-    """The loss after this many samples, interpolated between two readings; None outside of all readings."""
+    """The loss after `samples` samples, interpolated between two points of `curve`; None outside of the curve."""
     for (n0, loss0), (n1, loss1) in itertools.pairwise(curve):
         if n0 <= samples <= n1:
             return loss0 if n1 == n0 else loss0 + (loss1 - loss0) * (samples - n0) / (n1 - n0)
@@ -91,8 +92,10 @@ def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | Non
 
 
 def compare(words: str, trials: Sequence[Trial], folder: Path) -> Learning:
-    """The losses of both sides at the largest number of samples that all trials have seen; each trial's loss is in its
-    row.
+    """Compare the losses of both sides after the largest number of samples that all trials have seen.
+
+    `words` is the note on the change. The loss of each trial is stored in its row. Only the note is returned if a trial
+    has no losses.
     """
     curves = {trial.run: losses(Run(folder / trial.run)) for trial in trials}
     if not curves or not all(curves.values()):

@@ -41,7 +41,7 @@ Declared = TypeVar("Declared")
 
 @dataclass(kw_only=True)
 class Learning:
-    """The running loss of both sides after the same number of samples; null if it could not be read."""
+    """The running loss of both sides after the same number of samples; null if the losses could not be read."""
 
     note: str
     samples: int | None = None
@@ -51,7 +51,7 @@ class Learning:
 
 @dataclass(kw_only=True)
 class Comparison:
-    """Side a is the baseline, side b has `changes`."""
+    """A comparison of two sides: side a is the baseline, side b the baseline with `changes`."""
 
     changes: Mapping[str, Any]
     reason: str = ""
@@ -71,10 +71,10 @@ class Comparison:
 
 @dataclass(kw_only=True)
 class Ablation:
-    """The same training on one repeated batch (side b): the share of the step that the input costs.
+    """The share of a step that the input costs, from trials as they are (side a) and on one repeated batch (side b).
 
-    `input_cost` is 1 - time of a step on the repeated batch / time of a real step; `input_wait` is what the real trials
-    measured themselves.
+    `input_cost` is 1 - time of a step on the repeated batch / time of a real step. `input_wait` is the median share
+    that the real trials measured themselves. Both are null if they are not known.
     """
 
     trials: list[Trial]
@@ -86,7 +86,7 @@ class Ablation:
 
 @dataclass(kw_only=True)
 class Record:
-    """A proof; `write` puts it where viewers read it."""
+    """The record of a proof; `write` stores it in proof.json, which viewers read."""
 
     path: Path
     id: str
@@ -130,7 +130,7 @@ class Record:
     error: str | None = None
 
     def tell_process(self, process: Process) -> None:
-        """Record which process makes the proof, and where."""
+        """Record the process that carries out the proof, and its machine."""
         identity = process.as_fields() | (process.place.as_fields() if process.place else {})
         for name, value in identity.items():
             setattr(self, name, value)
@@ -140,12 +140,18 @@ class Record:
         return steady() - self.started_mark
 
     def write(self, doing: str | None = None) -> None:
-        """The same as `put`; if the disk refuses it now, the next change writes everything."""
+        """Replace proof.json as `put` does, without an error if the disk refuses it.
+
+        The next call then writes everything.
+        """
         with contextlib.suppress(OSError):
             self.put(doing)
 
     def put(self, doing: str | None = None) -> None:
-        """Replace proof.json; `doing` says in words what happens now. Raises OSError."""
+        """Replace proof.json; raises OSError.
+
+        `doing` is the present work in words; None keeps the previous text.
+        """
         if doing is not None:
             self.doing = doing
         self.seconds = self.elapsed
@@ -155,12 +161,15 @@ class Record:
 
     @property
     def is_read(self) -> bool:
-        """Whether it is more than UNREAD."""
+        """Whether this is a record from a file or a new one, and not UNREAD."""
         return bool(self.id)
 
     @property
     def trials(self) -> list[Trial]:
-        """All trials so far, each once: the first comparison may have taken over one of the baseline."""
+        """All trials since the proof was started or resumed, each once.
+
+        The first comparison may share a trial with the baseline.
+        """
         ablation = self.ablation.trials if self.ablation else []
         compared = (trial for comparison in self.comparisons for trial in comparison.trials)
         profiled = [self.profile_trial] if self.profile_trial else []
@@ -169,13 +178,13 @@ class Record:
 
     @property
     def searched(self) -> list[Trial]:
-        """The trials of a search or of a measurement of scaling."""
+        """The trials of a search or of a measurement of scaling; empty for other proofs."""
         searched = (trial for trials in self.search.trials for trial in trials) if self.search else ()
         return [*searched, *(self.scaling.trials if self.scaling else ())]
 
     @property
     def all_trials(self) -> list[Trial]:
-        """All trials, those of earlier sittings too, in the order of their start, each once."""
+        """All trials, also those before the proof was resumed, in the order of their start, each once."""
         by_run = {trial.run: trial for trial in (*self.trials, *self.earlier)}
         return [by_run[run] for run in sorted(by_run, key=place)]
 
@@ -187,20 +196,22 @@ UNREAD = Record(
 
 
 def search_of(record: Record) -> Search:
-    """The search in it; one that has measured nothing if there is none."""
+    """The search in a record; an empty search if the record has none."""
     return record.search or Search(limits=Limits())
 
 
 def of_plain(path: Path, plain: Mapping[str, Any]) -> Record:
-    """The record in a proof.json, whose entries have been checked (files/shapes.py); UNREAD if there are none.
+    """The record from the plain values of a proof.json, which were checked before (files/shapes.py).
 
-    Entries that this version does not know are left out.
+    UNREAD if `plain` is empty. Entries that this version does not know are left out.
     """
     return _built(Record, {**plain, "path": path}) if plain else UNREAD
 
 
 def _built(declared: type[Declared], plain: Mapping[str, Any]) -> Declared:
-    """An instance of a dataclass, with those that it contains."""
+    """An instance of the dataclass `declared` from plain values, with the instances of the dataclasses in its
+    fields.
+    """
     values: dict[str, Any] = {}
     for name, inner in _inner_types(cast(Any, declared)).items():
         if name not in plain:
@@ -216,7 +227,7 @@ def _built(declared: type[Declared], plain: Mapping[str, Any]) -> Declared:
 
 @cache
 def _inner_types(declared: Any) -> dict[str, Any]:
-    """The fields of a dataclass, each with the dataclass of its value or its items, if it is one."""
+    """For each field of a dataclass, the dataclass of its value or of its items; None if it has none."""
     return {
         name: next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
         for name, hint in get_type_hints(declared).items()
@@ -224,7 +235,7 @@ def _inner_types(declared: Any) -> dict[str, Any]:
 
 
 def elapsed_of(record: Record) -> float:
-    """Seconds since the start of a proof; by the wall clocks if it runs on another machine."""
+    """Seconds since the start of a proof; by the wall clocks if it runs on another machine or kernel."""
     place = Place.read(vars(record))
     if place is not None and place.shares_kernel:
         return steady() - record.started_mark
@@ -232,7 +243,10 @@ def elapsed_of(record: Record) -> float:
 
 
 def medians(trials: Sequence[Trial]) -> dict[str, float | None]:
-    """The median of each figure over the successful trials."""
+    """The median of each figure over the trials that have it; None if none has.
+
+    The keys are those of FIGURES.
+    """
     figures: dict[str, float | None] = {}
     for name in FIGURES:
         values = [value for trial in trials if (value := getattr(trial, name)) is not None]

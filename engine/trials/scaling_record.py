@@ -17,7 +17,7 @@ DECISIONS = ("measured", "failed", "running")
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is measured with so many replicas: the changes against the preset."""
+    """The changes against the preset with which `replicas` replicas are measured."""
 
     replicas: int
     changes: Mapping[str, Any]
@@ -25,7 +25,10 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The numbers of replicas, the fewest first, which is one. `shared`: the replicas have no device of their own."""
+    """The settings to measure, one for each number of replicas, in rising order; the first has one replica.
+
+    `shared` says in words what the replicas share if they have no device of their own; else it is empty.
+    """
 
     settings: Sequence[Setting]
     keep: str = KEEPS[0]
@@ -34,11 +37,11 @@ class Asked:
 
 @dataclass(kw_only=True)
 class Point:
-    """A training with so many replicas: medians over its trials, those of one replica beside them in each round.
+    """The result with one number of replicas: its trials, and medians over them.
 
-    `speedup` is the median over the rounds of its samples per second relative to those of one replica in the same
-    round, `efficiency` that over the number of replicas, `spread` the sample standard deviation of the efficiencies.
-    `xla`: whether XLA compiled its step.
+    `speedup` is the median over the rounds of the samples per second divided by those of one replica in the same round.
+    `efficiency` is the median of the speed-ups divided by the number of replicas, and `spread` is their sample standard
+    deviation. `xla`: whether XLA compiled the step. None: not known.
     """
 
     replicas: int
@@ -58,7 +61,10 @@ class Point:
 
 @dataclass(kw_only=True)
 class Scaling:
-    """All points, by their replicas; `rounds` have been measured completely."""
+    """The results of a measurement of scaling: a point for each number of replicas, in rising order.
+
+    `rounds` is the number of rounds that have been measured completely.
+    """
 
     keep: str
     shared: str = ""
@@ -71,6 +77,6 @@ class Scaling:
 
 
 def asked(plain: Mapping[str, Any]) -> Asked:
-    """What is asked for, as a file has it."""
+    """The settings to measure, made from their plain values in a file."""
     settings = [Setting(replicas=setting["replicas"], changes=setting["changes"]) for setting in plain["settings"]]
     return Asked(settings=settings, keep=plain["keep"], shared=plain["shared"])

@@ -21,12 +21,12 @@ ABOUT = (
 
 
 def points(data: Record) -> list[Point]:
-    """Those of a proof.json, by their number of replicas."""
+    """The points of a record, by their number of replicas; empty if it has no measurement of scaling."""
     return data.scaling.points if data.scaling else []
 
 
 def row(point: Point) -> list[str]:
-    """The cells below HEAD."""
+    """The cells of a point for the columns of HEAD."""
     return [
         count(point.replicas), count(point.global_batch_size),
         _SPEED.bare(point.samples_per_second), times(point.speedup).removesuffix(" times"),
@@ -36,7 +36,7 @@ def row(point: Point) -> list[str]:
 
 
 def outcome(point: Point) -> str:
-    """What became of it, if that is more than its figures."""
+    """Why the point has failed; empty if it has not."""
     return point.why if point.decision == "failed" else ""
 
 
@@ -45,7 +45,7 @@ def replicas(number: int) -> str:
 
 
 def kept(data: Record) -> str:
-    """Which batch size is the same for all."""
+    """Which batch size is the same for all numbers of replicas, in words."""
     if _is_strong(data):
         return "the global batch is kept (strong scaling)"
     return "the batch of each replica is kept (weak scaling)"
@@ -56,7 +56,7 @@ def _is_strong(data: Record) -> bool:
 
 
 def conclusion(data: Record) -> str:
-    """The efficiency of the most replicas that were measured."""
+    """A sentence with the efficiency of the largest number of replicas that was measured, or why there is none."""
     measured = [point for point in points(data) if point.efficiency is not None]
     more = [point for point in measured if point.replicas != 1]
     if not more:
@@ -82,7 +82,10 @@ def in_brief(data: Record) -> str:
 
 
 def remarks(data: Record) -> Iterator[str]:
-    """What the figures mean and what limits the scaling, as far as it was measured; a sentence each."""
+    """Yield sentences about what the figures mean and what limits the scaling.
+
+    Nothing is said about what was not measured.
+    """
     if data.scaling and (shared := data.scaling.shared):
         yield f"a rehearsal: {shared}, so that no speed-up can be expected; what it shows is that the strategy works"
     all_points = points(data)
@@ -108,7 +111,7 @@ def remarks(data: Record) -> Iterator[str]:
 
 
 def trial(row: Trial) -> str:
-    """`round 2: 1,234 samples/s, step 12.3 ms, input wait 5 %`, or how it ended."""
+    """`round 2: 1,234 samples/s, step 12.3 ms, input wait 5 %`; for a failed trial its outcome and error."""
     if row.outcome != "ok":
         return f"round {row.repeat}: {row.outcome}: {row.error}"
     phrases = [
@@ -118,7 +121,10 @@ def trial(row: Trial) -> str:
 
 
 def limit(first: Point, point: Point, strong: bool) -> str:
-    """What grew with the replicas if the efficiency is below GOOD; nothing if that was not measured."""
+    """What has made a step longer with these replicas, if the efficiency is below GOOD; else empty.
+
+    `first` is the point of one replica. `strong`: the global batch is kept. Empty also if the figures are not known.
+    """
     reached, many = point.efficiency, point.replicas
     was, now = first.step_ms, point.step_ms
     if reached is None or reached >= GOOD or many == 1 or was is None or now is None:
@@ -139,7 +145,10 @@ def limit(first: Point, point: Point, strong: bool) -> str:
 
 
 def _waiting(first: Point, point: Point, parts: int) -> float | None:
-    """Milliseconds of a step that are waited for the input beyond those of one replica."""
+    """The wait for the input in a step, in milliseconds, minus the wait with one replica divided by `parts`.
+
+    None if a figure is not known.
+    """
     was, now = first.input_wait, point.input_wait
     if was is None or now is None or first.step_ms is None or point.step_ms is None:
         return None
@@ -147,7 +156,10 @@ def _waiting(first: Point, point: Point, parts: int) -> float | None:
 
 
 def table(data: Record) -> Sequence[Sequence[str]]:
-    """The head and a row for each number of replicas, with what became of it if one has failed."""
+    """The head and a row for each number of replicas.
+
+    A column for the outcome is added if a point has failed.
+    """
     rows = points(data)
     if not any(map(outcome, rows)):
         return [HEAD, *map(row, rows)]
@@ -158,12 +170,15 @@ def table(data: Record) -> Sequence[Sequence[str]]:
 
 
 def efficiency(times_as_fast: float, times_as_many: float) -> float:
-    """1 if the speed grows as the replicas do."""
+    """The speed-up divided by the factor of the replicas; 1 if the speed grows as the replicas do."""
     return times_as_fast / times_as_many
 
 
 def of_comparison(comparison: Comparison) -> str:
-    """`2 replicas instead of 1: an efficiency of 92 %`; nothing if the replicas are as many, or not known."""
+    """`2 replicas instead of 1: an efficiency of 92 %`.
+
+    Empty if both sides have the same number of replicas, or a number or the gain is not known.
+    """
     a, b = (_replicas(comparison.trials, side) for side in "ab")
     gain = comparison.gain
     if a is None or b is None or a == b or gain is None:
@@ -173,6 +188,6 @@ def of_comparison(comparison: Comparison) -> str:
 
 
 def _replicas(trials: Iterable[Trial], side: str) -> int | None:
-    """Those of a side, if all its good trials had as many."""
+    """The number of replicas of one side; None if its successful trials do not all have the same number."""
     counts = {one.replicas for one in trials if one.side == side and one.outcome == "ok"}
     return counts.pop() if len(counts) == 1 else None

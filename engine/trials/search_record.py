@@ -19,14 +19,15 @@ LOSS_DECISIONS = ("no worse", "worse", "not judged", "failed")
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the search may do; None: no limit of the user's.
+    """What a search may do; None means that the user has set no limit.
 
-    `minutes` is the time for everything, `memory_bytes` the most that a training may take, `largest_batch` the largest
-    global batch, `precisions` the policies that are tried (None: those that the devices are made for) except
-    `avoid_precisions`, `leave` the keys that keep their values.
+    `minutes` is the time for everything, `memory_bytes` the most memory that a training may take, and `largest_batch`
+    the largest global batch. `precisions` are the policies to try (None: those that the devices are made for), without
+    `avoid_precisions`. `leave` are the keys of options that keep their values.
 
     `wide` lets Optuna propose combinations: `after` the ordered search, or `instead` of it. `study` is the file or URL
-    that keeps them (None: a file of the search), `study_name` the study in it.
+    in which Optuna keeps its trials (None: a file in the search's folder), and `study_name` the name of the study
+    there.
     """
 
     minutes: float = 10.0
@@ -49,10 +50,10 @@ class Limits:
 class Candidate:
     """Settings that were measured, or left out for a reason.
 
-    `settings` are all changes against the preset, `tried` those against the best settings of that moment, to which
-    `gain` refers. `without_input`: measured on one repeated batch, as were the best settings then.
-    `gain_by_waits` is what its waits say of that, if they say something: `gain` is then made of it and the speeds.
-    `predicted_bytes` is the memory that was expected of it.
+    `settings` are all changes against the preset. `tried` are the changes against the best settings at that time, and
+    `gain` is relative to these. `without_input`: candidate and best settings were measured on one repeated batch.
+    `gain_by_waits` is the gain that follows from the times of waiting, None if nothing follows; `gain` then combines it
+    with the gain of the speeds. `predicted_bytes` is the memory that was expected.
     """
 
     stage: str
@@ -77,9 +78,10 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPoint:
-    """The memory that trials with one batch size (of one replica) took; `predicted_bytes` before it was measured.
+    """The memory that trials with one batch size (of one replica) took.
 
-    On a GPU `peak_bytes` is that after the first step, in which cuDNN tries its algorithms.
+    `predicted_bytes` is the prediction before the trials. On a GPU `peak_bytes` does not include the first step, in
+    which cuDNN tries its algorithms: `first_step_bytes` is for that step.
     """
 
     batch_size: int
@@ -92,15 +94,15 @@ class MemoryPoint:
 class Memory:
     """Memory as a line over the batch size of one replica: base_bytes + bytes_per_sample * batch size.
 
-    `of` says what is measured: `allocator` (TensorFlow's, of the fullest device), without a GPU `process` (memory of
-    the host), or `address_space` if that is limited more tightly. `limit_bytes` is what may be taken,
-    `largest_batch` the largest batch size that is predicted to fit into it. `fits` is the largest that was trained
-    within it, `too_large` the smallest that ran out of memory.
+    `of` says what is measured: `allocator` (TensorFlow's memory on the fullest device), without a GPU `process` (memory
+    of the host), or `address_space` if that is limited more tightly. `limit_bytes` is the memory that may be taken, and
+    `largest_batch` the largest batch size that is predicted to fit. `fits` is the largest batch size that was trained
+    within the limit, `too_large` the smallest that ran out of memory.
 
-    `batch_size` is the preset's, of which `predicted_bytes` were predicted, and `first_step_bytes` for its first step;
-    None if the user's code makes the batches. `at_least`: `largest_batch` is sure to fit, and how much larger ones
-    would is not known. `most_batch` is the largest for which there are samples or which is allowed. `limit_is_asked`:
-    the limit is the user's own.
+    `batch_size` is that of the preset; None if the user's code makes the batches. `predicted_bytes` and
+    `first_step_bytes` are the predictions for it. `at_least`: `largest_batch` is sure to fit, and larger batches cannot
+    be predicted. `most_batch` is the largest batch size that the number of samples and the user's limit allow.
+    `limit_is_asked`: the limit was set by the user.
     """
 
     of: str
@@ -122,10 +124,11 @@ class Memory:
 
 @dataclass(kw_only=True)
 class LossCheck:
-    """The loss of settings (side b) beside that of the preset (side a), each trained on the same number of samples.
+    """The loss with some settings (side b) compared with that of the preset (side a), after the same number of samples.
 
-    Each trial's loss is in its row. `of` says which one is meant: `validation`, or `training` if the preset has no
-    validation. A `loss_b` above `worse_from` in every pair of trials is clearly worse.
+    Each trial's loss is in its row. `of` is the kind of loss: `validation`, or `training` if the preset has no
+    validation. The settings are clearly worse if the loss of side b is too high in every pair of trials; `worse_from`
+    is the limit for the mean `loss_b`.
     """
 
     settings: Mapping[str, Any]
@@ -142,9 +145,10 @@ class LossCheck:
 
 @dataclass(kw_only=True)
 class StudyState:
-    """How the study of a wide search stands: its trials, those of other members among them; `note`: why it failed.
+    """The state of the study of a wide search.
 
-    `at_once` is how many trials are measured side by side, each on a GPU of its own.
+    `trials` counts all its trials, `of_others` those of other members. `at_once` is the number of trials that are
+    measured at the same time, each on its own GPU. `note` says why the study failed; empty if it did not.
     """
 
     storage: str
@@ -158,10 +162,11 @@ class StudyState:
 
 @dataclass(kw_only=True)
 class Search:
-    """A search; `best` are the settings that are the fastest so far, against the preset.
+    """The results of a search; `best` are the fastest settings so far, as changes against the preset.
 
-    `ceiling` is the speed of the best settings without their input, `best_speed` that with it, `noise` the relative
-    spread of repeated measurements. `unproved` are settings that seemed faster, of which no pairs could prove it.
+    `ceiling` is the speed of the best settings without their input, `best_speed` their speed with it. `noise` is the
+    relative spread of repeated measurements. `unproved` are settings that seemed faster, but no pairs of trials have
+    proved it.
     """
 
     limits: Limits
@@ -181,5 +186,5 @@ class Search:
 
     @property
     def trials(self) -> list[list[Trial]]:
-        """By what they were measured for."""
+        """All trials, in one list for each candidate and for each comparison of losses."""
         return [*(candidate.trials for candidate in self.candidates), *(check.trials for check in self.losses)]

@@ -20,12 +20,15 @@ DECIDED = ("kept", "rejected", "failed")
 
 
 def value(of: Any) -> str:
-    """The value as --set and YAML take it."""
+    """The text of a value as --set and YAML accept it."""
     return of if isinstance(of, str) else json.dumps(of)
 
 
 def changes(changed: Mapping[str, Any]) -> str:
-    """`steps_per_execution=16, cache=memory`: the group is left out if the name is unique."""
+    """`steps_per_execution=16, cache=memory`; `nothing` if there are no changes.
+
+    The group is left out of a key if the name is unique.
+    """
     return ", ".join(f"{_short(key)}={value(of)}" for key, of in changed.items()) or "nothing"
 
 
@@ -75,17 +78,17 @@ def speedup(proof: Record) -> str:
 
 
 def by_medians(proof: Record) -> float | None:
-    """The speed-up as a factor by the medians of both sides; None if they are not both known.
+    """The speed-up as a factor, from the medians of both sides; None if one of them is not known.
 
-    The medians are over minutes, while the trials of a pair follow each other directly. On a machine whose speed
-    changes the two differ, and the gains of the pairs are closer to the truth.
+    The medians are over minutes, while the trials of a pair directly follow each other. On a machine whose speed
+    changes the two results differ, and the gains of the pairs are closer to the truth.
     """
     before, after = ((side or {}).get("samples_per_second") for side in (proof.before, proof.after))
     return after / before if before and after else None
 
 
 def differing_medians(proof: Record) -> str:
-    """`1.64 times` by the medians, if that differs in words from the gains of the pairs; else nothing."""
+    """The speed-up by the medians, such as `1.64 times`; empty if its text is the same as that of the pairs."""
     quotient, paired = by_medians(proof), proof.gain_total
     if quotient is None or paired is None or units.times(quotient) == units.times(paired):
         return ""
@@ -93,7 +96,7 @@ def differing_medians(proof: Record) -> str:
 
 
 def disturbance(proof: Record) -> str:
-    """How many trials were disturbed, and by what; nothing if none was."""
+    """How many trials were disturbed and by what, in a sentence; empty if none was."""
     rows = proof.trials
     reasons = [trial.disturbed for trial in rows if trial.disturbed]
     if not reasons:
@@ -110,7 +113,7 @@ def _disturbed(count: int, of: int) -> str:
 
 
 def conclusion(proof: Record) -> str:
-    """One sentence of what the whole proof came to."""
+    """The result of the whole proof in one sentence, with the number of disturbed trials."""
     rows = proof.trials
     disturbed = sum(bool(trial.disturbed) for trial in rows)
     beside = f"; {_disturbed(disturbed, len(rows))} by other programs" if disturbed else ""
@@ -118,7 +121,7 @@ def conclusion(proof: Record) -> str:
 
 
 def result(proof: Record) -> str:
-    """The conclusion without how many trials were disturbed."""
+    """The result of the whole proof in one sentence."""
     what = "search" if proof.kind == "tune" else "proof"
     if proof.state == "failed":
         return f"the {what} failed: {proof.error}"
@@ -144,9 +147,10 @@ def _loop(proof: Record) -> str:
 
 
 def unproved(proof: Record) -> Mapping[str, Any]:
-    """The best settings of a search that has ended without a proof of them; empty if they were refused.
+    """The best settings of a search that has ended without a proof of their gain.
 
-    Of a search that was interrupted these are the fastest settings until then.
+    If the search was interrupted, these are the fastest settings until then. Empty if the settings were refused, if
+    changes were kept, while the search runs, and for other proofs.
     """
     search = search_of(proof)
     if proof.kind != "tune" or proof.state == "running" or proof.changes_kept:
@@ -160,12 +164,16 @@ def unproved(proof: Record) -> Mapping[str, Any]:
 
 
 def to_take(proof: Record) -> Mapping[str, Any]:
-    """The changes that can be saved or put into the form: those that were kept, else those that are not proved."""
+    """The changes that can be saved or put into the form: the kept changes, or if there are none the unproved
+    settings.
+    """
     return proof.changes_kept or unproved(proof)
 
 
 def not_proved(proof: Record) -> str:
-    """What is known of settings that are not proved: `not proved: +719 % in single trials; in 2 pairs +745 %, ...`."""
+    """The known figures of settings that are not proved: `not proved: +719 % in single trials; in 2 pairs +745
+    %, ...`.
+    """
     search, settings = search_of(proof), unproved(proof)
     before, best = search.before_speed, search.best_speed
     facts = []
@@ -182,12 +190,12 @@ def not_proved(proof: Record) -> str:
 
 
 def only_predicts(proof: Record) -> bool:
-    """Whether it is no search but a prediction of memory (`--dry-run`)."""
+    """Whether the search only predicts memory (`--dry-run`)."""
     return search_of(proof).limits.dry_run
 
 
 def _search(proof: Record) -> str:
-    """The proven gain of the best settings; without one, what the search was able to say."""
+    """The result of a search: the proven gain of the best settings, or why there is none."""
     if only_predicts(proof):
         return proof.ended_because or _nothing_tried(proof)
     kept = [comparison for comparison in proof.comparisons if comparison.decision == "kept"]
@@ -235,7 +243,10 @@ def _nothing_tried(proof: Record) -> str:
 
 
 def input_cost(ablation: Ablation | None) -> str:
-    """The cost of the input by ablation, beside the input wait that the training itself measured."""
+    """The cost of the input, by trials without it, and the input wait that the training itself measured.
+
+    If the cost is not known, the sentence says why.
+    """
     if ablation is None or ablation.input_cost is None:
         why = ablation.why if ablation else ""
         return f"the cost of the input is unknown: {why or 'not measured'}"
@@ -248,19 +259,19 @@ def input_cost(ablation: Ablation | None) -> str:
 
 
 def others(diagnosis: Mapping[str, Any]) -> str:
-    """The verdicts beside the first, as words."""
+    """The further verdicts of a diagnosis, after the first, in words; empty if there are none."""
     verdicts = diagnosis.get("others")
     return ", ".join(str(word).replace("_", " ") for word in verdicts) if isinstance(verdicts, list) else ""
 
 
 def outcome(trial: Trial) -> str:
-    """How it ended, with what; of a good one, what disturbed it."""
+    """The outcome of a trial, with its error, or with what disturbed it."""
     more = trial.error or trial.disturbed
     return f"{trial.outcome}: {more}" if more else str(trial.outcome)
 
 
 def learned(learning: Learning) -> str:
-    """One line: what changes in learning, and the losses of both sides."""
+    """One line: how the change affects what is learnt, and the losses of both sides."""
     a, b = learning.loss_a, learning.loss_b
     if a is None or b is None:
         return f"Note: {learning.note}; the losses are not known."
@@ -269,7 +280,7 @@ def learned(learning: Learning) -> str:
 
 
 def profile_of(proof: Record) -> ProfileReport | None:
-    """The profile of a proof.json; None if there is none, or none of today's form."""
+    """The profile in a record; None if there is none or if it does not have the present form."""
     try:
         return reports.from_plain(proof.profile) if proof.profile else None
     except (LookupError, TypeError, ValueError):
@@ -277,7 +288,7 @@ def profile_of(proof: Record) -> ProfileReport | None:
 
 
 def profile_in_brief(proof: Record) -> list[str]:
-    """What the profile says, in a few lines; or why it says nothing."""
+    """The main results of the profile in a few lines, or one line that says why there are none."""
     report = profile_of(proof)
     if report is not None:
         return reports.in_brief(report)

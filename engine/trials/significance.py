@@ -51,30 +51,36 @@ def gain(a: float, b: float) -> float:
 
 
 def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Median gain, and the sample standard deviation of the logarithms; None if there are too few values."""
+    """The median gain, and the sample standard deviation of the gains' logarithms.
+
+    The median is None without values, the spread with fewer than two.
+    """
     if not values:
         return None, None
     return statistics.median(values), statistics.stdev(map(math.log1p, values)) if len(values) > 1 else None
 
 
 def spreads(count: int) -> float:
-    """How many spreads the logarithm of a gain must exceed with that many pairs."""
+    """The number of spreads that the logarithm of a gain must exceed if `count` pairs were measured."""
     return SPREADS * math.sqrt(LEAST_REPEATS / count)
 
 
 def detectable_gain(spread: float, count: int) -> float:
-    """The smallest gain that this many pairs can distinguish from chance."""
+    """The smallest gain that `count` pairs with this spread can distinguish from chance."""
     return math.expm1(spreads(count) * spread)
 
 
 def pairs_needed(median: float, spread: float) -> int:
-    """How many pairs distinguish such a gain from chance; a smaller gain is taken as the least that counts."""
+    """The number of pairs that distinguish the gain `median` from chance; at least LEAST_REPEATS.
+
+    For a gain below LEAST_GAIN, LEAST_GAIN is used.
+    """
     logarithm = max(abs(math.log1p(median)), math.log1p(LEAST_GAIN))
     return max(LEAST_REPEATS, math.floor(LEAST_REPEATS * (SPREADS * spread / logarithm) ** 2) + 1)
 
 
 def agree_by_far(values: Sequence[float]) -> bool:
-    """Whether two pairs agree so well that no third one is needed."""
+    """Whether there are exactly two gains that agree so well that no third pair is needed."""
     median, spread = gain_and_spread(values)
     if len(values) != FEW or median is None or spread is None:
         return False
@@ -82,7 +88,10 @@ def agree_by_far(values: Sequence[float]) -> bool:
 
 
 def verdict(values: Sequence[float]) -> tuple[str, str]:
-    """`faster`, `slower`, `no difference` or `undecided`, and why, in one line."""
+    """The verdict on the gains of pairs and the reason for it in one line.
+
+    The verdict is `faster`, `slower`, `no difference` or `undecided`.
+    """
     median, spread = gain_and_spread(values)
     if agree_by_far(values) and median is not None:
         return "faster" if median > 0 else "slower", f"{units.change(median)} in both pairs, which agree by far"
@@ -97,7 +106,7 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
 
 
 def _may_be_chance(median: float, spread: float, count: int) -> str:
-    """What these pairs could detect, and how many would be needed."""
+    """Which gain `count` pairs can detect, and how many more pairs are needed, in words."""
     text = (
         f"{units.change(median)} may be chance: {units.counted(count, 'pairs')} with a spread of "
         f"{units.spread(spread)} detect only more than {units.spread(detectable_gain(spread, count))}"

@@ -13,9 +13,10 @@ FIGURES = tuple(figure.key for figure in figures.shown("trial") if figure.key no
 
 @dataclass(kw_only=True)
 class Trial:
-    """One measured training; `run` is its folder under trials/. A failed trial has its outcome and `error`.
+    """One measured training; `run` is the name of its folder under trials/.
 
-    The outcome is that of a run, or `slower`: a search has ended it before its time, and its speed is that until then.
+    The outcome is that of a run, or `slower` if a search has ended the trial early; its speed is then the speed until
+    that moment. `error` is the reason of a failure, None for a successful trial.
 
     Speeds are means over all measured steps: a median would hide stalls that a change causes or removes.
     """
@@ -54,16 +55,16 @@ class Trial:
         return self.outcome == "ok"
 
     def figure(self, key: str) -> Any:
-        """The value of a figure (engine/figures); None if a trial does not have it."""
+        """The value of the figure `key` (engine/figures); None if the trial does not have it."""
         return getattr(self, key, None)
 
     @property
     def speed(self) -> float:
-        """Samples per second as the first GPU would have reached them."""
+        """Samples per second, converted to the speed of the first GPU; 0 if no speed was measured."""
         return (self.samples_per_second or 0.0) / self.gpu_speed
 
 
 def place(run: str) -> tuple[int, str]:
-    """By which the folders of trials are sorted, whose names begin with their number: 99-s comes before 100-s."""
+    """The sort key of a trial's folder: its number and its name, so that 99-s comes before 100-s."""
     number = run.partition("-")[0]
     return int(number) if number.isascii() and number.isdigit() else 0, run

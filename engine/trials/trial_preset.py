@@ -43,7 +43,7 @@ LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model
 
 
 def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
-    """The preset with options changed, and checked anew; raises PresetError."""
+    """The preset with changed options, checked again; raises PresetError."""
     infos = by_key(OPTIONS)
     values = {key: getattr(getattr(preset.options, info.group), info.name) for key, info in infos.items()}
     return presets.assemble(preset.name, values | dict(changes), preset.description)
@@ -57,9 +57,10 @@ def as_trial(
     profile: str = "off",
     most_seconds: float = math.inf,
 ) -> Preset:
-    """The preset as a trial trains it: one endless epoch, nothing written, ended when enough has been measured.
+    """The preset as a trial trains it: one endless epoch that writes nothing and ends after `measure_seconds`.
 
-    It is ended after `most_seconds` in any case, as a run that has reached its time limit.
+    In any case the trial ends after `most_seconds`, like a run that has reached its time limit. `profile` is the range
+    of steps to profile, or `off`.
     """
     together = preset.options.compile.steps_per_execution
     steps = plan.whole_executions(STEPS, together) if measure_seconds > PROBE_SECONDS else PROBE_STEPS * together
@@ -84,9 +85,10 @@ def as_trial(
 def as_training(
     preset: Preset, seed: int, length: tuple[int, int | None], machine: Machine, most_seconds: float
 ) -> Preset:
-    """The preset as a trial trains it whose loss counts: so many epochs, each of so many steps or of one pass.
+    """The preset for a trial that measures the loss.
 
-    Its learning rate is at each step that of the real run, if the length of that is known.
+    `length` is the number of epochs and the steps of each; None steps mean one pass over the data. The learning rate at
+    each step is that of the real run, if the length of the real run is known.
     """
     epochs, steps = length
     return with_changes(
@@ -105,10 +107,10 @@ def as_training(
 
 
 def decay_steps(options: Options, machine: Machine) -> int | None:
-    """`train.decay_steps` as it would be in the real run.
+    """The value of `train.decay_steps` in the real run.
 
-    None if there is none (a constant rate) or if it cannot be known: data in files is not counted for it. The
-    trial then keeps the initial learning rate of the schedule, on both sides of a comparison.
+    None if the rate is constant and the option not set, or if the value is not known, as samples in files are not
+    counted. The trial then keeps the initial learning rate of the schedule, on both sides of a comparison.
     """
     train = options.train
     if train.decay_steps is not None or train.schedule == "constant":
