@@ -46,7 +46,9 @@ UNDER_WAY = ("running", "starting")  # a run that is stopping is not offered
 
 
 class GputuiApp(BaseApp):
-    """`preset` fills the form; `watch` opens a run at once, at `replay_speed` as if it happened again."""
+    """The application. `preset` fills the form. `watch` is a run whose live view opens at once; with `replay_speed` the
+    view replays that run.
+    """
 
     TITLE = "gputui"
     # The style of the form: as the screen at the bottom it is never pushed, so that Textual would not load it.
@@ -92,7 +94,7 @@ class GputuiApp(BaseApp):
         return HIGH_CONTRAST.name if colours in (None, "standard") else CALM.name
 
     def _keep_theme(self, theme: Theme) -> None:
-        """Keep a theme that the user has chosen; the first theme was chosen by the terminal."""
+        """Save a theme that the user has chosen. The theme of the start is not saved."""
         if theme.name != self._theme_kept:
             self._theme_kept = theme.name
             self.settings.change("theme", theme.name)
@@ -180,7 +182,9 @@ class GputuiApp(BaseApp):
 
     @work
     async def apply(self, run: Run, values: Mapping[str, Any], what: str) -> None:
-        """Put values into the form of the run's preset; values that were put there before stay."""
+        """Put values into the form with the run's preset. If the form already holds this preset, its other changes
+        stay. `what` names the values.
+        """
         path = run.file("preset.yaml")
         present = self.form.state if self.form.state.path == path else None
         state = present or await self._state_of(path)
@@ -191,7 +195,11 @@ class GputuiApp(BaseApp):
 
     @work
     async def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> None:
-        """Put values into the form of a preset's file; if the form holds that file, its other changes stay."""
+        """Put values into the form with the preset of a file; `what` names the values.
+
+        If the form already holds this file, its other changes stay. If not, all values of `options` that differ from
+        the file are put into the form.
+        """
         present = self.form.state if self.form.state.path == path else None
         state = present or await self._state_of(path)
         if state is None:
@@ -200,7 +208,9 @@ class GputuiApp(BaseApp):
         self.form.apply(state, values if state is present else state.differing(options), what)
 
     async def _state_of(self, preset_yaml_path: Path) -> FormState | None:
-        """Return the state for a preset's file; None if the user keeps the form or the file cannot be read."""
+        """Return the form's state for a preset's file; None if the user keeps the present form or if the file cannot be
+        read.
+        """
         if not await self.form_is_safe():
             return None
         try:
@@ -222,7 +232,9 @@ class GputuiApp(BaseApp):
         return self.form.state.preset.options.run.python
 
     async def form_is_safe(self) -> bool:
-        """Return whether the form may be filled again or left; asks the user if changes would be lost."""
+        """Return whether the content of the form may be replaced or lost; asks the user if unsaved changes would be
+        lost.
+        """
         from .screens.presets.saving import save_first
 
         return not self.form.state.at_risk or await save_first(self, self.form.state)
@@ -230,7 +242,7 @@ class GputuiApp(BaseApp):
     # ---- one screen over another ----------------------------------------------------------------
 
     def _open(self, name: str, *opened_with: Any) -> None:
-        """Open a screen over the present one, or instead of it if that is of the same kind."""
+        """Open a screen over the present screen; a present screen of the same kind is replaced."""
         screen_class = catalogue.entry(name).screen_class
         screen = screen_class(*opened_with)
         if isinstance(self.screen, screen_class):
@@ -239,7 +251,9 @@ class GputuiApp(BaseApp):
             self.push_screen(screen)
 
     def action_show(self, name: str) -> None:
-        """Uncover a screen if it is open, else open it; the live view shows the running run, or the latest."""
+        """Show a screen: close the screens over it if it is open, else open it. The live view shows the running or the
+        latest run.
+        """
         entry = catalogue.entry(name)
         if self._uncover(entry.screen_class):
             return
@@ -249,7 +263,9 @@ class GputuiApp(BaseApp):
             self.push_screen(entry.screen_class())
 
     async def hand_over(self, event: events.Event) -> None:
-        """The key of a screen in the header closes a dialog as Escape does, and opens that screen."""
+        """Pass an event to Textual. In a dialog, the key of a screen in the header closes the dialog and opens that
+        screen.
+        """
         covered = self.screen_stack and isinstance(self.screen, ModalScreen) and isinstance(event, events.Key)
         name = catalogue.place_of_key(self, event.key) if covered and isinstance(event, events.Key) else ""
         if not name:
@@ -260,7 +276,7 @@ class GputuiApp(BaseApp):
         self.action_show(name)
 
     def _uncover(self, screen_class: type[Screen[Any]]) -> bool:
-        """Close the screens over an open screen of this kind; returns whether there is one."""
+        """Close the screens over an open screen of this class; returns whether such a screen is open."""
         stack = list(self.screen_stack)
         at = next((i for i, screen in enumerate(stack) if isinstance(screen, screen_class)), None)
         if at is None:
@@ -282,7 +298,7 @@ class GputuiApp(BaseApp):
 
     @work(thread=True, group="offer")
     def _offer_running(self) -> None:
-        """Name a run that is running; if there are no runs yet, show the purpose of gputui."""
+        """Name a running run in the form. If there are no runs yet, the form shows the purpose of gputui."""
         from ..engine import runs
 
         newest = runs.all_runs()[:LOOKED_AT]
@@ -314,7 +330,9 @@ class GputuiApp(BaseApp):
             self.exit()
 
     async def _may_leave_waiting(self) -> bool:
-        """Return whether gputui may be left; asks if a start waits for devices, as it would be lost."""
+        """Return whether gputui may quit. Asks the user if a start waits for devices, because quitting would drop this
+        start.
+        """
         from .screens.dialogs import Ask
 
         if not self.waiting_title:
@@ -326,7 +344,7 @@ class GputuiApp(BaseApp):
         self.action_quit_asking()
 
     def action_help_quit(self) -> None:
-        """Ctrl-C, which stops a command in a terminal, ends nothing here."""
+        """Ctrl-C only shows which key quits gputui; it ends nothing."""
         self.notify(f"{self.key('quit')} quits gputui; runs and proofs go on without it", markup=False)
 
     @work(thread=True, exclusive=True, group="warm")
@@ -335,13 +353,13 @@ class GputuiApp(BaseApp):
         warm_engine.start(self, lambda: bool(self.going_on() or self.measuring()))
 
     def going_on(self) -> list[Run]:
-        """Return the runs that continue on this machine after the application has ended."""
+        """Return the active runs of this machine; they continue after the application has ended."""
         from ..engine import runs
 
         return [run for run in runs.all_runs()[:LOOKED_AT] if (now := run.liveness).engine and not now.host]
 
     def measuring(self) -> list[Proof]:
-        """Return the proofs that are running: nothing else on the machine should disturb their figures."""
+        """Return the running proofs. Nothing else on the machine should disturb their figures."""
         from ..engine.proof import folder
 
         return [proof for proof in folder.proofs()[:LOOKED_AT] if proof.state == "running"]
@@ -378,7 +396,9 @@ class GputuiApp(BaseApp):
 
 
 def _last_opened() -> FormState | None:
-    """Return the preset that was opened or saved last; None if it is missing or invalid or does not answer."""
+    """Return the state of the preset that was opened or saved last. None if there is no such file, if it is invalid, or
+    if its disk does not answer in time.
+    """
     for path in recent_files.recent()[:1]:
         if recent_files.is_there(path):
             return recent_files.answer(partial(FormState.open, path), recent_files.OPENING_SECONDS)

@@ -51,7 +51,7 @@ def _first_theme(app: Any) -> str:
 
 
 class PlainBar(ScrollBarRender):
-    """A scrollbar of blanks alone, for terminals without blocks."""
+    """A scrollbar drawn only with blanks, for terminals that cannot show block characters."""
 
     VERTICAL_BARS: ClassVar[list[str]] = [" "] * 8
     HORIZONTAL_BARS: ClassVar[list[str]] = [" "] * 8
@@ -85,7 +85,7 @@ class BaseApp(UpstreamApp):
 
     @cached_property
     def waiting(self) -> WaitingStarts:
-        """Starts that wait until the devices are free."""
+        """The starts that wait until their devices are free."""
         from .waiting import WaitingStarts  # not needed for the first paint
 
         return WaitingStarts(self, lambda _run, engine: self.engines.append(engine), self._waits)
@@ -95,7 +95,7 @@ class BaseApp(UpstreamApp):
         self.refresh_bindings()
 
     def give_up_waiting(self) -> None:
-        """Drop the start that was requested last."""
+        """Drop the waiting start that was added last, and show its title; nothing happens if no start waits."""
         if title := self.waiting.give_up():
             self.notify(f"{clean(title)} is not started", markup=False)
 
@@ -115,12 +115,14 @@ class BaseApp(UpstreamApp):
         return Trash(reserved)
 
     def theme_at_start(self) -> str:
-        """The theme of the first paint; called before there is a console."""
+        """The name of the theme of the first paint; called before there is a console."""
         return CALM.name
 
     @property
     def available_themes(self) -> dict[str, Theme]:
-        """Themes of Textual and gputui: Textual looks a theme up before any could be registered."""
+        """The themes of Textual and of gputui by name. Textual looks for a theme before gputui could
+        register its own.
+        """
         return super().available_themes | OWN_THEMES
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -134,7 +136,7 @@ class BaseApp(UpstreamApp):
             self.not_deleted = getattr(self, name).empty() or self.not_deleted
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys wait until a screen that is being opened is ready; all other events go to Textual."""
+        """Keep keys and clicks until a screen that is being opened is ready; pass all other events to Textual."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.typeahead.take(event)
         elif isinstance(event, events.MouseUp) and not event.is_forwarded:
@@ -143,7 +145,7 @@ class BaseApp(UpstreamApp):
             await super().on_event(event)
 
     async def hand_over(self, event: events.Event) -> None:
-        """A key or a click whose turn has come goes to Textual."""
+        """Pass a key or a click to Textual after all earlier keys and clicks."""
         await super().on_event(event)
 
     def _name_unused(self, unused: list[events.Key]) -> None:
@@ -158,11 +160,11 @@ class BaseApp(UpstreamApp):
         return f"gputui ended by an unexpected {type(error).__name__}; please report {self.faults.log(error)}"
 
     def key(self, verb: str) -> str:
-        """The key of a verb, as the settings have it, for a line of text."""
+        """The first key of a verb, as text for a message; the settings may have changed the key."""
         return keys.key_of(self, verb)
 
     def get_key_display(self, binding: Binding) -> str:
-        """The key in the footer; Enter has a sign of its own if the terminal can show it."""
+        """The name of the key in the footer; the Enter key is shown as ⏎ if the terminal can show this character."""
         return "⏎" if binding.key == "enter" and glyphs_of(self).braille else keys.shown(binding.key)
 
     def get_driver_class(self) -> type[Driver]:
@@ -175,7 +177,7 @@ class BaseApp(UpstreamApp):
 
     @property
     def training_python(self) -> str | None:
-        """The Python that the form names (run.python)."""
+        """The path of the Python that the form names (run.python); None if it names none."""
         return None
 
     @property
@@ -200,35 +202,41 @@ class BaseApp(UpstreamApp):
         raise NotImplementedError
 
     def open_form(self, preset_yaml_path: Path) -> Any:
-        """Fill the form with the preset of a file, once its present content is safe."""
+        """Fill the form with the preset of a file. If unsaved changes of the form would be lost, the user is asked
+        first.
+        """
         raise NotImplementedError
 
     def show_in_form(self, state: FormState) -> None:
-        """Fill the form with a state, whatever it holds."""
+        """Replace the whole content of the form by a state, without a question."""
         raise NotImplementedError
 
     def apply(self, run: Run, values: Mapping[str, Any], what: str) -> Any:
-        """Put values into the form of the run's preset, unsaved and ready to be started; `what` names them."""
+        """Put values into the form with the run's preset; they are neither saved nor started. `what`
+        names the values.
+        """
         raise NotImplementedError
 
     def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> Any:
-        """Put values into the form of a preset's file, unsaved and ready to be started; `what` names them.
+        """Put values into the form with the preset of a file; they are neither saved nor started. `what` names the
+        values.
 
-        A form that already holds the file gets these values alone, else it gets all that differs in `options`.
+        If the form already holds this file, it gets only `values`; else it gets all values of `options` that differ
+        from the file.
         """
         raise NotImplementedError
 
     def warm_up(self) -> Any:
-        """Let an engine import TensorFlow in advance, unless a run needs the machine."""
+        """Start an engine that imports TensorFlow in advance, unless a run needs the machine."""
         raise NotImplementedError
 
     def copy(self, text: str, what: str) -> None:
-        """Put text on the clipboard of the terminal; the message names it, and another way to get it."""
+        """Copy text to the clipboard of the terminal. A message contains `what` and a second way to get the text."""
         self.copy_to_clipboard(text)
         self.run_worker(partial(self._keep_copied, text, what), thread=True, group="copying")
 
     def _keep_copied(self, text: str, what: str) -> None:
-        """In a thread."""
+        """In a thread: keep the copied text in tmux or a file too, and show a message that names this place."""
         from . import clipboard  # needed only after a copy
 
         message = clean(f"{what}; {clipboard.keep(text)}")
@@ -240,7 +248,7 @@ class BaseApp(UpstreamApp):
     ) -> None:  # fmt: skip
         """Show a message in the last line for a few seconds.
 
-        A new information replaces the previous one; `withdraw` removes it.
+        A new message of severity information replaces the previous message; `withdraw` removes it.
         """
         if severity == "information":
             self.withdraw()

@@ -21,11 +21,11 @@ ON_ANOTHER_DISK = "GPUTUI_HOME=/other/folder puts the runs on another disk"
 
 
 class Refused(Exception):
-    """Nothing was started; the text is one or two lines that say what to do."""
+    """A command is refused and nothing was started. The exception's text is one or two lines that say what to do."""
 
 
 class OutputFault(Exception):
-    """Standard output cannot be written; the text says why.
+    """Standard output cannot be written; the exception's text gives the reason.
 
     Not an OSError, which click, rich and the commands would handle as a fault of another file.
     """
@@ -36,7 +36,7 @@ class OutputFault(Exception):
 
 
 class _Output(io.FileIO):
-    """Standard output as Python opens it, but for the exception that it raises."""
+    """Standard output as Python opens it, except that a failed write raises OutputFault."""
 
     def write(self, block: Any, /) -> int:
         try:
@@ -86,13 +86,15 @@ def report(fault: Exception) -> int:
 
 
 def interruptible() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt again, in place of the system's handler of the time of the first imports."""
+    """Make Ctrl-C raise KeyboardInterrupt. During the first imports the system's handler ends the process instead."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a command; returns its exit code. An exception becomes one or two lines."""
+    """Run a command; returns its exit code. If the command raises an exception, one or two lines are
+    written to stderr.
+    """
     open_closed_streams()
     if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):  # not replaced by a test
         sys.stdout = _output(sys.stdout)
@@ -110,7 +112,7 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 def _output(given: io.TextIOWrapper) -> io.TextIOWrapper:
-    """Return the same standard output, which raises OutputFault."""
+    """Return a stream for the same standard output; if it cannot be written, it raises OutputFault."""
     raw = _Output(given.fileno(), "w", closefd=False)
     lines, at_once = given.line_buffering, given.write_through
     return io.TextIOWrapper(
@@ -146,6 +148,6 @@ def open_closed_streams() -> None:
 
 
 def error_text(error: Mapping[str, Any]) -> str:
-    """A run's error in at most two lines."""
+    """The message of a run's error and, on further lines, its hint if it has one."""
     hint = error.get("hint")
     return str(error.get("message")) + (f"\n{hint}" if hint else "")

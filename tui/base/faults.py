@@ -36,7 +36,7 @@ LOG_BYTES = 1_000_000  # a longer log is begun again
 
 
 class Faults:
-    """The faults of an application so far."""
+    """Counts and handles the unexpected exceptions of an application."""
 
     tolerated = True  # tests set it to False
 
@@ -47,7 +47,9 @@ class Faults:
         self.lines: list[str] = []  # shown so far
 
     def goes_on(self, error: Exception, node: MessagePump | None = None) -> bool:
-        """Return whether the application continues without the failed part."""
+        """Log and show an exception; returns whether the application continues without the failed part. False: it must
+        end.
+        """
         if error is self._ended_by:
             return False
         cause = error.error if isinstance(error, WorkerFailed) else error
@@ -64,7 +66,7 @@ class Faults:
         return True
 
     def _can_go_on(self, node: MessagePump) -> bool:
-        """Return whether a usable screen is left; a screen that fails again and again is closed."""
+        """Return whether the application still has a usable screen. Closes a screen that has failed too often."""
         screen = _screen_of(node)
         being_built = node in (screen, self._app) and not is_built(node)
         if not self._is_too_much(screen or node, being_built):
@@ -85,13 +87,13 @@ class Faults:
         return path
 
     def _is_too_much(self, node: MessagePump, at_once: bool) -> bool:
-        """Return whether the node has failed too often, or `at_once` could not be built."""
+        """Return whether the node has failed too often in a short time; always True with `at_once`."""
         times = self._recent.setdefault(node, deque(maxlen=TOO_MANY))
         times.append(now := time.monotonic())
         return at_once or (len(times) == TOO_MANY and now - times[0] < WITHIN_SECONDS)
 
     def _say(self, error: BaseException) -> None:
-        """Show one line, once for each place in the code."""
+        """Show one line about the exception; each place in the code is shown only once."""
         frames = traceback.extract_tb(error.__traceback__)
         where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
         line = clean(f"a part of gputui failed ({type(error).__name__}{where}); the rest goes on; please report ")

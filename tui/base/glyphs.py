@@ -14,9 +14,9 @@ _POOR_TERMINALS = ("linux", "dumb", "vt100", "vt220", "ansi", "unknown")
 
 @dataclass(frozen=True)
 class Glyphs:
-    """`used`, `own`, `free` and `peak` make a gauge; `legend` has one mark for each curve; `grid_*` and `fill`, the
-    area below a curve, are faint; `here` are the marks at both sides of the present screen in the header; `corners`
-    are those of an edge, clockwise from the upper left.
+    """The characters of pictures. `used`, `own`, `free` and `peak` make a gauge. `legend` has one mark for each curve.
+    `grid_*` and `fill`, the area below a curve, are faint. `here` are the two marks around the name of the present
+    screen in the header. `corners` are the corners of an edge, clockwise from the upper left.
     """
 
     braille: bool
@@ -133,12 +133,12 @@ def glyphs_of(app: object) -> Glyphs:
 
 
 def is_poor(environment: Mapping[str, str]) -> bool:
-    """Return whether the terminal lacks most characters and control sequences."""
+    """Return whether the terminal lacks most characters and control sequences, by its name in TERM."""
     return environment.get("TERM", "").partition("-")[0] in _POOR_TERMINALS
 
 
 def suited(environment: Mapping[str, str] = os.environ) -> Glyphs:
-    """Return the glyphs that this terminal can show, by its name and locale; GPUTUI_ASCII=1 requests ASCII."""
+    """Return the glyphs that the terminal can show, judged by its name and locale; GPUTUI_ASCII=1 requests ASCII."""
     if environment.get("GPUTUI_ASCII", "") not in ("", "0"):
         return PLAIN
     if is_poor(environment):

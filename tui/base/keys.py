@@ -21,7 +21,9 @@ from ..upstream.app import keymap_of, name_of
 
 
 class Verb(NamedTuple):
-    """`keys` as Textual names them, separated by commas; the footer shows the first."""
+    """An action that keys start. `keys` are Textual's names of its keys, separated by commas; the footer shows the
+    first key.
+    """
 
     id: str
     keys: str
@@ -117,7 +119,9 @@ NAMES = frozenset(key.value for key in Keys)
 
 
 def bind(verb: str, action: str = "", label: str = "", *, show: bool = True, meaning: str = "") -> Binding:
-    """The binding of a verb; without `action` the action has the name of the verb, without `label` its label."""
+    """The binding of a verb. Without `action`, the action has the verb's name; without `label`, the verb's label is
+    shown.
+    """
     declared = VERBS[verb]
     tooltip = meaning or declared.meaning
     return Binding(
@@ -132,7 +136,9 @@ def bind(verb: str, action: str = "", label: str = "", *, show: bool = True, mea
 
 
 def numbered(verb: str, action: str = "") -> list[BindingType]:
-    """A binding for each key of a verb whose keys are numbers; the action gets the number. The footer shows one."""
+    """One binding for each key of a verb whose keys are numbers; the action gets the number. The footer shows only key
+    1.
+    """
     declared = VERBS[verb]
     return [
         Binding(key, f"{action or verb}({key})", declared.label, show=key == "1", id=verb, tooltip=declared.meaning)
@@ -141,7 +147,7 @@ def numbered(verb: str, action: str = "") -> list[BindingType]:
 
 
 def opens_place(app: App[Any], key: str) -> bool:
-    """Return whether the key opens a screen of the header everywhere; a number may mean something else."""
+    """Return whether the key opens a screen of the header. Never True for a digit, which may mean something else."""
     return not key.isdigit() and any(key in keys_of(app, verb.id) for verb in GRAMMAR if verb.group == PLACES)
 
 
@@ -154,13 +160,15 @@ def moves(
     down: str = "cursor_down", up: str = "cursor_up", first: str = "first", last: str = "last",
     page_down: str = "page_down", page_up: str = "page_up",
 ) -> list[BindingType]:  # fmt: skip
-    """The keys of a list, which no footer shows."""
+    """The bindings of the keys that move in a list; the footer does not show them. Each parameter is the name of an
+    action.
+    """
     actions = {"down": down, "up": up, "first": first, "last": last, "page_down": page_down, "page_up": page_up}
     return [bind(verb, action, show=False) for verb, action in actions.items()]
 
 
 def scrolls() -> list[BindingType]:
-    """The keys of a page that scrolls."""
+    """The bindings of the keys that scroll a page; the footer does not show them."""
     return moves("scroll_down", "scroll_up", "scroll_home", "scroll_end")
 
 
@@ -168,7 +176,7 @@ def scrolls() -> list[BindingType]:
 
 
 def remapped(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The keymap for Textual, and one line for each verb whose keys cannot be used."""
+    """Return Textual's keymap for the keys in the settings, and one line for each verb whose keys cannot be used."""
     changed: dict[str, tuple[str, ...]] = {}
     problems = []
     for verb, keys in given.items():
@@ -194,7 +202,7 @@ def shown(key: str) -> str:
 
 
 def unused(events: Sequence[Key]) -> str:
-    """The line that names keys that had no effect."""
+    """A line that names the pressed keys that had no effect because the application was busy."""
     text = "".join(key.character or "" if key.is_printable else f" {shown(key.key)} " for key in events).strip()
     many = (
         f'{len(events)} keys were not used ("{text}")' if len(events) > 1 else f"the key {text or 'space'} was not used"
@@ -203,12 +211,12 @@ def unused(events: Sequence[Key]) -> str:
 
 
 def key_of(app: App[Any], verb: str) -> str:
-    """Return the first key of a verb, with the settings applied, for a line of text."""
+    """Return the first key of a verb, as text for a message; the settings may have changed the key."""
     return shown(keys_of(app, verb)[0])
 
 
 def keys_of(app: App[Any], verb: str) -> list[str]:
-    """Return the keys of a verb, named as in Textual, with the settings applied."""
+    """Return Textual's names of the keys of a verb; the settings may have changed them."""
     return keymap_of(app).get(verb, VERBS[verb].keys).split(",")
 
 
@@ -222,7 +230,7 @@ def _named(key: str) -> str:
 
 
 def _wrong(verb: str, given: str, keys: tuple[str, ...]) -> str:
-    """Return the reason why a verb cannot get these keys; empty if it can."""
+    """Return the reason why a verb cannot get these keys; an empty text if it can."""
     if verb not in VERBS:
         return "there is no such verb; docs/reference.md lists them"
     if VERBS[verb].place == FIELD or verb == "remedy":
@@ -242,7 +250,7 @@ def _is_key(key: str) -> bool:
 
 
 def _clashes(changed: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str, str]]:
-    """Yield each verb with a new key that another verb has too, the key, and the other verb."""
+    """Yield (verb, key, other verb) for each new key of a verb that another verb has too."""
     for verb, keys in changed.items():
         for other in GRAMMAR:
             theirs = changed.get(other.id, tuple(_named(key) for key in other.keys.split(",")))

@@ -83,7 +83,7 @@ SECTIONS: dict[str, Any] = {"runs": Runs, "charts": Charts, "log": Log, "notify"
 
 
 def declared() -> Iterator[tuple[str, Field[Any]]]:
-    """Every setting with its dotted key."""
+    """Yield each setting with its dotted key, such as `runs.sort`."""
     for setting_field in fields(Values):
         if setting_field.name in SECTIONS:
             yield from ((f"{setting_field.name}.{inner.name}", inner) for inner in fields(SECTIONS[setting_field.name]))
@@ -128,14 +128,16 @@ class Settings:
         return self._values.keys
 
     def get(self, key: str) -> Any:
-        """The value of a dotted key."""
+        """The value of the setting with this dotted key, such as `runs.sort`."""
         value: Any = self._values
         for name in key.split("."):
             value = getattr(value, name)
         return value
 
     def change(self, key: str, value: Any) -> None:
-        """Set the value of a dotted key, such as "runs.sort", and keep it in the file."""
+        """Set the value of a dotted key, such as `runs.sort`, and write it to the file in a thread. Raises ValueError
+        for a value that does not fit.
+        """
         if reason := wrong(dict(declared())[key], value):
             raise ValueError(f"{key} {reason}")
         if value == self.get(key):
@@ -148,14 +150,14 @@ class Settings:
                 self._writer.start()
 
     def flush(self) -> None:
-        """Wait until every change is in the file."""
+        """Wait until every change has been written to the file."""
         if (writer := self._writer) is not None:
             writer.join()
 
     # ---- the file -------------------------------------------------------------------------------
 
     def _read(self) -> Values:
-        """Return the values of the file; an invalid value is replaced by its default."""
+        """Return the values of the file; defaults replace missing and invalid values."""
         values = Values()
         if not self.path.exists():
             return values
@@ -183,7 +185,7 @@ class Settings:
         self.problems.append(brief(f"{self.path}:{line}: {text}" if line else f"{self.path}: {text}"))
 
     def _write(self) -> None:
-        """In a thread: write until no change is left."""
+        """In a thread: write the changed values to the file until there are no more changes."""
         from . import settings_file
 
         while True:
@@ -203,7 +205,7 @@ class Settings:
 
 
 def takes(setting_field: Field[Any]) -> str:
-    """Return in words which values the setting takes."""
+    """Return a text that says which values the setting takes."""
     default, choices, (low, high) = (setting_field.metadata[name] for name in ("default", "choices", "limits"))
     if choices:
         return "one of " + ", ".join(choices)
@@ -226,7 +228,7 @@ def wrong(setting_field: Field[Any], value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as the file has it, for a line of text."""
+    """Return a value in the notation of the settings file, as text for a message."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):

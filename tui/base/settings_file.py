@@ -18,7 +18,7 @@ WHOLE = ("theme", "keys")  # the settings without a section
 
 
 class SettingsFault(Exception):
-    """The file cannot be used; `line` is 0 if the fault is in no particular line."""
+    """The settings file cannot be used. `line` is the number of the wrong line; 0 if the fault has no line."""
 
     def __init__(self, message: str, line: int = 0) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class SettingsFault(Exception):
 
 
 def read(path: Path) -> list[tuple[str, int, Any]]:
-    """Return dotted key, line and value of everything in the file; an empty list without a file."""
+    """Return (dotted key, line, value) for each setting in the file; an empty list if there is no file."""
     entries: list[tuple[str, int, Any]] = []
     for name, value in _parsed(_text(path)).items():
         if isinstance(value.value, dict) and name not in WHOLE:
@@ -37,7 +37,7 @@ def read(path: Path) -> list[tuple[str, int, Any]]:
 
 
 def write(path: Path, changes: Mapping[str, Any]) -> None:
-    """Write values under their dotted keys into the present file."""
+    """Write the changed values, given by dotted key, into the file; everything else in the file stays."""
     from ...engine.files import yaml_writing
 
     path = path.resolve()  # a link to a file elsewhere stays one
@@ -88,19 +88,19 @@ def _parsed(text: str) -> dict[str, Located]:
 
 
 def _has_content(text: str) -> bool:
-    """Return whether the text has more than comments."""
+    """Return whether the text has anything except comments and empty lines."""
     lines = (line.strip() for line in text.splitlines())
     return any(line and not line.startswith("#") and line not in ("---", "{}") for line in lines)
 
 
 def _plain(value: Located) -> Any:
-    """Return a value without its lines."""
+    """Return the value and its inner values without their line numbers."""
     if isinstance(value.value, dict):
         return {name: _plain(item) if isinstance(item, Located) else item for name, item in value.value.items()}
     return value.value
 
 
 def _fault(fault: YamlFault) -> SettingsFault:
-    """Convert a fault of the reader, whose message is about presets."""
+    """Convert a fault of the YAML reader to a SettingsFault; the reader's message speaks of presets."""
     message = fault.message.replace("so it is no preset", "so it holds no settings").replace("in presets", "here")
     return SettingsFault(f"{fault.key}: {message}" if fault.key else message, fault.line)

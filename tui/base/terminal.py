@@ -19,7 +19,7 @@ TMUX_SECONDS = 1.0
 
 
 class TerminalTitle:
-    """The title of the terminal, restored at the end; `write` sends text to the terminal."""
+    """Sets the title of the terminal, and restores the former title at the end; `write` sends text to the terminal."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -41,7 +41,9 @@ def titled(text: str) -> str:
 
 
 def notification(text: str, environment: Mapping[str, str]) -> str:
-    """Return the sequence that shows a text on the desktop; empty if the terminal may not understand it."""
+    """Return the control sequence that makes the terminal show a text as a desktop notification; empty if tmux or GNU
+    screen would not pass it on.
+    """
     sequence = f"\x1b]9;{_harmless(text)}\x07"
     if "TMUX" in environment:
         return f"\x1bPtmux;{sequence.replace(chr(27), chr(27) * 2)}\x1b\\" if tmux_passes_on(environment) else ""
@@ -51,7 +53,7 @@ def notification(text: str, environment: Mapping[str, str]) -> str:
 
 
 def tmux_passes_on(environment: Mapping[str, str]) -> bool:
-    """Return whether this tmux passes sequences on to its terminal, which its user has to allow."""
+    """Return whether this tmux passes control sequences on to its terminal; its user has to allow that."""
     try:
         answer = subprocess.run(
             ["tmux", "show-options", "-Apqv", "-t", environment.get("TMUX_PANE", ""), "allow-passthrough"],
@@ -63,7 +65,7 @@ def tmux_passes_on(environment: Mapping[str, str]) -> bool:
 
 
 def understands(environment: Mapping[str, str]) -> bool:
-    """Return whether the terminal understands titles and notifications, or ignores them."""
+    """Return whether titles and notifications may be sent to the terminal: it understands or ignores them."""
     return not is_poor(environment)
 
 

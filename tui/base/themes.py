@@ -120,7 +120,7 @@ THEMES = (CALM, LIGHT, HIGH_CONTRAST, MONOCHROME)
 
 
 def own_colours(theme: Theme) -> dict[str, str]:
-    """Return the colours of moderate and heavy load and of the grid, for themes without them, such as Textual's."""
+    """Return the colours of moderate load, heavy load and the grid for a theme that does not define them."""
     moderate = Color.parse(theme.warning or theme.primary)
     heavy = moderate.blend(Color.parse(theme.error or theme.primary), 0.5)
     grid = Color.parse(theme.foreground or ("#e0e0e0" if theme.dark else "#202020")).with_alpha(0.14)
@@ -128,11 +128,13 @@ def own_colours(theme: Theme) -> dict[str, str]:
 
 
 def colour(app: App[Any], name: str) -> str:
-    """Return a colour of the theme (success, warning, error, primary) for text that is styled by hand."""
+    """Return a colour of the theme by its name (success, warning, error, primary); empty if the theme has no such
+    colour.
+    """
     return str(getattr(app.current_theme, name, None) or "")
 
 
 def painted_colour(app: App[Any], style: str) -> str:
-    """Return the colour of a painted style; a style without a colour is plain or dim."""
+    """Return the colour of a style of painted rows; `dim` for labels, empty for other styles without a colour."""
     colours = {"good": "success", "warn": "warning", "bad": "error", "curve1": "primary", "curve2": "warning"}
     return colour(app, colours[style]) if style in colours else "dim" if style == "label" else ""

@@ -30,7 +30,9 @@ class Start:
 
 
 class WaitingStarts:
-    """`changed` is called with the titles of the waiting starts whenever a start is added or removed."""
+    """The starts that wait. `began` gets what a start has launched. `changed` gets the titles after each change of the
+    list.
+    """
 
     def __init__(self, app: App[Any], began: Callable[[Any, Any], None], changed: Callable[[str], None]) -> None:
         self._app, self._began, self._changed = app, began, changed
@@ -39,7 +41,7 @@ class WaitingStarts:
 
     @property
     def words(self) -> str:
-        """The waiting starts in a few words; empty if there are none."""
+        """The title of the first waiting start and the number of the others; empty if no start waits."""
         more = f" and {len(self.starts) - 1} more" if len(self.starts) > 1 else ""
         return f"{self.starts[0].title}{more}" if self.starts else ""
 
@@ -50,7 +52,7 @@ class WaitingStarts:
         self._changed(self.words)
 
     def give_up(self) -> str:
-        """Drop the start that was added last; returns its title."""
+        """Drop the start that was added last; returns its title, empty if no start waits."""
         title = self.starts.pop().title if self.starts else ""
         self._changed(self.words)
         return title
@@ -60,14 +62,14 @@ class WaitingStarts:
             self._app.run_worker(self._begin_what_is_free, thread=True, group=GROUP, exit_on_error=False)
 
     def _begin_what_is_free(self) -> None:
-        """In a thread: begin the first start whose devices are free."""
+        """In a thread: launch the first waiting start whose devices are free."""
         for start in tuple(self.starts):
             if not start.in_the_way():
                 self._app.call_from_thread(self._begin, start)
                 return
 
     def _begin(self, start: Start) -> None:
-        """Launch a start, unless it was dropped meanwhile."""
+        """Launch a waiting start, unless it was dropped since its devices were checked."""
         if start in self.starts:
             self.starts.remove(start)
             self._changed(self.words)

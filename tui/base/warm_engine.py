@@ -17,7 +17,9 @@ AFTER_SECONDS = 1.0  # by then the user has first looked at the form
 
 
 def start(app: BaseApp, is_busy: Callable[[], bool]) -> None:
-    """In a thread: start it unless there is one or the machine is busy. GPUTUI_WARM=0 switches it off."""
+    """In a thread: start the warm engine, unless there already is a warm engine or the machine is busy. GPUTUI_WARM=0
+    prevents it.
+    """
     if app.is_headless or os.environ.get("GPUTUI_WARM") == "0" or app.warm is not None or is_busy():
         return
     from ...engine import checks
@@ -31,12 +33,12 @@ def start(app: BaseApp, is_busy: Callable[[], bool]) -> None:
 
 
 def take(app: BaseApp) -> Warm | None:
-    """The warm engine, if there is one; the application no longer has it."""
+    """Return the warm engine and remove it from the application; None if there is no warm engine."""
     warm, app.warm = app.warm, None
     return warm
 
 
 def close(app: BaseApp) -> None:
-    """End the warm engine: a measurement must not share the machine with an import of TensorFlow."""
+    """End the warm engine, if there is one: a measurement must not share the machine with an import of TensorFlow."""
     if (warm := take(app)) is not None:
         warm.close()

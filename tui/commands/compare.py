@@ -27,7 +27,7 @@ def unpin_baseline() -> None:
 
 
 def show_comparison(names: Sequence[str], form: str, against: str | None = None) -> None:
-    """Print the comparison of the named runs with the baseline; `form` is table, markdown, csv or json."""
+    """Print the comparison of the named runs with the baseline run; `form` is table, markdown, csv or json."""
     comparison = compare(_line_up(names, against))
     if form == "table":
         show_table(as_table(comparison))

@@ -28,7 +28,7 @@ OF_APPLY = ("minutes", "output")
 
 
 def diagnose(run: str | None, preset: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> int:
-    """Run the command with its `options` by name; returns the exit code."""
+    """Diagnose a run or a preset; `options` are the command line's options by name. Returns the exit code."""
     if (run is None) == (preset is None):
         raise Refused("name a run, such as gputui diagnose latest, or give --preset")
     if run is not None and settings:
@@ -44,14 +44,14 @@ def diagnose(run: str | None, preset: str | None, settings: Sequence[str], optio
 
 
 def _refuse_idle(options: Mapping[str, Any], names: Sequence[str], useful: bool, with_what: str) -> None:
-    """An option that would do nothing is not accepted."""
+    """Raise Refused if one of the named options is set, but has no effect because it is not `useful` here."""
     for name in names:
         if options[name] and not useful:
             raise Refused(f"--{name} needs {with_what}")
 
 
 def _show_run(run: Run, as_json: bool) -> int:
-    """Print the diagnosis that the events of the run allow."""
+    """Print the diagnosis of a run, made from its recorded events; returns the exit code."""
     events = reading.read_events(run.path)
     for damage in events.damage:
         complain(f"{run.id}: {damage}")
@@ -75,20 +75,24 @@ def _show_run(run: Run, as_json: bool) -> int:
 
 
 def _ended_too_soon(run: Run, findings: Mapping[str, Any]) -> bool:
-    """Whether the run, of one machine, had too few steps for a verdict."""
+    """Return whether a completed run on one machine had too few steps for a verdict."""
     unknown = findings["verdict"] == "undecided" and not findings["evidence"]
     return unknown and run.result is not None and run.result["outcome"] == "ok" and cluster.of_run(run) is None
 
 
 def how_to_try(run: Run) -> str:
-    """How the remedies of a run are tried; what is measured here by itself is one machine."""
+    """A sentence that says how the remedies of a run can be tried: by a command, or by hand for a run on several
+    machines.
+    """
     if cluster.of_run(run) is not None:
         return f"start all workers with one of them (--set), and compare the runs: gputui compare {run.id} NEW_RUN"
     return f"gputui diagnose {run.id} --apply measures them, and keeps what helps"
 
 
 def _profile(run: Run) -> dict[str, Any]:
-    """What XProf reads in the run's profile, or why it cannot; both empty without a profile."""
+    """The content of the run's profile as read by XProf, or the reason why it cannot be read. Both are empty without a
+    profile.
+    """
     if not run.file("profile").is_dir():
         return {"profile": None, "profile_missing": ""}
     try:
@@ -102,7 +106,9 @@ def _of_run(run: Run, options: Mapping[str, Any]) -> request.Request:
 
 
 def _of_preset(name: str, settings: Sequence[str], options: Mapping[str, Any]) -> request.Request:
-    """With and without its input first; how often is --repeats, unless that is for the remedies."""
+    """The request to measure a preset with and without its input, and its remedies with --apply. --repeats is the
+    number of repeats of the remedies with --apply, else of the measurement of the input.
+    """
     limits = _limits(options) | {"profile": options["profile"]}
     if options["apply"]:
         repeats = options["repeats"] or LEAST_REPEATS

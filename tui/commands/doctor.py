@@ -23,12 +23,12 @@ STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"
 
 
 def examine(deep: bool, python: str | None = None) -> list[Finding]:
-    """Everything there is to say about this machine and this terminal, the worst first."""
+    """Return all findings about this machine and this terminal, the worst first."""
     return worst_first([*doctor.examine(deep, python), *terminal(os.environ, shutil.get_terminal_size())])
 
 
 def show_doctor(as_json: bool, deep: bool, python: str | None) -> int:
-    """Print the findings; FAILED when something blocks training."""
+    """Print the findings; returns the exit code, FAILED if a finding prevents training."""
     if python is not None and not python.strip():
         raise Refused("--python needs the path of a Python, or of the folder of an environment that has one")
     findings = examine(deep, interpreter.file_of(python) if python else None)
@@ -45,7 +45,7 @@ def show_doctor(as_json: bool, deep: bool, python: str | None) -> int:
 
 
 def _lines(finding: Finding) -> str:
-    """Whole lines, for files and pipes."""
+    """A finding and its remedy as unshortened lines, for output to files and pipes."""
     remedy = f"\n{'':21}{clean(finding.remedy)}" if finding.remedy else ""
     return f"{finding.level:<8} {finding.about:<11} {clean(finding.what)}{remedy}"
 

@@ -28,7 +28,9 @@ _LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
 
 
 def show_log(name: str, follow: bool, last: int | None) -> int:
-    """The log, or its last lines; followed, until the run has ended, with the exit code of its training."""
+    """Print the log, or its last lines; returns the exit code. With `follow`, prints until the run ends and returns the
+    exit code of the training.
+    """
     run = run_folders.find(name)
     try:
         for text in _texts(run, follow, last):
@@ -40,7 +42,9 @@ def show_log(name: str, follow: bool, last: int | None) -> int:
 
 
 def _texts(run: Run, follow: bool, last: int | None) -> Iterator[str]:
-    """What is there, then what comes; a run that has ended may still have written its last lines."""
+    """Yield the present lines of the log, then with `follow` the new lines. The last lines of an ended run are
+    included.
+    """
     stream = _opened(run, follow)
     if stream is None:
         return
@@ -65,7 +69,7 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _last_of(lines: _InOrder, stream: BinaryIO, last: int, follow: bool) -> Iterator[str]:
-    """The last lines and epochs of what is there."""
+    """Yield the last `last` lines of the log and of the epochs that are present now."""
     stream.seek(max(0, stream.seek(0, 2) - max(BLOCK_BYTES, last * 1000)))
     cut = stream.tell() > 0
     block = stream.read()
@@ -77,9 +81,10 @@ def _last_of(lines: _InOrder, stream: BinaryIO, last: int, follow: bool) -> Iter
 
 
 class _InOrder:
-    """The lines of the log in the order of time among those of the epochs.
+    """The lines of the log and of the epochs, in the order of time.
 
-    A line without a time stays behind the one before it; one that came while the log was followed has come then.
+    A line without a time follows the line before it in the log. A line that arrives while the log is followed has the
+    time of its arrival.
     """
 
     def __init__(self, run: Run) -> None:
@@ -91,7 +96,9 @@ class _InOrder:
         self._resumes_told = 0
 
     def with_epochs(self, blocks: Iterable[bytes], arrived: float = 0.0, cut: bool = False) -> Iterator[str]:
-        """The whole lines of the blocks, and all epochs that have ended by now; `cut`: it is the end of a log."""
+        """Yield the complete lines of the blocks, and all epochs that have ended by now. `cut`: the beginning of the
+        log is missing.
+        """
         now = self._events.read()
         epochs = deque(epoch for epoch in now.epochs if epoch.t > self._told_t)
         self._resumes = now.resumes
@@ -117,14 +124,16 @@ class _InOrder:
         return f"{epoch_text(epoch)}\n"
 
     def rest(self) -> Iterator[str]:
-        """A last line that was not ended."""
+        """Yield the last line of the log if it has no line end yet."""
         if self._begun:
             yield _shown(self._begun.rstrip("\r"))
             self._begun = ""
 
 
 def _opened(run: Run, follow: bool) -> BinaryIO | None:
-    """The log; one that is only beginning may have none yet."""
+    """Return the opened log. With `follow`, wait for the log of a run that is starting; None if the run ends without a
+    log.
+    """
     while True:
         try:
             return open_regular(run.file("engine.log"))
@@ -137,5 +146,5 @@ def _opened(run: Run, follow: bool) -> BinaryIO | None:
 
 
 def _shown(line: str) -> str:
-    """As text that steers no terminal."""
+    """Return the line without tabs and without characters that control the terminal."""
     return clean(line.expandtabs(8))

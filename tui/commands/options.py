@@ -40,8 +40,8 @@ def show_options(words: str, as_json: bool) -> None:
 
 
 def fitting(words: str) -> list[OptionInfo]:
-    """The option that has this key or name, else those that have another name like it, else what a search finds, the
-    best first.
+    """Return the options for the words: the option with this key or name, or all options of this group. If there are
+    none: the options with another name like the words, else the results of a search, the best first.
     """
     if not words.strip():
         return list(OPTIONS)
@@ -53,7 +53,7 @@ def fitting(words: str) -> list[OptionInfo]:
 
 
 def described(info: OptionInfo) -> dict[str, Any]:
-    """Everything that is declared of an option, as plain values."""
+    """The declaration of an option as values for JSON."""
     about = info.about
     return {
         "key": info.key,
@@ -82,7 +82,7 @@ def _takes(info: OptionInfo) -> str:
 
 
 def _show_in_brief(info: OptionInfo) -> None:
-    """In lines that a terminal of any width has room for."""
+    """Print an option in a few lines that fit into a terminal of any width."""
     out = console()
     width, indent = min(TEXT_WIDTH, out.width), "    "
     out.print(Text.assemble((info.key, "bold"), f"  {_default(info)}  ", (_takes(info), "dim")))

@@ -26,7 +26,7 @@ from .train import place
 
 
 def list_presets() -> None:
-    """Name, whose, and description of every preset that can be called by name, and of those in the current folder."""
+    """Print name, owner and description of every preset that has a name, and of the presets in the current folder."""
     table = Table(box=None, pad_edge=False, show_header=False)
     here = {f"./{path.name}": path for path in preset_files.in_current_folder()}
     for name, path in (preset_files.named_presets() | here).items():
@@ -50,7 +50,7 @@ def show_schema() -> None:
 
 
 def export_preset(name: str, settings: Sequence[str], output: str | None) -> None:
-    """The preset as plain TensorFlow code, on stdout or in a file."""
+    """Write the preset as plain TensorFlow code to stdout or to a file."""
     from ...engine.export import script as script_part  # only this command needs it
 
     preset = preset_files.resolve(name, settings)
@@ -75,7 +75,7 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
 
 
 def _export_folder(preset: Preset, target: Path) -> None:
-    """The preset as a folder that runs on another machine."""
+    """Write the preset as a folder with which it can be trained on another machine."""
     from ...engine.export import folder  # only this command needs it
 
     try:
@@ -91,14 +91,14 @@ def _export_folder(preset: Preset, target: Path) -> None:
 
 
 def _python(preset: Preset) -> str:
-    """The Python that trains; `python` if the shell finds it by this name."""
+    """The path of the Python that trains; `python` if the shell finds this Python by that name."""
     python = interpreter.chosen(preset.options.run.python)
     in_path = shutil.which("python")
     return "python" if in_path and os.path.dirname(in_path) == os.path.dirname(python) else python
 
 
 def check_presets(files: Sequence[str]) -> int:
-    """Every problem of every file; WRONG if there is an error in any."""
+    """Print every problem of every file; returns the exit code, WRONG if at least one file has an error."""
     here = this_machine.read()
     code = DONE
     for file in files:
@@ -119,7 +119,7 @@ def check_presets(files: Sequence[str]) -> int:
 
 
 def begin(folder: str, example: str | None = None) -> None:
-    """Write the files and say what to do with them; refuses to overwrite."""
+    """Write the example files into the folder, and print how to use them; raises Refused if a file already exists."""
     try:
         written = start_files.write(Path(folder), example)
     except FileExistsError as fault:

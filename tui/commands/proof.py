@@ -51,7 +51,7 @@ def measure_change(
     anyway: bool,
     wait: bool,
 ) -> int:
-    """`gputui ab`: the preset against itself with the settings; returns the exit code."""
+    """The command `gputui ab`: measure the preset with and without the settings; returns the exit code."""
     asked = request.of_change(preset, settings, repeats=repeats, measure_seconds=measure_seconds)
     return run_proof(asked, as_json=as_json, anyway=anyway, wait=wait)
 
@@ -65,8 +65,8 @@ def run_proof(
     output: str | None = None,
     report: bool = False,
 ) -> int:
-    """Start, follow and show a proof, or print only its report in Markdown; save the improved preset if that is
-    wanted. The exit code.
+    """Start a proof, follow it and print its result; with `report` print only the report in Markdown. `output` is the
+    file for the improved preset, if any. Returns the exit code.
     """
     quiet = as_json or report
     if output is not None:
@@ -82,7 +82,7 @@ def run_proof(
 
 
 def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
-    """Wait until nothing else trains on the devices; False if Ctrl-C ended that."""
+    """Wait until no other training uses the devices; returns False if Ctrl-C ended the wait."""
     starting.wait(asked, lambda what: _say(what, as_json), lambda: presses.count > 0)
     return presses.count == 0
 
@@ -96,7 +96,7 @@ def go_on(
     output: str | None,
     report: bool = False,
 ) -> int:
-    """Start what has ended before its time again, follow and show it; the exit code."""
+    """Resume a proof that has ended before its time, follow it and print its result; returns the exit code."""
     quiet = as_json or report
     if output is not None:
         improved_preset.refuse(Path(output))
@@ -153,7 +153,7 @@ def _saved(output: str, data: Record) -> str:
 
 
 def show_profile(run: Run) -> None:
-    """The run's profile as lines, or why it cannot be read."""
+    """Print the run's profile as lines, or the reason why it cannot be read."""
     try:
         lines = profile.lines(reports.read(run))
     except ProfileError as fault:
@@ -162,7 +162,7 @@ def show_profile(run: Run) -> None:
 
 
 def budget(asked: Request) -> str:
-    """How long it will take, as far as that is known before it starts."""
+    """The expected duration of the proof in words, if it can be estimated before the start."""
     if asked.search is not None and asked.search.dry_run:
         return f"at most 2 trials of about {duration.of_request(asked):.0f} s"
     if asked.search is not None:
@@ -207,7 +207,7 @@ def _view() -> ProofLines:
 
 
 def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
-    """False in the moment before the proof has told its process id."""
+    """Ask the proof to stop; returns False if this fails because the proof has not recorded its process id yet."""
     try:
         folder.request_stop(proof, numbers)
     except ProofError:
@@ -216,7 +216,7 @@ def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
 
 
 def _say(text: str, as_json: bool) -> None:
-    """If the output is for a machine, people read stderr."""
+    """Print a text for people: on stdout, or on stderr if JSON goes to stdout."""
     if as_json:
         complain(text)
     else:
@@ -235,7 +235,7 @@ def _code(data: Record, presses: Presses) -> int:
 
 
 def show_proofs(as_json: bool) -> None:
-    """A table of all proofs, or one JSON object a line."""
+    """Print all proofs as a table, or as one JSON object per line."""
     listed = folder.proofs()
     if as_json:
         for proof in listed:
@@ -258,7 +258,9 @@ def _head(proof: Proof) -> dict[str, object]:
 
 
 def remove_proofs(names: Sequence[str], yes: bool) -> int:
-    """Delete proofs with their trials for good, after a question on a terminal; WRONG if one is not deleted."""
+    """Delete proofs and their trials permanently, after a question on the terminal. Returns WRONG if a proof was not
+    deleted.
+    """
     if not names:
         raise Refused("name the proofs to delete; gputui proof lists them")
     if "latest" in names:
@@ -271,7 +273,9 @@ def remove_proofs(names: Sequence[str], yes: bool) -> int:
 
 
 def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
-    """One proof as a table, Markdown or JSON; or save what it has arrived at, or stop it."""
+    """Print a proof as a table, Markdown or JSON. With `output` save its improved preset instead; with `stop` stop the
+    proof.
+    """
     proof = folder.find(name)
     if stop:
         folder.request_stop(proof)

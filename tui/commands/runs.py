@@ -23,7 +23,7 @@ NAMED = 12  # of the runs to be deleted
 
 
 def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (), last: int | None = None) -> None:
-    """A table of the runs that the filters leave, or one JSON object a line."""
+    """Print the runs that match the filters as a table, or as one JSON object per line."""
     survey = run_folders.survey()
     entries, chosen = _newest(survey.runs, notes.tags_in(tags), states, last)
     _tell_damage(str(survey), entries)
@@ -44,7 +44,9 @@ def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (
 def _newest(
     runs: Sequence[Run], tags: Sequence[str], states: Sequence[str], last: int | None
 ) -> tuple[list[Entry], list[Entry]]:
-    """What was read, and of that the last entries that the filters leave: no more runs are read than these need."""
+    """Return all entries that were read, and the last matching entries. Only as many runs are read as are needed for
+    `last`.
+    """
     entries: list[Entry] = []
     chosen: list[Entry] = []
     for run in runs:
@@ -60,13 +62,15 @@ def _newest(
 
 
 def _fits(entry: Entry, tags: Sequence[str], states: Sequence[str]) -> bool:
-    """Whether it has all of the tags, and is in one of the states."""
+    """Return whether the run has all of the tags and is in one of the states; an empty filter matches every run."""
     state = STATE_LABELS.get(entry.state, entry.state)
     return all(tag in entry.notes.tags for tag in tags) and (not states or state in states)
 
 
 def _waits_for_chief(entry: Entry, chosen: Sequence[Entry]) -> bool:
-    """Whether it is a worker's whose chief's run, which it is folded into, may still come."""
+    """Return whether the run belongs to a worker whose chief's run is on this machine, but not yet among the chosen
+    runs. Such a run is later shown as a part of its chief's run.
+    """
     chief = cluster.local_chief(entry.run)
     return chief is not None and all(other.run != chief for other in chosen)
 
@@ -88,7 +92,7 @@ def _told(entry: Entry) -> dict[str, object]:
 
 
 def _tell_damage(closed: str, entries: Sequence[Entry]) -> None:
-    """One line for the folders that cannot be looked into, one for the files that are damaged."""
+    """Write one line about folders that cannot be read, and one line about damaged files, to stderr."""
     if closed:
         complain(closed)
     damaged = [f"{entry.run.id}: {entry.damage}" for entry in entries if entry.damage]
@@ -97,7 +101,7 @@ def _tell_damage(closed: str, entries: Sequence[Entry]) -> None:
 
 
 def stop_run(name: str) -> None:
-    """Ask a run to stop; returns when it is asked, not when it has ended."""
+    """Ask a run to stop; returns after at most two seconds, even if the run has not ended yet."""
     run = run_folders.find(name)
     run_folders.request_stop(run)
     deadline = time.monotonic() + 2
@@ -112,7 +116,7 @@ def stop_run(name: str) -> None:
 
 
 def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
-    """Delete runs for good, after a question on a terminal; WRONG if one of them is not deleted."""
+    """Delete runs permanently, after a question on the terminal. Returns WRONG if a run was not deleted."""
     to_delete = _with_workers(_to_remove(names, latest))
     going_on = [run for run in to_delete if run.goes_on]
     for run in going_on:
@@ -126,7 +130,7 @@ def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
 
 
 def delete(items: Sequence[Deletable], what: str, reserve: Reserve | None = None) -> bool:
-    """Delete them for good and print the freed bytes and each refusal; whether one was refused."""
+    """Delete the items permanently; print the freed bytes and each refusal. Returns whether an item was refused."""
     sizes = {item.id: used_bytes(item.path) for item in items}
     gone, refused = trash.delete_all(items, reserve) if reserve else trash.delete_all(items)
     for reason in refused:
@@ -137,7 +141,9 @@ def delete(items: Sequence[Deletable], what: str, reserve: Reserve | None = None
 
 
 def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
-    """Each run once; `latest` changes with every start, and is taken only with the option --latest."""
+    """Return the named runs, each once. `latest` names another run after every start, so it needs the
+    option --latest.
+    """
     if "latest" in names:
         raise Refused("latest may be another run by now, and is not deleted; name the run, or give --latest")
     if not names and not latest:
@@ -146,7 +152,7 @@ def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
 
 
 def _with_workers(named: Sequence[Run]) -> list[Run]:
-    """The runs, and for the chief of several machines the runs of its other workers, which are printed."""
+    """Return the runs and, for a run of several machines, the runs of its other workers, whose names are printed."""
     all_runs = dict.fromkeys(named)
     for run in named:
         others = cluster.other_workers(run)
@@ -158,14 +164,16 @@ def _with_workers(named: Sequence[Run]) -> list[Run]:
 
 
 def _ask(to_delete: Sequence[Run]) -> None:
-    """Raises Abort, or Refused if nobody can be asked."""
+    """Ask before runs are deleted; raises Abort if the answer is no, Refused without a terminal."""
     ask_before_deleting(
         to_delete, [f"{run.id}  {run_folders.title(run)}" for run in to_delete], "run", "events, checkpoints and log"
     )
 
 
 def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: str, contents: str) -> None:
-    """Name what is deleted, a line each, and ask; raises Abort, or Refused if nobody can be asked."""
+    """Print what is deleted, one line per item, and ask; raises Abort if the answer is no, Refused
+    without a terminal.
+    """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refused("deleting asks first, which needs a terminal; give --yes to delete them for good")
     for line in lines[:NAMED]:
@@ -182,7 +190,7 @@ def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: 
 
 
 def note(name: str, words: Sequence[str]) -> None:
-    """Write a note, an empty one removes it; without words, print it."""
+    """Write the words as the run's note; an empty note removes it. Without words, print the note."""
     run = run_folders.find(name)
     written = notes.write_note(run, " ".join(words)) if words else notes.read(run)
     if not words:
@@ -190,7 +198,7 @@ def note(name: str, words: Sequence[str]) -> None:
 
 
 def tag(name: str, tags: Sequence[str], remove: bool) -> None:
-    """Add or remove tags, and print those that the run has then."""
+    """Add or remove tags of a run, and print its tags after the change."""
     run = run_folders.find(name)
     if remove and not tags:
         raise Refused("name the tags to remove")

@@ -15,7 +15,9 @@ RESUMING = {"resume", "form", "wait", "anyway"}  # what may be given beside --re
 
 
 def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
-    """Measure, or go on; `given` are the names of the options on the command line. Returns the exit code."""
+    """Start or resume a measurement of scaling. `given` are the names of the options on the command line. Returns the
+    exit code.
+    """
     again = options.pop("resume")
     form = options.pop("form")
     following = {name: options.pop(name) for name in ("anyway", "wait")}
@@ -34,7 +36,7 @@ def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any]
 
 
 def counts(text: str | None) -> list[int]:
-    """`1,2,4` as numbers."""
+    """Return the numbers of replicas in a text such as `1,2,4`; an empty list without a text."""
     try:
         numbers = [int(word) for word in text.split(",")] if text else []
     except ValueError:
@@ -50,7 +52,9 @@ def _resume(name: str, *, anyway: bool, **more: Any) -> int:
 
 
 def _latest() -> folder.Proof:
-    """The newest measurement that has ended before its time."""
+    """The newest measurement of scaling that has ended before its time, else the newest of all. Raises ProofError if
+    there is none.
+    """
     return starting.latest_to_resume(
         lambda request: request.kind == "scaling",
         ENDED,

@@ -40,7 +40,7 @@ LONGEST_FINDING = 400  # characters of a line: its words are gputui's own
 
 
 class View(Protocol):
-    """Shows the events of one run as they come."""
+    """Shows the events of one run as they arrive."""
 
     run: Run
 
@@ -63,8 +63,8 @@ def run_preset(
 ) -> int:
     """Resolve, check, launch and follow a preset; returns the exit code.
 
-    With `resume_if_any` its newest run that has ended is resumed instead; if that has completed, nothing is left to
-    do. A run whose code has changed since goes on with `new_code` only.
+    With `resume_if_any` the newest ended run of this preset is resumed instead; if that run has completed, nothing is
+    started. A run whose code has changed since is resumed only with `new_code`.
     """
     preset = preset_files.resolve(name, settings)
     kind = preset.options.strategy.kind
@@ -97,14 +97,16 @@ def run_preset(
 
 
 def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
-    """Where one of the options that conflict was set: file and line, or --set; else the preset as it was named."""
+    """The place that set one of the finding's options: file and line, or --set. Without such a place, `otherwise` or
+    the preset's name.
+    """
     set_at = [preset.origins[key] for key in finding.options if key in preset.origins]
     where, line = set_at[0] if set_at else (otherwise or preset.name, None)
     return f"{where}:{line}" if line is not None else where
 
 
 def _placed(preset: Preset, finding: Finding) -> str:
-    """The finding after its place, which may name its option already."""
+    """The finding after the place of its option; the option is not named twice."""
     where, text = place(preset, finding), str(finding)
     (key, *others) = finding.options or ("",)
     named = key and not others and where.startswith(f"--set {key}=")
@@ -112,7 +114,9 @@ def _placed(preset: Preset, finding: Finding) -> str:
 
 
 def resume_run(name: str | None, *, as_json: bool = False, detach: bool = False, new_code: bool = False) -> int:
-    """Go on with a run from its last checkpoint and follow it, by default the newest that can; the exit code."""
+    """Resume a run from its last checkpoint and follow it; returns the exit code. Without `name`, the newest run that
+    can be resumed.
+    """
     return _resume(resuming.latest() if name is None else run_folders.find(name), as_json, detach, new_code)
 
 
@@ -166,7 +170,7 @@ def _exit_code(run: Run, outcome: str) -> int:
 
 
 def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Finding], presses: Presses) -> None:
-    """Until the run has ended; raises OutputFault if standard output cannot be written."""
+    """Show the run's events until it has ended; raises OutputFault if standard output cannot be written."""
     view = _view(run, as_json, findings)
     shown_stops = 0
     try:
@@ -195,7 +199,7 @@ def _detached(run: Run, findings: Sequence[Finding]) -> int:
 
 
 def _unheard(run: Run, fault: OutputFault) -> int:
-    """Nobody reads any more, or the disk behind standard output is full: the viewer goes, the run does not."""
+    """Write on stderr that standard output cannot be written; returns the exit code. The run itself continues."""
     running = f"{run.id} is still running; show it with: gputui watch {run.id}"
     has_ended = f"{run.id} has ended; everything is in {run.path}"
     complain(
@@ -206,7 +210,7 @@ def _unheard(run: Run, fault: OutputFault) -> int:
 
 
 def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
-    """Ask the run to stop; waits if its engine has not recorded its process yet."""
+    """Ask the run to stop, and wait if its engine has not recorded its process id yet."""
     while True:
         try:
             run_folders.request_stop(run, numbers)
@@ -218,11 +222,11 @@ def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
 
 
 class Presses:
-    """Counts requests to stop instead of dying of them; passes each on while the main thread is blocked.
+    """Counts requests to stop, so that signals do not end this process; passes requests on even while the main thread
+    is blocked.
 
-    Only Ctrl-C at a terminal counts again if it is pressed again. All other signals (SIGTERM, run.stop_signal, a SIGINT
-    that nobody has pressed) may be a scheduler's, which sends them as often as it likes: they count only if they come
-    first.
+    Only a Ctrl-C at a terminal counts each time. Other signals (SIGTERM, run.stop_signal, a SIGINT that no person has
+    sent) may come from a scheduler, which may repeat them: they count only if no request came before.
     """
 
     def __init__(self, stop_signal: str = "none") -> None:
@@ -240,12 +244,12 @@ class Presses:
 
     @property
     def more(self) -> str:
-        """What the next Ctrl-C does, if there is somebody who can press it."""
+        """A text that says what the next Ctrl-C does; empty if no person has pressed Ctrl-C."""
         return "; press Ctrl-C again to end it at once" if run_folders.ASKED_BY_PERSON in self.asked else ""
 
     def ask(self, act: Callable[[Sequence[int]], None]) -> None:
-        """From here on `act` is called for each that counts with the signals to send, those that have come already too,
-        in a thread of its own.
+        """From now on call `act` with the signals of each counted request, in a thread. Earlier
+        requests are included.
         """
         threading.Thread(target=self._pass_on, args=(act,), name="presses", daemon=True).start()
 
@@ -270,7 +274,7 @@ class Presses:
 
 
 def _at_a_terminal() -> bool:
-    """Whether this is the program in the foreground of a terminal, which gets what is pressed there."""
+    """Return whether this process is in the foreground of a terminal and so receives the pressed keys."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -296,7 +300,7 @@ def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
 
 
 class JsonView:
-    """The merged events on stdout, and nothing else there."""
+    """Prints the run's events on stdout as JSON lines, and prints nothing else there."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

@@ -17,7 +17,7 @@ RESUMING = {"resume", "minutes", "output", "as_json", "wait", "anyway"}  # what 
 
 
 def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
-    """Search, or go on with a search; `given`: the options named on the command line. Returns the exit code."""
+    """Start or resume a search. `given` are the names of the options on the command line. Returns the exit code."""
     as_json, anyway, wait, output = (options.pop(name) for name in ("as_json", "anyway", "wait", "output"))
     if options["dry_run"] and output is not None:
         raise Refused("--dry-run only predicts the memory: there is nothing to save with -o")
@@ -37,7 +37,7 @@ def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], g
 def limits(
     *, only: Sequence[str], leave: Sequence[str], memory_gb: float | None, precisions: Sequence[str], **more: Any
 ) -> Limits:
-    """The limits that the command line asks for."""
+    """The limits of the search that the command line requests."""
     return Limits(
         only=list(only) or list(STAGES),
         leave=list(leave),
@@ -53,7 +53,9 @@ def _resume(name: str, minutes: float | None, *, anyway: bool, **more: Any) -> i
 
 
 def _latest(any_ended: bool) -> folder.Proof:
-    """The newest search that has ended before its time, or with more minutes the newest that has ended at all."""
+    """The newest search that has ended before its time (with `any_ended` also a completed search), else the newest of
+    all. Raises ProofError if there is none.
+    """
     return starting.latest_to_resume(
         lambda request: request.kind == "tune" and not (request.search and request.search.dry_run),
         ("running",) if any_ended else ENDED,

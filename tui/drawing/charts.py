@@ -27,7 +27,7 @@ _SPEED, _P50, _P95, _WAIT, _MFU = (
 
 
 def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
-    """Throughput, loss, step time, input wait, every metric, and the GPUs."""
+    """The charts of a run: throughput, loss, step time, input wait, every metric, and the GPUs."""
     charts = [
         Plot(_SPEED.label, _SPEED.unit, (Curve("", now.line(_SPEED.progress)),), "zero", note=_mfu(now)),
         _of_steps(now, "loss"),
@@ -40,7 +40,7 @@ def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
 
 
 def _step_time(now: Snapshot) -> Plot:
-    """Median and 95th percentile under the name that they share."""
+    """The chart of the step time, with one curve for the median and one for the 95th percentile."""
     curves, title = [], ""
     for figure in (_P50, _P95):
         title, _, which = figure.label.rpartition(" ")
@@ -49,13 +49,15 @@ def _step_time(now: Snapshot) -> Plot:
 
 
 def _mfu(now: Snapshot) -> str:
-    """The reached share of the GPUs' peak, or empty if it is unknown."""
+    """The share of the GPUs' peak performance that the training reaches, as text; empty if it is unknown."""
     reached = number(now.summary.get(_MFU.key) if now.outcome else now.progress.get(_MFU.progress))
     return f"{_MFU.label} {percent(reached)}" if reached is not None else ""
 
 
 def _of_steps(now: Snapshot, name: str) -> Plot:
-    """The loss or a metric: of the steps as they run, Keras' means of whole epochs, and the validation's."""
+    """The chart of the loss or a metric: values of steps (only the loss), Keras' means of whole epochs, and validation
+    values.
+    """
     mean = epoch_mean.of_run(now, name)
     line = now.line(name)
     curves = [Curve("train", line, lesser=True)] if name == "loss" and now.windowed else []
@@ -70,7 +72,7 @@ def _of_steps(now: Snapshot, name: str) -> Plot:
 
 
 def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
-    """The plot on its axis, with its values as they are to be drawn."""
+    """The plot with its values placed on its horizontal axis and drawn as the settings request."""
     axis = axis_of(plot, now, drawn)
     curves = tuple(replace(curve, line=along(curve.line, axis, now.pace)) for curve in plot.curves)
     joins = tuple(now.pace.place(axis, *moment) for moment in now.joins)
@@ -79,13 +81,13 @@ def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
 
 
 def axis_of(plot: Plot, now: Snapshot, drawn: Charts) -> str:
-    """The axis of the settings if the run can be drawn on it, else the one that suits the figure."""
+    """The horizontal axis of the settings if the run can be drawn on it, else the plot's own axis."""
     axis = plot.x_unit if drawn.x_axis == "auto" else drawn.x_axis
     return axis if axis in now.pace.axes() else plot.x_unit
 
 
 def _end(now: Snapshot, axis: str, curves: tuple[Curve, ...]) -> float:
-    """The place of the last point: a chart stays the same between two readings."""
+    """The place of the last point on the axis. The chart of times then does not change between two readings."""
     lines = [curve.line for curve in curves if len(curve.line)]
     end = max((max(line.x) for line in lines), default=0.0)
     return end if end or axis != "time" else min(max(0.0, now.elapsed - now.pace.begin), 1.0)
@@ -106,19 +108,21 @@ _BOUNDS = {"busy": "share", "temperature_c": "free"}
 
 
 def of_gpus_used(now: Snapshot) -> list[Plot]:
-    """The charts of the GPUs that the run uses, or of all GPUs if that is unknown."""
+    """The charts of the GPUs that the run uses; the charts of all GPUs if that is unknown."""
     used = [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
     return of_gpus(now, used)
 
 
 def of_gpus(now: Snapshot, indices: list[int]) -> list[Plot]:
-    """A chart for each figure that some of the GPUs report."""
+    """One chart for each figure that at least one of the GPUs reports."""
     charts = [_chart(now, key, name, indices) for name, key in GPU_LINES.items()]
     return [plot for plot in charts if not plot.empty]
 
 
 def of_machine(now: Snapshot, picked: int | None, drawn: Charts) -> list[Plot]:
-    """The charts of all GPUs of the machine and of the host's CPUs; of many GPUs, those of the picked one first."""
+    """The charts of all GPUs and of the host's CPUs. If there are many GPUs, the charts of the `picked`
+    GPU come first.
+    """
     indices = [gpu.index for gpu in now.gpus]
     charts = of_gpus(now, indices)
     if picked is not None and len(indices) > EACH:

@@ -20,7 +20,7 @@ MOST = 8  # curves that can still be distinguished
 
 @dataclass(frozen=True)
 class Named:
-    """A run with a label that no other run has, and the figures of its result by their keys."""
+    """A run with a label that no other run has, and the figures of the run's result by their keys."""
 
     label: str
     short: str
@@ -30,9 +30,9 @@ class Named:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A chart: the line of a run that it shows, and its axis if the settings name none.
+    """A kind of chart: its title, its unit and the line of a run that it shows.
 
-    `key` is the figure in the result of an ended run, which the table shows too.
+    `key` is the figure's key in the result of an ended run, which the table shows too.
     """
 
     key: str
@@ -44,20 +44,22 @@ class _Kind:
 
 
 def plots(runs: Sequence[Named], drawn: Charts) -> list[Plot]:
-    """A chart for each figure that at least one run has."""
+    """One chart for each figure that at least one run has."""
     shown = list(runs[:MOST])
     charts = [_plot(kind, shown, drawn) for kind in _kinds(shown)]
     return [plot for plot in charts if not plot.empty]
 
 
 def axes(runs: Sequence[Named]) -> list[str]:
-    """The axes on which every run can be drawn."""
+    """The names of the horizontal axes on which every run can be drawn."""
     axes_of_runs = [run.now.pace.axes() for run in runs]
     return [axis for axis in axes_of_runs[0] if all(axis in others for others in axes_of_runs)] if axes_of_runs else []
 
 
 def hardly_seen(plot: Plot) -> str:
-    """A remark if the shortest run takes next to nothing of the axis, with the place of its end; else empty."""
+    """A remark that the shortest curve is too short to be seen on the axis, with the place of its end; empty if all
+    curves can be seen.
+    """
     ends = [(curve.line.x[-1], curve) for curve in plot.told if len(curve.line)]
     if len(ends) < 2 or plot.window is not None:
         return ""
@@ -89,7 +91,7 @@ def _metric(key: str, name: str) -> _Kind:
 
 
 def _gpu_busy(now: Snapshot) -> Line:
-    """The mean of the GPUs that train; of one GPU its own."""
+    """The mean load of the GPUs that train; the load of the GPU if only one trains."""
     together = now.line("gpus mean")
     training = [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
     return together if len(together) or len(training) != 1 else now.line(f"gpu{training[0]}")
@@ -106,9 +108,9 @@ def _plot(kind: _Kind, runs: Sequence[Named], drawn: Charts) -> Plot:
 
 
 def _curve(kind: _Kind, run: Named, axis: str) -> Curve:
-    """The curve of a run; a run that lacks the figure has its name in the legend, too.
+    """The curve of a run. A run without this figure gets an empty curve, so that the legend still names it.
 
-    The value after the name is that of the result; without a result it is the last reading, and marked so.
+    The value after the name is that of the run's result; without a result it is the last reading, marked with "last".
     """
     line, value = kind.line(run.now), run.figures.get(kind.key)
     other = " (epoch mean)" if kind.title == "loss" and len(line) and not run.now.windowed else ""

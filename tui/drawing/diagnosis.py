@@ -32,9 +32,10 @@ ROOMY = 70  # cells for a stage, below which TensorFlow's name of it is left out
 
 
 def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs, step_ms: float | None = None) -> list[Row]:
-    """All parts of the diagnosis, one below the other; what to do comes first, to be seen without scrolling.
+    """All parts of the diagnosis, one below the other. The remedies come early, so that they are seen without
+    scrolling.
 
-    `step_ms` is the time of a step, if it is known.
+    `step_ms` is the time of a step in milliseconds, None if it is unknown.
     """
     waits = diagnosis.get("verdict") == "input_bound"
     parts = (
@@ -72,7 +73,7 @@ def _verdict(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _rests_on(diagnosis: Told) -> str:
-    """How certain the verdict is, and what it is based on."""
+    """The certainty of the verdict in a word, and the number of measured steps; empty if both are unknown."""
     steps, word = number(diagnosis.get("steps")), verdict.confidence(diagnosis)
     on = f"from {counted(steps, of_run('measured_steps').label)}" if steps else ""
     return ", ".join(part for part in (word, on) if part)
@@ -108,7 +109,9 @@ def _source_width(width: int) -> int:
 
 
 def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
-    """A figure, its threshold and the source of the threshold; then the same in words."""
+    """The rows of one piece of evidence: a figure, its threshold and the threshold's source; below, the
+    same in words.
+    """
     figure = evidence(str(piece.get("signal") or NONE), str(piece.get("unit") or ""))
     name = _signal_width(width)
     signal = fitting(clean(figure.label), name - 1, glyphs)
@@ -130,10 +133,10 @@ def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
 
 
 def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs: Glyphs) -> list[Row]:
-    """From the source to the end: how long each stage takes for a batch, compared with the time of a step.
+    """The input stages in their order: how long each stage takes for a batch, compared with the time of a step.
 
-    Stages run side by side, so their times do not add up; calls of a stage that run at once share its work. `warns`:
-    the training waits for them.
+    Stages work at the same time, so the sum of their times has no meaning. Parallel calls of one stage share its work.
+    `warns`: the training waits for the stages.
     """
     listed = [mapping(stage) for stage in _listed(event, "stages")]
     if not listed:
@@ -158,7 +161,9 @@ def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs:
 def _stage(
     stage: Told, time: float | None, most: float, slowest: str, width: int, glyphs: Glyphs, bar: str = "curve1"
 ) -> Row:
-    """`slowest` is the style for the slowest stage, empty for the others."""
+    """The row of an input stage. `slowest` is the style for the slowest stage, empty for the other stages. `most` is
+    the time in milliseconds of a full bar.
+    """
     name = clean(stage.get("name") or NONE)
     name = fitting(_STAGE_WORDS.get(name, name), STAGE - 1, glyphs)
     operation = fitting(clean(stage.get("op") or ""), OPERATION - 1, glyphs)
@@ -175,7 +180,7 @@ def _stage(
 
 
 def _calls(stage: Told, width: int) -> str:
-    """How many calls of the stage run at once, and the work that they share."""
+    """The number of parallel calls of the stage and the work that they share; empty if calls are not parallel."""
     parallel = number(stage.get("parallelism"))
     if parallel is None or parallel <= 1:
         return ""
@@ -184,7 +189,7 @@ def _calls(stage: Told, width: int) -> str:
 
 
 def _ms(time: float | None) -> str:
-    """A time with one decimal, so that figures line up."""
+    """A time in milliseconds with one decimal, so that figures align; a dash for None."""
     return NONE if time is None else f"{time:,.1f}" if time >= 0.05 else "<0.1"
 
 
@@ -192,7 +197,7 @@ def _ms(time: float | None) -> str:
 
 
 def changing(diagnosis: Told) -> list[Told]:
-    """The remedies that change options, in the order of their numbers."""
+    """The remedies that change options, in the order of the diagnosis."""
     return [remedy for remedy in map(mapping, _listed(diagnosis, "remedies")) if mapping(remedy.get("changes"))]
 
 
@@ -215,7 +220,7 @@ def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _remedy(order: int, remedy: Told, width: int) -> list[Row]:
-    """The change with its greatest possible gain; below it, the reason."""
+    """The rows of a remedy: its changes with the greatest possible gain, and below them the reason."""
     gain = number(remedy.get("expected_gain"))
     most = f"at most {times(gain)} as fast" if gain is not None else "gain unknown until measured"
     learns = ", changes what is learnt" if remedy.get("changes_learning") else ""

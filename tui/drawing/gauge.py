@@ -20,7 +20,9 @@ def gauge(
     why: str = "",
     style: str = "curve1",
 ) -> Row:
-    """Exactly `width` cells, the used ones in `style`; if `used` or `total` is unknown, `why` or a question mark."""
+    """A bar of exactly `width` cells, with the used cells in `style`. If `used` or `total` is unknown, `why` or a
+    question mark.
+    """
     if used is None or not total or width <= 0:
         text = (why, "warn") if why and len(why) <= width else ("?", "track")
         return [(text[0].center(max(0, width))[: max(0, width)], text[1])]

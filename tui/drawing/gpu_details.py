@@ -29,7 +29,9 @@ _OF_THE_HEAD = (
 
 
 def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """All figures, missing ones with their reasons; the processes that do not fit are cut off."""
+    """All figures of a GPU in at most `height` rows; a missing figure is replaced by the reason. Processes without room
+    are left out.
+    """
     rows = [row for row, _ in _rows(gpu, width)]
     settings = clean(", ".join(gpu.clocks_set_by or ()))
     rows += [[_label("clocks"), (fitting(f"set by {settings}", width - LABEL, glyphs), "value")]] if settings else []
@@ -38,14 +40,14 @@ def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def telling(gpu: Gpu, width: int, height: int, _glyphs: Glyphs) -> list[Row]:
-    """The rows that show something noteworthy, the most important first, at most `height` of them."""
+    """The rows of a GPU that show something noteworthy, the most important first, at most `height` rows."""
     activity, *rest = _rows(gpu, width)
     rows = [row for row, tells in (*_alarms(gpu), activity, *_strangers(gpu), *rest) if tells]
     return rows[:height]
 
 
 def whole_height(width: int) -> int:
-    """The height of `whole` with two processes and no missing figure in the head."""
+    """The height in rows of `whole` for a GPU with two processes and without a row about missing figures."""
     return (4 if width >= PAIRED else 8) + 2
 
 
@@ -72,7 +74,7 @@ def _beside(left: _Told, right: _Told, column: int, width: int) -> _Told:
 
 
 def _narrow(noted_row: _Told, width: int) -> _Told:
-    """The row within the width; if it is too long, first without the blanks that align its figures."""
+    """The row cut to the width. A row that is too long first loses the blanks that align its figures."""
     row, tells = noted_row
     if length(row) > width:
         row = [(text.lstrip() if style == "value" else text, style) for text, style in row]
@@ -80,7 +82,9 @@ def _narrow(noted_row: _Told, width: int) -> _Told:
 
 
 def _cut(row: Row, width: int) -> Row:
-    """Cut between pieces only, as part of a figure reads as a different figure; no name stays without its value."""
+    """The row cut to the width. Only whole pieces are removed, as part of a figure reads as a different figure; a name
+    without its value is removed too.
+    """
     if length(row) <= width:
         return row
     while row and (length(row) > width or row[-1][1] == "label"):
@@ -93,7 +97,9 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _activity(gpu: Gpu) -> _Told:
-    """What the chip does while it is busy: shares of its time. The memory controller comes last if DRAM is known."""
+    """The shares of time in which parts of the chip are active. The memory controller comes last if the activity of
+    DRAM is known.
+    """
     of_chip, memory = ("sm_active", "tensor_active", "dram_active"), "memory_busy"
     reasons = {_reason(gpu, key) for key in of_chip if getattr(gpu, key) is None}
     if gpu.memory_busy is not None and len(reasons) == 1 and all(getattr(gpu, key) is None for key in of_chip):
@@ -107,8 +113,8 @@ def _clocks(gpu: Gpu) -> _Told:
 
 
 def _slowed(gpu: Gpu) -> _Told:
-    """How much of the time each cause has held the clock down since the first reading; then since the driver was
-    loaded.
+    """The share of the time since the first reading in which each cause has held the clock down; then the total times
+    in the driver's counters.
     """
     if not gpu.slowed:
         return [_label("slowed"), (_reason(gpu, "slowed_by_power_seconds"), "label")], False
@@ -124,14 +130,16 @@ _TELLING = 0.01
 
 
 def _slowed_in_all(gpu: Gpu) -> Row:
-    """By the driver's counters; some drivers count nothing but 0."""
+    """The total time of each cause by the driver's counters; empty if all counters are 0, as with some drivers."""
     by_cause = {cause: getattr(gpu, f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
     counted = [f"{cause.replace('_', ' ')} {seconds(value)}" for cause, value in by_cause.items() if value]
     return [(f" in all: {', '.join(counted)}", "label")] if counted else []
 
 
 def _energy(gpu: Gpu) -> _Told:
-    """What was drawn since the first reading, and since the driver was loaded: by the whole card."""
+    """The energy used since the first reading, and the energy that the whole card has used since the
+    driver was loaded.
+    """
     if gpu.energy_j is None:
         return [_label("energy"), (_reason(gpu, "energy_j"), "label")], False
     row: Row = [_label("energy")]
@@ -180,7 +188,7 @@ def _mig(gpu: Gpu) -> _Told:
 
 
 def _instances(gpu: Gpu) -> Row:
-    """The number of instances, and the memory of each."""
+    """The number of MIG instances, and the used and total memory of each."""
     count = len(gpu.mig or ())
     if not count:
         return [("on, no instances", "warn")]
@@ -191,13 +199,15 @@ def _instances(gpu: Gpu) -> Row:
 
 
 def _alarms(gpu: Gpu) -> list[_Told]:
-    """Shown wherever there is room: errors that end programs, and a GPU that is partitioned."""
+    """Rows that are always shown if there is room: uncorrected memory errors, and MIG mode."""
     alarms: list[_Told] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
     return alarms + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
 
 
 def _strangers(gpu: Gpu) -> list[_Told]:
-    """Processes of other programs, if those of the run are known."""
+    """A row with the processes of other programs; empty if there are none, or if it is unknown which processes are the
+    run's.
+    """
     others = [process for process in gpu.processes or () if process.own is False]
     if not gpu.ours or not others:
         return []
@@ -215,7 +225,7 @@ def _processes(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _process(process: GpuProcess, first: bool, width: int, glyphs: Glyphs) -> Row:
-    """Its number, user and program, its memory, and what it does."""
+    """The row of a process: its number, user and program, its memory, and its use of the chip."""
     does = (f"{glyphs.point} this run  " if process.own else "") + doing(process)
     room = max(6, width - LABEL - 8 - 12 - max(DOING_WIDTH, len(does)))
     who = f"{clean(process.user or '-')} {clean(process.program or '-')}" if not process.hidden else process.hidden
@@ -232,7 +242,9 @@ DOING_WIDTH = 14
 
 
 def doing(process: GpuProcess) -> str:
-    """How much it uses the chip, or for how long it has not; empty if the driver does not report it."""
+    """The share of time in which the process uses the chip, or how long it has been idle; empty if the driver does not
+    report it.
+    """
     if process.use is None or process.idle_seconds is None:
         return ""
     if process.idle_seconds == 0 and not process.idle_at_least:
@@ -241,7 +253,7 @@ def doing(process: GpuProcess) -> str:
 
 
 def _missing(gpu: Gpu) -> str:
-    """Which figures of gauges and head are missing, and why."""
+    """The missing figures of the gauges and the head, each with the reason; empty if none is missing."""
     return ", ".join(f"{GPU[key].label}: {gpu.why(key)}" for key in _OF_THE_HEAD if key in gpu.reasons)
 
 
@@ -249,7 +261,7 @@ def _missing(gpu: Gpu) -> str:
 
 
 def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _Told:
-    """Figures of one kind, or the reason in a word if none of them is available."""
+    """The row of several figures; if none of them is available, the reason in a word."""
     if all(getattr(gpu, key) is None for key in keys):
         return [_label(label), (_reason(gpu, keys[0]), "label")], False
     row: Row = [_label(label)]
@@ -259,7 +271,7 @@ def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _Told:
 
 
 def _named(gpu: Gpu, key: str) -> Row:
-    """Name and value, or why there is none, at a width that stays the same."""
+    """Name and value of a figure in a constant width, or the reason why it has no value."""
     figure, value = GPU[key], getattr(gpu, key)
     name = (f"{figure.narrow or figure.label} ", "label")
     if value is None:

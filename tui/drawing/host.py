@@ -28,7 +28,7 @@ _TRAINER = f"  {HOST['trainer_cpu'].label} "
 
 
 def no_gpu(now: Snapshot, width: int) -> list[Row]:
-    """The reason why no GPUs are seen, shortened to the width; it is no error."""
+    """The reason why no GPU is seen, shortened to the width. It is not shown as an error."""
     reason = _no_gpu(now)
     shorter = (reason, re.sub(r" *\([^)]*\)", "", reason), reason.partition(":")[0])
     return [[(next((text for text in shorter if len(text) <= width), shorter[-1]), "label")]]
@@ -40,7 +40,7 @@ def _no_gpu(now: Snapshot) -> str:
 
 
 def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) -> Row:
-    """The host in one row, without what does not fit; `alone`: without a run."""
+    """The host in one row; figures without room are left out. `alone`: the row is shown without a run."""
     cpu: Row = [("host  ", "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
     memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
     room = width - length(cpu) - LEAST_GAUGE - 1
@@ -59,7 +59,7 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
 
 
 def _processes(now: Snapshot) -> list[Row]:
-    """CPU and memory of the trainer and memory of the engine, one row each."""
+    """Three pieces: the trainer's CPU use, the trainer's memory and the engine's memory."""
     trainer, engine = (size(number(now.host.get(f"{name}_bytes"))) for name in ("trainer", "engine"))
     return [
         [(_TRAINER, "label"), (_cores(now.host), "value")],
@@ -75,9 +75,10 @@ def _history(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
 
 
 def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = False) -> list[Row]:
-    """The host in place of the GPUs: why there is no GPU, CPU use over time, memory with TensorFlow's share.
+    """The host, shown in place of the GPUs: the reason why there is no GPU, CPU use over time, and memory with
+    TensorFlow's share.
 
-    `alone`: without a run, on a screen that already says why there is no GPU.
+    `alone`: the panel is shown without a run, on a screen that already shows why there is no GPU.
     """
     left = [("host  ", "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
     right = [(f"  {_CPU}", "label"), _load(number(now.host.get("cpu")))]
@@ -93,7 +94,7 @@ def _load(cpu: float | None) -> Piece:
 
 
 def _io_wait(now: Snapshot) -> Row:
-    """The share of the CPUs that wait for the disk, if the system reports it."""
+    """The share of time in which the CPUs wait for the disk; empty if the system does not report it."""
     waits = number(now.host.get("io_wait"))
     return [(f"  {HOST['io_wait'].label} ", "label"), (percent(waits), "value")] if waits is not None else []
 

@@ -24,7 +24,9 @@ _TALL = {
 
 
 def tall(text: str, glyphs: Glyphs) -> list[str]:
-    """The text in three rows of equal width, or in one row if box characters cannot be shown."""
+    """The text drawn in three rows of equal width; the text itself in one row if the console cannot show box
+    characters.
+    """
     if not glyphs.braille:
         return [text]
     letters = [_TALL.get(char, (" ", " ", char)) for char in text]

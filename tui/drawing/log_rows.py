@@ -40,7 +40,9 @@ _UNIX_TIME = 1e9  # a smaller number is the seconds of a minute
 
 
 class LogLine(NamedTuple):
-    """`style` names the colour of a line, `noise` says that it may be folded, `t` is its Unix time if it has one."""
+    """How a line of the log is shown. `style` names its colour; `noise`: the line may be folded; `t` is its Unix time,
+    0 if it has none.
+    """
 
     style: str
     noise: bool = False
@@ -56,7 +58,7 @@ class LogRow(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def judged(line: str) -> LogLine:
-    """The level of a line, and whether it is one of TensorFlow's that say nothing useful."""
+    """The style and time of a line, and whether it is a message of TensorFlow that says nothing useful."""
     is_noise = any(text in line for text in _NOISE)
     if match := _ABSL.match(line):
         t = float(match[2])
@@ -78,10 +80,11 @@ def rows(
     lines: Sequence[str], arrived: Sequence[float], epochs: Sequence[Epoch], glyphs: Glyphs, key: str = "", *,
     fold: bool = True, width: int = 0, resumes: Sequence[float] = (),
 ) -> list[LogRow]:  # fmt: skip
-    """All rows in the order of time; `arrived` is the Unix time at which each line was seen, 0 if it was there before.
+    """All rows in the order of time. `arrived` is the Unix time at which each line was first read, 0 if the line is
+    older than the view.
 
-    `resumes` are the times of the lines that say that the run is resumed, the last of which are there. `key` unfolds
-    what is folded. Lines of epochs keep within the `width`, if there is one.
+    `resumes` are the times at which the run was resumed; the log has a line for each of them, but its oldest lines may
+    be missing. `key` is the key that unfolds folded lines. Lines of epochs are at most `width` wide if it is not 0.
     """
     log_rows: list[LogRow] = []
     epochs_shown, begun = 0, False
@@ -108,10 +111,10 @@ def _timed(lines: Sequence[str], arrived: Sequence[float], resumes: Sequence[flo
 
 
 def resumed_at(lines: int, resumes: Sequence[float]) -> Iterator[float]:
-    """The times of so many lines that say that the run is resumed.
+    """The times for this number of lines of the log that say that the run is resumed.
 
-    The first of them may have been left out with the beginning of the log; the newest one may not be known yet: all
-    that is known was before it.
+    If the log's beginning is missing, the first times are left out. If the newest time is not known yet, infinity
+    stands for it, so that its line comes after everything known.
     """
     return itertools.chain(resumes[max(0, len(resumes) - lines) :], itertools.repeat(math.inf))
 
@@ -123,7 +126,9 @@ def _folded(count: int, glyphs: Glyphs, key: str, *, at_start: bool) -> LogRow:
 
 
 def epoch_text(epoch: Epoch, width: int = 0) -> str:
-    """One line: the number, how long it took, and the metrics in Keras' order, as many as fit in the width."""
+    """One line about an epoch: its number, its duration, and as many metrics in Keras' order as fit into the width; all
+    if `width` is 0.
+    """
     of = f"/{epoch.epochs}" if epoch.epochs else ""
     number = f"epoch {epoch.number:>{len(of) - 1 if of else 0}}{of}"
     metrics = [f"{clean(name)} {three_digits(value):<{_METRIC}}" for name, value in epoch.metrics.items()]
@@ -134,12 +139,12 @@ def epoch_text(epoch: Epoch, width: int = 0) -> str:
 
 
 def only(log_rows: Sequence[LogRow], sought: str) -> list[LogRow]:
-    """The rows that contain a text."""
+    """The rows that contain the text; upper and lower case are equal."""
     return [row for row in log_rows if sought.casefold() in row.text.casefold()]
 
 
 def wrapped(log_rows: Sequence[LogRow], width: int) -> list[LogRow]:
-    """The rows, long ones in several of at most this width."""
+    """The rows; a row longer than `width` is split into several rows."""
     return [
         LogRow(text, row.style)
         for row in log_rows

@@ -30,7 +30,9 @@ _SPEED, *_OTHERS = shown("trial")
 
 
 def head(data: Record, clock: float, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """The proof and its state; before and after; progress or result. `low`: in as few rows as possible."""
+    """The head: the proof and its state, the speeds before and after, and its progress or result. `low`: in as few rows
+    as possible.
+    """
     left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, clock, glyphs), (" ", "")], width)]
     rows += _before_and_after(data, width, glyphs, low)
@@ -62,7 +64,7 @@ def state_piece(data: Record, clock: float, glyphs: Glyphs) -> Piece:
 
 
 def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    """The speeds before and after, as large as they fit."""
+    """The speeds before and after, in large digits if there is room."""
     before, after = ((side or {}).get("samples_per_second") for side in (data.before, data.after))
     if before is None:
         return [[("no speed has been measured so far" if data.is_read else "reading the proof ...", "label")]]
@@ -77,7 +79,9 @@ def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> li
 
 
 def _in_one_row(speeds: str, before: str, by_medians: str, gain: Row, width: int) -> Row:
-    """As much as fits; a gain that differs from the ratio of the two speeds is never shown without the explanation."""
+    """The speeds in one row of at most `width` cells. A gain that differs from the ratio of the two speeds is shown
+    only with an explanation.
+    """
     longest = f" {_SPEED.unit}, {by_medians} by these medians  " if by_medians else f" {_SPEED.unit}  "
     for text in (longest, f" {_SPEED.unit} ({by_medians})  "):
         row: Row = [(speeds, "title"), (text, "label"), *gain]
@@ -95,7 +99,7 @@ def _gain(data: Record) -> Row:
 
 
 def _beside(data: Record, width: int) -> Row:
-    """The other figures before and after, as many as there is room for."""
+    """The other figures before and after in one row, as many as there is room for."""
     before, after = data.before or {}, data.after or {}
     row: Row = []
     for figure in _OTHERS:
@@ -110,7 +114,9 @@ def _beside(data: Record, width: int) -> Row:
 
 
 def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """The time used of the budget, with what happens now; or the result, and why the proof ended."""
+    """For a running proof, the used part of its time and the present activity; for an ended proof, its result and why
+    it ended.
+    """
     if data.state == "running":
         return [_bar(data, clock, width, glyphs), [(fitting(clean(data.doing), width, glyphs), "value")]]
     if not data.is_read:
@@ -126,7 +132,9 @@ def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
-    """For a diagnosis, which tries no changes: what else was found, and what could be tried."""
+    """For a diagnosis, which tries no changes: its other findings and the remedies that could be tried. Empty for other
+    proofs.
+    """
     diagnosis = data.diagnosis
     if data.kind != "diagnosis" or not diagnosis:
         return []
@@ -148,7 +156,7 @@ def conclusion(data: Record) -> str:
 
 
 def elapsed(data: Record, clock: float) -> float:
-    """The seconds since the start of a proof that still runs, else those that it took."""
+    """The seconds since the start of a running proof, or the whole duration in seconds of an ended proof."""
     return max(0.0, clock - data.started_t) if data.state == "running" else data.seconds
 
 

@@ -41,7 +41,7 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
 
 
 class Gained(Protocol):
-    """A gain with the spread of its repeats."""
+    """An object with a gain and the spread of its repeats."""
 
     @property
     def gain(self) -> float | None: ...
@@ -52,15 +52,15 @@ class Gained(Protocol):
 
 @dataclass(kw_only=True)
 class Compared(Comparison):
-    """A row of the table; `title` takes the place of the changes, `notes` that of the reason."""
+    """A comparison as a row of the table; `title` replaces its changes, and `notes` its reason."""
 
     title: str = ""
     notes: Sequence[str] | None = None
 
 
 def compared(data: Record) -> list[Compared]:
-    """All comparisons in the order in which they were measured; the one that measures the cost of the input comes
-    first.
+    """All comparisons in the order in which they were measured; first the comparison that measures the cost of the
+    input.
     """
     going_on = data.state == "running"
     rows = []
@@ -92,13 +92,13 @@ def changes(comparison: Comparison) -> str:
 
 
 def most(comparison: Comparison) -> str:
-    """The expected gain at most: 2.5 times as fast is +150 %."""
+    """The greatest possible gain as text: 2.5 times as fast is +150 %; a dash if it is unknown."""
     expected = comparison.expected_gain
     return NONE if expected is None else change(expected - 1)
 
 
 def measured(comparison: Gained, glyphs: Glyphs) -> str:
-    """`+148 % ± 4.1 %`: the median of the pairs, and their spread."""
+    """A text such as `+148 % ± 4.1 %`: the median gain of the pairs, and their spread."""
     return gain_and_spread(comparison.gain, comparison.spread, glyphs)
 
 
@@ -129,13 +129,15 @@ def reach(comparisons: Sequence[Gained]) -> tuple[float, float]:
 
 
 def _around(comparison: Gained) -> tuple[float, float] | tuple[()]:
-    """The gains one spread below and above the median; the spread is relative to the ratio of the two speeds."""
+    """The gains one spread below and above the median; empty without a gain. The spread is relative to the ratio of the
+    two speeds.
+    """
     gain, sigma = comparison.gain, comparison.spread or 0.0
     return () if gain is None else (gain - (1 + gain) * sigma, gain + (1 + gain) * sigma)
 
 
 def whisker(comparison: Gained, low: float, high: float, width: int, glyphs: Glyphs) -> str:
-    """The gain as a bar from zero, with its spread as whiskers around the end of the bar."""
+    """The gain as a bar from zero; whiskers around the end of the bar show the spread. Only blanks without a gain."""
     gain, around = comparison.gain, _around(comparison)
     if gain is None or not around or high <= low or width < 4:
         return " " * width
@@ -159,7 +161,9 @@ def whisker(comparison: Gained, low: float, high: float, width: int, glyphs: Gly
 
 
 def detail(comparison: Comparison, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Why the change was kept or not, its effect on learning, and its trials; the newest if not all fit."""
+    """Rows about a comparison: why the change was kept or not, its effect on learning, and its newest trials, as many
+    as fit.
+    """
     trials, remarks = comparison.trials, list(_remarks(comparison))
     most = max(2, height - len(trials) - len(remarks))  # the heads of the trials are a row, too
     rows: list[Row] = [[(line, style)] for text, style in remarks for line in wrapped(text, width, glyphs, most)]
@@ -185,7 +189,7 @@ def _remarks(comparison: Comparison) -> Iterator[Piece]:
 
 
 def disturbances(trials: Sequence[Trial]) -> Iterator[str]:
-    """What disturbed how many of the trials."""
+    """Yield one text for each kind of disturbance, with the number of disturbed trials."""
     reasons = [clean(trial.disturbed) for trial in trials]
     for reason in dict.fromkeys(filter(None, reasons)):
         yield f"disturbed, {reasons.count(reason)} of {counted(len(reasons), 'trials')}: {reason}"
@@ -197,7 +201,7 @@ _APART = 2  # blanks between two columns
 
 
 def _shown(trials: Sequence[Trial], width: int) -> list[Figure]:
-    """What some trial knows; what does not fit is left out from the right."""
+    """The figures that at least one trial has, as many as fit into the width."""
     room, shown = width - _SIDE - _OUTCOME, []
     for figure in figures.shown("trial"):
         has_values = any(_value(figure.key, trial, _gain_of(trial, trials)) is not None for trial in trials)
@@ -232,20 +236,20 @@ def _trial(trial: Trial, gain: float | None, columns: list[Figure], width: int, 
 
 
 def how_it_ended(trial: Trial) -> str:
-    """The outcome in as few words as a row has room for; its disturbance is named above the rows."""
+    """The outcome of a trial in few words. Its disturbance is only mentioned: the rows above the trials explain it."""
     error = clean(trial.error or "")
     more = f": {error}" if error else ", disturbed" if trial.disturbed else ""
     return clean(trial.outcome or NONE) + more
 
 
 def _both_sides(trials: Sequence[Trial]) -> str:
-    """The sides, if both have trials of which medians can be taken."""
+    """`ab` if both sides have at least two good trials, so that medians are useful; else empty."""
     good = [trial.side for trial in trials if trial.good]
     return "ab" if good.count("a") > 1 and good.count("b") > 1 else ""
 
 
 def _median(side: str, trials: Sequence[Trial], columns: list[Figure], width: int) -> Row:
-    """The medians of a side, which the head of the proof shows as before and after."""
+    """A row with the medians of one side. The head of the proof shows the same medians as before and after."""
     mine = [trial for trial in trials if trial.side == side and trial.good]
     row: Row = [(f"{f'med. {_SIDES[side]}':<{_SIDE}}", "label")]
     for figure in columns:
@@ -258,7 +262,9 @@ def _median(side: str, trials: Sequence[Trial], columns: list[Figure], width: in
 
 
 def _gain_of(trial: Trial, trials: Sequence[Trial]) -> float | None:
-    """The gain of a changed trial over the unchanged one of the same pair."""
+    """The gain of a changed trial over the unchanged trial of the same pair; None for other trials, or if either speed
+    is missing.
+    """
     if trial.side != "b" or not trial.good:
         return None
     speeds = [

@@ -48,12 +48,14 @@ def fit(row: Iterable[Piece], width: int) -> Row:
 
 
 def fitting(text: str, width: int, glyphs: Glyphs) -> str:
-    """The text; if it is longer than `width`, a mark replaces its end."""
+    """The text, shortened to `width` with a mark at its end if it is longer."""
     return text if len(text) <= width else text[: max(0, width - len(glyphs.more))] + glyphs.more
 
 
 def whole_words(text: str, width: int, glyphs: Glyphs) -> str:
-    """The text; if it is longer than `width`, cut after a word, with a mark."""
+    """The text; if it is longer than `width`, it is cut after a whole word and a mark is added. Empty if not even one
+    word fits.
+    """
     if len(text) <= width:
         return text
     kept = text[: max(0, width - len(glyphs.more))].rpartition(" ")[0].rstrip(" ,;:")
@@ -61,7 +63,7 @@ def whole_words(text: str, width: int, glyphs: Glyphs) -> str:
 
 
 def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
-    """The text in at most so many lines of whole words; a mark stands for what is left out."""
+    """The text in at most `most` lines of whole words; a mark replaces the rest of the text."""
     width = max(10, width)
     lines = textwrap.wrap(text.replace("\n", " "), width)
     if len(lines) <= most:
@@ -71,7 +73,9 @@ def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
 
 
 def with_short_paths(sentence: str, width: int) -> str:
-    """The sentence; if it is longer than `width`, its paths lose their first folders and a last bin/python."""
+    """The sentence; if it is longer than `width`, its paths are shortened: without their first folders and without a
+    final bin/python.
+    """
     return sentence if cell_len(sentence) <= width else _PATH.sub(lambda path: _short_path(path[0]), sentence)
 
 
@@ -83,13 +87,13 @@ def _short_path(path: str) -> str:
 
 
 def spread(left: Row, right: Row, width: int) -> Row:
-    """`left` at the left and `right` at the right edge; if both do not fit, the left is cropped."""
+    """A row with `left` at its left edge and `right` at its right edge; if both do not fit, `left` is cropped."""
     room = max(0, width - length(right))
     return fit([*fit(left, room), *right], width)
 
 
 def headline(left: Row, right: Row, width: int, rule: str) -> Row:
-    """`left` and `right` with a thin line between them: the upper edge of a panel."""
+    """A row with `left` and `right`, and a thin line between them: the upper edge of a panel."""
     room = width - length(left) - length(right) - 2
     if room < 1:
         return spread(left, right, width)
@@ -97,7 +101,9 @@ def headline(left: Row, right: Row, width: int, rule: str) -> Row:
 
 
 def edged(rows: list[Row], width: int, glyphs: Glyphs) -> list[Row]:
-    """The rows, each of `width` cells, in an edge of two more; the first row, a headline, becomes the upper edge."""
+    """The rows, each of `width` cells, with an edge around them that adds two cells to the width. The first row, a
+    headline, becomes the upper edge.
+    """
     left, right, lower_left, lower_right = (glyphs.corners[at] for at in range(4))
     upper = _with_room(fit(rows[0], width), glyphs.rule)
     side = (glyphs.axis, "edge")
@@ -109,7 +115,7 @@ def edged(rows: list[Row], width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _with_room(row: Row, rule: str) -> Row:
-    """A headline with a blank at either end, for which its line or its longest gap gives way."""
+    """The headline with a blank at both ends; its line or its longest gap becomes shorter by as much."""
     if row and row[0][0].startswith(" ") and row[-1][0].endswith(" "):
         return row
     gaps = [(len(text), at) for at, (text, _) in enumerate(row) if not text.strip(f"{rule} ")]
@@ -121,7 +127,7 @@ def _with_room(row: Row, rule: str) -> Row:
 
 
 def kept_items(items: list[Row], width: int) -> list[Row]:
-    """The first items that fit as a whole: a part of a figure would read as a different figure."""
+    """The first items that fit into the width as a whole: a part of a figure would read as a different figure."""
     kept, room = [], width
     for item in items:
         room -= length(item)
@@ -132,7 +138,7 @@ def kept_items(items: list[Row], width: int) -> list[Row]:
 
 
 def plain(row: Iterable[Piece]) -> str:
-    """The text without styles."""
+    """The text of the row, without styles."""
     return "".join(text for text, _ in row)
 
 
@@ -140,7 +146,7 @@ NEAR = 4  # unchanged cells that are sent between two changes, as moving the cur
 
 
 def differences(old: Row, new: Row) -> list[tuple[int, int]]:
-    """The spans of cells (start, width) in which two rows differ."""
+    """The spans of cells, as (start, width), in which two rows differ; empty if the rows are equal."""
     if old == new:
         return []
     same = _same(old, new)
@@ -160,12 +166,12 @@ def differences(old: Row, new: Row) -> list[tuple[int, int]]:
 
 
 def _same(old: Row, new: Row) -> int:
-    """How many pieces at the beginning are the same in both rows."""
+    """The number of equal pieces at the beginning of both rows."""
     changed = (at for at, (was, now) in enumerate(zip(old, new, strict=False)) if was != now)
     return next(changed, min(len(old), len(new)))
 
 
 def _cells(row: Row) -> list[Piece] | None:
-    """One piece for each cell; None if a character is not exactly one cell wide."""
+    """The row with one piece for each character; None if a character is not exactly one cell wide."""
     cells = [(char, style) for text, style in row for char in text]
     return cells if len(cells) == length(row) else None

@@ -19,7 +19,7 @@ LEVELS = ("light", "moderate", "heavy")
 
 
 def level(value: float | None, thresholds: tuple[float, float]) -> str:
-    """The name of the level, which is also that of its style; "value" if the value is unknown."""
+    """The name of the level of a load, which is also the name of its style; "value" if the load is unknown."""
     if value is None:
         return "value"
     return LEVELS[sum(value >= threshold for threshold in thresholds)]

@@ -45,9 +45,10 @@ _STEP = figures.of_run("step_ms.p50")
 
 
 def head(data: Record, elapsed: float | None, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """The search and its state; the speeds before and now; the time, and what happens; or what it came to.
+    """The head: the search and its state, the speeds before and now, then its time and activity, or the result of an
+    ended search.
 
-    `elapsed` are the seconds that it has taken so far.
+    `elapsed` is the time in seconds that the search has taken so far.
     """
     left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, elapsed or 0.0, glyphs), (" ", "")], width)]
@@ -65,7 +66,9 @@ def _about(data: Record) -> str:
 
 
 def _before_and_best(data: Record) -> tuple[float | None, float | None]:
-    """The speeds of the pairs; without them those of the trials, and none of settings that were not kept."""
+    """The speeds of the preset and of the best settings, measured in pairs if there are any, else in single trials. The
+    second is None if the settings were not kept.
+    """
     before, after = ((side or {}).get(_SPEED.key) for side in (data.before, data.after))
     if data.gain_total is not None and before is not None and after is not None:
         return before, after
@@ -91,7 +94,9 @@ def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
 
 
 def _gain(data: Record) -> Row:
-    """The gain that was proven in pairs; before that the one that the trials so far show."""
+    """The gain that was measured in pairs; without one, the gain that single trials show so far. Empty if there is
+    neither.
+    """
     if data.gain_total is not None:
         return [(sentences.speedup(data), "good")]
     so_far = gain_so_far(data)
@@ -109,7 +114,7 @@ def _ceiling(data: Record) -> Row:
 
 
 def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row:
-    """The time used of the search's minutes."""
+    """A bar of the used part of the search's time limit, with the time left in words."""
     limit = limit_seconds(data)
     right: Row = [(f" {left_in_words(elapsed, limit)} ", "value")]
     room = max(0, width - length(right))
@@ -121,7 +126,7 @@ def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row
 
 
 def _result(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    """What the search came to, in at most three lines, and what the losses say."""
+    """The result of the search in at most three lines, and sentences about the losses."""
     because = clean(data.ended_because)
     ended = clean(conclusion(data)) if data.is_read else ""
     whole = f"{ended}; {because}" if because and because not in ended else ended
@@ -133,13 +138,13 @@ def _result(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
 
 
 def is_deciding(data: Record) -> bool:
-    """Whether the pairs that decide are being measured."""
+    """Whether the pairs that decide between the preset and the best settings are being measured."""
     decided = data.comparisons
     return bool(decided) and decided[-1].decision == "running"
 
 
 def pairs(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The pairs of trials that decide between the preset and the best settings."""
+    """A panel with the pairs of trials that decide between the preset and the best settings."""
     decided = data.comparisons
     proven = bool(decided) and decided[-1].decision == "kept"
     title: Row = [("proven in pairs" if proven else "measured in pairs", "title")]
@@ -151,7 +156,7 @@ def pairs(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
-    """The same in one line."""
+    """The result of the pairs of trials, or their state, in one line."""
     decided = data.comparisons
     if not decided:
         return [("pairs   ", "label"), (fitting("nothing was measured in pairs", max(0, width - 8), glyphs), "label")]
@@ -167,7 +172,7 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """One row for each option: its gain with its spread, as a bar if there is room, and what was kept of it."""
+    """One row for each option: its gain with its spread, as a bar too if there is room, and the value that was kept."""
     all_options = brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
     low, high = proof_comparisons.reach([_drawn(option) for option in all_options])
@@ -188,7 +193,7 @@ def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
-    """The gain of all together, which is against the start."""
+    """Yield a row with the gain of all kept options together, compared with the start; no row without this gain."""
     gain, noise, proved = in_all(data)
     if gain is not None:
         figures_of = proof_comparisons.gain_and_spread(gain, noise, glyphs) if proved else change(gain)
@@ -199,7 +204,7 @@ def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
 
 
 def _filled(rows: list[Row], height: int) -> list[Row]:
-    """With blank rows up to the lower edge of the panel."""
+    """The rows in exactly `height` rows: blank rows are added, or rows cut off."""
     return [*rows, *([[]] * (height - len(rows)))][:height]
 
 
@@ -208,7 +213,7 @@ def _dropped(option: Brought, data: Record) -> str:
 
 
 def _drawn(option: Brought) -> Brought:
-    """With its gain only if that is final."""
+    """The option; its gain is None if it is not final yet."""
     return option if option.state in ("kept", "not chosen", "nothing") else replace(option, gain=None)
 
 
@@ -224,7 +229,9 @@ def _style(option: Brought) -> str:
 
 
 def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
-    """What the options brought that were kept, then those that brought nothing, as far as there is room; no spreads."""
+    """One line with the gains of the kept options, then of the others that were tried, as many as fit;
+    without spreads.
+    """
     row: Row = [("brought ", "label")]
     tried = [option for option in brought(data) if option.state not in ("to come", "not tried")]
     for one in sorted(tried, key=lambda one: one.state != "kept"):
@@ -248,7 +255,9 @@ def memory_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def trial_line(name: str, now: Snapshot | None, width: int) -> Row:
-    """The running trial: its phase, and its figures once there are some."""
+    """One line about the running trial: its phase, or its figures if it has some. If `now` is None: no trial is
+    running.
+    """
     if now is None:
         return [("trial   ", "label"), ("none is running", "label")]
     row: Row = [("trial   ", "label"), (clean(name), "value")]
@@ -274,7 +283,7 @@ HIGH = 45  # rows from which on there is room for two rows of charts in any case
 
 @dataclass(frozen=True)
 class SearchLayout:
-    """Heights in rows; 0 hides a part."""
+    """The heights of the parts in rows; 0 hides a part."""
 
     head: int
     table: int
@@ -286,10 +295,10 @@ class SearchLayout:
 
 
 def share_out(width: int, height: int, head: int, candidates: int) -> SearchLayout:
-    """The layout. `height` excludes header and footer, `head` are the rows of the head.
+    """The layout. `height` excludes header and footer; `head` is the number of rows of the head.
 
-    If rows are few, the charts go first, then the lines, then what is known of the picked candidate; the head and
-    the candidates stay.
+    If there are few rows, the charts are left out first, then the lines, then the details of the selected candidate;
+    the head and the candidates stay.
     """
     head = min(head, max(1, height - 4))
     left = height - head

@@ -24,14 +24,14 @@ NOT_WAITED_FOR = ("training", "ended")
 
 
 class RunName(NamedTuple):
-    """What a run is called, and its preset's description."""
+    """The title and the id of a run, and the description of its preset."""
 
     title: str
     id: str
     description: str
 
     def row(self, width: int, glyphs: Glyphs) -> Row:
-        """The title, the id and the description; what does not fit is left out."""
+        """The title, the id and the description in one row; parts without room are left out."""
         title, id_, about = clean(self.title), clean(self.id), clean(self.description).replace("\n", " ")
         row: Row = [(whole_words(title, width, glyphs), "title")]
         if title != id_ and length(row) + len(id_) + 2 <= width:
@@ -40,7 +40,9 @@ class RunName(NamedTuple):
 
 
 def rows(named: RunName, note: str, now: Snapshot, width: int, glyphs: Glyphs) -> list[Row]:
-    """The run, its progress, its settings, and, as soon as training has begun, what limits its speed."""
+    """The rows of the head: the run and its state, its progress, its settings, and after the start of training what
+    limits its speed.
+    """
     right = [("  ", ""), (f"{note}  " if note else "", "warn"), *_state(now, glyphs), (" ", "")]
     left = named.row(width - length(right), glyphs)
     drawn = [spread(left, right, width), _progress(now, width, glyphs), _facts(now, width)]
@@ -90,7 +92,7 @@ def _times(now: Snapshot) -> list[Row]:
 
 
 def _of(part: Any, whole: Any) -> str:
-    """` 12/300`, in the width that it will need at the end."""
+    """A text such as ` 12/300`, always as wide as it will be at the end; a dash if `whole` is unknown."""
     most = amount(number(whole))
     return f"{_count(part):>{len(_count(whole))}}/{_count(whole)}" if most != "-" else "-"
 
@@ -100,7 +102,7 @@ def _count(value: Any) -> str:
 
 
 def _facts(now: Snapshot, width: int) -> Row:
-    """What is trained on what data and devices, and the cost of the first step."""
+    """The row with TensorFlow's version, the devices, the batch size and further facts of the training."""
     started = now.started
     parts: list[str] = []
     if started:
@@ -125,7 +127,9 @@ def _facts(now: Snapshot, width: int) -> Row:
 
 
 def _together(started: Mapping[str, Any]) -> list[str]:
-    """Of a training on several machines, which worker this is, and how many replicas all of them train."""
+    """For a training on several machines: the number of this worker, and the number of replicas on all machines. Else
+    empty.
+    """
     workers, index = started.get("workers"), number(started.get("worker"))
     if not isinstance(workers, list | tuple) or not workers or index is None:
         return []

@@ -23,8 +23,8 @@ OF_GPUS = 0.42  # the most that the GPUs take of the rows
 
 
 class Cards(NamedTuple):
-    """The GPUs' cards: columns, and the height of one. `all_of_it`: with all figures; `detail`: rows for the selected
-    GPU.
+    """The layout of the GPUs' cards: the number of columns, and the height of a card in rows (`tall`). `all_of_it`: the
+    cards show all figures. `detail`: the number of rows with details of the selected GPU.
     """
 
     columns: int = 1
@@ -35,7 +35,7 @@ class Cards(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Heights in rows, with their edges if there are `edges`; 0 hides a part."""
+    """The heights of the parts in rows; 0 hides a part. If `edges` is set, the heights include the edges."""
 
     head: int
     messages: int
@@ -52,7 +52,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The rows or the number of each part that could be shown."""
+    """For each part of the screen, the number of rows or items that it could show."""
 
     charts: int
     gpus: int
@@ -63,10 +63,11 @@ class Wanted:
 
 
 def share_out(width: int, height: int, sizes: Wanted, zoom: str = "") -> Layout:
-    """The layout. `height` excludes header and footer; `zoom` (charts, gpus, log or messages) gives one part the space.
+    """The layout for the width and height without header and footer. `zoom` (charts, gpus, log or messages) gives one
+    part all the room.
 
-    Where rows are few, the log goes first, then edges, facts of the head, the summary and messages; the charts and the
-    GPUs stay. The error that ended a run is seen whole, as long as that leaves a few rows.
+    If there are few rows, the log is left out first, then the edges, facts of the head, the summary and messages;
+    charts and GPUs stay. The error that ended a run is shown in full if some rows are left for other parts.
     """
     head = min(sizes.head, max(1, height // 4))
     room = max(0, height - head)
@@ -94,12 +95,12 @@ def share_out(width: int, height: int, sizes: Wanted, zoom: str = "") -> Layout:
 
 
 def _least_devices(width: int, count: int) -> int:
-    """The rows in which every GPU has a line."""
+    """The number of rows that the GPUs need if each has one line."""
     return -(-count // max(1, width // CARD_WIDTH))
 
 
 def _devices(width: int, room: int, count: int, edges: bool) -> tuple[Cards, int]:
-    """The cards of the GPUs, and the rows that they take with their edge."""
+    """The layout of the GPUs' cards, and the number of rows that they take with their edge."""
     if not count:
         return Cards(), 0
     around = 2 * edges
@@ -110,7 +111,7 @@ def _devices(width: int, room: int, count: int, edges: bool) -> tuple[Cards, int
 
 
 def arrange(width: int, height: int, count: int) -> Cards:
-    """Cards as tall as all of them fit, in as few columns as that needs."""
+    """The layout with the tallest cards with which all `count` cards fit, in as few columns as possible."""
     most = max(1, width // CARD_WIDTH)
     for tall in range(TALL_CARD, 0, -1):
         for columns in range(1, most + 1):
@@ -120,7 +121,9 @@ def arrange(width: int, height: int, count: int) -> Cards:
 
 
 def arrange_whole(width: int, height: int, count: int) -> Cards:
-    """All figures of every GPU; without room for them, those of the selected GPU below the cards of all."""
+    """The layout of cards with all figures of every GPU. Without room for it, small cards, with details of the selected
+    GPU below them.
+    """
     for columns in range(1, max(1, width // WHOLE_WIDTH) + 1):
         tall = height // -(-count // columns)
         if tall >= whole_card(width // columns):
@@ -137,7 +140,9 @@ def whole_card(width: int) -> int:
 
 
 def _charts(width: int, height: int, count: int, edges: bool = False) -> tuple[int, int, int]:
-    """Columns, rows and the height of all charts."""
+    """The number of columns, the number of rows, and the height of all charts together; height 0 if there is too little
+    room.
+    """
     least = CHART_HEIGHT + edges
     rows = max(1, min(height // least, -(-count * CHART_WIDTH // max(1, width)), MOST_ROWS))
     while rows < MOST_ROWS and height // (rows + 1) >= TALL_CHART and -(-count // rows) > max(1, width // WIDE_CHART):

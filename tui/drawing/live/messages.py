@@ -14,9 +14,10 @@ from ..rows import Piece, Row, fit, length, spread
 
 
 def rows(now: Snapshot, width: int, height: int, glyphs: Glyphs, apply_key: str = "") -> list[Row]:
-    """The error that ended the run with its hint, then warnings, the newest last; counts those without room.
+    """The error that ended the run with its hint, then the warnings, the newest last. Warnings without room are
+    counted.
 
-    `apply_key` puts what the hint proposes into the form.
+    `apply_key` is the key that puts the values proposed by the hint into the form.
     """
     drawn = error(now, width, glyphs, apply_key)
     warnings = [_message(warning, glyphs.warn, "warn", width, glyphs) for warning in now.warnings]
@@ -30,14 +31,18 @@ def rows(now: Snapshot, width: int, height: int, glyphs: Glyphs, apply_key: str 
 
 
 def error(now: Snapshot, width: int, glyphs: Glyphs, apply_key: str = "") -> list[Row]:
-    """The error that ended the run, its hint, and the key that puts what that proposes into the form."""
+    """The error that ended the run, its hint, and the key that puts the values proposed by the hint into the form.
+    Empty without an error.
+    """
     if now.error is None:
         return []
     return _with_offer(_message(now.error, glyphs.failed, "bad", width, glyphs), now.error.hint, apply_key, width)
 
 
 def _with_offer(rows: list[Row], hint: str, apply_key: str, width: int) -> list[Row]:
-    """With what the key sets, behind the hint or below it."""
+    """The rows, followed by the key and the values that it puts into the form: after the hint if they fit, else in a
+    row below it. Unchanged if the hint proposes no values.
+    """
     changes = proposed(hint) if apply_key else {}
     if not changes:
         return rows
@@ -59,5 +64,5 @@ def _message(message: Message, mark: str, style: str, width: int, glyphs: Glyphs
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most `width` characters, without control characters."""
+    """The text as lines of at most `width` characters, without control characters."""
     return [line for part in clean(text).split("\n") for line in textwrap.wrap(part, max(10, width))]

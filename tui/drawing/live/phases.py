@@ -27,12 +27,12 @@ _LEAST_SECONDS = 0.05  # a shorter phase is not shown
 
 
 def is_due(now: Snapshot) -> bool:
-    """Whether nothing is measured yet, or never was."""
+    """Whether the run has no measured step yet, or ended without one."""
     return not now.progress
 
 
 def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """The failure that ended the run, in one line; empty if there is none."""
+    """One line with the failure that ended the run; an empty row if the run has not failed."""
     if now.outcome is None or now.error is None:
         return []
     mark = glyphs.stopped if now.outcome in ASKED_FOR else glyphs.failed
@@ -46,7 +46,9 @@ def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
 
 
 def phase_line(now: Snapshot, width: int) -> Row:
-    """How long the start took and what it was spent on; the totals of the phases since."""
+    """One line: the duration of the start with its phases, and the total times of the later phases; empty without a
+    start.
+    """
     if not now.start:
         return fit([], width)
     spans = _merged(now.start)
@@ -66,7 +68,9 @@ def _start(now: Snapshot, spans: Sequence[Span]) -> Row:
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
-    """Each phase once, with its whole time, in the order in which they came; waiting for others is one of its own."""
+    """The spans with each phase once and its total time, in the order of first appearance. Waiting for other workers is
+    a phase of its own. Very short phases are left out.
+    """
     by_name: dict[str, Span] = {}
     for span in spans:
         name, detail = (span.phase + "-", span.detail) if span.of_others else (span.phase, "")
@@ -84,7 +88,9 @@ def _told(span: Span, before: str) -> Row:
 
 
 def rows(now: Snapshot, earlier: EarlierStarts, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The phases with their times so far, what is being built or compiled, and an estimate from earlier starts."""
+    """The phases of the start with their times so far, the object that is compiled, and an estimate from earlier
+    starts.
+    """
     if now.phase == READING:
         return []
     total = sum(span.seconds for span in now.start)
@@ -138,7 +144,7 @@ def _to_come(phase: str, earlier: EarlierStarts, width: int) -> Row:
 
 
 def _object(now: Snapshot, width: int) -> list[Row]:
-    """The model that is being compiled, with its size and batch."""
+    """A row about the model that is being compiled, with its size and batch; empty in other phases."""
     started = now.started
     if not started or now.phase != "compiling":
         return []
@@ -163,7 +169,9 @@ def _together(options: Mapping[str, Any], started: Mapping[str, Any]) -> list[st
 def _estimate(
     so_far: Mapping[str, float], now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
 ) -> list[Row]:
-    """An estimate of the time to the first step, and from how many runs; none while other workers are waited for."""
+    """The estimated time to the first step, and the number of earlier starts it is based on. Empty without earlier
+    starts, and while other workers are waited for.
+    """
     if not earlier.phases or waits_for_others(now.phase, now.phase_detail):
         return []
     left = earlier.left(so_far, now.phase)

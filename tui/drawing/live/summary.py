@@ -12,7 +12,7 @@ LEAST_CELL, LEAST_NAME, VALUE = 24, 12, 9  # columns of an item, of its name, an
 
 
 def items(now: Snapshot) -> list[tuple[str, str]]:
-    """Name and value of each result that is known."""
+    """Name and value of each known result."""
     names = now.started.get("devices")
     devices = [str(name) for name in names] if isinstance(names, list | tuple) else []
     results = {figure: figure.item(at(now.summary, figure.key)) for figure in summed_up(devices)}
@@ -38,11 +38,13 @@ def rows(now: Snapshot, width: int) -> list[Row]:
 
 
 def _name_width(column: list[tuple[str, str]], cell: int) -> int:
-    """The width of the names of a column: that of the longest, so that values align, if the cell has room for it."""
+    """The width of the names in a column: the width of the longest name if the cell has room for it, so that values
+    align; else a small fixed width.
+    """
     longest = max([LEAST_NAME, *(len(name) for name, _ in column)])
     return longest if longest + max([VALUE, *(len(value) for _, value in column)]) < cell else LEAST_NAME
 
 
 def height(now: Snapshot, width: int) -> int:
-    """The number of rows; 0 if the run has no results yet."""
+    """The number of rows that the results need; 0 if the run has no results yet."""
     return len(rows(now, width)) if now.summary else 0

@@ -22,13 +22,15 @@ _BEGUN = ("training", "evaluating", "saving")
 
 
 def is_due(now: Snapshot) -> bool:
-    """Whether there is a verdict, or will be soon."""
+    """Whether the run has a diagnosis, or training has begun so that a diagnosis will follow."""
     compiles_again = now.phase == "compiling" and now.phase_detail in LATER_COMPILING
     return bool(now.diagnosis) or (now.outcome is None and (now.phase in _BEGUN or compiles_again))
 
 
 def line(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """Sign, sentence and certainty."""
+    """One row: the sign of the verdict, its sentence and its certainty. Without a diagnosis: a text that says it is
+    being measured.
+    """
     if not now.diagnosis:
         return [(MEASURING, "label")]
     sign, sure = mark(now.diagnosis, glyphs), confidence(now.diagnosis)
@@ -47,14 +49,14 @@ def is_open(diagnosis: Mapping[str, Any]) -> bool:
 
 
 def mark(diagnosis: Mapping[str, Any], glyphs: Glyphs) -> Piece:
-    """The sign of the verdict, and its style."""
+    """The sign of the verdict and the sign's style."""
     if diagnosis.get("verdict") == "healthy":
         return glyphs.ok, "good"
     return (glyphs.more, "label") if is_open(diagnosis) else (glyphs.warn, "warn")
 
 
 def confidence(diagnosis: Mapping[str, Any]) -> str:
-    """The certainty in a word; empty without a verdict."""
+    """The certainty of the verdict in a word; empty if there is no verdict."""
     value = number(diagnosis.get("confidence"))
     if value is None or is_open(diagnosis):
         return ""

@@ -16,7 +16,7 @@ _LEAST = 1e-9  # the narrowest part of an axis, as a share of its place
 
 
 def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
-    """The scale of the values; the previous scale stays as long as it fits, so that the picture does not jump."""
+    """The scale of the values. The previous scale `before` is kept while it fits, so that the picture does not jump."""
     if plot.bounds == "share":
         return share_scale(tall)
     extremes = reach(plot)
@@ -30,7 +30,9 @@ def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
 
 
 def x_scale(plot: Plot, width: int) -> Scale:
-    """From 0 to a little past the end, which then stays for a while; for a finished run, exactly to its end."""
+    """The scale of the horizontal axis, from 0 to a little after the last point, so that it stays the same for a while.
+    For a finished run it ends exactly at the last point.
+    """
     labels = max(1, width // _LABEL)
     low, high = plot.window or (0.0, max(plot.x_end, _least_end(plot)))
     high = max(high, low + _LEAST * max(1.0, abs(low)))
@@ -47,7 +49,7 @@ def x_scale(plot: Plot, width: int) -> Scale:
 
 
 def _from_round(low: float, high: float, step: float) -> Scale:
-    """With the first label at a multiple of the step."""
+    """The scale whose first label is at a multiple of the step."""
     return Scale(low, high, step, first=math.ceil(low / step - 1e-6) * step)
 
 
@@ -58,7 +60,7 @@ def _time_step(length: float, labels: int) -> float:
 
 
 def _least_end(plot: Plot) -> float:
-    """An axis is at least so long."""
+    """The least length of the axis, in its own unit."""
     if plot.x_unit == "time":
         return 1.0 if plot.final else 20.0
     return 1e-3 if plot.x_unit == "epoch" else 1.0
@@ -78,7 +80,7 @@ def place_of(column: int, across: Scale, width: int) -> float:
 
 
 def tick_text(value: float, step: float) -> str:
-    """A label of at most six characters, with enough digits to distinguish the ticks."""
+    """A label of at most six characters, with enough digits that two labels one `step` apart differ."""
     if value and abs(value) >= 100_000:
         power, letter = (1e9, "G") if abs(value) >= 1e9 else (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
         return f"{value / power:.4g}{letter}"
@@ -90,7 +92,7 @@ def tick_text(value: float, step: float) -> str:
 
 
 def power_text(value: float) -> str:
-    """A label of a logarithmic scale, with three significant digits if they fit into six characters."""
+    """A label of a logarithmic scale: up to three significant digits, in at most six characters."""
     if value >= 1000:
         return tick_text(value, value)
     for digits in (3, 2, 1):
@@ -116,7 +118,9 @@ def x_text(place: float, axis: str, step: float) -> str:
 
 
 def x_labels(plot: Plot, across: Scale, width: int, named: bool) -> Row:
-    """Labels below the places that they stand for, as many as there is room for; `named`: with the axis' name."""
+    """The row of labels, each below its place on the axis, as many as there is room for. `named`: the row also has the
+    axis' name.
+    """
     text = [" "] * width
     free = 0
     name = plot.x_unit + (" in s" if plot.x_unit == "time" and across.step < 1 else "")

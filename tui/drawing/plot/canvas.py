@@ -27,9 +27,10 @@ Part = dict[int, tuple[int, int]]  # an unbroken part of a line: for each column
 def draw(
     plot: Plot, width: int, height: int, glyphs: Glyphs, before: Scale | None = None, cursor: float | None = None
 ) -> tuple[list[Row], Scale]:
-    """Title, curves and axes in exactly `height` rows of `width` cells, and the scale that was used.
+    """The chart in exactly `height` rows of `width` cells (title, curves and axes), and the scale that was used for its
+    values.
 
-    `cursor` is a place on the axis, at which a vertical line stands.
+    `cursor` is a place on the horizontal axis for a vertical line; None: no line.
     """
     axis = height >= 5
     inner, tall = max(1, width - GUTTER), max(1, height - 1 - axis)
@@ -55,7 +56,7 @@ def draw(
 
 
 def curve_rows(plot: Plot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The curves alone, without title and axes."""
+    """The curves as rows, without title and axes."""
     canvas = _Canvas(width, height, glyphs)
     _add_all(canvas, plot, y_scale(plot, height, None), x_scale(plot, width))
     return canvas.rows()
@@ -75,7 +76,9 @@ def _add_all(canvas: _Canvas, plot: Plot, scale: Scale, across: Scale) -> None:
 
 
 class _Canvas:
-    """Dots in a grid of cells; if two curves share a cell, the later one, which is dashed, sets the colour."""
+    """A grid of cells with the dots of curves. If two curves share a cell, it has the colour of the later curve, which
+    is dashed.
+    """
 
     def __init__(self, width: int, height: int, glyphs: Glyphs) -> None:
         self._width, self._height, self._glyphs = width, height, glyphs
@@ -87,7 +90,7 @@ class _Canvas:
     # ---- beneath the curves
 
     def grid(self, rows: list[int], across: Scale | None) -> None:
-        """Faint lines at the labels, if these are more than a row apart."""
+        """Draw faint lines at the labels of both axes; horizontal lines only if they are more than a row apart."""
         near = min((below - above for above, below in pairwise(rows)), default=self._height)
         for row in rows if near > 1 else []:
             for column in range(self._width):
@@ -96,13 +99,13 @@ class _Canvas:
             self.upright(column_of(tick, across, self._width) if across else 0, "grid", self._glyphs.grid_down)
 
     def upright(self, column: int, style: str, char: str) -> None:
-        """A vertical line that leaves the curves alone."""
+        """Draw a vertical line, without the cells that belong to curves."""
         for row in range(self._height):
             if 0 <= column < self._width and not self._styles[row][column].startswith("curve"):
                 self._put(row, column, char, style)
 
     def fill(self, parts: list[Part]) -> None:
-        """The area below a curve, in cells that the curve itself does not touch."""
+        """Fill the area below a curve, without the cells that the curve itself uses."""
         for columns in parts:
             for column, (_, low) in columns.items():
                 for row in range(low // self._down + 1, self._height):
@@ -125,7 +128,9 @@ class _Canvas:
         return curve.marked and len(curve.line) * 3 <= self._width
 
     def lines(self, curve: Curve, scale: Scale, across: Scale) -> list[Part]:
-        """For each unbroken part and each column of dots the lowest and highest dot, with neighbours joined."""
+        """The unbroken parts of a curve; each part has the lowest and highest dot of each column, joined with the next
+        column.
+        """
         columns = self._width * self._across
         parts = strokes(curve.line, across, columns, scale.logarithmic)
         return [self._columns(stops, scale, across) for stops in parts]
@@ -157,7 +162,7 @@ class _Canvas:
         self._marks[row, column] = char
 
     def _upright(self, number: int, column: int, low: int, high: int, style: str) -> None:
-        """The dots of a column from the lowest to the highest number."""
+        """Draw the dots of a column from `low` to `high`, both in dots from the top."""
         x, first, last = column // self._across, low // self._down, high // self._down
         dots = _DOTS[column % 2]
         for y in range(first, last + 1):
@@ -169,14 +174,14 @@ class _Canvas:
                 self._marks[y, x] = "." if style.startswith("faint") else self._glyphs.legend[dash_of(number)][0]
 
     def _is_point(self, columns: dict[int, tuple[int, int]], style: str) -> bool:
-        """Whether a part is a single reading, which gets a mark: its dot would be too small to see."""
+        """Return whether a part is only one dot. If so, draw a mark there, because a dot would be too small to see."""
         ((column, (low, high)),) = columns.items()
         if low == high:
             self._put(low // self._down, column // self._across, self._glyphs.point, style)
         return low == high
 
     def mark(self, number: int, curve: Curve, scale: Scale, across: Scale) -> None:
-        """A mark on each point."""
+        """Draw a mark on each point of a curve."""
         style = f"curve{colour_of(number)}"
         line = drawable(curve.line, scale.logarithmic)
         for x, y in zip(line.x, line.y, strict=True):
@@ -190,7 +195,7 @@ class _Canvas:
         return [self._row(number) for number in range(self._height)]
 
     def _row(self, number: int) -> Row:
-        """A row with neighbouring cells of one style in one piece."""
+        """A row of the canvas in which neighbouring cells of the same style are one piece."""
         row: Row = []
         bits, marks = self._bits[number], self._marks
         for column, style in enumerate(self._styles[number]):
@@ -213,7 +218,9 @@ def _widen(columns: Part, column: int, low: int, high: int) -> None:
 
 
 def _join(columns: Part, from_x: int, from_y: int, to_x: int, to_y: int) -> int:
-    """A straight line without gaps up to its last column; the row from which it is drawn there."""
+    """Widen the columns between two points to a straight line without gaps. Returns the row at which the line meets its
+    last column.
+    """
     if to_x == from_x:
         return from_y
     before = from_y
@@ -228,5 +235,5 @@ def _join(columns: Part, from_x: int, from_y: int, to_x: int, to_y: int) -> int:
 
 
 def _after(row: int, towards: int) -> int:
-    """The row in which a line continues in the next column; this one is drawn already."""
+    """The row at which a line that comes from `row` continues in the next column on its way to the row `towards`."""
     return row + 1 if towards > row + 1 else row - 1 if towards < row - 1 else row

@@ -14,7 +14,7 @@ from .curves import Curve, Plot
 
 
 def as_drawn(plot: Plot, drawn: Charts) -> Plot:
-    """The plot smoothed, logarithmic and filled as the settings say, with remarks on it for the title."""
+    """The plot, made smoothed, logarithmic or filled as the settings request; its title says what was done."""
     how = []
     if drawn.logarithmic and plot.bounds != "share":
         plot = replace(plot, logarithmic=True)
@@ -27,7 +27,9 @@ def as_drawn(plot: Plot, drawn: Charts) -> Plot:
 
 
 def _smoothed(curve: Curve, weight: float) -> Iterator[Curve]:
-    """The raw values and the smoothed line; what has few points stays as it is."""
+    """Yield the raw curve, made faint, and the smoothed curve. A curve with marks or with few points is yielded
+    unchanged.
+    """
     if curve.marked or len(curve.line) < 3:
         yield curve
         return
@@ -37,16 +39,19 @@ def _smoothed(curve: Curve, weight: float) -> Iterator[Curve]:
 
 
 def lost_at(plot: Plot) -> str:
-    """Since when the loss or a metric has no value that is a number, as after a division by zero."""
+    """A text that says since which step the loss or a metric is not a finite number, as after a division by zero; empty
+    if it is finite.
+    """
     if plot.bounds != "free" or not plot.curves or (lost := plot.curves[0].line.lost) is None:
         return ""
     return f"not finite since step {amount(lost[1], 0)}"
 
 
 def smoothed(line: Line, weight: float) -> Line:
-    """Each value with the earlier ones of its unbroken part; `weight` (0 to 1) is what they count for one reading.
+    """The exponential moving average of the line. `weight` (0 to 1) is the share of the earlier values after one
+    reading; a break starts a new average.
 
-    A point that stands for several readings moves the average as much as these would.
+    A point that stands for several readings moves the average as much as all of these readings.
     """
     keep = weight**line.each
     average, weights = 0.0, 0.0

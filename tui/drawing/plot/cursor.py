@@ -28,7 +28,9 @@ class At:
 
 
 def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
-    """The point nearest to the place; None in a gap and beyond the ends, except `anywhere` on the axis."""
+    """The point of the line that is nearest to the place; None in a gap of the line or beyond its ends, unless
+    `anywhere` is set.
+    """
     if not len(line):
         return None
     after = min(bisect_left(line.x, x), len(line) - 1)
@@ -41,7 +43,7 @@ def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
 
 
 def _in_gap(line: Line, before: int, after: int, x: float) -> bool:
-    """Nothing was read between two points around a break, but a point itself was."""
+    """Whether the place is in a gap: between two points around a break, and not on a point."""
     return after in line.breaks and line.x[before] < x < line.x[after]
 
 
@@ -52,9 +54,9 @@ def _beyond(line: Line, x: float) -> bool:
 
 
 def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
-    """`step 1,234`, `epoch 2.51`, `1:12 after training began`, `12,800 samples`.
+    """A place on the axis in words: `step 1,234`, `epoch 2.51`, `1:12 after training began`, `12,800 samples`.
 
-    With so many digits that places `near` each other differ.
+    `near` is the distance of two places whose texts must still differ; it decides the number of digits.
     """
     digits = max(0, math.ceil(-math.log10(near))) if near > 0 else 0
     if plot.x_unit == "time":
@@ -65,9 +67,9 @@ def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
 
 
 def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """The place, and the curves with their values and units, in as many rows as they need.
+    """The place, and the value of each curve there with its unit, in as many rows as needed.
 
-    A point further from the place than `near` is shown with its own place.
+    If the nearest point is further from the place than `near`, its own place is shown too.
     """
     pieces: list[Row] = [[(place_text(plot, x, near), "title")]]
     pieces += [_told(plot, curve, number, x, near, glyphs) for number, curve in plot.numbered if not curve.faint]
@@ -105,7 +107,9 @@ def has_values(plot: Plot) -> bool:
 
 
 def table(plot: Plot) -> str:
-    """All points as text for a spreadsheet, separated by tabs: a place, then the value of each curve there."""
+    """All points as text for a spreadsheet, separated by tabs; each line has a place and the value of each curve at
+    this place.
+    """
     lines = [curve.raw or curve.line for curve in plot.told]
     unit = "%" if plot.bounds == "share" else plot.unit
     names = [f"{curve.label or plot.title}{f' ({unit})' if unit else ''}" for curve in plot.told]

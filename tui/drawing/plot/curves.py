@@ -12,9 +12,9 @@ from ...reading.run.series import Line
 class Curve:
     """A line with its name; `marked` puts a mark on every point if there is room.
 
-    `value` is shown as the current value if that is not the line's last point. `short` is the name for a narrow
-    chart; the value of a `lesser` one is left out first. A `faint` curve has the raw values of the smoothed one
-    that follows, whose `raw` line they are.
+    `value` is shown as the current value; None: the line's last point. `short` is the name for a narrow chart. If there
+    is little room, the value of a `lesser` curve is left out first. A `faint` curve shows the raw values of the
+    smoothed curve after it; `raw` of that smoothed curve is the same line.
     """
 
     label: str
@@ -57,12 +57,14 @@ class Plot:
 
     @property
     def told(self) -> tuple[Curve, ...]:
-        """The curves that have a name and a value."""
+        """The curves that the legend shows with name and value: all curves that are not faint."""
         return tuple(curve for curve in self.curves if not curve.faint)
 
     @property
     def numbered(self) -> Iterator[tuple[int, Curve]]:
-        """Each curve with the number of its colour, which raw values share with what was made of them."""
+        """Yield each curve with the number of its colour. A faint curve of raw values has the number of its smoothed
+        curve.
+        """
         number = 0
         for curve in self.curves:
             yield number, curve

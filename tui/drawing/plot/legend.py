@@ -13,20 +13,20 @@ _COLOURS, _KINDS_OF_DASHES = 4, 4
 
 
 def colour_of(number: int) -> int:
-    """The colour of a curve, 1 to 4."""
+    """The colour of curve `number`, from 1 to 4."""
     return number % _COLOURS + 1
 
 
 def dash_of(number: int) -> int:
-    """The way in which a curve is dashed: the fifth has the first one's colour, and not its dashes."""
+    """The kind of dashes of curve `number`. Two curves with the same colour have different dashes."""
     return (number + number // _COLOURS) % _KINDS_OF_DASHES
 
 
 def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
-    """Name, and each curve's mark, label and last value.
+    """The first row of a chart: its name, and each curve's mark, label and last value.
 
-    If there is no room for all of it, short names are used, then the remarks on how it is drawn are left out, and at
-    last the values of some curves.
+    If there is too little room, short names are used, then the remarks on the drawing are left out, and at last the
+    values of some curves.
     """
     whole, everything = _name(plot, plot.how), next(_legends(plot, glyphs))
     if length(whole) + 1 + length(everything) <= width:
@@ -40,7 +40,9 @@ def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
 
 
 def edge_title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
-    """The same as a part of the upper edge, with a blank at either end, so that it does not touch the corners."""
+    """The title as a part of the chart's upper edge, with a blank at both ends, so that it does not
+    touch the corners.
+    """
     row = title(plot, width - 2, glyphs)
     return [(" ", ""), *((text, "edge" if style == "track" else style) for text, style in row), (" ", "")]
 
@@ -51,19 +53,19 @@ def _name(plot: Plot, how: tuple[str, ...]) -> Row:
 
 
 def _beside(name: Row, legends: list[Row], width: int) -> tuple[Row, Row]:
-    """The name with the first legend that fits into the rest of the width."""
+    """The name, and the first of the legends that fits into the rest of the width; an empty legend if none fits."""
     room = max(0, width - length(name) - 1)
     return name, next((row for row in legends if length(row) <= room), [])
 
 
 def _told(legend: Row, plot: Plot) -> int:
-    """A rank: two for each value in the legend, and one for the unit."""
+    """A number to compare legends: two for each value in the legend, and one for the unit."""
     values = sum(style == "value" and text.strip() != plot.note for text, style in legend)
     return values * 2 + any(text == f" {plot.unit}" for text, _ in legend)
 
 
 def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
-    """The legend, from all that there is to say to the marks alone."""
+    """Yield the legend in shorter and shorter forms, from the full form to the marks alone."""
     note: Row = [(f"  {plot.note}", "value")] if plot.note else []
     unit: Row = [(f" {plot.unit}", "label")] if plot.unit else []
     shown = plot.told
@@ -87,7 +89,7 @@ def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
 def _legend(
     plot: Plot, valued: set[int], glyphs: Glyphs, whole: bool = False, narrow: bool = False, without: int = -1
 ) -> Row:
-    """Each curve's mark and name, and the values of some of them; nothing of the curve `without`."""
+    """Each curve's mark and name, with the values of the curves in `valued`; the curve `without` is left out."""
     row: Row = []
     several = len(plot.told) > 1
     for number, curve in enumerate(plot.told):

@@ -18,10 +18,11 @@ _NARROW = math.log10(4)  # a logarithmic scale below this has labels at equal di
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis from `low` to `high` with a label at every `step`, from `low` or from `first` on.
+    """An axis from `low` to `high` with a label at every `step`; the first label is at `first`, or at `low` if that is
+    None.
 
-    A logarithmic one is in powers of ten: its labels are at the places in `marks`, and `step` is the distance of their
-    values if that is the same for all, else 0.
+    The places of a logarithmic scale are powers of ten. Its labels are at the places in `marks`; `step` is the distance
+    between their values if it is the same for all, else 0.
     """
 
     low: float
@@ -40,17 +41,17 @@ class Scale:
         return [first + number * self.step for number in range(count + 1)]
 
     def holds(self, low: float, high: float) -> bool:
-        """Whether the values fit into the scale and fill enough of it."""
+        """Whether the values from `low` to `high` fit into the scale and fill at least a quarter of it."""
         within = self.low <= low and high <= self.high
         return (within and (high - low) * 4 >= (self.high - self.low)) or (within and high - low == 0)
 
     def value(self, place: float) -> float:
-        """The value at a place of the scale."""
+        """The value at a place of the scale; they differ only on a logarithmic scale."""
         return float(10.0 ** min(place, _LARGEST)) if self.logarithmic else place
 
 
 def share_scale(tall: int) -> Scale:
-    """0 to 100 %, with labels exactly on rows, of which a few may be left as headroom."""
+    """A scale from 0 to 100 % whose labels are exactly on rows; a few rows above 100 % may be empty."""
     gaps = max(1, tall - 1)
     for spare in range(gaps // 8 + 1):
         for parts in (5, 4, 2):
@@ -60,15 +61,15 @@ def share_scale(tall: int) -> Scale:
 
 
 def round_step(least: float) -> float:
-    """The next round number: 1, 2, 2.5 or 5 times a power of ten."""
+    """The next round number that is not less than `least`: 1, 2, 2.5 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= least * 0.999)
 
 
 def round_scale(low: float, high: float, tall: int) -> Scale:
-    """The narrowest scale of round numbers whose labels fall exactly on some of `tall` rows.
+    """The narrowest scale of round numbers whose labels are exactly on some of `tall` rows.
 
-    Some rows may be left as headroom if their number does not divide well.
+    Some rows at the top may stay empty if the number of rows does not divide well.
     """
     if high <= low:
         spare = abs(low) * 0.1 or 1.0
@@ -94,7 +95,9 @@ def round_scale(low: float, high: float, tall: int) -> Scale:
 
 
 def log_scale(low: float, high: float, tall: int) -> Scale:
-    """The narrowest scale between 1, 2 and 5 times powers of ten; the arguments are in powers of ten."""
+    """The narrowest logarithmic scale whose ends are 1, 2 or 5 times a power of ten; `low` and `high` are decimal
+    logarithms.
+    """
     if high - low < _NARROW and (narrow := _narrow_log_scale(low, high, tall)) is not None:
         return narrow
     first, last = math.floor(low), math.ceil(high)
@@ -111,7 +114,9 @@ def log_scale(low: float, high: float, tall: int) -> Scale:
 
 
 def _narrow_log_scale(low: float, high: float, tall: int) -> Scale | None:
-    """A scale with labels at round values, as 1, 2 and 5 would be too far apart; None if these reach down to zero."""
+    """A logarithmic scale of a narrow range, with labels at round values, as 1, 2 and 5 would be too far apart. None if
+    its lowest label is not above zero.
+    """
     if not -_LARGEST < low <= high < _LARGEST:
         return None
     if high <= low:
@@ -137,6 +142,8 @@ def _lifted(scale: Scale, gaps: int, spare: int) -> Scale:
 
 
 def soon(seconds: float) -> float:
-    """A round time at most an eighth later, or 5 seconds: an axis that ends there need not move all the time."""
+    """A round time after `seconds`, at most an eighth or 5 seconds later, so that an axis that ends there changes
+    rarely.
+    """
     quantum = next((s for s in reversed(TIME_STEPS) if s <= seconds / 8), 5)
     return float(math.ceil(max(seconds, 1.0) / quantum) * quantum)

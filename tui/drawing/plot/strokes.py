@@ -32,7 +32,9 @@ class _Part(NamedTuple):
 
 
 def strokes(line: Line, across: Scale, columns: int, logarithmic: bool = False) -> Iterator[list[Stop]]:
-    """The unbroken parts of the line between both ends of the axis; of a logarithmic scale in powers of ten."""
+    """Yield the unbroken parts of the line between both ends of the axis; on a logarithmic scale the values are decimal
+    logarithms.
+    """
     line = drawable(line, logarithmic)
     for part in _parts(line):
         begin, end = bisect_left(part.x, across.low), bisect_right(part.x, across.high)
@@ -43,7 +45,9 @@ def strokes(line: Line, across: Scale, columns: int, logarithmic: bool = False) 
 
 
 def reach(plot: Plot) -> tuple[float, float] | None:
-    """The lowest and the highest value in the window of the plot; of a logarithmic one in powers of ten."""
+    """The lowest and the highest value in the window of the plot, as decimal logarithms on a logarithmic scale; None
+    without values.
+    """
     lows, highs = [], []
     for curve in plot.curves:
         line = drawable(curve.line, plot.logarithmic)
@@ -58,7 +62,7 @@ def reach(plot: Plot) -> tuple[float, float] | None:
 
 
 def drawable(line: Line, logarithmic: bool = False) -> Line:
-    """The line without values that have no place on the scale; it is interrupted there."""
+    """The line without the values that the scale cannot show, such as NaN; the line has a break at each of them."""
     if not logarithmic and line.once("finite", lambda: math.isfinite(sum(line.y))):
         return line
     made: Line = line.once(("drawable", logarithmic), lambda: _drawable(line, logarithmic))
@@ -98,7 +102,7 @@ def _parts(line: Line) -> Iterator[_Part]:
 
 
 def _stops(part: _Part, across: Scale, columns: int) -> list[Stop]:
-    """One for each point, or for each column if there are many points."""
+    """One stop for each point; if there are many points, one stop for each column."""
     if len(part.x) <= PER_COLUMN * columns:
         return list(zip(part.x, part.y, part.y, part.low, part.high, strict=True))
     wide = (across.high - across.low) / max(1, columns - 1)
@@ -114,7 +118,7 @@ def _stops(part: _Part, across: Scale, columns: int) -> list[Stop]:
 
 
 def _crossing(part: _Part, index: int, edge: float) -> list[Stop]:
-    """Where the line crosses the end of the axis on its way to a point beyond it."""
+    """The stop at which the line crosses the axis' end `edge`; empty if the line does not cross it."""
     if not 0 < index < len(part.x):
         return []
     before, after = part.x[index - 1], part.x[index]

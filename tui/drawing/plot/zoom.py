@@ -15,9 +15,10 @@ _LEAST_SHARE = 1e-4  # of the whole axis, that can be seen at once
 
 
 def zoomed(window: Window | None, whole: Window, centre: float, factor: float, least: float = 0.0) -> Window | None:
-    """A part `factor` times as long around the centre, which keeps its place; None if that is all of the axis.
+    """A window `factor` times as long as the present window, around `centre`, which keeps its place on the screen. None
+    if the result is the whole axis.
 
-    No closer than `least`, a length of the axis.
+    `least` is the shortest length of the result, in the axis' unit.
     """
     low, high = window or whole
     length = whole[1] - whole[0]
@@ -30,13 +31,15 @@ def zoomed(window: Window | None, whole: Window, centre: float, factor: float, l
 
 
 def least_length(lines: Iterable[Line]) -> float:
-    """Of the part that can be seen: some points of the line with the most; closer there would be nothing to see."""
+    """The shortest useful length of a window: it shows some points of the line with the closest points. 0 without
+    points.
+    """
     apart = [median(after - before for before, after in pairwise(line.x)) for line in lines if len(line) > 1]
     return POINTS_SEEN * min(apart, default=0.0)
 
 
 def holding(window: Window | None, whole: Window, place: float) -> Window | None:
-    """The window, moved just so far that the place is in it."""
+    """The window, moved only so far that `place` is in it; None (the whole axis) stays None."""
     if window is None or window[0] <= place <= window[1]:
         return window
     low, high = window
@@ -45,7 +48,7 @@ def holding(window: Window | None, whole: Window, place: float) -> Window | None
 
 
 def followed(window: Window | None, before: float, now: float) -> Window | None:
-    """A window that reached to the end of the axis goes on with it."""
+    """The window; if it reached to the end of the axis, it is moved with this end from `before` to `now`."""
     if window is None or now == before or window[1] < before:
         return window
     return window[0] + now - before, now
