@@ -24,7 +24,10 @@ IGNORED = "it is left out; gputui compare --unpin removes the pin"
 
 @dataclass(frozen=True)
 class Pin:
-    """The pinned run; if it no longer exists, `run` is None and `lost` is a sentence about it."""
+    """The pinned run; `run` is None if no run is pinned or the pinned run cannot be found.
+
+    In the second case `lost` is a sentence about it; else it is empty.
+    """
 
     run: Run | None = None
     lost: str = ""
@@ -32,7 +35,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class LineUp:
-    """The runs to compare, the baseline first; `choice` says how it was chosen, `lost` is as in Pin."""
+    """The runs to compare, the baseline first; `choice` says how the baseline was chosen, and `lost` is that of Pin."""
 
     runs: tuple[Run, ...]
     choice: Choice = "first"
@@ -40,7 +43,7 @@ class LineUp:
 
 
 def pin(run: Run) -> None:
-    """Make the run the baseline of all later comparisons, instead of any other."""
+    """Make the run the baseline of all later comparisons; it replaces a run that was pinned before."""
     write_atomically(_file(), json.dumps({"run": run.id}) + "\n")
 
 
@@ -54,7 +57,7 @@ def unpin() -> bool:
 
 
 def pinned() -> Pin:
-    """The baseline that is pinned now."""
+    """The run that is pinned now."""
     if not os.path.lexists(_file()):
         return Pin()
     name = text(read_object(_file()).value.get("run"))
@@ -67,7 +70,10 @@ def pinned() -> Pin:
 
 
 def line_up(runs: Iterable[Run], given: Run | None = None) -> LineUp:
-    """Each run once, after its baseline: the `given` one, else the pinned one, else the first run."""
+    """The runs to compare, each once, the baseline first.
+
+    The baseline is the run `given`, else the pinned run, else the first of `runs`.
+    """
     pin = Pin() if given else pinned()
     baseline = given or pin.run
     once = dict.fromkeys([baseline, *runs] if baseline else runs)

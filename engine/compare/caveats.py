@@ -26,8 +26,10 @@ def caveats(
     started: Sequence[Started | None],
     versions: Sequence[str] = (),
 ) -> list[str]:
-    """The sentences about runs, which are given in the order of comparison, the baseline first; `started` is what their
-    trainers found and built, as far as that is known, and `versions` names the packages whose versions differ.
+    """Sentences about what cannot be compared between runs; empty if there is nothing to say.
+
+    The sequences are in the order of comparison, the baseline first. `started` are the events of the trainers; None for
+    a run without this event. `versions` are the names of the packages whose versions differ.
     """
     actual = [found.actual if found else {} for found in started]
     with_options = [of_run for of_run in options if of_run]
@@ -76,7 +78,10 @@ def _samples(
     batches: Sequence[float | None],
     started: Sequence[Started | None],
 ) -> str:
-    """Losses and other metrics can be compared only after the same number of samples."""
+    """A sentence if the losses of the runs are after different numbers of samples; else empty.
+
+    Losses and other metrics can be compared only after the same number.
+    """
     seen = {
         _seen(of_run, result["steps"], batch, begun): None
         for of_run, result, batch, begun in zip(options, results, batches, started, strict=True)
@@ -88,7 +93,10 @@ def _samples(
 
 
 def _seen(options: Options, steps: float, batch: float, started: Started | None) -> float:
-    """Samples that a run has trained on; if the size of its data is unknown, all batches count as full."""
+    """The number of samples that a run has trained on.
+
+    If the size of its data is not known, all batches count as full.
+    """
     samples = started.train_samples if started else None
     if started is None or not samples or batch < 1:
         return steps * batch
@@ -112,7 +120,10 @@ def _environment(actual: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str:
-    """The same option can mean another thing on another machine."""
+    """A sentence if compile.xla is auto and XLA has compiled only some of the runs; else empty.
+
+    On another machine the same option can have another effect.
+    """
     by_itself = [
         found.get("jit_compile")
         for of_run, found in zip(options, actual, strict=False)
@@ -124,7 +135,10 @@ def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str
 
 
 def _global_batch(options: Options, result: Figures) -> float | None:
-    """Samples in a step over all replicas; the option holds those of one replica."""
+    """The number of samples in a step over all replicas; None if it is not known.
+
+    The option input.batch_size is the number of one replica.
+    """
     batch_of_result = result.get("global_batch_size")
     if batch_of_result is not None:
         return batch_of_result

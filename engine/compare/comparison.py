@@ -25,9 +25,10 @@ VERSIONS = {"tensorflow": "TensorFlow", "keras": "Keras", "python": "Python"}  #
 
 @dataclass(frozen=True)
 class OptionRow:
-    """An option, or what trained, that differs between the runs; None if a run does not have it.
+    """An option, or the version of a package, that differs between the runs; the value is None if a run has none.
 
-    `no_effect` says for each run why the option did nothing there; it is empty if it applied, or if that is unknown.
+    `no_effect` has for each run the reason why the option had no effect; the reason is empty if it had one, or if that
+    is unknown.
     """
 
     key: str
@@ -37,10 +38,10 @@ class OptionRow:
 
 @dataclass(frozen=True)
 class FigureRow:
-    """A figure of each run.
+    """A figure of each run; its value is None if a run does not have it.
 
-    `changes` are relative to the first run (for a figure of unit `share`: the difference itself). `noise`, in the same
-    terms, is the largest spread among repeats, None if there are none.
+    `changes` are relative to the first run; for a figure of unit `share` they are the difference. `noise` is the
+    largest spread among repeats, computed in the same way; None if there are no repeats.
     """
 
     key: str
@@ -52,17 +53,20 @@ class FigureRow:
     noise: float | None
 
     def tells(self, position: int) -> bool | None:
-        """Whether the run's difference from the first is larger than the noise; None if that is unknown."""
+        """Whether the difference between the run at `position` and the first run is larger than the noise.
+
+        None if the difference or the noise is not known.
+        """
         change = self.changes[position]
         return None if change is None or self.noise is None else abs(change) > self.noise
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`runs` has the baseline first, and `choice` says how it was chosen.
+    """The comparison of several runs; `runs` has the baseline first, and `choice` says how it was chosen.
 
-    Repeats have the same number in `groups`. `notes` are sentences on what cannot be compared and on what is left out.
-    `versions` are those of TensorFlow, Keras and Python, if they differ.
+    Repeats have the same number in `groups`. `notes` are sentences about what cannot be compared and what is left out.
+    `versions` are the versions of TensorFlow, Keras and Python that differ between the runs.
     """
 
     baseline: str
@@ -82,7 +86,7 @@ class Comparison:
 
 
 def compare(line_up: LineUp) -> Comparison:
-    """The comparison of two or more runs; a run without a result has no figures."""
+    """Compare two or more runs; a run without a result has no figures."""
     runs = line_up.runs
     read = [read_options(run) for run in runs]
     options = [found for found, _ in read]
@@ -121,7 +125,7 @@ def compare(line_up: LineUp) -> Comparison:
 
 
 def _together(runs: Sequence[Run]) -> list[str]:
-    """A sentence if several of the runs are workers of one training."""
+    """A list with one sentence if several of the runs are workers of one training; else empty."""
     chiefs = [chief.id for run in runs if (chief := cluster.local_chief(run)) is not None]
     if not any(run.id in chiefs for run in runs) and len(set(chiefs)) == len(chiefs):
         return []
@@ -129,14 +133,14 @@ def _together(runs: Sequence[Run]) -> list[str]:
 
 
 def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
-    """Sentences about files of the runs that cannot be used, so that their figures are missing."""
+    """Sentences about files of the runs that cannot be read, so that figures are missing."""
     return [
         f"{run.id}: {text}" for run, preset in zip(runs, presets, strict=True) for text in (*run.damage, preset) if text
     ]
 
 
 def _flat(result: Mapping[str, Any]) -> dict[str, float]:
-    """All numbers of nested mappings, by dotted key."""
+    """All numbers in nested mappings, by their dotted keys."""
     numbers: dict[str, float] = {}
     for key, value in result.items():
         if isinstance(value, Mapping):
@@ -163,9 +167,9 @@ def _versions(of_runs: Sequence[Mapping[str, str]]) -> tuple[OptionRow, ...]:
 def _groups(
     options: Sequence[Mapping[str, Any]], workers: Sequence[int | None], versions_of_runs: Sequence[Mapping[str, str]]
 ) -> tuple[int, ...]:
-    """A number for each run; runs with equal options, apart from the seed, get the same one.
+    """A number for each run; runs with equal options, apart from the seed, have the same number: they are repeats.
 
-    Workers of one training are no repeats of it, and neither is a run with other versions.
+    Workers of one training are not repeats of each other, nor are runs with different versions.
     """
     kinds: list[dict[str, Any]] = []
     numbers = []
@@ -199,7 +203,11 @@ def _change(first: float | None, value: float | None, unit: str) -> float | None
 
 
 def _noise(values: Sequence[float | None], groups: Sequence[int], unit: str) -> float | None:
-    """The largest spread of any group of two or more runs, relative to the smallest value of the group."""
+    """The largest spread of any group of repeats, relative to the smallest value of the group; for shares the
+    difference.
+
+    None if no group has two runs with this figure.
+    """
     spreads = []
     for group in set(groups):
         members = [value for value, of in zip(values, groups, strict=True) if of == group and value is not None]

@@ -9,7 +9,9 @@ from ..proof.process import Site, main
 
 
 def measure(site: Site) -> None:
-    """Carry out the request, with what an earlier sitting has measured."""
+    """Carry out the measurement of scaling that `site` describes, with the trials that an interrupted process has
+    measured.
+    """
     from .rounds import Rounds  # loaded after the first sign of life in proof.json
 
     Rounds(site.request, site.record, site.bench, site.earlier).measure()

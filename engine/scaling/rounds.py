@@ -25,7 +25,10 @@ from ..trials.trial_preset import with_changes
 
 
 class Rounds:
-    """Carries out one request, and updates the record after every trial. `known` are trials of earlier sittings."""
+    """Carries out one measurement of scaling, and updates the record after every trial.
+
+    `earlier` are the trials of the proof from before it was resumed.
+    """
 
     def __init__(self, request: Request, record: Record, bench: Measures, earlier: Iterable[Trial] = ()) -> None:
         self.request, self.record, self.bench = request, record, bench
@@ -37,7 +40,7 @@ class Rounds:
         self.scaling = record.scaling = Scaling(keep=asked.keep, shared=asked.shared, points=points)
 
     def measure(self) -> None:
-        """All rounds that the time allows; raises Stopped and BaselineFailed."""
+        """Measure all rounds for which there is time; raises Stopped and BaselineFailed."""
         self.record.write("measuring one replica")
         try:
             for number in range(1, self.request.repeats + 1):
@@ -57,7 +60,10 @@ class Rounds:
         return [point for point in self.scaling.points if point.decision == "running"]
 
     def _time_left(self, number: int) -> bool:
-        """Whether a round ends within the limit; what an earlier sitting has measured takes no time."""
+        """Whether the round `number` would end within the time limit.
+
+        Trials that were measured before the proof was resumed take no time.
+        """
         missing = sum(_key(point, number, 1) not in self._known for point in self._going)
         needed = duration.remaining_seconds(self.record, missing, self._guessed_seconds)
         limit = self.request.limit_seconds
@@ -70,7 +76,11 @@ class Rounds:
             self.record.write()
 
     def _measured(self, point: Point, number: int) -> None:
-        """A successful trial, if necessary at the second attempt; or the number of replicas has failed."""
+        """Measure a successful trial of a point, if necessary at the second attempt; else record that the point has
+        failed.
+
+        Raises Stopped, and BaselineFailed if one replica cannot be measured.
+        """
         for attempt in range(1, CHANCES + 1):
             trial = self._trial(point, number, attempt)
             point.trials.append(trial)
@@ -89,7 +99,7 @@ class Rounds:
         point.decision, point.why = "failed", why
 
     def _trial(self, point: Point, number: int, attempt: int) -> Trial:
-        """Measured now, unless an earlier sitting has."""
+        """The trial with this round and attempt: known from before the proof was resumed, or else measured now."""
         key = _key(point, number, attempt)
         if key in self._known:
             return self._known[key]
@@ -101,7 +111,7 @@ class Rounds:
         return trial
 
     def _note(self, point: Point, trial: Trial) -> None:
-        """What the trainer has told of how it was built, and once the versions."""
+        """Note how the trainer of a trial built the training, and the versions if they are not yet recorded."""
         started = read_events(self.bench.run_of(trial).path, [EVENTS_FILE]).last(Started)
         if started is None:
             return
@@ -111,7 +121,7 @@ class Rounds:
         point.xla = compiled if isinstance(compiled, bool) else None
 
     def _work_out(self) -> None:
-        """The figures of all points from their trials so far."""
+        """Compute the figures of all points from their trials so far."""
         first, record = self.scaling.points[0], self.record
         for point in self.scaling.points:
             work_out(point, first)
@@ -122,7 +132,7 @@ class Rounds:
             record.gain_total = measured[-1].speedup
 
     def _report(self, doing: str) -> None:
-        """Write the results so far, what happens now and how long it takes."""
+        """Write the results so far, the present work and the estimated total time to the record."""
         left = max(0, len(self._going) * self.request.repeats - sum(len(point.trials) for point in self._going))
         seconds = duration.remaining_seconds(self.record, left, self._guessed_seconds)
         self.record.budget_seconds = self.record.elapsed + seconds
@@ -130,7 +140,7 @@ class Rounds:
 
 
 def work_out(point: Point, first: Point) -> None:
-    """Medians, and the speed relative to one replica in the same rounds."""
+    """Compute the medians of a point, and its speed relative to one replica (`first`) in the same rounds."""
     good = [trial for trial in point.trials if trial.good]
     figures = medians(good)
     point.samples_per_second, point.step_ms, point.input_wait = (

@@ -26,8 +26,9 @@ REHEARSE = "device.logical_devices=2"
 def of_preset(
     name: str, settings: Sequence[str], replicas: Sequence[int], keep: str, minutes: float | None, **more: Any
 ) -> Request:
-    """The request about a preset by name or path; without `replicas` 1, 2, 4 ... and as many as there are devices.
+    """The request about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
 
+    Without `replicas`, 1, 2, 4 ... and the number of devices are measured. `minutes` is the time limit; None for none.
     Raises PresetError and ProofError.
     """
     here, preset = this_machine.read(), presets.resolve(name, settings)
@@ -38,15 +39,20 @@ def of_preset(
 
 
 def of_opened(preset: Preset, source: Path | None, keep: str) -> Request:
-    """The same from a preset whose changes no file has, with 1, 2, 4 ... replicas; `source` is the file that it was
-    opened from. Raises ProofError.
+    """The request about a preset with changes that were not saved, with 1, 2, 4 ... replicas.
+
+    `source` is the file that the preset was opened from; None if there is none. Raises ProofError.
     """
     asked = wanted(preset, this_machine.read(), (), keep)
     return request.of_opened("scaling", preset, source, scaling=asked)
 
 
 def wanted(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) -> Asked:
-    """What is measured with each number of replicas; raises ProofError if these are not there."""
+    """The settings to measure for each number of replicas.
+
+    Without `replicas`, these are 1, 2, 4 ... and the number of devices. Raises ProofError if the devices do not suffice
+    or the preset cannot be measured in this way.
+    """
     options = preset.options
     if options.strategy.kind not in ("single", "one_device", "mirrored"):
         raise ProofError(
@@ -74,7 +80,7 @@ def wanted(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) ->
 
 
 def _pool(preset: Preset, here: Machine) -> list[int]:
-    """The positions of the devices that may take part."""
+    """The positions of the devices that can be used, in the list of visible devices."""
     options = preset.options
     if options.strategy.devices != "all":
         return list(options.strategy.devices)
@@ -93,12 +99,14 @@ def _one_device(preset: Preset, here: Machine) -> str:
 
 
 def _usual(devices: int) -> list[int]:
-    """1, 2, 4 ... and all."""
+    """The numbers 1, 2, 4 ... below `devices`, and `devices`."""
     return [*(2**power for power in range(devices.bit_length()) if 2**power < devices), devices]
 
 
 def _strategy(pool: Sequence[int], count: int) -> dict[str, Any]:
-    """The changes that train on the first so many devices; one replica trains as it would without a strategy."""
+    """The changes that train on the first `count` devices of `pool`; one replica trains without a strategy for
+    several.
+    """
     if count > 1:
         return {"strategy.kind": "mirrored", "strategy.devices": list(pool[:count])}
     if pool[0] == 0:
@@ -107,13 +115,19 @@ def _strategy(pool: Sequence[int], count: int) -> dict[str, Any]:
 
 
 def _same_compiler(preset: Preset, here: Machine) -> dict[str, Any]:
-    """XLA for none: `auto` would compile the step of one replica on a GPU, and nothing under a strategy."""
+    """A change that turns XLA off for all numbers of replicas; empty if it is not needed.
+
+    On a GPU `auto` would compile the step of one replica, but not that of several.
+    """
     automatic = preset.options.compile.xla == "auto" and not on_cpu(preset.options, here)
     return {"compile.xla": False} if automatic else {}
 
 
 def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) -> Iterator[dict[str, Any]]:
-    """For each number of replicas the change of the batch size, if the global batch is to be kept."""
+    """Yield for each number of replicas the change of the batch size; empty if the batch of each replica is kept.
+
+    Raises ProofError if the global batch is kept and cannot be divided by a number of replicas.
+    """
     whole = plan.global_batch(preset.options, checks.replicas(preset.options, here))
     for count in counts:
         if keep == KEEPS[1] and whole % count:
@@ -125,14 +139,17 @@ def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) ->
 
 
 def _shared(most: Preset, here: Machine) -> str:
-    """What the replicas share if they have no device of their own, in words."""
+    """What the replicas share if they have no device of their own, in words; else empty.
+
+    `most` is the preset with the most replicas.
+    """
     if on_cpu(most.options, here):
         return "the logical devices share the cores of one CPU"
     return "replicas share a GPU" if share_a_gpu(most.options, here) else ""
 
 
 def _in_time(asked: Request, minutes: float | None) -> Request:
-    """The request; raises ProofError if its rounds would not end in time."""
+    """Return the request; raises ProofError if its rounds would take more than `minutes`."""
     count = duration.sure_trials(asked)
     needed = count * duration.of_request(asked) / 60
     if minutes is not None and minutes < needed:
@@ -144,6 +161,6 @@ def _in_time(asked: Request, minutes: float | None) -> Request:
 
 
 def resume(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:
-    """Go on with one that has ended before its time; returns its process. Raises ProofError."""
+    """Resume a measurement that has ended early; returns its process. Raises ProofError."""
     starting.refuse_to_resume(proof, "scaling", "a measurement of scaling", "gputui scaling")
     return starting.start_again(proof, anyway)

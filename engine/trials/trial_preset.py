@@ -57,10 +57,10 @@ def as_trial(
     profile: str = "off",
     most_seconds: float = math.inf,
 ) -> Preset:
-    """The preset as a trial trains it: one endless epoch that writes nothing and ends after `measure_seconds`.
+    """The preset as a trial trains it: one endless epoch, nothing written.
 
-    In any case the trial ends after `most_seconds`, like a run that has reached its time limit. `profile` is the range
-    of steps to profile, or `off`.
+    The trial ends when `measure_seconds` have been measured, and in any case after `most_seconds`, like a run that has
+    reached its time limit. `profile` is the range of steps to profile, or `off`.
     """
     together = preset.options.compile.steps_per_execution
     steps = plan.whole_executions(STEPS, together) if measure_seconds > PROBE_SECONDS else PROBE_STEPS * together

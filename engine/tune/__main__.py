@@ -12,7 +12,7 @@ from ..proof.process import Site, main
 
 
 def search(site: Site) -> None:
-    """Carry out the request, with what an earlier sitting has measured."""
+    """Carry out the search that `site` describes, with the trials that an interrupted process has measured."""
     if site.request.search is not None and site.request.search.dry_run:
         from .dry_run import Prediction
 

@@ -42,7 +42,7 @@ Settings = Mapping[str, Any]
 
 
 class Deciding:
-    """Fills in the record's comparisons, and what of the search is kept."""
+    """Decides which settings of a search are kept, and fills in the comparisons of the record."""
 
     def __init__(self, request: Request, record: Record, trials: Trials, report: Callable[[str], None]) -> None:
         self._request, self._record, self._trials, self._report = request, record, trials, report
@@ -63,7 +63,7 @@ class Deciding:
 
     @property
     def plan(self) -> TimePlan:
-        """How the minutes are shared out, by what a trial takes as far as that is known by now."""
+        """How the minutes are divided, by the present estimate of the time of a trial."""
         asked = self._request
         return TimePlan.of(self._limits, self._trials.trial_seconds, asked.measure_seconds, asked.repeats)
 
@@ -83,9 +83,10 @@ class Deciding:
             self._is_kept(safe, "the fastest settings that change nothing that is learnt")
 
     def _is_kept(self, settings: Settings, reason: str) -> bool:
-        """Whether pairs prove the gain of these settings; if they leave it open, the settings are noted as unproved.
+        """Whether pairs of trials prove the gain of these settings.
 
-        Nothing is measured if not even two pairs would end in time, as they could not tell anything.
+        If the pairs leave it open, the settings are noted as unproved. Nothing is measured if there is no time for even
+        two pairs, as fewer prove nothing.
         """
         comparison = self._compare(settings, reason) if self._pairs_in_time else None
         if comparison is None or comparison.decision == "undecided":
@@ -94,18 +95,24 @@ class Deciding:
 
     @property
     def _pairs_in_time(self) -> bool:
-        """Whether there is time for the fewest pairs that can prove something, or an earlier sitting has begun them."""
+        """Whether there is time for the smallest number of pairs that can prove a gain.
+
+        It is also true if the first pairs were measured before the search was resumed.
+        """
         return self._trials.knows_pairs or self.plan.seconds_of(significance.FEW) <= self._trials.seconds_left
 
     def keep_without_pairs(self, best: Best, started: Started) -> None:
-        """Keep settings that have nothing to be compared with: the preset itself runs out of memory."""
+        """Keep the best settings without a proof, as the preset itself runs out of memory and cannot be compared."""
         record = self._record
         record.changes_kept = self._scaled(best.settings, started)
         record.after = medians(best.trials)
         record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()
 
     def _learning_well(self, best: Best, started: Started) -> dict[str, Any]:
-        """The fastest settings of which no clearly worse loss is known; none but those that change nothing learnt."""
+        """The fastest settings that are not known to learn clearly worse.
+
+        If they do, it returns settings nearer to the preset, or only those that change nothing that is learnt.
+        """
         settings = self._scaled(best.settings, started)
         if not self._changes_learning(settings):
             return settings
@@ -141,7 +148,10 @@ class Deciding:
         return settings
 
     def _scaled(self, settings: Settings, started: Started) -> dict[str, Any]:
-        """With the learning rate that the user wants for their batch, if it can be set."""
+        """The settings with the learning rate that the user's choice gives for their batch size.
+
+        They are returned unchanged if the learning rate cannot be set.
+        """
         self._search.rate_fixed = why_fixed(started)
         if self._search.rate_fixed:
             return dict(settings)
@@ -154,7 +164,10 @@ class Deciding:
         return bool(learning.note(settings, with_changes(self._baseline, settings).options))
 
     def _speed_of(self, settings: Settings, best: Best) -> float:
-        """As far as the search has measured that batch size; else as if it were that of the preset."""
+        """The largest speed that the search has measured with the batch size of these settings.
+
+        If there is none, the speed of the preset, or else that of the best settings.
+        """
         batch = settings.get(BATCH)
         speeds = [
             candidate.samples_per_second
@@ -187,9 +200,10 @@ class Deciding:
         return comparison
 
     def _more_where_undecided(self, measuring: Comparing) -> None:
-        """As many more pairs as their spread asks for, if there is time for all of them; raises OutOfTime.
+        """Measure as many more pairs as the spread requires, if they are undecided and there is time for all of them.
 
-        They are judged once, when all are measured: looking after each one would find a gain by chance more often.
+        They are judged once, when all are measured: a judgement after each pair would find a gain by chance more often.
+        Raises OutOfTime.
         """
         gains = measuring.gains
         median, spread = significance.gain_and_spread(gains)
@@ -215,13 +229,17 @@ LEAST_STEP = 1.25  # a batch that is larger than the preset's by less is hardly 
 
 
 def learns_alike(baseline: Preset, settings: Settings) -> dict[str, Any]:
-    """Those of the settings that change nothing that is learnt."""
+    """The settings that change nothing that is learnt, out of `settings`."""
     options = with_changes(baseline, settings).options
     return {key: value for key, value in settings.items() if not learning.note([key], options)}
 
 
 def nearer(baseline: Preset, settings: Settings) -> Iterator[dict[str, Any]]:
-    """The batch half way back to the preset's by its logarithm, again half way, and without a changed batch."""
+    """Yield settings whose batch size is nearer to that of the preset: half way on a logarithmic scale, half way again,
+    and last without a change of the batch size.
+
+    Yields nothing if `settings` do not change the batch size.
+    """
     before, batch = value_of(baseline, BATCH), settings.get(BATCH)
     if batch is None:
         return
@@ -241,7 +259,10 @@ SCHEDULE = ("train.hold_steps", "train.decay_steps", WARMUP)  # lengths in steps
 
 
 def scaled(baseline: Preset, settings: Mapping[str, Any], limits: Limits, machine: Machine) -> dict[str, Any]:
-    """The settings with the learning rate and its schedule for their global batch."""
+    """The settings with the learning rate and its schedule changed for their global batch.
+
+    They are returned unchanged if the global batch is that of the preset, or the user keeps the learning rate.
+    """
     changed = with_changes(baseline, settings)
     grown = losses.growth(baseline, changed, machine)
     if grown == 1 or limits.learning_rate == "keep":
@@ -254,7 +275,7 @@ def scaled(baseline: Preset, settings: Mapping[str, Any], limits: Limits, machin
 
 
 def _by_option(preset: Preset, machine: Machine) -> float:
-    """What the training multiplies the rate by itself, for its replicas."""
+    """The factor by which the training itself multiplies the learning rate, for its replicas."""
     return plan.rate_factor(preset.options.train.learning_rate_scaling, checks.replicas(preset.options, machine))
 
 
@@ -265,5 +286,5 @@ def _lengths(baseline: Preset, grown: float) -> Iterator[tuple[str, int]]:
 
 
 def why_fixed(started: Started) -> str:
-    """Why the learning rate cannot be scaled in this training, or nothing."""
+    """Why the learning rate of this training cannot be scaled; empty if it can."""
     return started.inapplicable.get(RATE, "")

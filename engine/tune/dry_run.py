@@ -37,7 +37,7 @@ SECONDS = 15.0  # for the steps of the second
 
 
 class Prediction:
-    """Carries out one request for a prediction, and leaves it in the record's search."""
+    """Predicts the memory for one request, and stores the result in the record's search."""
 
     def __init__(
         self, request: Request, record: Record, bench: Bench, machine: Machine, earlier: Iterable[Trial] = ()
@@ -53,7 +53,10 @@ class Prediction:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Raises Stopped, and BaselineFailed if no probe could be trained, or not both in time."""
+        """Measure the probes and predict; raises Stopped.
+
+        Raises BaselineFailed if no probe can be trained, or there is no time for both.
+        """
         try:
             self._predict()
         except OutOfTime:
@@ -108,7 +111,11 @@ class Prediction:
         return model
 
     def _second(self, model: MemoryModel, space: Space, first: Candidate, small: int, size: int) -> bool:
-        """Whether the batches of the user's code, if it makes them, have followed the option."""
+        """Measure the second probe.
+
+        Returns whether the option of the batch size has an effect; it has none if the user's code makes the batches.
+        True if the probe failed.
+        """
         batch = max(2, size // 2) if model.of == "allocator" else self._larger(model, space, first, small)
         candidate = self._probe(batch)
         if candidate.peak_bytes is not None or self._ran_out(candidate):
@@ -116,7 +123,9 @@ class Prediction:
         return not candidate.good or BATCH not in self._started(candidate).inapplicable
 
     def _larger(self, model: MemoryModel, space: Space, first: Candidate, small: int) -> int:
-        """A second batch for a process: much larger, or smaller if twice the batch might not fit."""
+        """The batch size of the second probe on a CPU: much larger than `small`, or smaller if twice `small` might not
+        fit.
+        """
         peak, most = first.peak_bytes or 1, model.may_take
         speed = (first.good[-1].samples_per_second or math.inf) / space.replicas(self._preset)
         bounds = [

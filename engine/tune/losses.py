@@ -41,7 +41,7 @@ PASS_SECONDS = 0.3  # besides the steps: evaluating and starting a pass of the p
 
 @dataclass(frozen=True)
 class Length:
-    """`passes` whole ones over the data, or none and a part of the first; `samples` in all."""
+    """The length of a training: `samples` in all, and whole `passes` over the data; None: a part of the first pass."""
 
     samples: int
     passes: int | None
@@ -49,7 +49,9 @@ class Length:
 
 @dataclass(frozen=True)
 class Data:
-    """What is known of the preset's data: samples of a pass (None: unknown), of a step, and of the whole training."""
+    """The size of the preset's data: samples of a step (`batch`) and of a pass (None: unknown), and the passes of the
+    training.
+    """
 
     batch: int
     per_pass: int | None
@@ -57,7 +59,7 @@ class Data:
 
     @classmethod
     def of(cls, preset: Preset, started: Started) -> Data:
-        """By the preset, and by what its first trial has told."""
+        """The data of a preset, by its options and by the event `started` of its first trial."""
         batch, steps = started.global_batch_size or 1, preset.options.train.steps_per_epoch
         return cls(batch, steps * batch if steps else started.train_samples, preset.options.train.epochs)
 
@@ -67,7 +69,11 @@ class Data:
 
 
 def affordable(data: Data, largest_batch: int, seconds: float, per_sample: float) -> Length | None:
-    """What `seconds` of training of both sides allow, each sample taking `per_sample` of them; None: too little."""
+    """The longest training of both sides that fits into `seconds`; None if there is too little time.
+
+    `per_sample` is the time in seconds that one sample takes on both sides together. `largest_batch` is the larger
+    global batch.
+    """
     if data.per_pass:
         passes = min(data.passes, int(seconds / (data.per_pass * per_sample + 2 * PASS_SECONDS)))
         if passes and (passes == data.passes or _is_enough(passes * data.per_pass, largest_batch)):
@@ -83,7 +89,9 @@ def _is_enough(samples: int, largest_batch: int) -> bool:
 
 
 def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, int | None]:
-    """The length for settings with this global batch, as `train.epochs` and `train.steps_per_epoch`."""
+    """The length as values of `train.epochs` and `train.steps_per_epoch`, for a training with the global batch
+    `batch`.
+    """
     if length.passes is None:
         return 1, max(1, round(length.samples / batch))
     if preset.options.train.steps_per_epoch is None:
@@ -92,7 +100,9 @@ def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, i
 
 
 def of_earlier(length: tuple[int, int | None], data: Data, preset: Preset) -> Length:
-    """The length of trials of an earlier sitting, from the epochs and steps of the preset's own."""
+    """The length of the trials from before the search was resumed, by the epochs and steps of the preset's own
+    trial.
+    """
     epochs, steps = length
     if steps is None or steps == preset.options.train.steps_per_epoch:
         return Length(epochs * (data.per_pass or 0), epochs)
@@ -100,7 +110,7 @@ def of_earlier(length: tuple[int, int | None], data: Data, preset: Preset) -> Le
 
 
 def growth(before: Preset, after: Preset, machine: Machine) -> float:
-    """How many times as large the global batch is."""
+    """The global batch of `after` divided by that of `before`."""
     old, new = (plan.global_batch(one.options, checks.replicas(one.options, machine)) for one in (before, after))
     return new / old
 
@@ -114,10 +124,7 @@ SLACK = 1.2  # of the expected time
 
 
 class Losses:
-    """Makes comparisons of losses within `seconds`, and keeps them in the search; the preset is trained only once.
-
-    `speeds` are samples per second of the preset and of the fastest settings, by which the time is shared out.
-    """
+    """Compares losses within `seconds`, and adds the comparisons to the search; the preset is trained only once."""
 
     def __init__(
         self, request: Request, search: Search, trials: Trials, report: Callable[[str], None], seconds: float
@@ -128,7 +135,10 @@ class Losses:
         self._pairs = PAIRS
 
     def check(self, settings: Mapping[str, Any], speed: float) -> LossCheck:
-        """Compare the loss with these settings, which train so many samples per second; raises Stopped."""
+        """Compare the loss with these settings with that of the preset; raises Stopped.
+
+        `speed` is the speed with the settings in samples per second.
+        """
         made = LossCheck(settings=dict(settings))
         self._search.losses.append(made)
         preset = with_changes(self._baseline, settings)
@@ -143,7 +153,7 @@ class Losses:
         return made
 
     def _started(self) -> Started:
-        """What the first trial of the preset has told."""
+        """The event `started` of the first successful trial of the search."""
         first = next(trial for candidate in self._search.candidates for trial in candidate.good)
         return _told(self._trials.run_of(first), Started)[-1]
 
@@ -182,7 +192,7 @@ class Losses:
     def _trained(
         self, made: LossCheck, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float
     ) -> Trial:
-        """One training, a second time if the first one died."""
+        """One training for the loss, repeated once if the first attempt died by chance."""
         what = sentences.changes(made.settings) if side == "b" else "the preset"
         for _ in range(CHANCES):
             self._report(f"loss: {what} trains on {made.samples:,} samples, {repeat} of {self._pairs}")
@@ -193,14 +203,17 @@ class Losses:
         return trial
 
     def _failed(self, made: LossCheck, trial: Trial) -> None:
-        """The preset's own fault says nothing about the settings."""
+        """Record why a comparison has failed.
+
+        If the preset failed, or the cause may be chance, the settings are not judged.
+        """
         made.why = f"{'the preset ended with ' if trial.side == 'a' else ''}{trial.outcome}: {trial.error}"
         made.decision = "failed" if trial.side == "b" and trial.outcome in FINAL else "not judged"
 
     # ---- judging ------------------------------------------------------------------------------------
 
     def _judge(self, made: LossCheck) -> None:
-        """Read the losses of all trials after the passes that all of them have ended, and apply the rule."""
+        """Read the losses of all trials after the number of passes that all have finished, and apply the rule."""
         good = [trial for trial in made.trials if _counts(trial)]
         runs = {trial.run: self._trials.run_of(trial) for trial in good}
         ends = {run: _told(folder, EpochEnd) for run, folder in runs.items()}
@@ -239,14 +252,17 @@ class Losses:
 
 
 def margin(loss: float, fall: float | None) -> float:
-    """By how much a loss must be higher to be clearly worse; `fall` is what the loss has fallen by."""
+    """The amount by which a loss must be higher to be clearly worse.
+
+    `fall` is the amount by which the preset's loss has fallen during its training; None if it is not known.
+    """
     if fall is None or fall <= 0:
         return WORSE * abs(loss)
     return min(max(WORSE * abs(loss), LEAST_OF_FALL * fall), MOST_OF_FALL * fall)
 
 
 def _counts(trial: Trial) -> bool:
-    """Also one that has reached its time limit: what it has learnt until then is known."""
+    """Whether the loss of a trial counts: it was successful, or it has reached its time limit."""
     return trial.outcome in ("ok", "timeout")
 
 
@@ -264,20 +280,23 @@ def _loss(run: Run, end: EpochEnd, made: LossCheck) -> float | None:
 
 
 def _of_second_half(curve: Sequence[tuple[float, float]], whole: float, samples: int) -> float:
-    """The mean loss since half of the samples; Keras tells means since the beginning."""
+    """The mean loss over the second half of the samples.
+
+    `whole` is the mean since the beginning, as Keras reports only such means.
+    """
     half = FALL_IS_OVER * samples
     until = learning.loss_at(curve, half)
     return whole if until is None else (whole - FALL_IS_OVER * until) / (1 - FALL_IS_OVER)
 
 
 def _fall(run: Run, trial: Trial) -> float | None:
-    """From the first loss that was told."""
+    """The loss at the first report minus the loss at the end; None if one of them is not known."""
     first = next((event.loss for event in _told(run, Progress) if event.loss is not None), None)
     return None if first is None or trial.loss_at_samples is None else first - trial.loss_at_samples
 
 
 def _mean(trials: Iterable[Trial], side: str) -> float | None:
-    """None if one of them is not a number."""
+    """The mean loss of one side; None if a trial of the side has none or there is no trial."""
     values = [trial.loss_at_samples for trial in trials if trial.side == side]
     measured = [loss for loss in values if loss is not None]
     return statistics.fmean(measured) if measured and len(measured) == len(values) else None
