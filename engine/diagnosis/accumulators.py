@@ -65,7 +65,9 @@ class Growth:
 
     @property
     def share(self) -> float | None:
-        """The mean of the last readings minus the mean of the first; None if there are too few readings for two means."""
+        """The mean of the last readings minus the mean of the first; None if there are too few readings for
+        two means.
+        """
         values = list(self._shares)
         if len(values) < 3 * GROWTH_READINGS:
             return None

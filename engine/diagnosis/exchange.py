@@ -63,7 +63,9 @@ def remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def _twice_the_batch(s: Measurements) -> Iterator[Remedy]:
-    """A remedy that doubles the batch: gradients are exchanged once in a step, however many samples and parts it has."""
+    """A remedy that doubles the batch: gradients are exchanged once in a step, however many samples and parts
+    it has.
+    """
     batch, parts = whole(s.option("input.batch_size")), whole(s.option("train.micro_batches")) or 1
     if batch is None or (s.global_batch_size or 0) * 4 > (s.train_samples or 0):
         return

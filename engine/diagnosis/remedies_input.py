@@ -47,7 +47,9 @@ def for_transfer(s: Measurements) -> Iterator[Remedy]:
 
 
 def _all_cpus(s: Measurements) -> Iterator[Remedy]:
-    """A remedy if the trainer is pinned to the GPU's NUMA node: the pipeline can then use only the CPUs of that node."""
+    """A remedy if the trainer is pinned to the GPU's NUMA node: the pipeline can then use only the CPUs of
+    that node.
+    """
     if s.numa.startswith("on CPUs"):
         yield Remedy(
             step="input",

@@ -26,7 +26,9 @@ def literal(value: object) -> str:
 
 
 class Script:
-    """Collects the lines of a script. `add` adds a line with a comment that names options, `text` adds lines unchanged."""
+    """Collects the lines of a script. `add` adds a line with a comment that names options, `text` adds lines
+    unchanged.
+    """
 
     def __init__(self, base: Path | None = None) -> None:
         """`base`: the folder of the script, if paths within it are to be relative."""

@@ -277,7 +277,9 @@ _MARK = re.compile("\0([^\0]*)\0")  # option keys in the text, until its lines a
 
 
 class Specialiser(Expressions):
-    """Rewrites functions of one file for known values. `known` maps names to values: options, and constant parameters."""
+    """Rewrites functions of one file for known values. `known` maps names to values: options, and constant
+    parameters.
+    """
 
     def function(self, node: ast.FunctionDef) -> str:
         """The new text of the function."""
@@ -407,7 +409,9 @@ def _indented(lines: list[str], by: int) -> list[str]:
 
 
 def _commented(line: str) -> str:
-    """The line with its marks turned into a comment: the option keys first, then the words of the line's own comment."""
+    """The line with its marks turned into a comment: the option keys first, then the words of the line's own
+    comment.
+    """
     keys = dict.fromkeys(_MARK.findall(line))
     if not keys:
         return line
