@@ -78,7 +78,7 @@ def _leave_result(report: Any, reason: str) -> None:
 
 
 def _address_of_run(next_line: Callable[[], str]) -> str:
-    """Import TensorFlow, then return the address of a run; end the process if no run comes, even if an import hangs."""
+    """Import TensorFlow, then return the address of a run. End the process if no run comes, even if an import hangs."""
     stop_signals.set_defaults()
     addresses: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read_address, args=(next_line, addresses), name="run", daemon=True).start()

@@ -33,7 +33,7 @@ from .setup.devices import Devices
 
 @dataclass(frozen=True)
 class Training:
-    """Everything built, ready to run."""
+    """A training with everything built, ready to run."""
 
     loop: TrainingLoop
     versions: dict[str, str]
@@ -41,7 +41,7 @@ class Training:
 
 
 def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
-    """Apply all options except those of the loop; raises TrainerError."""
+    """Apply all options except those of the training loop; returns the built training. Raises TrainerError."""
     joined = None
     if options.strategy.kind == MULTI_WORKER:
         options, joined = _join(options, report, stop)
@@ -54,7 +54,7 @@ def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
 
 
 def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Options, Joined]:
-    """Meet the other workers; returns the options with the seed that all share."""
+    """Meet the other workers. Returns the options, with the seed that all workers share, and the cluster."""
     options, joined = tensorflow_cluster.meet(
         options, report.run, lambda what: report.phase("configuring", what), stop.check
     )
@@ -65,7 +65,7 @@ def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Option
 def build(
     options: Options, devices: Devices, report: RunReport, stop: StopSwitch, joined: Joined | None = None
 ) -> TrainingLoop:
-    """Data, model and loop on devices that are configured already."""
+    """Return the training loop, with data and model. The devices must be configured already."""
     keras.mixed_precision.set_global_policy(options.precision.policy)
     distribution = strategy.build(options, devices)
     if options.workload.entry is not None:
@@ -103,7 +103,7 @@ def _own(
     distribution: tf.distribute.Strategy | None,
     joined: Joined | None,
 ) -> TrainingLoop:
-    """The loop of a user's own training (workload.entry), instead of a model and data of gputui."""
+    """Return the loop of a user's own training (workload.entry), which has no model and data of gputui."""
     from .own import building  # only needed for a user's code
 
     stop.check()
@@ -128,8 +128,8 @@ def _checkpoints(options: Options, report: RunReport, state: State, joined: Join
 def _build_state(model: keras.Model) -> None:
     """Create all variables now, metrics and optimizer included, so that a checkpoint can be restored into them.
 
-    Otherwise Keras builds them in fit, with a batch drawn from the data for it under a strategy. Only shapes matter,
-    which are known: Keras' own building traces the whole model once more, up to a second for the larger ones.
+    Otherwise Keras creates them in fit, and under a strategy draws a batch from the data for this. Only shapes matter,
+    and they are known. Keras' own way traces the whole model once more, which takes up to a second for large models.
     """
     target, (output,) = keras.KerasTensor((1,), "int32"), model.outputs
     predicted = keras.KerasTensor((1, *output.shape[1:]), output.dtype)

@@ -26,11 +26,11 @@ from .state import State
 
 
 class NotWritten(Exception):
-    """The disk refused the checkpoint; the text says why."""
+    """Raised if the disk refuses a checkpoint; the text says why."""
 
 
 class Checkpoints:
-    """`folder`/step-NNNNNNNNNN, the newest `keep` of them."""
+    """The checkpoints of a run, in the folders `folder`/step-NNNNNNNNNN. Only the newest `keep` of them stay."""
 
     def __init__(self, folder: Path, keep: int, state: State) -> None:
         self._folder, self._keep, self.state = folder, keep, state
@@ -39,7 +39,7 @@ class Checkpoints:
         self._end: int | None = None  # the training's last step
 
     def save(self, step: int) -> None:
-        """Write the state after `step` steps; raises NotWritten if the disk refuses."""
+        """Write the state after `step` steps. Raises NotWritten if the disk refuses."""
         if step == self.last_step:
             return
         draft = self._folder / f".draft-{os.getpid()}"
@@ -64,7 +64,7 @@ class Checkpoints:
         self._remove_older(step)
 
     def _remove_older(self, step: int) -> None:
-        """Remove older checkpoints; unusable ones do not count as kept, and are removed as well."""
+        """Remove older checkpoints. Unusable checkpoints do not count as kept, and are removed too."""
         written = [each for each in checkpoint_files.steps_in(self._folder) if each <= step]
         kept = [each for each in written if each not in self._unusable][: self._keep]
         for old in written:
@@ -95,7 +95,9 @@ class Checkpoints:
         return None
 
     def damaged(self, used: int) -> str:
-        """A warning about checkpoints newer than the one that is used; empty if there are none."""
+        """A warning about unusable checkpoints and the steps that are lost, if the run resumes from step `used`. Empty
+        if there are no unusable checkpoints.
+        """
         if not self._unusable:
             return ""
         lost = max((step - used for step in self._unusable if self._end is None or step <= self._end), default=0)
@@ -112,7 +114,9 @@ class Checkpoints:
             raise Damage(f"is damaged ({damage})") from None
 
     def fits(self, step: int) -> bool:
-        """Whether the model has as many variables as the checkpoint; some models create theirs in their first step."""
+        """Whether the model has as many variables as the checkpoint. Some models create variables only in their first
+        step.
+        """
         return self.state.fits(str(self._path(step) / PREFIX))
 
     def restore(self, step: int) -> None:
@@ -130,7 +134,7 @@ class Checkpoints:
 
 
 def _read_all(path: Path) -> None:
-    """Read everything, which TensorFlow verifies, one tensor at a time. Raises Damage."""
+    """Read the whole checkpoint, one tensor at a time; TensorFlow verifies each tensor. Raises Damage."""
     try:
         reader = tf.train.load_checkpoint(str(path / PREFIX))
         for name in reader.get_variable_to_dtype_map():
@@ -149,7 +153,9 @@ def _remove(path: Path) -> None:
 
 
 class CheckpointSaver:
-    """Knows when a checkpoint is due, writes it, and warns when one is left out and when writing works again."""
+    """Decides when a checkpoint is due, and writes it. Warns if a checkpoint could not be written, and when writing
+    works again.
+    """
 
     def __init__(self, checkpoints: Checkpoints, report: RunReport, every: int | str) -> None:
         self._checkpoints, self._report, self._every = checkpoints, report, every
@@ -157,16 +163,18 @@ class CheckpointSaver:
         self._left_out = 0  # since the last one that was written
 
     def execution_ran(self, step: int, count: int) -> None:
-        """The `count` steps up to `step` have been trained."""
+        """Notes that the `count` steps up to `step` have been trained."""
         self._due = isinstance(self._every, int) and step // self._every != (step - count) // self._every
 
     def take_due(self, epoch_ends: bool = False) -> bool:
-        """Whether a checkpoint is due; True only once for each."""
+        """Whether a checkpoint is due. The answer is True only once for each checkpoint."""
         due, self._due = self._due or (epoch_ends and self._every == "epoch"), False
         return due
 
     def save(self, step: int) -> None:
-        """Write a checkpoint after `step` steps, or leave it out; the next one is tried again."""
+        """Write a checkpoint after `step` steps. If it cannot be written, warn and continue: the next checkpoint is
+        tried again.
+        """
         self._report.phase("saving", "checkpoint")
         self._write(step)
         self._report.phase("training")

@@ -16,7 +16,9 @@ from .state import State
 
 
 class ClusterCheckpoints(Checkpoints):
-    """All workers call the same methods in the same order; only the chief has a folder."""
+    """The checkpoints of several workers. All workers call the same methods in the same order; only the chief has a
+    folder.
+    """
 
     def __init__(self, folder: Path, keep: int, state: State, exchange: Exchange) -> None:
         super().__init__(folder, keep, state)
@@ -35,7 +37,7 @@ class ClusterCheckpoints(Checkpoints):
             raise refused
 
     def _refused(self, step: int) -> NotWritten | None:
-        """Write the checkpoint; returns the reason if the disk refuses."""
+        """Write the checkpoint. Returns the error if the disk refuses, otherwise None."""
         try:
             super().save(step)
         except NotWritten as reason:

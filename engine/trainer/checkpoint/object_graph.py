@@ -35,7 +35,9 @@ MOST_ITEMS = 10_000  # a container with more entries is data
 
 @dataclass
 class Found:
-    """The objects, in the order of the user's code, which is the same in each process."""
+    """The variables and generators that a search has found, in the order of the user's code. It is the same in each
+    process.
+    """
 
     variables: list[Any] = field(default_factory=list)
     generators: list[Any] = field(default_factory=list)  # random generators of NumPy and Python
@@ -49,7 +51,9 @@ class Module:
 
 
 def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Found:
-    """All objects below the roots; `theirs` says by its name whether a module belongs to the user's code."""
+    """All objects that can be reached from `roots`. `theirs` gets the name of a module, and returns whether the module
+    belongs to the user's code.
+    """
     parts = Found()
     seen: dict[int, Any] = {}
     left = [(root, not isinstance(root, Module)) for root in reversed([*roots, *_of_keras()])]
@@ -73,7 +77,9 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Found:
 
 
 def _of_keras() -> list[Any]:
-    """The generator that keras.random uses without a seed; it is created at the first draw."""
+    """The generator that keras.random uses if no seed is given. Empty before the first draw, which creates the
+    generator.
+    """
     generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
     return [] if generator is None else [generator]
 
@@ -98,7 +104,7 @@ def _inside(value: Any, theirs: Callable[[str], bool]) -> Sequence[Any]:
 
 
 def _enclosed(function: types.FunctionType) -> list[Any]:
-    """The variables that a function has captured, and its defaults."""
+    """The variables that a function has captured, and the default values of its parameters."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
@@ -112,9 +118,9 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """The model's optimizer, and further ones that a model with its own training step keeps.
+    """The optimizers of the model: the compiled one, and others that a model with its own training step keeps.
 
-    They may be attributes, lie in lists and dicts, or belong to models within the model.
+    The others may be attributes, lie in lists and dicts, or belong to models within the model.
     """
     return list({id(each): each for each in _optimizers([model.optimizer, model], set())}.values())
 

@@ -35,8 +35,8 @@ ANEW = (
 
 
 class State:
-    """The state of one model. `find_more` finds the objects of a user's code that Keras does not list; gputui's own
-    models have none.
+    """The state of one model, for checkpoints. `find_more` finds the objects of a user's code that Keras does not list.
+    It is None for gputui's own models.
     """
 
     def __init__(self, model: keras.Model, find_more: Callable[[], Found] | None = None) -> None:
@@ -46,12 +46,14 @@ class State:
         self.of_workers: list[bytes] | None = None  # with several machines: the state that differs, of each
 
     def saw(self, graph: Any, ours: Iterable[tf.Variable]) -> None:
-        """Note the variables that the graph of a traced step writes, wherever the code keeps them."""
+        """Note the variables that the graph of a traced step writes, in whatever objects the user's code keeps them.
+        The variables in `ours` are left out.
+        """
         ours_by_id = {id(variable) for variable in ours}
         self._written = [variable for variable in step_graph.written(graph) if id(variable) not in ours_by_id]
 
     def objects(self) -> dict[str, Any]:
-        """All objects by groups, as tf.train.Checkpoint takes them."""
+        """All objects of the state by the names of their groups, in the form that tf.train.Checkpoint takes."""
         listed = _listed(self._model)
         if self._find_more is not None:
             listed = self._with_more(listed, self._find_more())
@@ -69,18 +71,20 @@ class State:
     # ---- of several machines --------------------------------------------------------------------
 
     def the_same(self) -> list[tf.Variable]:
-        """The variables that are the same on all workers; of several replicas those of the first."""
+        """The variables whose values are the same on all workers. If the worker has several replicas, those of the
+        first replica.
+        """
         groups = _listed(self._model)
         return [variable for name in _THE_SAME for variable in tf.nest.flatten(groups[name])]
 
     def of_its_own(self) -> bytes:
-        """The state that differs from worker to worker, as bytes."""
+        """The state of this worker that differs from the other workers' state, as bytes."""
         host = json.dumps(read_random_states(self._generators())).encode()
         values = [part.numpy().tobytes() for part in self._own_parts()]
         return b"".join([len(host).to_bytes(8, "big"), host, *values])
 
     def take_own(self, data: bytes) -> None:
-        """Restore the bytes of `of_its_own`."""
+        """Restore the state of this worker from bytes that `of_its_own` has returned."""
         begins = 8 + int.from_bytes(data[:8], "big")
         write_random_states(self._generators(), json.loads(data[8:begins]))
         for part in self._own_parts():
@@ -99,7 +103,7 @@ class State:
 
     @staticmethod
     def size_of(variable: tf.Variable) -> int:
-        """The bytes of a variable."""
+        """The size of a variable in bytes."""
         return int(variable.dtype.size * math.prod(variable.shape))
 
     @staticmethod
@@ -138,7 +142,9 @@ class State:
 
 
 class _Host(tf.train.experimental.PythonState):
-    """Random states that are not variables: Python's and NumPy's global ones, and generators that the code keeps."""
+    """Random states that are not variables: the global ones of Python and NumPy, and the generators in the
+    user's code.
+    """
 
     def __init__(self, generators: list[Any]) -> None:
         self._generators = generators
@@ -154,7 +160,7 @@ class _Host(tf.train.experimental.PythonState):
 
 
 class _Workers(tf.train.experimental.PythonState):
-    """The state that differs between the workers of several machines, of each."""
+    """The state of each worker that differs from worker to worker, if several machines train."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -177,7 +183,9 @@ def _listed(model: keras.Model) -> dict[str, list[Any]]:
 
 
 def _parts(variable: Any) -> list[tf.Variable]:
-    """The variable of each replica: batch norm's statistics and metrics differ until they are aggregated."""
+    """The parts of a variable, one for each replica. The statistics of batch norm, and metrics, differ between replicas
+    until they are aggregated.
+    """
     return list(getattr(variable, "values", [variable]))
 
 
@@ -191,25 +199,27 @@ def _counts(objects: dict[str, Any]) -> Counter[str]:
 
 
 def _held(prefix: str) -> Counter[str]:
-    """How many entries of each group a checkpoint contains."""
+    """The number of entries of each group in a checkpoint."""
     names = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
     return Counter(match[1] for match in map(_GROUP.match, names) if match)
 
 
 def _was_saved(group: str, held: Counter[str]) -> bool:
-    """Whether checkpoints contained this group when this one was written."""
+    """Whether the version of gputui that wrote the checkpoint saved this group. `held` is the content of the
+    checkpoint.
+    """
     if group == _WORKERS:
         return _WORKERS in held
     return group not in (_MORE, _HOST) or _HOST in held
 
 
 def read_random_states(generators: list[Any]) -> list[Any]:
-    """The states of Python's and NumPy's global generators, and of the given ones, as values for JSON."""
+    """The states of Python's and NumPy's global generators, then of `generators`, as values for JSON."""
     return [random.getstate(), _as_plain(np.random.get_state(legacy=False)), *map(_generator_state, generators)]
 
 
 def write_random_states(generators: list[Any], states: list[Any]) -> None:
-    """Restore the states from `read` into as many generators."""
+    """Restore the states that `read_random_states` has returned: the global ones, and one for each of `generators`."""
     random.setstate(_as_tuples(states[0]))
     np.random.set_state(states[1])
     for generator, state in zip(generators, states[2:], strict=True):
@@ -230,7 +240,7 @@ def _generator_state(generator: Any) -> Any:
 
 
 def _as_plain(value: Any) -> Any:
-    """NumPy's arrays and numbers as Python's."""
+    """The value with NumPy's arrays and numbers replaced by Python's lists and numbers."""
     if isinstance(value, dict):
         return {key: _as_plain(item) for key, item in value.items()}
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
@@ -242,7 +252,7 @@ def _as_tuples(value: Any) -> Any:
 
 @contextlib.contextmanager
 def host_random_kept() -> Iterator[None]:
-    """A context after which Python's and NumPy's global random states are as before."""
+    """A context that restores the global random states of Python and NumPy at its end."""
     states = read_random_states([])
     try:
         yield

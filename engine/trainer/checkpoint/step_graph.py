@@ -38,14 +38,16 @@ DRAWS = {
 
 @dataclass(frozen=True)
 class Draw:
-    """An operation with a random state of its own, and the lines of Python that made it, the outermost first."""
+    """An operation that draws random numbers from a state of its own. `lines` are the lines of Python that made the
+    operation, the outermost first.
+    """
 
     name: str
     lines: tuple[tuple[str, int, str], ...]
 
 
 def written(graph: Any) -> list[tf.Variable]:
-    """The variables outside the graph that the graph writes."""
+    """The variables that the graph captures from outside and writes."""
     inner = {id(placeholder): outer for outer, placeholder in graph.captures}
     handles = {id(inner[id(tensor)]) for tensor in graph.inputs if id(tensor) in inner and _is_written(graph, tensor)}
     return [variable for variable in graph.variables if id(variable.handle) in handles]
@@ -69,7 +71,7 @@ def _writes(graph: Any, operation: Any, tensor: Any) -> bool:
 
 
 def draws(graph: Any) -> list[Draw]:
-    """The operations, including those in called functions, whose random state cannot be saved."""
+    """The operations whose random state cannot be saved, including those in functions that the graph calls."""
     return list(dict.fromkeys(_draws(graph, set())))
 
 

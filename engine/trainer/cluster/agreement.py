@@ -20,7 +20,7 @@ _REASONS = ("", "stopped", "timeout", ENGINE_GONE)  # the later ones prevail
 
 @dataclass
 class Wishes:
-    """The requests of this worker to all, or those that all have agreed on."""
+    """Requests about the next execution: of this worker to all workers, or those that all workers have agreed on."""
 
     enough: bool = False  # the time of run.measure_seconds was measured
     check_weights: bool = False  # for NaN
@@ -28,7 +28,9 @@ class Wishes:
 
 
 class Agreement:
-    """The exchange between executions; `asked_by` is the worker that was asked to stop, if it is another one."""
+    """Exchanges requests between the workers, so that all stop at the same execution. `asked_by` is the index of the
+    worker that was asked to stop; None if it is this worker.
+    """
 
     def __init__(self, cluster: Cluster, exchange: Exchange, stop: StopSwitch) -> None:
         self._cluster, self._exchange, self._stop = cluster, exchange, stop
@@ -38,12 +40,16 @@ class Agreement:
         self.asked_by: int | None = None
 
     def before_execution(self) -> Wishes:
-        """Called before each execution; raises StopRequested, on all workers at the same one."""
+        """To be called before each execution: returns the requests that all workers have agreed on, if an exchange is
+        due. Raises StopRequested, on all workers before the same execution.
+        """
         self._left -= 1
         return self.now() if self._left <= 0 else Wishes()
 
     def now(self) -> Wishes:
-        """Exchange what each worker was asked for; all workers call this at the same place."""
+        """Exchange the requests of all workers, and return those that any worker has. All workers call this at the same
+        place. Raises StopRequested.
+        """
         seconds = (time.monotonic() - self._since) / self._between
         wishes, self.wishes = self.wishes, Wishes()
         reason = _REASONS.index(self._stop.reason) if self._stop.reason in _REASONS else 1
@@ -55,7 +61,9 @@ class Agreement:
         return Wishes(*(bool(rows[:, column].any()) for column in (1, 2, 3)))
 
     def soon(self) -> None:
-        """Exchange before the next execution: the next executions may take longer than the last ones."""
+        """Plan the next exchange before the next execution, because the next executions may take longer than the last
+        ones.
+        """
         self._left, self._between, self._since = 1, 1, time.monotonic()
 
     def _stop_if_asked(self, reasons: list[int]) -> None:

@@ -21,10 +21,11 @@ LOST = "{worker} has ended while TensorFlow connected the workers"
 
 
 def watch(trainer: int, control: int, watched: dict[int, str], answered: list[int]) -> None:
-    """Return when the trainer is connected or has ended; kill it when one of the `watched` workers has ended.
+    """Return when the trainer is connected or has ended. Kill the trainer when one of the `watched` workers has ended.
 
     `watched` are the connections by which this worker has reached the others. The connections in `answered` lead to the
-    others' watching processes: they are notified before these are closed, as a closed connection means a dead worker.
+    watching processes of the other workers. These processes are notified before the connections are closed, because a
+    closed connection without a notice means a dead worker.
     """
     connections = {number: socket.socket(fileno=number) for number in (*watched, *answered)}
     while True:
@@ -43,7 +44,9 @@ def watch(trainer: int, control: int, watched: dict[int, str], answered: list[in
 
 
 def _is_connected(connection: socket.socket) -> bool:
-    """Whether the worker has notified this one that it is connected; if it has died, its connection has ended."""
+    """Whether the worker has sent the notice that its trainer is connected. If the worker has died, the connection has
+    ended.
+    """
     try:
         return connection.recv(len(CONNECTED)) != b""
     except OSError:
@@ -51,7 +54,7 @@ def _is_connected(connection: socket.socket) -> bool:
 
 
 def _ends_by_itself(control: int) -> bool:
-    """Whether the trainer is connected, or ends, within a moment without being killed."""
+    """Whether the trainer connects, or ends without being killed, within PATIENCE_SECONDS."""
     return bool(select.select([control], [], [], PATIENCE_SECONDS)[0])
 
 

@@ -22,7 +22,9 @@ ByIndex = dict[int, socket.socket]
 
 
 class Connections:
-    """Connections by index of the worker: `called` by this worker, and `answered`, which the others have opened."""
+    """The connections to the other workers, by index of the worker. This worker has opened those in `called`; the
+    others have opened those in `answered`.
+    """
 
     def __init__(self) -> None:
         self.called: ByIndex = {}
@@ -55,7 +57,9 @@ class Connections:
 
     @contextlib.contextmanager
     def watched(self, cluster: Cluster) -> Iterator[None]:
-        """A context in which another process watches them; it kills this one if a worker ends too early."""
+        """A context in which another process watches the connections. That process kills this one if a worker ends too
+        early.
+        """
         control, ours = os.pipe()
         try:
             process = self._start_watch(cluster, control)
@@ -82,7 +86,7 @@ class Connections:
 
 
 def keep(group: ByIndex, index: int, connection: socket.socket) -> None:
-    """Keep a connection instead of an older one to the same worker."""
+    """Keep a connection. An older connection to the same worker is dropped."""
     drop(group, index)
     group[index] = connection
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

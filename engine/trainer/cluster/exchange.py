@@ -25,13 +25,15 @@ class Exchange:
         self.workers, self.index = workers, index
 
     def rows(self, numbers: Sequence[float]) -> np.ndarray[Any, Any]:
-        """The numbers of every worker: one row for each."""
+        """The numbers of every worker: one row for each worker, by index."""
         table = np.zeros((self.workers, len(numbers)), np.float64)
         table[self.index] = numbers
         return self._summed(table, _ROWS + table.size)
 
     def of_chief(self, data: bytes | None, length: int | None = None) -> bytes:
-        """The chief's bytes, on all workers; `length` is given if all know it."""
+        """The chief's bytes, returned on all workers. `length` is given if all workers already know the number of
+        bytes.
+        """
         if length is None:
             length = int(self.rows([float(len(data or b"")) if self.index == 0 else 0.0])[0, 0])
         words = np.zeros(math.ceil(length / 4), np.int32)
@@ -43,7 +45,7 @@ class Exchange:
         return words.tobytes()[:length]
 
     def of_all(self, data: bytes) -> list[bytes]:
-        """The bytes of every worker, on all workers."""
+        """The bytes of every worker, returned on all workers."""
         lengths = self.rows([float(len(data))])[:, 0].astype(int)
         table = np.zeros((self.workers, math.ceil(max(lengths) / 4)), np.int32)
         table[self.index].view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
@@ -54,11 +56,11 @@ class Exchange:
         return [row.tobytes()[:length] for row, length in zip(table, lengths, strict=True)]
 
     def wait(self) -> None:
-        """Wait until all workers are here."""
+        """Wait until all workers have called this."""
         self.rows([0.0])
 
     def _summed(self, values: np.ndarray[Any, Any], key: int) -> np.ndarray[Any, Any]:
-        """The sum over all workers; exact, as for each place all but one have a zero."""
+        """The sum over all workers. It is exact, because at each place all workers but one have a zero."""
         with tf.device("/CPU:0"):
             summed = tf.raw_ops.CollectiveReduceV2(
                 input=values.reshape(-1), group_size=self.workers, group_key=GROUP, instance_key=key,

@@ -35,7 +35,7 @@ Hello = Mapping[str, Any]
 
 
 def seconds() -> float:
-    """The longest time to wait for the other workers."""
+    """The longest time in seconds to wait for the other workers."""
     try:
         return float(os.environ.get(VARIABLE, "")) or WAIT_SECONDS
     except ValueError:
@@ -43,7 +43,9 @@ def seconds() -> float:
 
 
 class Contacts:
-    """The message of each worker about itself and the connections to it, by index; used by several threads."""
+    """The messages that the workers have sent about themselves, and the connections to the workers, by index. Several
+    threads use this object.
+    """
 
     def __init__(self, index: int, itself: Hello, others: Sequence[int]) -> None:
         self.hellos: dict[int, Hello] = {index: itself}
@@ -54,13 +56,13 @@ class Contacts:
         self._left = False
 
     def missing(self) -> list[int]:
-        """The other workers that are not connected both ways, or no longer."""
+        """The indexes of the other workers that are not connected in both directions at this moment."""
         with self._lock:
             self.ended |= dict.fromkeys(self.connections.drop_ended(), time.monotonic())
             return [index for index in self._others if not self.connections.both_ways(index)]
 
     def reached(self, index: int, hello: Hello, connection: socket.socket) -> None:
-        """Keep the connection to the process at a worker's address; raises ValueError after `leave`."""
+        """Keep the connection to the process at a worker's address. Raises ValueError after `leave`."""
         with self._lock:
             self._require_not_left()
             if not self._is_same_process(index, hello):
@@ -96,7 +98,7 @@ class Contacts:
 
 
 class Meeting:
-    """One worker's part in the meeting; `connections` are those between it and the others."""
+    """The part of one worker in the meeting; `connections` are those between this worker and the others."""
 
     def __init__(self, cluster: Cluster, hello: Hello) -> None:
         self._cluster = cluster
@@ -110,9 +112,10 @@ class Meeting:
         self._over = threading.Event()
 
     def hold(self, tell: Callable[[str], None], check: Callable[[], None]) -> list[Hello]:
-        """Wait for all workers; returns what each has sent about itself. Raises TrainerError, or what `check` raises.
+        """Wait for all workers; returns what each worker has sent about itself. Raises TrainerError, or what `check`
+        raises.
 
-        `tell` is called with the workers that are waited for.
+        `tell` is called with a text that names the workers that are still missing.
         """
         with self._listening():
             for index in self._others:
@@ -145,13 +148,15 @@ class Meeting:
             raise self._fault
 
     def _named(self, missing: Sequence[int]) -> str:
-        """The workers as text, with the hosts that have no address on this machine."""
+        """The missing workers as text, with those of their hosts for which this machine finds no address."""
         unknown = [host_of(self._cluster.workers[index]) for index in missing if index in self._unknown]
         addition = f"; not known on this machine: {', '.join(dict.fromkeys(unknown))}" if unknown else ""
         return ", ".join(map(self._cluster.named, missing)) + addition
 
     def _ended(self, missing: Sequence[int]) -> str:
-        """An addition that names the missing workers that had come before; empty if there are none."""
+        """An addition to a message: the missing workers that were connected before and have ended. Empty if there are
+        none.
+        """
         ended = [index for index in missing if index in self._contacts.ended]
         return f"; was there and has ended: {self._named(ended)}" if ended else ""
 
@@ -183,7 +188,7 @@ class Meeting:
             self._contacts.reached(index, answer, connection)
 
     def _examine(self, index: int, hello: Hello) -> None:
-        """Raises ValueError, and keeps the fault, if the process at a worker's address is another worker."""
+        """Raise ValueError, and keep the fault, if the process at a worker's address is another worker."""
         named = self._cluster.named(index)
         if hello.get("workers") != self._hello["workers"]:
             message = f"{named} was started with other workers: {', '.join(map(str, hello.get('workers') or ()))}"
@@ -224,7 +229,9 @@ class Meeting:
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        """The caller may be another program, or TensorFlow of a worker that is a moment ahead."""
+        """Exchange messages with a caller, and keep its connection if it is a worker of this cluster. The caller may
+        also be another program, or the TensorFlow of a worker that is a moment ahead; then the connection is closed.
+        """
         connection.settimeout(CALL_SECONDS)
         with contextlib.suppress(OSError, ValueError, KeyError), _kept(connection), connection.makefile("rwb") as file:
             hello = _read(file)
@@ -247,7 +254,7 @@ def _kept(connection: socket.socket) -> Iterator[socket.socket]:
 
 
 def _server(port: int) -> socket.socket:
-    """A server that listens on all addresses of this machine, as TensorFlow's server will."""
+    """A server that listens on all addresses of this machine, as TensorFlow's server does later."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
     return socket.create_server(("", port), backlog=128)

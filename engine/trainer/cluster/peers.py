@@ -33,7 +33,9 @@ RECENT_SECONDS = 120.0
 
 
 class SuspensionWatch(threading.Thread):
-    """Detects that this process was suspended: a check that comes far too late, without computing meanwhile."""
+    """Detects that this process was suspended: a regular check comes far too late, and the process has not computed
+    meanwhile.
+    """
 
     def __init__(self) -> None:
         super().__init__(name="suspension", daemon=True)
@@ -49,7 +51,7 @@ class SuspensionWatch(threading.Thread):
 
     @property
     def seconds(self) -> float | None:
-        """How long the process was suspended; None if that was not lately."""
+        """The seconds for which the process was suspended; None if there was no suspension lately."""
         if self._last is None or time.monotonic() - self._last[1] > RECENT_SECONDS:
             return None
         return self._last[0]
@@ -59,14 +61,16 @@ SUSPENSION = SuspensionWatch()  # of this process, which joins one cluster
 
 
 def is_of_peers(fault: BaseException) -> bool:
-    """Whether an exchange between workers failed, and not a computation of this one."""
+    """Whether the fault is a failed exchange between workers, and not a failed computation of this worker."""
     if not isinstance(fault, tf.errors.OpError) or isinstance(fault, _ANOTHER_CAUSE):
         return False
     return bool(_OF_PEERS.search(str(fault)))
 
 
 def blamed(fault: BaseException, cluster: Cluster) -> TrainerError:
-    """The error that names the workers that no longer answer; or this one, if it was suspended meanwhile."""
+    """The error to report for the failed exchange `fault`. It names the workers that no longer answer. If this worker
+    was suspended meanwhile, it names this worker as the cause.
+    """
     text = str(fault)
     ended, silent = _not_answering(cluster)
     failures = [f"{cluster.named(index)} has ended" for index in ended]
@@ -81,12 +85,16 @@ def blamed(fault: BaseException, cluster: Cluster) -> TrainerError:
 
 
 def linger(since: float) -> None:
-    """Wait until the others have asked which workers answer; `since` is when the failure was noticed."""
+    """Wait until the other workers have had time to ask which workers answer. `since` is the time of `time.monotonic()`
+    at which the failure was noticed.
+    """
     time.sleep(max(0.0, since + LINGER_SECONDS - time.monotonic()))
 
 
 def _not_answering(cluster: Cluster) -> tuple[list[int], list[int]]:
-    """The other workers on whose port no program listens, and those whose port is open but silent."""
+    """The indexes of the other workers on whose port no program listens, and of those whose port is open but does not
+    answer.
+    """
     others = [index for index in range(len(cluster.workers)) if index != cluster.index]
     with ThreadPoolExecutor(len(others)) as pool:
         answers = list(pool.map(lambda index: _answer(cluster.workers[index]), others))
@@ -110,8 +118,8 @@ def _answer(address: str) -> str:
 
 
 def _named_in(text: str, cluster: Cluster) -> list[int]:
-    """The other workers that TensorFlow's message names: tasks without a heartbeat, or the chief, which runs the
-    coordination service.
+    """The indexes of the other workers that TensorFlow's message names: tasks without a heartbeat, or the chief, which
+    runs the coordination service.
     """
     tasks: list[int] = []
     if match := _SILENT.search(text):

@@ -36,7 +36,9 @@ _WAYS = {"auto": "AUTO", "ring": "RING", "nccl": "NCCL"}
 
 @dataclass(frozen=True)
 class Joined:
-    """The cluster that this worker has joined; `hellos` are the messages of all workers about themselves."""
+    """The cluster that this worker has joined. `hellos` are the messages that all workers have sent about
+    themselves.
+    """
 
     cluster: Cluster
     hellos: list[Hello]
@@ -44,7 +46,9 @@ class Joined:
     connections: Connections
 
     def described(self, replicas: int, gpus: list[str]) -> list[dict[str, Any]]:
-        """The workers as the event `started` lists them; all workers call it at the same place."""
+        """The workers in the form of the event `started`. All workers call this at the same place, because it exchanges
+        data.
+        """
         mine = json.dumps({"replicas": replicas, "gpus": gpus}).encode()
         own_values = [json.loads(data) for data in self.exchange.of_all(mine)]
         return [
@@ -55,7 +59,7 @@ class Joined:
 
 
 def read() -> Cluster:
-    """The cluster in TF_CONFIG; raises TrainerError."""
+    """The cluster that TF_CONFIG describes. Raises TrainerError if TF_CONFIG names no cluster."""
     try:
         config = json.loads(os.environ.get(VARIABLE, "") or "{}")
         workers, index = tuple(map(str, config["cluster"]["worker"])), int(config["task"]["index"])
@@ -68,7 +72,7 @@ def read() -> Cluster:
 
 
 def meet(options: Options, run: Run, tell: Callable[[str], None], check: Callable[[], None]) -> tuple[Options, Joined]:
-    """Wait for all workers; returns the options with the chief's seed. Raises TrainerError."""
+    """Wait for all workers. Returns the options, with the chief's seed, and the cluster. Raises TrainerError."""
     cluster = read()
     hello = {
         "host": socket.gethostname(), "run": run.id, "folder": str(run.path.absolute()), "options": _flat(options),
@@ -89,7 +93,9 @@ def _flat(options: Options) -> dict[str, Any]:
 
 
 def _compare(cluster: Cluster, mine: Mapping[str, Any], other: Hello, index: int) -> None:
-    """Workers with different options would wait for each other without end, or train different models."""
+    """Raise TrainerError if another worker has other options or another TensorFlow. The workers would wait for each
+    other without end, or train different models.
+    """
     if other.get("tensorflow") != mine["tensorflow"]:
         versions = f"TensorFlow {other.get('tensorflow')}, and this one {mine['tensorflow']}"
         raise TrainerError("peer", f"{cluster.named(index)} has {versions}", "install the same version everywhere")
@@ -104,10 +110,10 @@ def _compare(cluster: Cluster, mine: Mapping[str, Any], other: Hello, index: int
 
 
 def connect(options: Options, joined: Joined) -> tf.distribute.Strategy:
-    """The strategy over all workers; before it no device may have been opened. Raises TrainerError.
+    """The strategy over all workers. No device may have been opened before. Raises TrainerError.
 
-    The constructor of the strategy waits for the others, which have all met before, and lets no other thread run
-    meanwhile; another process watches for a worker that ends.
+    The constructor of the strategy waits for the other workers, which have all met before. Meanwhile no other thread of
+    this process runs, so another process watches whether a worker ends.
     """
     way = _WAYS.get(options.strategy.communication)
     if way is None:
@@ -126,7 +132,9 @@ def connect(options: Options, joined: Joined) -> tf.distribute.Strategy:
 
 
 def require_alike(joined: Joined, kind: str, count: int) -> None:
-    """Raises TrainerError if workers have different devices: the exchange of gradients would wait without end."""
+    """Raise TrainerError if the workers have different devices, because the exchange of gradients would wait without
+    end.
+    """
     rows = joined.exchange.rows([float(count), float(kind == "GPU")])
     mine = rows[joined.cluster.index]
     for index, row in enumerate(rows):
@@ -141,7 +149,9 @@ def _devices(count: float, are_gpus: float) -> str:
 
 
 def draw_apart(model: keras.Model, joined: Joined) -> None:
-    """Make layers such as dropout draw other numbers on each worker: one seed would treat the rows of all alike."""
+    """Make layers such as dropout draw other numbers on each worker. With one seed for all, each worker would drop the
+    same units.
+    """
     for variable in model.non_trainable_variables:
         if "seed_generator" in variable.path:
             for part in getattr(variable.value, "values", [variable.value]):

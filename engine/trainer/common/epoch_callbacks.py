@@ -34,7 +34,7 @@ class Loop(Protocol):
 
 
 class EpochCallbacks(keras.callbacks.CallbackList):
-    """Notifies of the begin and end of epochs and evaluations, and of the end of an execution."""
+    """Notifies the training loop of the begin and end of epochs and evaluations, and of the end of each execution."""
 
     def __init__(self, loop: Loop, model: keras.Model) -> None:
         super().__init__(add_history=True, model=model)  # fit returns model.history

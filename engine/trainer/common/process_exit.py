@@ -38,12 +38,16 @@ class ProcessExit:
         self._threads_gone = threading.Event()
 
     def limit(self, code: int) -> None:
-        """Called when the run's result is written: destructors run next, and some of TensorFlow's wait for others."""
+        """Limit the time for ending the process; called when the run's result is written. Next, destructors run, and
+        some of TensorFlow's destructors wait for other workers.
+        """
         with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be started: `at_the_end` sees to that
             _end_after(LEAVING_SECONDS, code)
 
     def at_the_end(self, code: int) -> None:
-        """In the main thread, when the run's result is written."""
+        """End the process with the exit status `code`. To be called in the main thread when the run's result is
+        written.
+        """
         if self._begin(code, LEAVING_SECONDS, partial(self._lose_patience, code)):
             with contextlib.suppress(Exception):
                 threading._shutdown()  # type: ignore[attr-defined]  # what Python calls before atexit's functions
@@ -52,7 +56,9 @@ class ProcessExit:
         time.sleep(LEAVING_SECONDS + LAST_SECONDS)  # another thread already ends the process
 
     def at_once(self, code: int) -> None:
-        """In any thread, whatever the main thread is doing: no thread is waited for."""
+        """End the process with the exit status `code` without waiting for threads. Any thread may call this at any
+        time.
+        """
         if self._begin(code, STOPPED_SECONDS, lambda: None):
             self._close(code)
 

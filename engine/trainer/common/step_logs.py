@@ -32,12 +32,14 @@ def as_keras(logs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def floats(logs: Mapping[str, Any] | None) -> dict[str, float]:
-    """Only the numbers: a short vector as `name_0`, `name_1`; larger values and non-numbers are left out."""
+    """The logs that are numbers. A short vector gives `name_0`, `name_1` and so on; larger values and non-numbers are
+    left out.
+    """
     return {name: number for key, value in flat(logs).items() for name, number in _numbers(key, value)}
 
 
 def _text(name: Any) -> str:
-    """The name as text; an object of the user's may fail to convert itself."""
+    """The name as text; the name of its type if it is an object of the user's code that cannot be converted."""
     try:
         return str(name)
     except Exception:  # noqa: BLE001 - the user's code
@@ -60,7 +62,7 @@ def _number(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _array(value: Any) -> np.ndarray[Any, Any] | None:
-    """The value's numbers, for which the host waits for the device; None if it has none."""
+    """The numbers in the value as an array; None if it has none. The host waits for the device to read them."""
     if value is None or isinstance(value, (str, bytes, complex)):
         return None
     try:

@@ -27,8 +27,8 @@ ENDED_BY_STOP = 128 + signal.SIGTERM  # as in a shell; for a process that is sto
 
 
 class StopRequested(Exception):
-    """Raised in the training loop; `reason` is `stopped`, `timeout` or ENGINE_GONE. `engine_of` names the other worker
-    whose engine is gone.
+    """Raised in the training loop to end it. `reason` is `stopped`, `timeout` or ENGINE_GONE. `engine_of` names the
+    other worker whose engine is gone.
     """
 
     def __init__(self, reason: str, engine_of: str = "") -> None:
@@ -37,7 +37,7 @@ class StopRequested(Exception):
 
 
 class StopSwitch:
-    """Set once by the first request; `check` raises in the loop when it is set."""
+    """Stores the first request to stop; `check` then raises StopRequested in the training loop."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -73,7 +73,7 @@ class StopSwitch:
                 signal.signal(number, self.on_signal)
 
     def request(self, reason: str, deadline: bool = False) -> None:
-        """Ask for a stop; with `deadline` the process ends itself when the loop does not respond."""
+        """Ask for a stop. With `deadline` the process ends itself if the loop does not respond in time."""
         self.reason = self.reason or reason
         self._asked.set()
         if self.at_once:
@@ -88,11 +88,13 @@ class StopSwitch:
             raise StopRequested(self.reason)
 
     def requested(self) -> bool:
-        """Whether a stop was requested; waits a moment, as a signal may just have arrived."""
+        """Whether a stop was requested. Waits a moment before the answer, because a signal may just have arrived."""
         return self._asked.wait(HEARING_SECONDS)
 
     def on_signal(self, number: int, _frame: Any) -> None:
-        """Handle a signal in the main thread, never waiting: the user's code may have replaced the wakeup fd."""
+        """Handle a signal in the main thread, without waiting. This is needed because the user's code may have replaced
+        the wakeup fd.
+        """
         with contextlib.suppress(OSError):
             os.write(self.writer, bytes([number]))
 
@@ -124,14 +126,16 @@ class _Forks:
         self._mask = threading.local()  # of the thread that forks
 
     def hold(self) -> None:
-        """Block signals around a fork: one that reaches the child before `forget` would be reported to the trainer."""
+        """Block signals before a fork. A signal that reaches the child before `forget` would be reported to the
+        trainer.
+        """
         self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals.NUMBERS)
 
     def go_on(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask.before)
 
     def forget(self) -> None:
-        """Restore the default handlers in the child; handlers that the user's code has set stay."""
+        """Restore the default handlers in the child. Handlers that the user's code has set stay."""
         for number, default in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
             if signal.getsignal(number) == self._switch.on_signal:
                 signal.signal(number, default)

@@ -73,7 +73,7 @@ _TELLS_FIRST_STEP = tuple(int(number) for number in keras.__version__.split(".")
 
 
 def ended_step(batch: int, steps_per_execution: int) -> int:
-    """The last step of an execution, from the number that on_train_batch_end gets."""
+    """The index in the epoch of the last step of an execution. `batch` is the number that on_train_batch_end gets."""
     return batch + steps_per_execution - 1 if _TELLS_FIRST_STEP else batch
 
 
