@@ -44,7 +44,10 @@ _ROUNDS = 20
 
 @dataclass(frozen=True)
 class Line:
-    """`bytes_per_sample` is never below 0: a larger batch takes no less memory."""
+    """Memory in bytes as a line over the batch size: base + bytes_per_sample * batch size.
+
+    `bytes_per_sample` is at least 0, as a larger batch does not take less memory.
+    """
 
     base: float
     bytes_per_sample: float
@@ -54,7 +57,7 @@ class Line:
 
 
 def through(points: Points) -> Line | None:
-    """The line; None before two batch sizes have been measured."""
+    """The line through the points; None if they have fewer than two different batch sizes."""
     if len({batch for batch, _ in points}) < 2:
         return None
     line = _least_squares(points, [1.0] * len(points))
@@ -88,10 +91,10 @@ NOISE_BYTES = {"allocator": 0, "process": 32 * 1024**2, "address_space": 128 * 1
 
 
 def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int | None) -> tuple[int | None, str]:
-    """The bytes that a training may take, as far as known, and what is counted: a key of FIGURES.
+    """The bytes that a training may take, and the kind of memory that is limited, a key of FIGURES.
 
-    `asked` is the user's own limit, `trial` a training with these options. Of two limits of the host the one that the
-    trial has come closer to counts.
+    `asked` is the user's own limit, None for none. `trial` is a training with these options. Of the two limits of the
+    host, the one that the trial has come closer to counts. The limit is None if it is not known.
     """
     if started.gpus:
         flat = {f"{group}.{name}": value for group, of in asdict(options).items() for name, value in of.items()}
@@ -105,7 +108,7 @@ def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int 
 
 
 def model_of(started: Started, options: Options, trial: Trial, asked: int | None) -> MemoryModel:
-    """A model that knows the limit and nothing else."""
+    """A memory model with the limit and the kind of memory, without points."""
     limit, kind = limit_and_kind(started, options, trial, asked)
     return MemoryModel(limit, kind, limit_is_asked=limit is not None and limit == asked)
 
@@ -120,9 +123,11 @@ def _least(values: Sequence[int | None]) -> int | None:
 
 
 class MemoryModel:
-    """What batches have taken; `limit_bytes` is what may be taken, if that is known, `of` a key of FIGURES.
+    """The memory that batches have taken, and predictions for other batch sizes.
 
-    `most_batch` is the largest batch for which there are samples or which is allowed, None if that is not known.
+    `limit_bytes` is the memory that may be taken; None if it is not known. `of` is the kind of memory, a key of
+    FIGURES. `most_batch` is the largest batch that the number of samples and the user's limit allow; None if it is not
+    known.
     """
 
     def __init__(self, limit_bytes: int | None, of: str, limit_is_asked: bool = False) -> None:
@@ -136,11 +141,14 @@ class MemoryModel:
         return None if self.limit_bytes is None else ROOM * self.limit_bytes
 
     def peak(self, trials: Sequence[Trial]) -> int | None:
-        """The most that one of the trials has taken, of what is limited."""
+        """The largest peak of the trials in bytes, of the limited kind of memory; None if none was measured."""
         return _most(trials, FIGURES[self.of])
 
     def add(self, batch: int, peak_bytes: int | None, trials: Sequence[Trial] = ()) -> None:
-        """A batch has taken so much, in these trials; None: it has run out of memory."""
+        """Add a measured batch size.
+
+        `peak_bytes` is the memory that it took in `trials`; None means that it ran out of memory.
+        """
         first = _most(trials, FIRST_STEP) if self.of == "allocator" else None
         point = MemoryPoint(
             batch_size=batch, peak_bytes=peak_bytes, predicted_bytes=self.predict(batch), first_step_bytes=first
@@ -148,7 +156,10 @@ class MemoryModel:
         self._points.append(point)
 
     def begin_anew(self, *settings: Any) -> bool:
-        """The batches that come are trained with these settings; those with others are forgotten. Whether they are."""
+        """Begin again without points if the settings differ from those of the points so far.
+
+        `settings` are the settings of the batches that follow. Returns whether they differ.
+        """
         if settings == self._settings:
             return False
         self._settings = settings
@@ -159,44 +170,50 @@ class MemoryModel:
 
     @property
     def too_large(self) -> int | None:
-        """The smallest batch that has run out of memory."""
+        """The smallest batch that has run out of memory; None if none has."""
         return min((point.batch_size for point in self._points if point.peak_bytes is None), default=None)
 
     @property
     def fits(self) -> int | None:
-        """The largest batch that has been trained within what may be taken."""
+        """The largest batch that was trained within the memory that may be taken; None if there is none."""
         most = self.may_take
         good = (batch for batch, taken in self._taken() if most is None or taken <= most)
         return max(good, default=None)
 
     @property
     def beyond(self) -> int | None:
-        """The smallest batch that has run out of memory, or has left too little of it free."""
+        """The smallest batch that has run out of memory or has taken more than may be taken; None if there is none."""
         most = self.may_take
         over = [batch for batch, taken in self._taken() if most is not None and taken > most]
         return min([*over, *([self.too_large] if self.too_large is not None else [])], default=None)
 
     @property
     def is_known(self) -> bool:
-        """Whether `largest` is more than a bound: several batches tell, or one that has run out of memory."""
+        """Whether `largest` is a prediction and not only a bound.
+
+        It is one if the line is known or a batch has run out of memory.
+        """
         return self._line() is not None or self.too_large is not None
 
     def predict(self, batch: int) -> int | None:
-        """Bytes that a batch will take; None before two different batches have been measured."""
+        """The bytes that a batch will take; None before two different batch sizes have been measured."""
         line = through(self._taken())
         return None if line is None else round(line.at(batch))
 
     def predict_first_step(self, batch: int) -> int | None:
-        """Bytes that the first step with a batch will take on a GPU."""
+        """The bytes that the first step with a batch will take on a GPU.
+
+        None before the first steps of two different batch sizes have been measured.
+        """
         line = through([(at.batch_size, at.first_step_bytes) for at in self._points if at.first_step_bytes is not None])
         return None if line is None else round(line.at(batch))
 
     def largest(self) -> int | None:
         """The largest batch that is predicted to fit; None if that is not known, 0 if not even 1 can fit.
 
-        One that has run out of memory is an upper bound, one that was trained a lower one. Twice the batch takes at
-        most twice the memory, so that a single point tells of a batch that is sure to fit. On the host nothing larger
-        may be tried before more is known, as the kernel ends other programs when memory runs out.
+        A batch that has run out of memory is an upper bound, a batch that was trained a lower bound. Twice the batch
+        takes at most twice the memory, so that one point is enough for a batch that is sure to fit. On the host no
+        larger batch is tried before more is known, as the kernel ends other programs if memory runs out.
         """
         most, line = self.may_take, self._line()
         if most is None:
@@ -209,8 +226,9 @@ class MemoryModel:
     def worth_trying(self) -> int | None:
         """The largest batch that may be tried; None if that is not known.
 
-        Under a limit of the user's own a batch that takes too much harms nobody, as long as the host has room for it.
-        It is tried, as a single point tells little of what takes the same for every batch.
+        It is larger than `largest` only under the user's own limit and before the line is known: a batch above that
+        limit does no harm if the host has room for it. It is tried because one point does not show how much memory is
+        the same for every batch.
         """
         largest = self.largest()
         if largest and self.limit_is_asked and self.of == "process" and self._line() is None and self.beyond is None:
@@ -218,7 +236,7 @@ class MemoryModel:
         return largest
 
     def told(self) -> Memory:
-        """Everything, for the record; what is only worth a trial is not told as a prediction."""
+        """The state of the model for the record; a batch that is only worth a trial is not given as a prediction."""
         line, largest = through(self._taken()), self.largest()
         is_guess = largest != 0 and self._line() is None and self.fits is None
         return Memory(
@@ -241,7 +259,10 @@ class MemoryModel:
         return [(point.batch_size, point.peak_bytes) for point in self._points if point.peak_bytes is not None]
 
     def _line(self) -> Line | None:
-        """The line, if the measured batches differ by more than chance, so that it tells of larger ones."""
+        """The line, if the memory of the measured batches differs by more than chance; else None.
+
+        Only then does it predict larger batches.
+        """
         taken, line = self._taken(), through(self._taken())
         if line is None:
             return None
@@ -259,7 +280,10 @@ class MemoryModel:
         return self._between(int(batch * most / taken))
 
     def _is_out_of_reach(self, most: float) -> bool:
-        """Whether a single sample takes too much, even if the batches that were measured grow as chance may hide."""
+        """Whether a single sample takes more than `most` bytes.
+
+        It is computed with the steepest line that chance may hide in the measured batches.
+        """
         taken, chance = sorted(self._taken()), NOISE_BYTES[self.of]
         if not taken or taken[0][0] == taken[-1][0]:
             return False

@@ -38,7 +38,7 @@ from .wide.storage import StudyError
 
 @dataclass(frozen=True)
 class Baseline:
-    """What was measured, how that training was built, and what memory it may take."""
+    """The training with which a search begins: its measurement, how it was built, and its memory."""
 
     measured: Candidate
     started: Started
@@ -46,7 +46,10 @@ class Baseline:
 
 
 def measure(screening: Screening, limits: Limits, started_of: Callable[[Trial], Started]) -> Baseline:
-    """Halve the batch size until it fits, and leave it in the screening's best settings; raises BaselineFailed."""
+    """Measure the preset, with half the batch size again and again until it fits into memory.
+
+    The batch size stays in the screening's best settings. Raises BaselineFailed.
+    """
     while True:
         size = int(value_of(screening.best.preset, BATCH))
         baseline = _measured(screening, limits, started_of, size)
@@ -60,7 +63,10 @@ def measure(screening: Screening, limits: Limits, started_of: Callable[[Trial], 
 def _measured(
     screening: Screening, limits: Limits, started_of: Callable[[Trial], Started], size: int
 ) -> Baseline | None:
-    """None if it runs out of memory and a smaller batch may be tried."""
+    """The baseline with the present best settings, whose batch size is `size`.
+
+    None if it runs out of memory and a smaller batch may be tried. Raises BaselineFailed.
+    """
     smaller = "the preset with a smaller batch, as it runs out of memory"
     reason = smaller if screening.best.settings else "the preset as it is"
     try:
@@ -80,7 +86,10 @@ def _measured(
 
 
 def _refuse_above_limit(baseline: Baseline, limits: Limits) -> None:
-    """A preset above the user's own limit is no baseline, unless what is searched is the batch that is within it."""
+    """Raise BaselineFailed if the preset takes more memory than the user allows.
+
+    A search for the batch size alone is not refused, as it looks for a batch within the limit.
+    """
     peak, limit = baseline.measured.peak_bytes or 0, baseline.memory.limit_bytes or 0
     if baseline.memory.limit_is_asked and peak > limit and tuple(limits.only) != ("batch_size",):
         raise BaselineFailed(
@@ -90,7 +99,10 @@ def _refuse_above_limit(baseline: Baseline, limits: Limits) -> None:
 
 
 def _has_room(baseline: Baseline, screening: Screening, size: int) -> bool:
-    """Whether it leaves a tenth of the memory free; of the preset itself it is enough that it can be trained."""
+    """Whether the baseline leaves a tenth of the memory free.
+
+    True for the preset itself, for batch size 1, and if the memory is not known.
+    """
     peak, most = baseline.memory.peak(baseline.measured.trials), baseline.memory.may_take
     return not screening.best.settings or size == 1 or peak is None or most is None or peak <= most
 
@@ -100,7 +112,7 @@ WIDE_SHARE = 0.5  # of the time before the pairs: for combinations, if they are 
 
 
 class Searcher:
-    """Carries out one search; `known` are the trials of its earlier sittings."""
+    """Carries out one search; `earlier` are its trials from before it was resumed."""
 
     def __init__(
         self, request: Request, record: Record, bench: Bench, machine: Machine, earlier: Iterable[Trial] = ()
@@ -123,7 +135,7 @@ class Searcher:
         self._member = Member.of(request, machine, record.path.parent, SCREENING_SECONDS) if self.limits.wide else None
 
     def run(self) -> None:
-        """Carry out everything; raises Stopped, and BaselineFailed if the preset cannot be measured."""
+        """Carry out the whole search; raises Stopped, and BaselineFailed if the preset cannot be measured."""
         try:
             if self._member is not None:
                 self._member.join()
@@ -161,7 +173,7 @@ class Searcher:
         self.screening.waits_count = all("CPU:" in name for name in baseline.started.devices)
 
     def _in_order(self) -> None:
-        """One option after another; if combinations are tried as well, a part of the time is left for them."""
+        """Run the ordered search; if combinations are tried as well, leave a part of the time for them."""
         if self.limits.wide:
             self._keep_back(WIDE_SHARE * max(0.0, 60 * self.limits.minutes - self.deciding.plan.decision_seconds))
         try:
@@ -174,7 +186,7 @@ class Searcher:
             self._keep_back(0.0)
 
     def _combine(self, member: Member) -> str:
-        """Measure the combinations that Optuna proposes; returns why that has ended."""
+        """Measure the combinations that Optuna proposes; returns why this has ended."""
         if self.screening.without_input:
             InputStage(self.screening, self.space).put_back()
         self.search.stage = "wide"
@@ -205,13 +217,16 @@ class Searcher:
         return started
 
     def _keep_back(self, seconds: float) -> None:
-        """Candidates leave this time, beside that of the decision; told anew, as the first trials are slow."""
+        """Reserve time that candidates may not use: `seconds`, limited, in addition to the time of the decision.
+
+        It is computed again before each report, as the estimate of the time of a trial changes.
+        """
         self._kept_back, plan = seconds, self.deciding.plan
         most = KEPT_BACK_SHARE * max(0.0, plan.limit - plan.decision_seconds - self.record.elapsed)
         self.trials.reserved_seconds = plan.decision_seconds + min(seconds, most)
 
     def _report(self, doing: str) -> None:
-        """Write the results so far, and what happens now."""
+        """Write the results so far and the present work to the record."""
         best = self.screening.best
         self.search.best = dict(best.settings)
         self.search.noise = self.screening.noise
@@ -224,5 +239,5 @@ class Searcher:
 
 
 def _shown(limits: Limits) -> Limits:
-    """The limits without a database's password, as viewers read them."""
+    """The limits as viewers read them: without the password of a database."""
     return replace(limits, study=storage.shown(limits.study)) if limits.study else limits

@@ -28,7 +28,11 @@ LONGEST_MINUTES = 24 * 60
 
 @dataclass(frozen=True)
 class TimePlan:
-    """`trial` and `pair_trial` are the seconds of one trial of each kind, `repeats` the pairs that are wanted."""
+    """Divides the seconds of a search (`limit`) among its parts.
+
+    `trial` is the time of a trial of the search and `pair_trial` the time of a trial of a pair, in seconds. `repeats`
+    is the number of pairs that are requested.
+    """
 
     limit: float
     trial: float
@@ -38,22 +42,27 @@ class TimePlan:
 
     @classmethod
     def of(cls, limits: Limits, trial: float, measure_seconds: float, repeats: int) -> TimePlan:
-        """By the limits of a search; `measure_seconds` are those of a trial of a pair."""
+        """The plan for the limits of a search.
+
+        `trial` is the time of a trial in seconds, and `measure_seconds` the measured time in a trial of a pair.
+        """
         longer = trial + max(0.0, measure_seconds - SCREENING_SECONDS)
         return cls(60 * limits.minutes, trial, longer, repeats, changes_learning(limits.only))
 
     def with_limits(self, limits: Limits) -> TimePlan:
-        """The same trials in a search with other limits."""
+        """The plan of a search with other limits whose trials take the same time."""
         return replace(self, limit=60 * limits.minutes, compares_losses=changes_learning(limits.only))
 
     @property
     def pairs(self) -> int:
-        """How many pairs are planned: as many of those that are wanted as fit; none if not even two do."""
+        """The number of planned pairs: at most `repeats`, and as many as the time for the decision allows; 0 if not
+        even two.
+        """
         most = DECISION_SHARE * self.limit
         return next((count for count in range(self.repeats, FEW - 1, -1) if self.seconds_of(count) <= most), 0)
 
     def seconds_of(self, pairs: int) -> float:
-        """What so many pairs take."""
+        """The time of so many pairs in seconds."""
         return SLACK * 2 * pairs * self.pair_trial
 
     @property
@@ -62,7 +71,10 @@ class TimePlan:
 
     @property
     def learning_seconds(self) -> float:
-        """For comparing losses; nothing if no option may change what is learnt, or two trainings would not start."""
+        """The seconds for comparing losses.
+
+        0 if no option may change what is learnt, or if there is no time to start two trainings.
+        """
         rest = DECISION_SHARE * self.limit - self.pairs_seconds
         seconds = min(LEARNING_SHARE * self.limit, rest)
         return seconds if self.compares_losses and seconds >= 2 * self.trial else 0.0
@@ -77,13 +89,13 @@ class TimePlan:
 
     @property
     def changes(self) -> int:
-        """About how many changes can be tried."""
+        """The approximate number of changes that can be tried."""
         trials = int((self.limit - self.decision_seconds) / self.trial)
         return max(0, trials - (FIRST_TRIALS if trials > FIRST_TRIALS else 1))
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has time for some changes, for the losses and for all pairs."""
+        """Whether there is time for SOME_CHANGES changes, for the losses and for all pairs."""
         losses = bool(self.learning_seconds) or not self.compares_losses
         return self.changes >= SOME_CHANGES and self.pairs == self.repeats and losses
 
@@ -94,7 +106,10 @@ class TimePlan:
         return text if longer is None else f"{text}; {longer._alone()}"
 
     def longer_in_words(self) -> str:
-        """The same of the fewest minutes that have time for all."""
+        """The plan with the fewest minutes that have time for everything, in words.
+
+        If a day is not enough, this plan.
+        """
         return (self._longer() or self)._alone()
 
     def _alone(self) -> str:
@@ -108,7 +123,7 @@ class TimePlan:
         return f"{minutes:g} {units.named(minutes, 'minutes')}: {changes}{proof}{losses}"
 
     def _longer(self) -> TimePlan | None:
-        """The same with the fewest whole minutes that have time for all; None if no day has."""
+        """The plan with the fewest whole minutes that have time for everything; None if a day is not enough."""
         minutes = range(int(self.limit // units.MINUTE) + 1, LONGEST_MINUTES)
         plans = (replace(self, limit=units.MINUTE * count) for count in minutes)
         return next((plan for plan in plans if plan.is_whole), None)

@@ -36,19 +36,25 @@ ONLY_OPTION = {
 
 
 def of_preset(name: str, settings: Sequence[str], limits: Limits, **more: Any) -> Request:
-    """A search from a preset by name or path, with `KEY=VALUE` settings on top; raises PresetError and ProofError."""
+    """A request for a search from the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
+
+    Raises PresetError and ProofError.
+    """
     asked = refuse(request.of_preset("tune", name, settings, search=checked(limits), **more))
     return joined(asked) if limits.study else asked
 
 
 def of_opened(preset: Preset, source: Path | None, limits: Limits, **more: Any) -> Request:
-    """A search from a preset whose changes no file has; `source` is the file that it was opened from."""
+    """A request for a search from a preset with changes that were not saved.
+
+    `source` is the file that the preset was opened from; None if there is none. Raises ProofError.
+    """
     asked = refuse(request.of_opened("tune", preset, source, search=checked(limits), **more))
     return joined(asked) if limits.study else asked
 
 
 def checked(limits: Limits) -> Limits:
-    """The limits with whole names of options; raises ProofError for what cannot be asked for."""
+    """The limits with the whole names of options; raises ProofError if a limit is not valid."""
     for stage in limits.only:
         if stage not in STAGES:
             near = did_you_mean(stage, STAGES)
@@ -66,7 +72,10 @@ def checked(limits: Limits) -> Limits:
 
 
 def _key(text: str) -> str:
-    """The whole name of an option, or that of a stage which is one option; raises ProofError if there is none."""
+    """The whole name of the option `text`, or of the only option of the stage `text`.
+
+    Raises ProofError if there is none.
+    """
     try:
         return ONLY_OPTION.get(text) or options.resolve_key(text, OPTIONS)
     except KeyError as fault:
@@ -78,7 +87,10 @@ def _key(text: str) -> str:
 
 
 def _study(limits: Limits) -> str | None:
-    """The location of the study of a wide search, from any folder; raises ProofError if it cannot be used."""
+    """The location of the study as any folder can use it; None if the user has named none.
+
+    Raises ProofError if no study can be used.
+    """
     if limits.wide is None and (limits.study or limits.study_name):
         raise ProofError("a study belongs to a wide search: give --wide as well")
     if limits.wide and not storage.is_installed():
@@ -87,9 +99,9 @@ def _study(limits: Limits) -> str | None:
 
 
 def joined(asked: Request) -> Request:
-    """The request; if its study has trials, it begins with them instead of with an ordered search.
+    """Return the request; if its study already has trials, the search starts with these instead of an ordered search.
 
-    Raises StudyError if the study cannot be used, or is one of another machine or preset.
+    Raises StudyError if the study cannot be used, or belongs to another machine or preset.
     """
     limits = asked.search or Limits()
     trials = _look_at_study(asked, this_machine.read(), Path.cwd())
@@ -97,7 +109,7 @@ def joined(asked: Request) -> Request:
 
 
 def _look_at_study(asked: Request, here: Machine, folder: Path) -> int:
-    """How many trials the study of a wide search has; raises ProofError if it cannot be joined."""
+    """The number of finished trials in the study of a wide search; raises ProofError if it cannot be joined."""
     if not storage.is_installed():
         raise ProofError(storage.MISSING)
     return Member.of(asked, here, folder, SCREENING_SECONDS).look()
@@ -107,12 +119,14 @@ LEAST_TRIALS = 2  # the preset, and one change
 
 
 def plan_of(limits: Limits, repeats: int = LEAST_REPEATS, measure_seconds: float = TRIAL_SECONDS) -> TimePlan:
-    """What the minutes buy, by how long trainings take to start on this machine; it reads the latest runs."""
+    """The plan for the limits of a search, by the latest runs on this machine, which show how long a start takes."""
     return TimePlan.of(limits, duration.trial_seconds(SCREENING_SECONDS), measure_seconds, repeats)
 
 
 def refuse(asked: Request) -> Request:
-    """The request; raises ProofError if its limits do not allow the preset, or the least that a search needs."""
+    """Return the request; raises ProofError if its limits do not allow the preset or the two trials that a search
+    needs.
+    """
     limits = asked.search or Limits()
     _refuse_larger_batch(asked, limits)
     plan = plan_of(limits, asked.repeats, asked.measure_seconds)
@@ -126,7 +140,10 @@ def refuse(asked: Request) -> Request:
 
 
 def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
-    """The search begins with the preset as it is, so that its own batch has to be within the limit."""
+    """Raise ProofError if the global batch of the preset is above the user's limit.
+
+    The search begins with the preset as it is.
+    """
     if limits.largest_batch is None:
         return
     built = asked.baseline().options
@@ -141,9 +158,9 @@ def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
 
 
 def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> subprocess.Popen[bytes]:
-    """Go on with a search that has ended, for so many more minutes or what is left of its own; returns its process.
+    """Resume a search that has ended; returns its process.
 
-    Raises ProofError.
+    It gets `minutes` more; None leaves it what is left of its own time. Raises ProofError.
     """
     more = f"gputui tune --resume {proof.id} --minutes N gives it N more minutes"
     starting.refuse_to_resume(proof, "tune", "a search", "gputui tune", more, minutes is not None)

@@ -35,14 +35,15 @@ LEAST_ERROR, SHARE_ERROR = 0.04, 0.5
 
 
 def leaves_the_work(tried: Mapping[str, Any]) -> bool:
-    """Whether a change of these options changes only how long is waited."""
+    """Whether a change of these options changes only the time of waiting in a step."""
     return all(key == TOGETHER or (key.startswith("input.") and key != BATCH) for key in tried)
 
 
 def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Trial]) -> float | None:
-    """The relative gain in speed that follows from the shares of waiting in both; None if one has no reading.
+    """The relative gain in speed that follows from the shares of waiting in `trials` and in the trials `before`.
 
-    Of the waits only those count that these options change: the others differ by chance.
+    Only the waits that the options in `tried` change count, as the others differ by chance. None if one side has no
+    reading.
     """
     figures = ["python_share"] if TOGETHER in tried else []
     figures += ["input_wait"] if any(key != TOGETHER for key in tried) else []
@@ -51,19 +52,22 @@ def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Tri
 
 
 def _rest(trials: Sequence[Trial], figures: Sequence[str]) -> float | None:
-    """The mean share of the time that is left beside these; None without a reading."""
+    """The mean share of the time that remains without the shares of waiting in `figures`; None without a reading."""
     waited = [[getattr(trial, name) for name in figures] for trial in trials]
     shares = [1 - sum(shares) for shares in waited if None not in shares]
     return statistics.fmean(shares) if shares else None
 
 
 def error_of(by_waits: float) -> float:
-    """The error of a gain by waits; none is known of what promises nothing."""
+    """The standard error of a gain by waits, as a logarithm; 0 if the gain is not above 0."""
     return max(LEAST_ERROR, SHARE_ERROR * abs(math.log1p(by_waits))) if by_waits > 0 else 0.0
 
 
 def weighed(measured: float, error: float, by_waits: float) -> tuple[float, float]:
-    """A gain of the speeds with its standard error and one by waits, each weighed by its error; both relative."""
+    """The mean of a measured gain and a gain by waits, each weighed by its error, and the standard error of the mean.
+
+    `error` is the standard error of `measured`; gains are relative.
+    """
     weight, other = 1 / error**2, 1 / error_of(by_waits) ** 2
     logarithm = (weight * math.log1p(measured) + other * math.log1p(by_waits)) / (weight + other)
     return math.expm1(logarithm), math.sqrt(1 / (weight + other))
@@ -75,7 +79,10 @@ CLEAR = 2.0  # standard errors
 
 @dataclass(frozen=True)
 class Best:
-    """The fastest settings so far, and their trials, measured as candidates are now (with or without input)."""
+    """The fastest settings so far and their trials.
+
+    The trials are with or without the input, as candidates are measured now.
+    """
 
     preset: Preset
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -96,7 +103,7 @@ def speed(trials: Sequence[Trial]) -> float:
 
 
 def noise_of(candidates: Sequence[Candidate]) -> float:
-    """The relative spread of repeated measurements of the same settings."""
+    """The relative spread of repeated measurements of the same settings, over all candidates."""
     squares = freedom = 0.0
     for candidate in candidates:
         speeds = [trial.speed for trial in candidate.good]
@@ -108,15 +115,15 @@ def noise_of(candidates: Sequence[Candidate]) -> float:
 
 
 def standard_error(noise: float, trials: int, others: int) -> float:
-    """Of the relative difference of the means of so many trials."""
+    """The standard error of the relative difference between the means of `trials` and of `others` trials."""
     return noise * math.sqrt(1 / trials + 1 / others)
 
 
 def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, float]:
-    """Its gain over the best settings and the standard error of that, both noted in it.
+    """The gain of a candidate over the best settings, and its standard error; both are stored in the candidate.
 
-    What its waits say counts as well, unless the speeds gain clearly more: then the work itself has become faster, as
-    TensorFlow's part of a call is shared by more steps.
+    The gain by waits counts as well, unless the gain of the speeds is clearly larger. Then the work itself has become
+    faster, as more steps share TensorFlow's part of a call.
     """
     gain = speed(candidate.good) / best.speed - 1
     error = standard_error(noise, len(candidate.good), len(best.trials))
@@ -128,7 +135,7 @@ def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, floa
 
 
 def seems_to_gain(candidate: Candidate, best: Best, noise: float) -> bool:
-    """Whether its gain, or what its waits say of that, counts and may be chance.
+    """Whether the gain of a candidate, or its gain by waits, is large enough to count and still may be chance.
 
     A gain of less than a standard error is not repeated at once, but at the end, if there is time.
     """
@@ -137,13 +144,16 @@ def seems_to_gain(candidate: Candidate, best: Best, noise: float) -> bool:
 
 
 def waits_gain(candidate: Candidate) -> float:
-    """What its waits say it gains, if that counts; else minus infinity."""
+    """The gain by waits of a candidate, if it is above LEAST_GAIN; else minus infinity."""
     by_waits = candidate.gain_by_waits
     return by_waits if by_waits is not None and by_waits > LEAST_GAIN else -math.inf
 
 
 def decide(candidate: Candidate, best: Best, noise: float, may_take: float | None) -> None:
-    """Keep it or not, by all its trials; `may_take` is the memory that may be planned."""
+    """Decide by all its trials whether a candidate is kept or rejected.
+
+    `may_take` is the memory in bytes that may be used; None if it is not known.
+    """
     gain, error = compare(candidate, best, noise)
     reason, too_much = _told(candidate, gain), takes_too_much(candidate, best, may_take)
     if too_much:
@@ -161,7 +171,7 @@ def _told(candidate: Candidate, gain: float) -> str:
 
 
 def decide_failed(candidate: Candidate, best: Best) -> None:
-    """Of a candidate without a successful trial: it failed, or was ended before its time as clearly slower."""
+    """Record that a candidate without a successful trial has failed, or was rejected because it was clearly slower."""
     last = candidate.trials[-1]
     if last.outcome != "slower":
         candidate.decision, candidate.why = "failed", f"{last.outcome}: {last.error}"
@@ -171,7 +181,10 @@ def decide_failed(candidate: Candidate, best: Best) -> None:
 
 
 def may_be_faster(rejected: Candidate, noise: float) -> bool:
-    """Whether chance may have rejected a candidate: by the spread that is known by now, it was not clearly slower."""
+    """Whether a candidate may have been rejected by chance: with the present `noise` it was not clearly slower.
+
+    False if it has no gain.
+    """
     if rejected.gain is None:
         return False
     error = max(rejected.spread or 0.0, standard_error(noise, max(1, len(rejected.good)), 1))
@@ -179,7 +192,10 @@ def may_be_faster(rejected: Candidate, noise: float) -> bool:
 
 
 def takes_too_much(candidate: Candidate, best: Best, may_take: float | None) -> str:
-    """Why a candidate is no choice although it was trained: it leaves no room, and takes more than the best."""
+    """Why a candidate takes too much memory to be kept; empty if it does not.
+
+    It does if it takes more than `may_take` bytes and more than the best settings.
+    """
     taken, before = candidate.peak_bytes or 0, (best.measured and best.measured.peak_bytes) or 0
     if may_take is None or taken <= max(may_take, before):
         return ""

@@ -23,7 +23,7 @@ LEAST_SHARE = 0.95  # of the speed alone: below this, trainings side by side dis
 
 @dataclass(frozen=True)
 class Asked:
-    """A trial to measure, as `Trials.measure` takes it."""
+    """The arguments for one trial, as `Trials.measure` takes them."""
 
     preset: Preset
     side: str
@@ -34,26 +34,30 @@ class Asked:
 
 @dataclass(frozen=True)
 class Place:
-    """A GPU by its name for `device.visible`; `speed` is that of the best settings there, relative to the first GPU."""
+    """A GPU with its name for `device.visible`.
+
+    `speed` is the speed of the best settings on this GPU, relative to that on the first GPU.
+    """
 
     gpu: str | int
     speed: float = 1.0
 
     def judging(self, judge: Judge) -> Judge:
-        """The judge of a trial on this GPU, which is told the speeds that the first GPU would have reached."""
+        """The judge for a trial on this GPU: it calls `judge` with the speeds that the first GPU would have reached."""
         return lambda speeds: judge([speed / self.speed for speed in speeds])
 
 
 class SideBySide:
-    """Measures several trials at once; later, `Trials.measure` has them without measuring them again."""
+    """Measures several trials at once; `Trials.measure` later returns them without a second measurement."""
 
     def __init__(self, trials: Trials, machine: Machine) -> None:
         self._trials, self._machine = trials, machine
 
     def places(self, preset: Preset) -> list[Place]:
-        """The GPUs that trainings with these settings may share out, one to each; fewer than two: none.
+        """The GPUs on which trainings with these settings can run at once, one on each; empty if there are fewer than
+        two.
 
-        They are of one model: a setting that gains on another may lose here.
+        All have the same model, as a setting that is faster on another model may be slower here.
         """
         gpus = checks.visible_gpus(preset.options, self._machine)
         if not self.fits(preset) or any(gpu.mig for gpu in gpus):
@@ -62,12 +66,14 @@ class SideBySide:
         return alike if len(alike) > 1 else []
 
     def fits(self, preset: Preset) -> bool:
-        """Whether it trains on one GPU, without saying on which."""
+        """Whether the preset trains on one GPU without a strategy for several."""
         of_one = len(checks.training_gpus(preset.options, self._machine)) == 1
         return of_one and preset.options.strategy.kind == "single"
 
     def measure(self, asked: Sequence[Asked], places: Sequence[Place]) -> list[Trial]:
-        """All of them at once; raises Stopped, and OutOfTime if they would not end in time."""
+        """Measure all trials at once, each on its own place; raises Stopped, and OutOfTime if they would not end in
+        time.
+        """
         with ThreadPoolExecutor(len(asked)) as pool:
             jobs = [pool.submit(self._measured, one, place) for one, place in zip(asked, places, strict=False)]
             return [job.result() for job in jobs]
@@ -83,9 +89,10 @@ class SideBySide:
 
 
 def undisturbed(places: Sequence[Place], speeds: Sequence[float | None], alone: float) -> list[Place]:
-    """The places where a training with this speed, at the same time as the others, was about as fast as one `alone`.
+    """The places where a training at the same time as the others was about as fast as the training `alone`.
 
-    Each has the speed of its own GPU from now on. A GPU that is slow for itself, or disturbed, is left out.
+    `speeds` are the speeds at the places in samples per second; None for a failed trial. Each returned place has the
+    relative speed of its GPU. A GPU that is slow or disturbed is left out.
     """
     shares = ((place, (speed or 0.0) / alone) for place, speed in zip(places, speeds, strict=True))
     return [replace(place, speed=share) for place, share in shares if share >= LEAST_SHARE]

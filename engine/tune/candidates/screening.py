@@ -31,7 +31,10 @@ Conflict = Callable[[Preset], str]  # why a preset cannot be trained here, or no
 
 
 class Screening:
-    """Keeps the best settings; `without_input` says on which kind of trials candidates are measured now."""
+    """Measures candidates and keeps the best settings.
+
+    `without_input` says whether candidates are now measured without the input.
+    """
 
     def __init__(
         self, trials: Trials, search: Search, baseline: Preset, report: Report, conflict: Conflict, seconds: float
@@ -47,7 +50,10 @@ class Screening:
     # ---- the best settings --------------------------------------------------------------------------
 
     def measure_best(self, stage: str, reason: str, without_input: bool) -> Candidate:
-        """Measure the best settings, from now on with or without their input; raises BaselineFailed."""
+        """Measure the best settings; candidates are measured in the same way from now on, with or without the input.
+
+        Raises BaselineFailed.
+        """
         candidate = Candidate(
             stage=stage, settings=dict(self.best.settings), tried={}, reason=reason, without_input=without_input
         )
@@ -67,7 +73,7 @@ class Screening:
         self.best = Best(with_changes(self.baseline, settings), dict(settings))
 
     def resume(self, best: Best) -> None:
-        """Go on with settings that were measured before, and with trials of their kind."""
+        """Use settings that were measured before as the best, and measure candidates as these were measured."""
         self.best, self.without_input = best, bool(best.measured and best.measured.without_input)
 
     def has(self, settings: Mapping[str, Any]) -> bool:
@@ -84,9 +90,9 @@ class Screening:
         predicted_bytes: int | None = None,
         judge: Judge | None = None,
     ) -> Candidate:
-        """Measure the best settings with `tried` on top; they become the best if they are faster.
+        """Measure the best settings with the changes `tried`; they become the best settings if they are faster.
 
-        `judge` says when they are clearly slower, instead of the rule that holds for all.
+        `judge` may end the trial early; None uses the rule for all candidates.
         """
         settings = self.settings_with(tried)
         candidate = Candidate(
@@ -101,7 +107,7 @@ class Screening:
         return candidate
 
     def repeat(self, candidate: Candidate) -> None:
-        """Measure a candidate for the present best settings once more, and judge it again."""
+        """Measure a candidate once more and judge it again; it has been tried on top of the present best settings."""
         preset = with_changes(self.baseline, candidate.settings)
         good = self._trial(candidate, preset).good
         if good and self._seems_to_gain(candidate):
@@ -113,7 +119,10 @@ class Screening:
         self._report("")
 
     def probe(self, stage: str, tried: Mapping[str, Any], reason: str, predicted_bytes: int | None = None) -> Candidate:
-        """Train the best settings with `tried` on top for a few steps: whether they fit, and not how fast they are."""
+        """Train the best settings with the changes `tried` for a few steps, to measure whether they fit into memory.
+
+        Their speed is not measured.
+        """
         candidate = Candidate(
             stage=stage, settings=self.settings_with(tried), tried=dict(tried), reason=reason,
             without_input=self.without_input, predicted_bytes=predicted_bytes,
@@ -132,7 +141,7 @@ class Screening:
     def asked(
         self, tried: Mapping[str, Any], judge: Judge | None = None, side: str = SIDE, repeat: int = 1
     ) -> Asked | None:
-        """The best settings with `tried` on top as `attempt` measures them first; None if they cannot be trained."""
+        """The first trial with which `attempt` would measure the changes `tried`; None if they cannot be trained."""
         try:
             preset = with_changes(self.baseline, self.settings_with(tried))
         except PresetError:
@@ -141,18 +150,18 @@ class Screening:
         return None if self._conflict(preset) else Asked(measured, side, self._seconds, repeat, judge)
 
     def remembers(self, tried: Mapping[str, Any]) -> bool:
-        """Whether `attempt` has measured this before."""
+        """Whether the first trial of `attempt` with these changes is already known."""
         asked = self.asked(tried)
         return asked is not None and self.trials.remembers(asked.preset, SIDE, 1, seconds=self._seconds)
 
     def note(self, candidate: Candidate, doing: str = "") -> None:
-        """Record what was measured elsewhere; `doing` says what happens now."""
+        """Record a candidate that was measured elsewhere; `doing` is the present work in words."""
         if candidate not in self.search.candidates:
             self.search.candidates.append(candidate)
         self._report(doing)
 
     def leave_out(self, stage: str, tried: Mapping[str, Any], why: str, predicted_bytes: int | None = None) -> None:
-        """Record settings that are not measured, and why."""
+        """Record settings that are not measured, and the reason."""
         self.search.candidates.append(
             Candidate(
                 stage=stage,
@@ -172,12 +181,15 @@ class Screening:
         return judgement.noise_of(self.search.candidates)
 
     def settings_with(self, tried: Mapping[str, Any]) -> dict[str, Any]:
-        """The changes against the preset; what is as in the preset is none."""
+        """The changes of the best settings together with `tried`, against the preset.
+
+        Values that are as in the preset are left out.
+        """
         given = {**self.best.settings, **tried}
         return {key: value for key, value in given.items() if value_of(self.baseline, key) != value}
 
     def _preset(self, candidate: Candidate) -> Preset | None:
-        """The preset of a candidate, or None if it cannot be trained, which is recorded."""
+        """The preset of a candidate; None if it cannot be trained, which is recorded in the candidate."""
         self.search.candidates.append(candidate)
         try:
             preset = with_changes(self.baseline, candidate.settings)
@@ -190,7 +202,10 @@ class Screening:
         return preset
 
     def _measure(self, candidate: Candidate, preset: Preset, judge: Judge | None = None) -> None:
-        """One successful trial, if necessary at the second attempt; what runs out of memory is not repeated."""
+        """Measure a successful trial, if necessary at the second attempt.
+
+        There is no second attempt if the trial ran out of memory, ended with an error, took too long, or was slower.
+        """
         for _ in range(CHANCES):
             trial = self._trial(candidate, preset, judge)
             if trial.good or trial.outcome in (*FINAL, "timeout", "slower"):
@@ -199,10 +214,10 @@ class Screening:
     def _trial(
         self, candidate: Candidate, preset: Preset, judge: Judge | None = None, seconds: float | None = None
     ) -> Trial:
-        """One more trial of a candidate or of the best settings. Only the first of a candidate may end early, and
-        if its waits count none does.
+        """Measure one more trial of a candidate or of the best settings.
 
-        `seconds` are measured if not those of all; then nothing is said about the speed.
+        Only the first trial of a candidate may end early, and none if the times of waiting count. `seconds` is the
+        measured time; None means that of all trials.
         """
         measured = self._as_measured(preset, candidate.without_input)
         may_end = bool(candidate.tried) and not candidate.good and not self._waits_count_of(candidate)
@@ -227,7 +242,7 @@ class Screening:
         return trial
 
     def _peak(self, trials: Sequence[Trial]) -> int | None:
-        """The most that one of them has taken; None before it is known which memory is limited."""
+        """The largest peak of the trials in bytes; None before it is known which memory is limited."""
         if not self.peak_figure:
             return None
         return max((getattr(trial, self.peak_figure) or 0 for trial in trials), default=0) or None
@@ -264,7 +279,7 @@ class Screening:
         return self.waits_count and judgement.leaves_the_work(candidate.tried)
 
     def best_once_more(self) -> None:
-        """Measure the best settings again, at nearly the time of the candidate."""
+        """Measure the best settings again, so that candidate and best are measured at nearly the same time."""
         if self.best.measured is not None:
             self._trial(self.best.measured, self.best.preset)
 

@@ -27,11 +27,11 @@ class OutOfTime(Exception):
 
 
 class Trials:
-    """Measures through a bench what `known` trials have not measured already; what may have ended by chance is measured
-    anew whenever it is asked for.
+    """Measures the trials of a search; a trial that is already known is returned without a measurement.
 
-    `elapsed` tells the seconds of the search so far, over all its sittings; `reserved_seconds` of its `limit_seconds`
-    are kept for the pairs that decide, which may take `grace_seconds` longer.
+    `earlier` are the trials from before the search was resumed. A trial that may have failed by chance is always
+    measured again. `elapsed` returns the seconds of the search so far, with those before it was resumed.
+    `reserved_seconds` of `limit_seconds` are kept for the pairs that decide, which may take `grace_seconds` longer.
     """
 
     def __init__(
@@ -64,9 +64,10 @@ class Trials:
 
     @property
     def trial_seconds(self) -> float:
-        """How long a trial takes, by the median of those so far.
+        """The expected time of a trial in seconds: the median of the trials so far.
 
-        The first one also imports TensorFlow, from whose process the others are forked: alone it tells little of them.
+        The first trial also imports TensorFlow, and the other trainers are forked from the process that has done so.
+        Therefore its time alone does not count fully.
         """
         if len(self._seconds) == 1:
             return min(self._seconds[0], max(self._guess, OF_FIRST * self._seconds[0]))
@@ -74,11 +75,13 @@ class Trials:
 
     @property
     def most_seconds(self) -> float:
-        """How long a trial may last, at most."""
+        """The longest time in seconds that the next trial may take."""
         return self._bench.most_seconds()
 
     def _most_seconds(self) -> float:
-        """Not the time that is kept for the decision, and if it hangs a few times that of the others."""
+        """The time until the part that is reserved for the decision begins, but at most a few times that of other
+        trials.
+        """
         left = max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds)
         if not self._seconds:
             return left
@@ -86,11 +89,11 @@ class Trials:
 
     @property
     def knows_pairs(self) -> bool:
-        """Whether an earlier sitting has measured a trial of a pair."""
+        """Whether a trial of a pair was measured before the search was resumed, or since."""
         return any(trial.side in ("a", "b") and ":" not in trial.key for trial in self._known.values())
 
     def remembers(self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None) -> bool:
-        """Whether this trial has been measured."""
+        """Whether this trial is already known."""
         return _key(preset, side, repeat, seconds) in self._known
 
     def measure(
@@ -103,9 +106,9 @@ class Trials:
         judge: Judge | None = None,
         trained: Preset | None = None,
     ) -> Trial:
-        """One trial, which `judge` may end early; raises Stopped, and OutOfTime if it would not end in time.
+        """Measure one trial, or return it if it is known; raises Stopped, and OutOfTime if it would not end in time.
 
-        `trained` is the preset with a device of its own, if several are measured at once.
+        `judge` may end it early. `trained` is the preset with a GPU of its own, if several trials are measured at once.
         """
         return self._once(
             _key(preset, side, repeat, seconds),
@@ -114,7 +117,10 @@ class Trials:
         )
 
     def learn(self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float) -> Trial:
-        """Train that long for the loss, which is expected to take so many seconds; raises Stopped and OutOfTime."""
+        """Train to measure the loss, for the epochs and steps in `length`.
+
+        `seconds` is the expected time. Raises Stopped and OutOfTime.
+        """
         most = min(LATE * seconds, max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds))
         epochs, steps = length
         return self._once(
@@ -125,7 +131,10 @@ class Trials:
         )
 
     def length_known(self, preset: Preset) -> tuple[int, int | None] | None:
-        """How long this preset was trained for its loss by an earlier sitting, to which what follows must be equal."""
+        """The epochs and steps with which this preset was trained for its loss before; None if it was not.
+
+        Further trainings for the loss must have the same length.
+        """
         start = f"{_key(preset, 'a', 1)}:"
         for key in self._known:
             if key.startswith(start):
@@ -134,7 +143,10 @@ class Trials:
         return None
 
     def _once(self, key: str, seconds: float, carry_out: Callable[[], Trial], timed: bool = True) -> Trial:
-        """A trial that is known, or else is carried out now; `timed`: how long it takes tells that of others."""
+        """The known trial with this key, or else the trial that `carry_out` measures now.
+
+        `timed`: its time counts in the expected time of a trial.
+        """
         if key in self._known:
             return self._known[key]
         if self.stop.count:
@@ -153,7 +165,10 @@ class Trials:
 
 
 def _that_count(earlier: Sequence[Trial]) -> Iterator[Trial]:
-    """Those that are not measured anew; of one that died and was then repeated, the repetition stands for both."""
+    """Yield the trials that are not measured again.
+
+    If a trial died and its repetition was successful, both count.
+    """
     for trial, following in zip_longest(earlier, earlier[1:]):
         next_turn = following is not None and (following.side, following.repeat) == (trial.side, trial.repeat + 1)
         repeated = next_turn and following is not None and following.good and trial.side not in ("a", "b")
@@ -162,11 +177,11 @@ def _that_count(earlier: Sequence[Trial]) -> Iterator[Trial]:
 
 
 def _may_be_chance(trial: Trial) -> bool:
-    """Whether another attempt may end otherwise: it was killed or has crashed, or as one of a pair it took too long."""
+    """Whether another attempt may end otherwise: the trial has crashed, or a trial of a pair took too long."""
     of_pair = trial.side in ("a", "b") and ":" not in trial.key
     return trial.outcome == "crashed" or (of_pair and trial.outcome == "timeout")
 
 
 def _key(preset: Preset, side: str, repeat: int, length: float | None = None) -> str:
-    """Identifies the settings, the turn and the length of a trial."""
+    """A text that identifies the settings, the side, the repeat and the measured time of a trial."""
     return hashlib.sha256(f"{preset.to_yaml()} {side} {repeat} {length}".encode()).hexdigest()[:16]

@@ -32,7 +32,7 @@ CACHED = {"input.cache": "memory"}
 
 @dataclass(frozen=True)
 class Space:
-    """What there is to try; `started` tells how the baseline was built."""
+    """The settings that a search tries; `started` is the event of the baseline, which says how it was built."""
 
     limits: Limits
     machine: Machine
@@ -43,12 +43,12 @@ class Space:
         return self.started.compute_capability is not None
 
     def allows(self, settings: Settings) -> bool:
-        """Whether the user's limits allow to change these options, and whether they have an effect."""
+        """Whether the user's limits allow to change these options, and the options have an effect."""
         fixed = {*self.limits.leave, *OWN, *self.started.inapplicable}
         return not fixed & set(settings)
 
     def of(self, stage: str, preset: Preset) -> list[Settings]:
-        """The settings that a stage tries on top of `preset`; those that change nothing are left out."""
+        """The settings that a stage tries as changes of `preset`; settings that change nothing are left out."""
         makers = {
             "precision": self._precisions, "xla": self._xla, "steps_per_execution": self._steps,
             "strategy": self._strategies, "threads": self._threads, "input": self._input,
@@ -80,19 +80,19 @@ class Space:
                 yield {POLICY: policy}
 
     def _fast_policies(self, preset: Preset) -> list[str]:
-        """Those for which the devices have instructions."""
+        """The policies for which the devices have instructions."""
         capability = self.started.compute_capability or (0, 0)
         on_gpu = bool(checks.training_gpus(preset.options, self.machine))
         return fast_policies(capability if on_gpu else None, bool(self.started.cpu_bfloat16))
 
     def _xla(self, preset: Preset) -> Iterator[Settings]:
-        """The opposite of what was built."""
+        """Yield the opposite of the baseline: XLA if it was built without it."""
         now = value_of(preset, XLA)
         built = bool(self.started.actual.get("jit_compile")) if now == "auto" else now
         yield {XLA: not built}
 
     def _steps(self, preset: Preset) -> Iterator[Settings]:
-        """Up to a whole pass, or an epoch if that is shorter: an execution has no more of them."""
+        """Yield numbers of steps in one execution, up to a whole pass, or an epoch if that is shorter."""
         samples, most = self.started.train_samples, preset.options.train.steps_per_epoch or STEPS_TOGETHER[-1]
         if samples:
             most = min(most, max(1, samples // (value_of(preset, BATCH) * self.replicas(preset))))
@@ -100,7 +100,10 @@ class Space:
             yield {TOGETHER: count}
 
     def _strategies(self, preset: Preset) -> Iterator[Settings]:
-        """All GPUs; each with the same batch, or a smaller one if the global batch would be too large."""
+        """Yield a strategy with all GPUs if there are several.
+
+        The batch is the same, or smaller if the global batch would be too large.
+        """
         if len(checks.visible_gpus(preset.options, self.machine)) < 2:
             return
         batch = value_of(preset, BATCH)
@@ -108,7 +111,7 @@ class Space:
         yield MIRRORED if fitting == batch else MIRRORED | {BATCH: fitting}
 
     def _threads(self, preset: Preset) -> Iterator[Settings]:
-        """On a GPU the threads that launch its kernels; on the CPU how its cores are shared."""
+        """Yield settings of threads: on a GPU those that launch its kernels, on the CPU the division of its cores."""
         if checks.training_gpus(preset.options, self.machine):
             yield {"device.gpu_thread_mode": "gpu_private"}
         elif self.machine.cpus > 1:
@@ -118,7 +121,10 @@ class Space:
     # ---- the input ----------------------------------------------------------------------------------
 
     def _input(self, preset: Preset) -> Iterator[Settings]:
-        """All that is advised together first: of a pipeline with several faults one remedy alone shows little."""
+        """Yield settings of the input, first all advised ones together.
+
+        If a pipeline has several faults, a single remedy changes little.
+        """
         tuned = {key: value for key, value in TUNED_INPUT.items() if self.allows({key: value})}
         cached = CACHED if value_of(preset, "input.cache") == "off" and self._fits_in_memory() else {}
         if cached and self.allows(cached):
