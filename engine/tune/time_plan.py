@@ -62,7 +62,7 @@ class TimePlan:
         return next((count for count in range(self.repeats, FEW - 1, -1) if self.seconds_of(count) <= most), 0)
 
     def seconds_of(self, pairs: int) -> float:
-        """The time of so many pairs in seconds."""
+        """The time of `pairs` pairs in seconds."""
         return SLACK * 2 * pairs * self.pair_trial
 
     @property

@@ -37,7 +37,7 @@ def limits_of(data: Record) -> Limits:
 
 
 def limit_seconds(data: Record) -> float | None:
-    """The time that the search may take."""
+    """The time in seconds that the search may take; None if the proof is no search."""
     return data.search.limits.minutes * MINUTE if data.search else None
 
 
@@ -48,7 +48,8 @@ def limit_seconds(data: Record) -> float | None:
 class Ranked(Candidate):
     """A row of the leaderboard: a candidate with its `number` in the order of the search.
 
-    The preset itself has the number -1, and each side that was measured in pairs a lower one with its `since_start`.
+    The preset itself has the number -1. A side that was measured in pairs has a lower number, and in `since_start` its
+    gain against the preset.
     """
 
     number: int
@@ -56,10 +57,11 @@ class Ranked(Candidate):
 
 
 def ranked(data: Record) -> list[Ranked]:
-    """Those being measured, then by speed, the best first: with their input, without it, and those without a speed.
+    """The rows of the leaderboard: first candidates that are being measured, then the others by speed, the fastest
+    first.
 
-    The preset itself stands among them, unless it is a candidate already, and so does each side that was measured in
-    pairs.
+    Candidates with their input come before those without it, and those without a speed are last. The preset itself is
+    among them, unless it is already a candidate. Each side that was measured in pairs has a row.
     """
     rows = [Ranked(**vars(candidate), number=number) for number, candidate in enumerate(search_of(data).candidates)]
     if all(candidate.settings for candidate in rows):
@@ -73,7 +75,7 @@ def _place(candidate: Candidate) -> tuple[bool, bool, bool, float]:
 
 
 def _preset(data: Record) -> list[Ranked]:
-    """The preset as it was, as a candidate; none before it was measured."""
+    """The preset as a row of the leaderboard, in a list; empty before it was measured."""
     speed, trials = search_of(data).before_speed, data.baseline_trials
     if speed is None:
         return []
@@ -85,7 +87,7 @@ def _preset(data: Record) -> list[Ranked]:
 
 
 def _of_pairs(data: Record) -> Iterator[Ranked]:
-    """Both sides of each comparison in pairs as candidates, with the speeds that the head of the search shows."""
+    """Yield a row for both sides of each comparison in pairs, with the median of their speeds."""
     sides: tuple[tuple[str, bool], ...] = (("a", False), ("b", True))
     for place, comparison in enumerate(data.comparisons):
         for side, is_changed in sides:
@@ -103,9 +105,9 @@ def _of_pairs(data: Record) -> Iterator[Ranked]:
 
 
 def since_start(candidate: Ranked, data: Record) -> float | None:
-    """The gain against the start: the preset, measured as the candidate was, with or without its input.
+    """The gain against the preset, measured as the candidate was, with or without its input.
 
-    None of the preset itself, and if the preset was not measured without its input.
+    None for the preset itself, and if the preset was not measured in this way.
     """
     if candidate.stage == PAIRS:
         return candidate.since_start
@@ -118,13 +120,16 @@ def since_start(candidate: Ranked, data: Record) -> float | None:
 
 
 def is_best(candidate: Candidate, data: Record) -> bool:
-    """Whether these are the best settings so far."""
+    """Whether the candidate was kept and has the best settings so far."""
     best = search_of(data).best
     return bool(best) and candidate.settings == best and candidate.decision == "kept"
 
 
 def chosen(data: Record) -> Mapping[str, Any]:
-    """The settings that the search has chosen, proved or not; before that what the pairs measure, or the fastest."""
+    """The settings that the search has chosen, proved or not.
+
+    Before the end these are the settings that the pairs measure, or else the fastest so far.
+    """
     if is_decided(data):
         return to_take(data)
     decided = data.comparisons
@@ -132,12 +137,15 @@ def chosen(data: Record) -> Mapping[str, Any]:
 
 
 def is_decided(data: Record) -> bool:
-    """Whether the search has ended with a decision; one that was stopped before has none."""
+    """Whether the search has ended with a decision; a search that was stopped before its pairs has none."""
     return data.state == "done" or (data.state != "running" and bool(data.comparisons))
 
 
 def is_chosen(candidate: Candidate, data: Record) -> bool:
-    """Whether these are the chosen settings; a learning rate scaled with the batch size is chosen beside them."""
+    """Whether the candidate has the chosen settings.
+
+    The chosen settings may also have a learning rate that was scaled with the batch size.
+    """
     settings, taken = candidate.settings, chosen(data)
     beside = [key for key in taken if key not in settings]
     alike = all(key in taken and taken[key] == value for key, value in settings.items())
@@ -146,13 +154,13 @@ def is_chosen(candidate: Candidate, data: Record) -> bool:
 
 
 def is_dropped(candidate: Candidate, data: Record) -> bool:
-    """Whether it was faster than what was the best then, and was not chosen in the end: what it tried, or all of it."""
+    """Whether the candidate was kept in the search, but its changes or all its settings were not chosen in the end."""
     whole = is_best(candidate, data) and bool(candidate.tried) and not is_chosen(candidate, data)
     return _is_undone(candidate, data) or (is_decided(data) and whole)
 
 
 def _is_undone(candidate: Candidate, data: Record) -> bool:
-    """Whether what it tried was kept then, and is not among what was chosen in the end."""
+    """Whether the changes of a candidate were kept in the search, but are not in the chosen settings."""
     best, taken, tried = search_of(data).best, chosen(data), candidate.tried
     kept = is_decided(data) and candidate.decision == "kept"
     return kept and any(taken.get(key) != best.get(key) for key in tried)
@@ -163,11 +171,12 @@ def _is_undone(candidate: Candidate, data: Record) -> bool:
 
 @dataclass(frozen=True)
 class Brought:
-    """What the options of a stage brought: `state` is kept, not chosen, nothing, trying, to come or not tried.
+    """What the options of a stage have gained.
 
-    With nothing kept, `gain` is that of the best candidate; if its values were kept only with those of other stages,
-    the gain is that of the combination and told there. `settings` are those that were kept. `not chosen`: trials have
-    found it faster, and it was refused at the end.
+    `state` is kept, not chosen, nothing, trying, to come or not tried; `not chosen` means that trials were faster, but
+    the settings were refused at the end. `settings` are the kept values. If nothing was kept, `gain` is that of the
+    best candidate. If the values were kept only in a combination with other stages, the gain is in the row of the
+    combination and None here.
     """
 
     stage: str
@@ -183,7 +192,7 @@ class Brought:
 
     @property
     def figures(self) -> str:
-        """`+148 % ± 4.1 %`, or what is known instead."""
+        """The gain and its spread, such as `+148 % ± 4.1 %`; if there is none, the state in words."""
         if self.state in ("kept", "not chosen", "nothing") and self.gain is not None:
             beside = f" ± {spread(self.spread)}" if self.spread is not None else ""
             return f"{change(self.gain)}{beside}{WITHOUT_INPUT if self.without_input else ''}"
@@ -191,7 +200,7 @@ class Brought:
 
 
 def brought(data: Record) -> list[Brought]:
-    """Of every option that may be searched, in the order of the search, and of combinations that were kept."""
+    """The gain of each stage that is searched, in the order of the search, and of combinations that were kept."""
     stages = [stage for stage in STAGES if stage in limits_of(data).only]
     candidates = [candidate for candidate in search_of(data).candidates if candidate.tried]
     going_on = data.state == "running"
@@ -215,7 +224,7 @@ def brought(data: Record) -> list[Brought]:
 
 
 def _with_others(option: Brought, combined: Mapping[str, Any]) -> Brought:
-    """Of values that no trial of the stage itself has kept: whether a combination has."""
+    """The row of a stage for which no trial of its own was kept: `kept` if a combination has kept its values."""
     mine = {
         key: value
         for key, value in combined.items()
@@ -244,7 +253,7 @@ def _gain_of(candidate: Candidate) -> float:
 
 
 def _stands(option: Brought, best: Mapping[str, Any]) -> bool:
-    """Whether something was kept that the best settings still have, and not another option in its place."""
+    """Whether the best settings have a kept value of the stage, or the stage is being tried."""
     return option.state == "trying" or any(best.get(key) == value for key, value in option.settings.items())
 
 
@@ -260,18 +269,18 @@ def _merged(kept: list[Candidate]) -> dict[str, Any]:
 
 
 def memory_of(data: Record) -> Memory:
-    """The memory of its batches; one without points if nothing was measured of it."""
+    """The memory of the batches; without points if none was measured."""
     return search_of(data).memory or Memory(of="")
 
 
 def predicted(memory: Memory, batch: float) -> float | None:
-    """The bytes that this batch size is expected to take."""
+    """The memory in bytes that this batch size is expected to take; None if it cannot be predicted."""
     base, each = memory.base_bytes, memory.bytes_per_sample
     return None if base is None or each is None else base + each * batch
 
 
 def largest_error(memory: Memory) -> float | None:
-    """The largest relative error of the predictions that were measured afterwards."""
+    """The largest relative error of the predictions that were measured afterwards; None if there are none."""
     errors = []
     for point in memory.points:
         peak, predicted_bytes = point.peak_bytes, point.predicted_bytes
@@ -284,14 +293,17 @@ def largest_error(memory: Memory) -> float | None:
 
 
 def gain_so_far(data: Record) -> float | None:
-    """What the trials so far show; the pairs at the end prove it."""
+    """The gain of the best settings by the trials so far, which pairs have not proved; None if there is no gain."""
     search = search_of(data)
     before, best = search.before_speed, search.best_speed
     return None if not before or best is None or best == before else best / before - 1
 
 
 def in_all(data: Record) -> tuple[float | None, float | None, bool]:
-    """The gain of the chosen settings against the start, its spread, and whether pairs have proved it."""
+    """The gain of the chosen settings against the preset, its spread, and whether pairs have proved it.
+
+    Without a proof the gain is that of the trials so far, and the spread is None.
+    """
     proved = [comparison for comparison in data.comparisons if comparison.decision == "kept"]
     if data.gain_total is not None and proved:
         return proved[-1].gain, proved[-1].spread, True

@@ -26,7 +26,10 @@ _SPEED = figures.of_run("samples_per_second")
 
 
 def sections(data: Record) -> Iterator[str]:
-    """A part each, in the order of the report; of a prediction of memory only what it is about."""
+    """Yield the sections about a search, in the order of the report.
+
+    If the search has only predicted memory, these are its limit, the memory and the trials.
+    """
     if proof_sentences.only_predicts(data):
         if (most := limits_of(data).memory_bytes) is not None:
             yield f"Limits: memory at most {size(most)}."
@@ -152,7 +155,7 @@ def _learning(data: Record) -> Iterator[str]:
 
 
 def _trials(data: Record, head: str = "Trials of the search") -> Iterator[str]:
-    """Every trial before the pairs, those that failed too."""
+    """Yield a table of all trials before the pairs, failed ones included."""
     rows = {trial.run: trial for trials in search_of(data).trials for trial in trials}
     if rows:
         names: Mapping[str, Any] = {"s": "search", "a": "the preset, for its loss", "b": "for its loss"}

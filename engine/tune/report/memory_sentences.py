@@ -17,7 +17,7 @@ _LIMITS = {
 
 
 def prediction(memory: Memory) -> str:
-    """What a preset will take and the largest batch that fits: `batch 256 will take 11.3 GiB of the 14.6 GiB that ...`.
+    """The memory of a preset and the largest batch that fits: `batch 256 will take 11.3 GiB of the 14.6 GiB that ...`.
 
     `memory` is `search.memory` of a search that has only predicted.
     """
@@ -37,7 +37,7 @@ def prediction(memory: Memory) -> str:
 
 
 def _first_step(memory: Memory) -> str:
-    """A warning if the batch fits, but not what cuDNN takes in the first step to try its algorithms."""
+    """A warning if the batch fits, but its first step, in which cuDNN tries its algorithms, may not; else empty."""
     limit, later = memory.limit_bytes, memory.predicted_bytes
     first = memory.first_step_bytes
     if limit is None or first is None or first <= limit or later is None or later > limit:
@@ -70,7 +70,7 @@ def _will_take(memory: Memory, size: float, predicted: float) -> str:
 
 
 def _largest(memory: Memory) -> str:
-    """The end of the sentence: the largest batch that leaves a tenth of the memory free."""
+    """The end of the sentence: the largest batch that leaves a tenth of the memory free; empty if it is not known."""
     largest, most = memory.largest_batch, memory.most_batch
     if largest is None:
         return ""
@@ -83,7 +83,7 @@ def _largest(memory: Memory) -> str:
 
 
 def far(memory: Memory) -> str:
-    """If the prediction is far beyond what was measured, from which batches it is."""
+    """A remark if the largest batch is far above the measured ones, so that the prediction is a guess; else empty."""
     largest = memory.largest_batch or 0.0
     points = (point for point in memory.points if point.peak_bytes is not None)
     measured = max((point.batch_size or 0.0 for point in points), default=0.0)
@@ -91,7 +91,10 @@ def far(memory: Memory) -> str:
 
 
 def should_fit(memory: Memory) -> str:
-    """The largest batch that fits in a few words, for a line of its own: `batch 658 should fit into 14.6 GiB`."""
+    """The largest batch that fits, in a few words: `batch 658 should fit into 14.6 GiB`.
+
+    Empty if the limit is not known.
+    """
     largest, limit, fits, most = memory.largest_batch, memory.limit_bytes, memory.fits, memory.most_batch
     if limit is None:
         return ""
@@ -113,7 +116,10 @@ def _fit(fits: float | None, batch: float) -> str:
 
 
 def fitted(data: Record) -> str:
-    """What a search for the batch size alone has found: the largest that fits, by a trial, and the fastest."""
+    """The result of a search for the batch size alone: the largest batch that was trained within the memory.
+
+    Empty if the search has only predicted, or nothing is known.
+    """
     memory = memory_of(data)
     fits, failed = memory.fits, memory.too_large
     limit, largest = memory.limit_bytes, memory.largest_batch
@@ -135,7 +141,10 @@ def fitted(data: Record) -> str:
 
 
 def _nothing_fits(memory: Memory) -> str:
-    """The smallest batch that was trained, if it takes too much; nothing if the limit is not known."""
+    """A sentence with the smallest batch that was trained, as no batch leaves enough memory free.
+
+    Empty if no batch was trained or the limit is not known.
+    """
     points = memory.points
     sizes = [(batch, peak) for point in points
              if (batch := point.batch_size) and (peak := point.peak_bytes)]  # fmt: skip

@@ -35,12 +35,12 @@ _STAGES = WORDS | {"baseline": "baseline", "ceiling": "ceiling"}
 
 
 def about_gains(candidates: Sequence[Candidate]) -> str:
-    """What the gains of a table are, for those who read one for the first time."""
+    """An explanation of the columns of gains, for readers who see such a table for the first time."""
     return f"{ABOUT_COLUMNS}; {ABOUT_WAITS}" if any(map(is_weighed, candidates)) else ABOUT_COLUMNS
 
 
 def is_weighed(candidate: Candidate) -> bool:
-    """Whether its gain is not that of the speeds alone."""
+    """Whether the gain of a candidate is clearly below its gain by waits, so that the second one is shown as well."""
     by_waits, weighed = candidate.gain_by_waits, candidate.gain
     return by_waits is not None and weighed is not None and by_waits > max(weighed, LEAST_GAIN)
 
@@ -49,19 +49,22 @@ def is_weighed(candidate: Candidate) -> bool:
 
 
 def stage(candidate: Candidate) -> str:
-    """The option that it is about, in words."""
+    """The stage of a candidate in words."""
     named = candidate.stage
     return _STAGES.get(named, named.replace("_", " "))
 
 
 def title(candidate: Candidate) -> str:
-    """What was tried, or why the best settings were measured again."""
+    """The changes that a candidate has tried, or why the best settings were measured again."""
     tried = candidate.tried
     return sentences.changes(tried) if tried else candidate.reason or "the preset as it is"
 
 
 def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
-    """`kept`, or why not; of settings that were only measured, nothing. `data`: of a search that has ended."""
+    """`kept`, or why the candidate was not kept; empty for settings that were only measured.
+
+    `data` is the record of the search, so that its end counts; UNREAD if that is not wanted.
+    """
     decision, why = candidate.decision, candidate.why
     if candidate.stage == PAIRS:
         return ("proved" if decision == "kept" else decision) if candidate.settings else ""
@@ -76,7 +79,7 @@ def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
 
 
 def pair_gain(a: Trial, b: Trial) -> float | None:
-    """The gain of a pair of trials, if both have a speed."""
+    """The gain of a pair of trials; None if one of them has no speed."""
     before, after = a.samples_per_second, b.samples_per_second
     return gain(before, after) if before and after is not None else None
 
@@ -89,7 +92,7 @@ def kind_of_memory(memory: Memory) -> str:
 
 
 def memory_in_words(data: Record) -> str:
-    """The prediction in one line, as far as it is known."""
+    """The predicted memory and the error of predictions in one line; empty if nothing is known."""
     memory = memory_of(data)
     return "; ".join(_memory(memory))
 
@@ -105,9 +108,9 @@ def _memory(memory: Memory) -> Iterator[str]:
 
 
 def ceiling_in_words(data: Record) -> str:
-    """The speed without any input, and how much of it is reached; nothing if it is not known.
+    """The speed without any input, and the share of it that is reached; empty if it is not known.
 
-    Of settings that have been measured only without their input so far, that speed is all there is to tell.
+    If the best settings were measured only without their input so far, that speed is given instead of the share.
     """
     search = search_of(data)
     ceiling, best = search.ceiling, search.best_speed
@@ -125,14 +128,14 @@ def ceiling_in_words(data: Record) -> str:
 
 
 def _without_input(data: Record) -> float | None:
-    """The speed of the best settings if they have been measured without their input alone."""
+    """The speed of the best settings if they were measured only without their input; else None."""
     same = [candidate for candidate in search_of(data).candidates if is_best(candidate, data)]
     with_input = any(not candidate.without_input for candidate in same)
     return None if with_input or not same else same[-1].samples_per_second
 
 
 def unproven(data: Record) -> str:
-    """What became of the best settings of a search that has kept nothing."""
+    """The outcome of the best settings of a search that has kept nothing: not chosen, or not proven in pairs."""
     decided, losses = data.comparisons, search_of(data).losses
     refused = decided and decided[-1].decision in ("rejected", "failed")
     worse = any(check.decision == "worse" for check in losses) and not limits_of(data).allow_worse_loss
@@ -140,7 +143,7 @@ def unproven(data: Record) -> str:
 
 
 def study_in_words(data: Record) -> str:
-    """How the study of a wide search stands; nothing if there is none."""
+    """The state of the study of a wide search; empty if there is none."""
     study = search_of(data).study
     return "; ".join(_study(study)) if study else ""
 
@@ -155,7 +158,7 @@ def _study(study: StudyState) -> Iterator[str]:
 
 
 def left_in_words(elapsed: float | None, limit: float | None) -> str:
-    """`3:20 of 10:00, 6:40 left`."""
+    """`3:20 of 10:00, 6:40 left`; only the elapsed time if there is no limit, and empty if that is not known."""
     if elapsed is None or limit is None:
         return "" if elapsed is None else units.clock(elapsed)
     return f"{units.clock(elapsed)} of {units.clock(limit)}, {units.clock(max(0.0, limit - elapsed))} left"
@@ -165,7 +168,7 @@ def left_in_words(elapsed: float | None, limit: float | None) -> str:
 
 
 def loss_check(check: LossCheck) -> str:
-    """Both losses of a comparison of losses, and what they say."""
+    """A sentence with both losses of a comparison and the decision."""
     what = sentences.changes(check.settings)
     if check.decision == "running":
         return f"the loss with {what} is being compared with that of the preset"
@@ -176,12 +179,12 @@ def loss_check(check: LossCheck) -> str:
 
 
 def _losses(check: LossCheck, a: float, b: float) -> str:
-    """Which loss after how many samples, before and with the settings."""
+    """The kind of loss, the number of samples, and the losses with the preset and with the settings."""
     return f"{which_loss(check)} {units.amount(a)} with the preset, {units.amount(b)}"
 
 
 def which_loss(check: LossCheck) -> str:
-    """`validation loss after 8,085 samples (5 passes)`."""
+    """The kind of loss and the number of samples: `validation loss after 8,085 samples (5 passes)`."""
     of, samples, passes = check.of, check.samples, check.passes
     whole = "" if passes is None else f" ({units.counted(passes, 'passes')})"
     return f"{of} loss".strip() + ("" if samples is None else f" after {units.counted(samples, 'samples')}{whole}")
@@ -194,12 +197,12 @@ def _limit(check: LossCheck) -> str:
 
 
 def learning(data: Record) -> list[str]:
-    """A line for each comparison of losses, and what followed from them."""
+    """A line for each comparison of losses, and lines about what the search did because of them."""
     return [*(loss_check(check) for check in search_of(data).losses), *learnt(data)]
 
 
 def learnt(data: Record) -> list[str]:
-    """What followed from the comparisons of losses."""
+    """Lines about what the search did because of the comparisons of losses."""
     lines = []
     if (fixed := search_of(data).rate_fixed) and limits_of(data).learning_rate != "keep":
         lines.append(f"the learning rate is not scaled: {fixed}")
@@ -211,7 +214,10 @@ def learnt(data: Record) -> list[str]:
 
 
 def next_steps(data: Record, saved: bool = False) -> list[str]:
-    """What the user can do with it, as commands with what each does."""
+    """Commands that the user can give next, each with its effect.
+
+    `saved`: the fastest preset has already been saved.
+    """
     return list(_next_steps(data, saved))
 
 
@@ -233,7 +239,7 @@ def _next_steps(data: Record, saved: bool) -> Iterator[str]:
 
 
 def nothing_to_measure(data: Record) -> str:
-    """Why more minutes would change nothing of a search that has ended; nothing if they may."""
+    """Why more minutes would change nothing for a search that has ended; empty if they may."""
     search = search_of(data)
     if limits_of(data).dry_run:
         return "it has only predicted the memory; gputui tune --preset NAME searches"
@@ -246,14 +252,14 @@ def nothing_to_measure(data: Record) -> str:
 
 
 def more_minutes(data: Record) -> int:
-    """Whole minutes in which a search that has ended could measure its pairs, with half as much again."""
+    """The whole minutes that a search that has ended needs to measure its pairs, plus a half of that."""
     trials = [trial.seconds for trial in data.trials if trial.seconds]
     pairs = 2 * (data.repeats or LEAST_REPEATS) * statistics.median(trials or [LONG_TRIAL])
     return max(LEAST_MINUTES, math.ceil(1.5 * pairs / units.MINUTE))
 
 
 def _learns_worse(data: Record) -> Iterator[str]:
-    """If a larger batch has learnt worse: scaling its learning rate, which most often helps, or accepting it."""
+    """Yield what the user can do if settings have learnt worse: scale the learning rate, or accept it."""
     worse = [check for check in search_of(data).losses if check.decision == "worse"]
     if not worse:
         return

@@ -20,13 +20,13 @@ LEAST_STEP = 1.125  # a larger batch by less is not worth a trial
 
 
 class BatchSize:
-    """Changes the batch size of the best settings; `most` is the largest that may be tried on one replica."""
+    """Searches the batch size of the best settings; `most` is the largest batch of one replica that may be tried."""
 
     def __init__(self, screening: Screening, memory: MemoryModel, most: int) -> None:
         self._screening, self._memory, self._most = screening, memory, most
 
     def find(self) -> None:
-        """Leave the screening's best settings with the fastest batch size."""
+        """Find the fastest batch size, and leave it in the screening's best settings."""
         before = self.size
         self.grow()
         if self.size == before:
@@ -37,7 +37,7 @@ class BatchSize:
         return int(value_of(self._screening.best.preset, BATCH))
 
     def note(self, batch: int, candidate: Candidate) -> None:
-        """Let the memory model learn from a candidate."""
+        """Add the memory of a candidate to the memory model, if it was measured or has run out."""
         ran_out = any(trial.outcome == "oom" for trial in candidate.trials)
         peak = candidate.peak_bytes = self._memory.peak(candidate.trials)
         if peak is not None or ran_out:
@@ -45,7 +45,7 @@ class BatchSize:
             self._screening.search.memory = self._memory.told()
 
     def grow(self) -> None:
-        """Double it while that gains."""
+        """Double the batch size as long as this makes the training faster."""
         gaining = True
         while gaining and (larger := self._larger()):
             gaining, fits = self._try(larger)
@@ -54,7 +54,7 @@ class BatchSize:
                 return
 
     def _larger(self) -> int | None:
-        """The next batch size; None if the limits or the memory allow none that is worth a trial."""
+        """The next larger batch size to try; None if the limits or the memory allow none that is worth a trial."""
         double = min(2 * self.size, self._most)
         largest = self._memory.worth_trying()
         if largest is not None and largest < double:
@@ -64,7 +64,7 @@ class BatchSize:
         return double if double >= LEAST_STEP * self.size else None
 
     def _bisect(self, too_large: int) -> None:
-        """Between a batch that fits and one that does not."""
+        """Try batch sizes between the present one, which fits, and `too_large`, until the interval is too small."""
         while (middle := self._between(too_large)) >= LEAST_STEP * self.size:
             _, fits = self._try(middle)
             if self.size != middle and fits:
@@ -72,21 +72,30 @@ class BatchSize:
             too_large = too_large if fits else middle
 
     def _between(self, too_large: int) -> int:
-        """The predicted largest batch if that is between, else the middle."""
+        """The batch size predicted as the largest that fits, if it is between the present one and `too_large`.
+
+        Else the middle of the two.
+        """
         largest = self._memory.largest()
         if largest is not None and LEAST_STEP * self.size <= rounded(largest) < too_large / LEAST_STEP:
             return rounded(largest)
         return rounded((self.size + too_large) // 2)
 
     def _shrink(self) -> None:
-        """Smaller batches can be faster on a CPU, whose caches they fit."""
+        """Halve the batch size as long as this makes the training faster.
+
+        Smaller batches can be faster on a CPU if they fit into its caches.
+        """
         while self.size > 1:
             gaining, _ = self._try(self.size // 2)
             if not gaining:
                 return
 
     def _try(self, batch: int) -> tuple[bool, bool]:
-        """Whether the batch gains enough to go on in that direction, and whether it fits into memory."""
+        """Measure a batch size; returns whether it is clearly faster, and whether it fits into memory.
+
+        If it is clearly faster, the search goes on in that direction.
+        """
         candidate = self._screening.attempt("batch_size", {BATCH: batch}, predicted_bytes=self._memory.predict(batch))
         self.note(batch, candidate)
         fits = not any(trial.outcome == "oom" for trial in candidate.trials)
@@ -94,7 +103,7 @@ class BatchSize:
 
 
 def rounded(batch: int) -> int:
-    """Down to a multiple of 8, which tensor cores want, from 16 on."""
+    """From 16 on, the next lower multiple of 8, which tensor cores need; smaller numbers as they are."""
     return batch // 8 * 8 if batch >= 16 else batch
 
 
@@ -108,7 +117,11 @@ MOST_SECONDS = 60.0  # for the steps of one of them
 
 
 class LargestBatch:
-    """`most` is the largest batch of one replica for which there are samples; `samples_per_second` of one replica."""
+    """Searches the largest batch that fits into memory.
+
+    `most` is the largest batch of one replica for which there are samples. `samples_per_second` is the speed of one
+    replica.
+    """
 
     def __init__(
         self, screening: Screening, memory: MemoryModel, sizes: BatchSize, most: int, samples_per_second: float
@@ -117,14 +130,14 @@ class LargestBatch:
         self._speed = samples_per_second
 
     def find(self) -> None:
-        """Leave in the memory model the largest batch that fits and the smallest that does not."""
+        """Find the largest batch that fits and the smallest that does not, and leave them in the memory model."""
         for _ in range(MOST_TRIALS):
             batch = self._next()
             if batch is None or not self._affordable(batch) or not self._try(batch):
                 return
 
     def _next(self) -> int | None:
-        """The batch to try; None if none is left between what fits and what does not."""
+        """The batch size to try next; None if there is none between a batch that fits and one that does not."""
         fits, beyond = self._memory.fits, self._memory.beyond
         if fits is None:
             return None if beyond is None or beyond < 2 or self._memory.largest() == 0 else beyond // 2
@@ -146,7 +159,7 @@ class LargestBatch:
         return False
 
     def _try(self, batch: int) -> bool:
-        """Whether something was learnt of its memory."""
+        """Train a few steps with a batch; returns whether its memory is now known."""
         predicted = self._memory.predict(batch)
         candidate = self._screening.probe("batch_size", {BATCH: batch}, "the largest that may fit", predicted)
         self._sizes.note(batch, candidate)

@@ -28,13 +28,13 @@ LONGEST_EXECUTION_SECONDS = 0.5
 
 
 class DeviceStages:
-    """Tries options on top of the screening's best settings, within the limits of `space`."""
+    """Tries the options of the device as changes of the screening's best settings, within the limits of `space`."""
 
     def __init__(self, screening: Screening, space: Space, memory: MemoryModel) -> None:
         self._screening, self._space, self._memory = screening, space, memory
 
     def run(self) -> None:
-        """All stages of the device; raises Stopped and OutOfTime."""
+        """Carry out all stages of the device; raises Stopped and OutOfTime."""
         for name in ON_GPU if self._space.on_gpu else STAGES:
             self._stage_and_batch(name)
             if name == "xla":
@@ -44,7 +44,7 @@ class DeviceStages:
                 self._stage_and_batch(name)
 
     def stage(self, name: str) -> None:
-        """One stage, if it is to be searched."""
+        """Carry out the stage `name`, if the user's limits include it."""
         if name not in self._space.limits.only:
             return
         self._screening.search.stage = name
@@ -58,14 +58,14 @@ class DeviceStages:
                     self._screening.attempt(name, settings)
 
     def go_on_from(self, name: str) -> None:
-        """What follows in a stage when a value of it has gained after all."""
+        """Continue the stage `name` after one of its values was faster in a second measurement."""
         if name == "steps_per_execution":
             self._fewer_together()
         elif name == "batch_size":
             self._sizes().grow()
 
     def _stage_and_batch(self, name: str) -> None:
-        """One stage; and the batch size again, if the memory and the work of a step are others then."""
+        """Carry out a stage, and then the batch size again if the stage has changed the memory and work of a step."""
         kept = len(self._kept(name))
         self.stage(name)
         if name in OTHER_MEMORY and len(self._kept(name)) > kept:
@@ -78,14 +78,14 @@ class DeviceStages:
             self._sizes().find()
 
     def largest_batch(self) -> None:
-        """Which batch is the largest that fits, although another one is faster."""
+        """Find the largest batch that fits into memory, also if another batch size is faster."""
         if self._space.allows({BATCH: 1}):
             best = self._screening.best
             speed, most = best.speed / self._space.replicas(best.preset), self._space.most_samples(best.preset)
             LargestBatch(self._screening, self._memory, self._sizes(), most, speed).find()
 
     def _sizes(self) -> BatchSize:
-        """What finds batch sizes of the present settings, whose memory is noted."""
+        """A finder of batch sizes for the present settings; the memory model has the batches measured with them."""
         best = self._screening.best
         self._memory.most_batch = self._space.most_samples(best.preset)
         finder = BatchSize(self._screening, self._memory, self._space.most_batch(best.preset))
@@ -99,19 +99,25 @@ class DeviceStages:
     # ---- steps in one execution ---------------------------------------------------------------------
 
     def _steps_together(self) -> None:
-        """The most first: if they do not gain, no smaller number will."""
+        """Try the largest number of steps in one execution, and then smaller ones if it is faster.
+
+        If the largest is not faster, no smaller number will be.
+        """
         more = [count for count in self._counts() if count > self._together]
         if more and self._gains("steps_per_execution", {TOGETHER: more[-1]}):
             self._fewer_together()
 
     def _fewer_together(self) -> None:
-        """Fewer, as long as they are faster: they can be if many batches at once do not fit into a cache."""
+        """Try smaller numbers of steps in one execution, as long as they are faster.
+
+        They can be if many batches at once do not fit into a cache.
+        """
         for count in reversed([count for count in self._counts() if count < self._together]):
             if not self._gains("steps_per_execution", {TOGETHER: count}):
                 return
 
     def _counts(self) -> list[int]:
-        """The numbers of steps whose execution is short enough, the smallest first."""
+        """The numbers of steps whose execution takes at most LONGEST_EXECUTION_SECONDS, the smallest first."""
         best = self._screening.best
         step_seconds = (best.trials[-1].step_ms or 0.0) / 1000
         counts = [settings[TOGETHER] for settings in self._space.of("steps_per_execution", best.preset)]
@@ -124,7 +130,7 @@ class DeviceStages:
     # ---- precision and XLA --------------------------------------------------------------------------
 
     def _xla_without_precision(self) -> None:
-        """The last of the four combinations, if the precision has gained and XLA on top of it has not."""
+        """Try XLA with the preset's precision, if the new precision was faster and XLA together with it was not."""
         if not self._kept("precision") or not self._rejected("xla") or self._kept("xla"):
             return
         before = {POLICY: value_of(self._screening.baseline, POLICY)}
@@ -133,9 +139,10 @@ class DeviceStages:
                 self.stage("batch_size")
 
     def _may_gain_now(self, name: str) -> bool:
-        """Whether another option has gained since this one was tried; of precision and XLA only if none was kept.
+        """Whether the stage `name` is worth a repetition, as another option has become faster since.
 
-        What was ended as clearly slower, or has failed, had no gain to hide.
+        For precision and XLA this holds only if none of their values was kept. It does not hold if the latest trial has
+        failed or was clearly slower.
         """
         tried = [
             candidate
@@ -167,5 +174,5 @@ class DeviceStages:
 
 
 def _but_batch(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that decide, beside the batch size, what memory is taken."""
+    """The settings without the batch size."""
     return {key: value for key, value in settings.items() if key != BATCH}

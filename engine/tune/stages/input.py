@@ -15,24 +15,29 @@ HIGH = 0.2  # share of the time waited for the input that XProf's input-pipeline
 
 
 class InputStage:
-    """Takes the input out of the trials and puts it back, and tries its options."""
+    """Measures the training without its input and with it again, and tries the options of the input."""
 
     def __init__(self, screening: Screening, space: Space, is_short: bool = False) -> None:
-        """`is_short`: there is time for a few changes only, and none for what is sure to tell nothing new."""
+        """If `is_short` is true, there is time for a few changes only, and a trial that would show nothing new is left
+        out.
+        """
         self._is_short = is_short
         self._screening, self._space, self._search = screening, space, screening.search
         self._tried: list[Mapping[str, Any]] = []  # once each: a slow input limits the speed of all devices alike
 
     def try_first(self) -> None:
-        """Try what is advised for any input, if the training waits for its input before anything has been tried."""
+        """Try the settings that are advised for any input, if the training waits long for its input.
+
+        It is called before anything else is tried.
+        """
         if self.is_waited_for:
             self._search.stage = "input"
             self._try(next(self._untried(), {}))
 
     def leave_out(self) -> bool:
-        """Measure the training without its input; whether candidates are measured in this way from now on.
+        """Measure the training without its input; returns whether candidates are now measured without it.
 
-        If it waits for its input for long, the options of the input come first.
+        If the training waits long for its input, the options of the input are tried first.
         """
         if not self._can_be_left_out or (self._is_short and self._hardly_waits):
             return False
@@ -51,12 +56,15 @@ class InputStage:
                 return True
 
     def put_back(self) -> None:
-        """Measure the best settings with their input, as all candidates from now on."""
+        """Measure the best settings with their input; candidates are measured with it from now on."""
         self._search.ceiling = self._screening.best.speed
         self._screening.measure_best("input", "the fastest settings so far, with their input", without_input=False)
 
     def run(self) -> None:
-        """Try its options until the ceiling is reached, if the input holds the training back."""
+        """Try the options of the input until the ceiling is reached.
+
+        Nothing is tried if the input does not hold the training back, or the user's limits do not include it.
+        """
         if not self._is_wanted or not self._holds_back():
             return
         self._search.stage = "input"
@@ -66,20 +74,23 @@ class InputStage:
                 return
 
     def _untried(self) -> Iterator[Mapping[str, Any]]:
-        """Candidates that the best settings do not have."""
+        """Yield the candidates whose values the best settings do not have."""
         for settings in self._candidates():
             if not self._screening.has(settings):
                 yield settings
 
     def _try(self, settings: Mapping[str, Any]) -> None:
-        """Measure it on top of the best settings, once."""
+        """Measure `settings` as changes of the best settings, if they were not tried before and are not empty."""
         if settings and settings not in self._tried:
             self._tried.append(settings)
             self._screening.attempt("input", settings)
 
     @property
     def _hardly_waits(self) -> bool:
-        """Whether the best settings are about as fast as without their input, as their waits say on a CPU."""
+        """Whether the best settings wait so little that they are about as fast as without their input.
+
+        This is known on a CPU only; False on a GPU.
+        """
         waited = self._waited
         return self._screening.waits_count and waited is not None and waited <= REACHED
 
@@ -89,12 +100,17 @@ class InputStage:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether the best settings wait so long for their input that it is tried before all else."""
+        """Whether the best settings wait so long for their input that its options are tried first.
+
+        False if the user's limits do not include the input.
+        """
         return self._is_wanted and (self._waited or 0.0) >= HIGH
 
     @property
     def _waited(self) -> float | None:
-        """The share of the time that the best settings wait for their input, by their latest trial."""
+        """The share of the time that the best settings wait for their input, by their latest trial; None if not
+        measured.
+        """
         return self._screening.best.trials[-1].input_wait
 
     @property
@@ -120,7 +136,9 @@ class InputStage:
         return self._screening.best.speed >= (1 - REACHED) * ceiling
 
     def _candidates(self) -> Iterator[Mapping[str, Any]]:
-        """All that is advised for any input in one trial, then what the diagnosis of the best settings proposes."""
+        """Yield settings of the input: first all advised ones together, then the remedies, then the advised ones one by
+        one.
+        """
         together, *alone = self._space.of("input", self._screening.best.preset) or [{}]
         if together:
             yield together
@@ -128,7 +146,10 @@ class InputStage:
         yield from alone
 
     def _remedies(self) -> Iterator[Mapping[str, Any]]:
-        """What the diagnosis of the best settings proposes for their input."""
+        """Yield the remedies for the input from the diagnosis of the best settings.
+
+        Remedies that change what is learnt, or that the user's limits forbid, are left out.
+        """
         best = self._screening.best
         diagnosis = trial_diagnosis.of_trial(self._screening.trials.run_of(best.trials[-1]), best.preset)
         for remedy in diagnosis["remedies"]:

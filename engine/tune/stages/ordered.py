@@ -24,9 +24,9 @@ FOR_LARGEST = 3  # trials whose time is kept for the largest batch, if only the 
 
 
 class OrderedSearch:
-    """Leaves the fastest settings in the screening; `keep_back` keeps seconds of the search for what comes later.
+    """Searches one option after another; the fastest settings are left in the screening.
 
-    `is_short`: there is time for a few changes only.
+    `keep_back` reserves seconds of the search for later parts. `is_short`: there is time for a few changes only.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class OrderedSearch:
         self._device, self._input = DeviceStages(screening, space, memory), InputStage(screening, space, is_short)
 
     def run(self) -> None:
-        """Raises Stopped and OutOfTime."""
+        """Carry out the ordered search; raises Stopped and OutOfTime."""
         if tuple(self._space.limits.only) == ("batch_size",):
             self._fit_batch()
             return
@@ -57,7 +57,7 @@ class OrderedSearch:
         SecondLook(self._screening, self._device.go_on_from).run()
 
     def _fit_batch(self) -> None:
-        """The batch size alone: the fastest, with the input as it stays, and the largest that fits."""
+        """Search the batch size alone: the fastest, with the preset's input, and the largest that fits."""
         self._keep_back(FOR_LARGEST * self._screening.trials.trial_seconds)
         try:
             self._device.stage("batch_size")

@@ -26,14 +26,20 @@ STAGE = "together"
 
 
 class SecondLook:
-    """Measures near misses, one after another; `go_on_from` is told the stage of each that gains after all."""
+    """Measures candidates again that may have been rejected by chance, one after another.
+
+    `go_on_from` is called with the stage of each candidate that is kept after all.
+    """
 
     def __init__(self, screening: Screening, go_on_from: Callable[[str], None]) -> None:
         self._screening, self._go_on_from = screening, go_on_from
         self._combined: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        """Raises Stopped and OutOfTime."""
+        """Measure again, as long as there is time for it; raises Stopped and OutOfTime.
+
+        This time is SHARE of the time of all trials so far, or that of LEAST trials if it is longer.
+        """
         until = self._trial_seconds + max(SHARE * self._trial_seconds, LEAST * self._one_trial)
         if self._chance_is_unknown:
             self._screening.best_once_more()
@@ -46,13 +52,16 @@ class SecondLook:
 
     @property
     def _chance_is_unknown(self) -> bool:
-        """Whether something was rejected, and nothing has been measured twice."""
+        """Whether a candidate was rejected and no settings have been measured twice."""
         candidates = self._screening.search.candidates
         rejected = any(candidate.decision == "rejected" for candidate in candidates)
         return rejected and not any(len(candidate.good) > 1 for candidate in candidates)
 
     def _may_start(self, until: float) -> bool:
-        """Whether another trial is likely to end in time, as one of the best settings would."""
+        """Whether another trial is likely to end before `until`.
+
+        It is expected to take as long as the latest trial of the best settings.
+        """
         return self._trial_seconds + self._one_trial <= until
 
     @property
@@ -61,16 +70,19 @@ class SecondLook:
 
     @property
     def _trial_seconds(self) -> float:
-        """Of all candidates: unlike what a clock shows, a resumed search finds it as it was."""
+        """The seconds of all trials of candidates.
+
+        A resumed search gets the same value as before, which a clock would not show.
+        """
         candidates = self._screening.search.candidates
         return sum({trial.run: trial.seconds for candidate in candidates for trial in candidate.trials}.values())
 
     def _is_new(self, tried: dict[str, Any]) -> bool:
-        """Whether this combination was neither tried nor measured as another candidate."""
+        """Whether this combination was not tried, and not measured as another candidate."""
         return tried not in self._combined and not any(_measured(self._screening, tried))
 
     def _try_together(self, parts: Sequence[Candidate]) -> None:
-        """In one trial on top of the best settings."""
+        """Measure the changes of `parts` in one trial, as changes of the best settings."""
         tried = changes_of(parts)
         self._combined.append(tried)
         self._screening.search.stage = STAGE
@@ -86,11 +98,12 @@ class SecondLook:
 
 
 def near_misses(screening: Screening) -> list[Candidate]:
-    """Rejected candidates that were not clearly slower; of one tried twice, the latest counts.
+    """Rejected candidates that were not clearly slower; if the same changes were tried twice, the latest candidate
+    counts.
 
-    Those of options that have gained nothing come first, and of these the nearest. If another value of the option
-    has gained, little is left to gain: such a candidate is measured once with the present best settings. That does not
-    hold for batch sizes, as one that chance has rejected has ended the growth.
+    Candidates whose options have gained nothing come first, the largest gain first. If another value of an option has
+    gained, little is left to gain: such a candidate is measured only once with the present best settings. That does not
+    hold for batch sizes, as a batch size that was rejected by chance has ended the growth.
     """
     candidates = screening.search.candidates
     latest = {repr(sorted(candidate.tried.items())): candidate for candidate in candidates}
@@ -106,8 +119,10 @@ def _distance(candidate: Candidate) -> float:
 
 
 def _is_near(candidate: Candidate, screening: Screening) -> bool:
-    """What has failed or was rejected for its memory is not, as another trial would find the same; a combination is
-    not, as its parts are; nor is what has had its trials.
+    """Whether a candidate may have been rejected by chance, so that another measurement is useful.
+
+    False if it has failed or takes too much memory, as another trial would show the same. False for a combination,
+    whose parts are measured, and for a candidate that was measured as often as allowed.
     """
     if candidate.stage == STAGE:
         return False
@@ -123,13 +138,13 @@ def _is_near(candidate: Candidate, screening: Screening) -> bool:
 
 
 def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candidate]:
-    """Those whose changes make one combination, from the first on; none if there is only one.
+    """The candidates whose changes make one combination, from the first on; empty if there is only one.
 
     Each changes options of its own. Neither its measured gain nor the sum of all may be below 0 by more than one
-    standard error. The bound is narrower than the two errors of a second look: each part that is slower makes the whole
-    slower, and of those that gain nothing one in six is further below 0 by chance. A loss of 3.8 % is within it if
-    trials spread by 3 %, as one of each side has an error of 4.2 %. The sum is bounded as well, as many small losses
-    are no longer chance.
+    standard error. The bound is narrower than the two errors of a single candidate: each part that is slower makes the
+    whole slower, and of parts that gain nothing one in six is further below 0 by chance. A loss of 3.8 % is within it
+    if trials spread by 3 %, as with one trial of each side the error is 4.2 %. The sum is bounded as well, as many
+    small losses together are no longer chance.
     """
     parts: list[Candidate] = []
     for candidate in misses:
@@ -140,7 +155,7 @@ def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candida
 
 
 def _are_open(parts: Sequence[Candidate], noise: float) -> bool:
-    """Whether the trials so far leave it open that these gain in sum."""
+    """Whether the sum of the gains of `parts` is not below 0 by more than one standard error."""
     errors = (
         max(candidate.spread or 0.0, standard_error(noise, max(1, len(candidate.good)), 1)) for candidate in parts
     )
@@ -148,17 +163,19 @@ def _are_open(parts: Sequence[Candidate], noise: float) -> bool:
 
 
 def changes_of(parts: Sequence[Candidate]) -> dict[str, Any]:
-    """What these have tried, as one change."""
+    """The changes that `parts` have tried, as one change."""
     return {key: value for candidate in parts for key, value in candidate.tried.items()}
 
 
 def known(screening: Screening, tried: Mapping[str, Any]) -> Candidate | None:
-    """The candidate with these changes on top of the present best settings, if they were measured."""
+    """The candidate with the changes `tried` on top of the present best settings; None if they were not measured."""
     return next((candidate for candidate in _measured(screening, tried) if candidate.tried == tried), None)
 
 
 def _measured(screening: Screening, tried: Mapping[str, Any]) -> Iterator[Candidate]:
-    """All that were measured with the settings that follow, whatever they were tried on top of."""
+    """Yield all candidates that were measured with the best settings and `tried`, also if they changed other
+    settings.
+    """
     settings, without_input = screening.settings_with(tried), screening.without_input
     for candidate in screening.search.candidates:
         if candidate.trials and candidate.settings == settings and candidate.without_input == without_input:
@@ -166,7 +183,9 @@ def _measured(screening: Screening, tried: Mapping[str, Any]) -> Iterator[Candid
 
 
 def measure(screening: Screening, missed: Candidate) -> Candidate:
-    """Measure it on top of the present best settings; returns what is known of these settings then."""
+    """Measure a rejected candidate again, on top of the present best settings; returns the candidate with these
+    settings.
+    """
     if measured := known(screening, missed.tried):
         screening.repeat(measured)
         return measured
