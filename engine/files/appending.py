@@ -21,7 +21,7 @@ _BLOCK_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Gap:
-    """A period in which nothing could be written: how long, why, and how many lines were late or lost."""
+    """A period in which no line could be written: its length, the reason, and the numbers of late and of lost lines."""
 
     seconds: float
     reason: str
@@ -30,7 +30,7 @@ class Gap:
 
 
 class LineFile:
-    """A file to which only this process appends, from one thread at a time."""
+    """A file of lines; only this process appends to it, and only one of its threads at a time."""
 
     def __init__(self, path: Path, kept_bytes: int = KEPT_BYTES) -> None:
         self._path, self._kept_bytes = path, kept_bytes
@@ -53,16 +53,19 @@ class LineFile:
 
     @property
     def missing(self) -> int:
-        """The number of lines that are not in the file: they wait or are lost."""
+        """The number of lines that are not in the file: those that wait in memory, and those that are lost."""
         return len(self._waiting) + self._lost
 
     def append(self, line: str) -> Gap | None:
-        """Write a line after the waiting ones; returns the gap that ends with it."""
+        """Write a line after the lines that wait in memory.
+
+        If writing works again after a gap, return the gap; else None.
+        """
         self._keep(line.encode() + b"\n")
         return self.flush() if time.monotonic() >= self._next_try else None
 
     def flush(self) -> Gap | None:
-        """Try to write the waiting lines; returns the gap that ends with them."""
+        """Try to write the lines that wait in memory. If writing works again after a gap, return the gap; else None."""
         try:
             while self._waiting:
                 self._write(self._opened(), self._block())
@@ -95,7 +98,9 @@ class LineFile:
         return lines
 
     def _write(self, descriptor: int, lines: list[bytes]) -> None:
-        """Write as many whole lines as fit, and remove the part of a line that was written last."""
+        """Write as many of the `lines` as the disk accepts; if the last of these is written only in part, remove that
+        part.
+        """
         self._take_back_part(descriptor)
         block, written = memoryview(b"".join(lines)), 0
         try:
@@ -106,7 +111,10 @@ class LineFile:
             self._take_back_part(descriptor)
 
     def _count(self, lines: list[bytes], written: int) -> bytes:
-        """Remove the written lines from the waiting ones; returns the written part of the next line."""
+        """Remove the written lines from the lines that wait; `written` is the number of written bytes.
+
+        Return the written part of the next line.
+        """
         for line in lines:
             if written < len(line):
                 return line[:written]
@@ -143,9 +151,10 @@ class LineFile:
 
 
 def _end_last_line(path: Path, part: bytes) -> None:
-    """Remove the part of a line that this process has written, or complete a line that a killed writer has left.
+    """Remove the `part` of a line that this process has written, or end a line that a killed process has written in
+    part.
 
-    Then the next line begins on a line of its own.
+    The next line then begins on a new line.
     """
     with contextlib.suppress(FileNotFoundError), path.open("rb+", buffering=0) as stream:
         size = stream.seek(0, os.SEEK_END)

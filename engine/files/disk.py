@@ -28,7 +28,7 @@ PROBE_BYTES = 16384
 
 
 def refusal(fault: BaseException) -> int | None:
-    """The error number of a disk that refuses to be written to, or None for any other error."""
+    """Return the error number if the error means that a disk refuses to be written to; None for any other error."""
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault.errno if fault.errno in _WHAT else None
     match = _IN_TEXT.search(str(fault))
@@ -39,7 +39,10 @@ def refusal(fault: BaseException) -> int | None:
 
 
 def passes(number: int) -> bool:
-    """True if waiting may help. A limit on the size of files stays as long as the process."""
+    """Return True if waiting may remove the error.
+
+    A limit on the size of files does not change while the process lives.
+    """
     return number != errno.EFBIG
 
 
@@ -48,7 +51,7 @@ def remedy(number: int) -> str:
 
 
 def place(fault: BaseException) -> str | None:
-    """The file or folder that an error names."""
+    """Return the path of the file or folder that an error names; None if it names none."""
     if isinstance(fault, OSError):
         return None if fault.filename is None else str(fault.filename)
     match = _NAMED.search(_NODE.sub("", str(fault)))
@@ -56,18 +59,23 @@ def place(fault: BaseException) -> str | None:
 
 
 def reason(fault: BaseException) -> str:
-    """The system's message; of any other error the first 200 characters, without TensorFlow's node names."""
+    """Return the system's message of an error.
+
+    For an error without an error number, return its first 200 characters, without TensorFlow's node names.
+    """
     number = refusal(fault) or (fault.errno if isinstance(fault, OSError) else None)
     return os.strerror(number) if number else " ".join(_NODE.sub("", str(fault)).split())[:200]
 
 
 def describe(number: int, path: Path | str) -> str:
-    """The message about a disk that refuses to be written to."""
+    """Return the message about a disk that refuses to be written to; `number` is the error number."""
     return f"{_WHAT[number]} at {path} ({_no_inodes(path) if number == errno.ENOSPC else ''}{os.strerror(number)})"
 
 
 def try_writing(folder: Path) -> str:
-    """The same message, after trying to write an unnamed file to the folder; empty if writing works."""
+    """Write an unnamed file to the folder; return the message of `describe` if the disk refuses it, else an
+    empty text.
+    """
     try:
         with tempfile.TemporaryFile(dir=folder) as stream:
             stream.write(bytes(PROBE_BYTES))
@@ -78,7 +86,7 @@ def try_writing(folder: Path) -> str:
 
 
 def _no_inodes(path: Path | str) -> str:
-    """A remark for a disk with space left but without an inode for one more file; else empty."""
+    """Return a remark if the disk has free space but no free inode for one more file; else an empty text."""
     try:
         facts = os.statvfs(os.path.dirname(path) if not os.path.isdir(path) else path)
     except OSError:
@@ -87,7 +95,7 @@ def _no_inodes(path: Path | str) -> str:
 
 
 def used_bytes(*folders: str | os.PathLike[str]) -> int:
-    """Bytes on disk of all files in these folders: deleting them frees as many."""
+    """Return the bytes on disk that all files in these folders use, including their subfolders."""
     total = 0
     for folder in folders:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:

@@ -18,12 +18,15 @@ __all__ = ["Located", "YamlFault", "parse", "printable", "read", "read_text", "s
 
 
 def read(path: Path) -> dict[str, Located]:
-    """The mappings of a file, two levels deep; raises YamlFault, or OSError if it cannot be read."""
+    """Return the two upper levels of a YAML file, with line numbers.
+
+    Raises YamlFault, or OSError if the file cannot be read.
+    """
     return parse(read_text(path))
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that may be a preset; raises the same exceptions as `read`."""
+    """Return the text of a file that may be a preset; raises the same exceptions as `read`."""
     with open_regular(path) as stream:
         raw = stream.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
@@ -36,14 +39,17 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str) -> dict[str, Located]:
-    """The top-level keys of a text; raises YamlFault."""
+    """Return the two upper levels of a YAML text, with line numbers. Raises YamlFault."""
     from . import yaml_nodes  # PyYAML is not needed for the first paint
 
     return yaml_nodes.parse(text)
 
 
 def scalar(text: str) -> Any:
-    """A typed value as YAML reads it; the text itself if it is not valid YAML."""
+    """Return the value that YAML reads from a text, or None for an empty text.
+
+    If it is not valid YAML, return the text itself.
+    """
     try:
         return parse(f"set:\n  v: {text}")["set"].value["v"].value if text.strip() else None
     except YamlFault:
@@ -51,5 +57,5 @@ def scalar(text: str) -> Any:
 
 
 def stays_text(text: str) -> bool:
-    """True if YAML reads the unquoted text as the same text, and not as a number, for example."""
+    """Return True if YAML reads the unquoted text as the same text, and not as a number, for example."""
     return scalar(text) == text and not trap(text)

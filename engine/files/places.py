@@ -22,7 +22,7 @@ KERAS_FILES = {
 
 
 def home() -> Path:
-    """$GPUTUI_HOME, or the user's state folder."""
+    """Return the folder in $GPUTUI_HOME, or gputui's folder in the user's state folder."""
     given = os.environ.get("GPUTUI_HOME")
     if given:
         return Path(os.path.expanduser(given)).absolute()  # engine and trainer may have another current folder
@@ -30,13 +30,18 @@ def home() -> Path:
 
 
 def _of_user(variable: str, default: str) -> Path:
-    """The folder of gputui in a folder of the user that the XDG Base Directory Specification defines."""
+    """Return gputui's folder in a folder that the XDG Base Directory Specification defines: in the one that `variable`
+    names, or else in `default` of the user's home folder.
+    """
     given = os.environ.get(variable, "").strip()
     return (Path(os.path.expanduser(given)) if given else user_home() / default) / "gputui"
 
 
 def user_home() -> Path:
-    """The user's home folder; raises OSError if there is none, as for an unknown user id in a container."""
+    """Return the user's home folder.
+
+    Raises OSError if there is none, for example for an unknown user id in a container.
+    """
     try:
         return Path.home()
     except RuntimeError:
@@ -49,7 +54,9 @@ def runs_folder() -> Path:
 
 
 def config_folder() -> Path:
-    """The folder of the user's own presets and settings; next to the runs if the user has no home folder."""
+    """Return the folder of the user's presets and settings; it is in gputui's home folder if the user has no home
+    folder.
+    """
     try:
         return _of_user("XDG_CONFIG_HOME", ".config")
     except OSError:
@@ -61,12 +68,14 @@ def user_presets_folder() -> Path:
 
 
 def settings_file() -> Path:
-    """The settings of the screens."""
+    """Return the path of the file with the settings of the screens."""
     return config_folder() / "settings.yaml"
 
 
 def named_presets() -> dict[str, Path]:
-    """Name -> file of every preset that has a name; a preset of the user hides a shipped one."""
+    """Return the file of every preset that has a name, by this name; a preset of the user replaces a shipped preset of
+    the same name.
+    """
     files: dict[str, Path] = {}
     for folder in (SHIPPED_PRESETS, user_presets_folder()):
         for path in sorted(folder.glob("[!.]*.yaml")) if folder.is_dir() else []:  # hidden files belong to an editor
@@ -75,5 +84,5 @@ def named_presets() -> dict[str, Path]:
 
 
 def keras_folder() -> Path:
-    """The folder in which Keras keeps the data sets that it has downloaded."""
+    """Return the folder in which Keras keeps the data sets that it has downloaded."""
     return Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")) / "datasets"

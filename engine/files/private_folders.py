@@ -16,14 +16,14 @@ SCRATCH_VARIABLE = "GPUTUI_SCRATCH"  # environment variable of engine and traine
 
 
 def make(path: Path, exist_ok: bool = False) -> None:
-    """Make a folder for this user only; missing parents are made with the usual permissions."""
+    """Create a folder that only this user may open; missing parent folders get the usual permissions."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=ONLY_MINE, exist_ok=exist_ok)
     tighten(path)
 
 
 def tighten(path: Path) -> None:
-    """Restrict an existing folder of this user; a folder of another user stays as it is."""
+    """Restrict an existing folder to this user; a folder of another user is not changed."""
     with contextlib.suppress(OSError):
         about = path.lstat()
         if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and about.st_mode & 0o077:
@@ -31,9 +31,9 @@ def tighten(path: Path) -> None:
 
 
 def make_scratch() -> None:
-    """Make the folder for the temporary files that TensorFlow leaves behind; the engine removes it later.
+    """Create the folder for temporary files that TensorFlow does not delete; the engine removes the folder later.
 
-    Temporary files of the user's code stay in the usual place. If the folder cannot be made, TensorFlow's files are
+    Temporary files of the user's code stay in the usual folder. If the folder cannot be created, TensorFlow's files are
     written there, too.
     """
     folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"gputui-{os.urandom(6).hex()}")

@@ -31,7 +31,10 @@ _KINDS = (
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; raises OSError for anything else. Never waits for a writer."""
+    """Open a regular file for reading, without waiting.
+
+    Raises OSError for anything else, such as a folder or a pipe.
+    """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     _refuse_special(path, os.stat(path))  # merely opening a device may have an effect
     descriptor = os.open(path, flags)
@@ -44,7 +47,9 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 class _NeverWaiting(io.FileIO):
-    """Raises OSError if nothing can be read now, as from some files of /proc; Python would return None."""
+    """A file that raises OSError if no data can be read at once, as for some files of /proc; Python would
+    return None.
+    """
 
     def readall(self) -> bytes:
         return self._data(super().readall())
@@ -66,7 +71,7 @@ def _refuse_special(path: Path, status: os.stat_result) -> None:
 
 
 def read_bytes(path: Path, most: int = MAX_OBJECT_BYTES) -> bytes:
-    """The whole content; raises OSError, also if the file has more than `most` bytes."""
+    """Return the whole content of a file. Raises OSError, also if the file has more than `most` bytes."""
     with open_regular(path) as stream:
         block = stream.read(most + 1)
     if len(block) > most:
@@ -75,7 +80,7 @@ def read_bytes(path: Path, most: int = MAX_OBJECT_BYTES) -> bytes:
 
 
 class GrowingFile:
-    """The whole lines of a file that grows, from the end of the last reading; a half-written last line waits.
+    """Reads the complete lines of a file that grows, each line once; a last line that is not complete is read later.
 
     Each reading opens the file again, and raises OSError as `open_regular` does.
     """
@@ -85,7 +90,7 @@ class GrowingFile:
         self.size = offset  # bytes of the file at the last reading
 
     def block(self, most: int = -1) -> bytes:
-        """All new lines in one piece, or as many as fit into `most` bytes."""
+        """Return all new lines as one block. If `most` is given, read at most that many bytes."""
         with open_regular(self.path) as stream:
             self.size = stream.seek(0, os.SEEK_END)
             stream.seek(self.offset)
@@ -95,7 +100,7 @@ class GrowingFile:
         return block
 
     def lines(self) -> Iterator[bytes]:
-        """The new lines, one after the other: the file may be larger than the memory."""
+        """Yield the new lines, one after the other, as the file may be larger than the memory."""
         with open_regular(self.path) as stream:
             self.size = stream.seek(0, os.SEEK_END)
             stream.seek(self.offset)
@@ -107,15 +112,15 @@ class GrowingFile:
 
 
 def why(fault: OSError) -> str:
-    """The reason without the path, in the words of the system or of this module."""
+    """Return the reason of an error in the words of the system or of this module, without the path."""
     return harmless(str(fault.strerror or fault))
 
 
 @dataclass(frozen=True)
 class Object:
-    """The content of a JSON file, empty if there is no such file; `damage` says which part could not be used.
+    """The content of a JSON file; empty if there is no such file. `damage` says which part cannot be used.
 
-    `unreadable`: the file may exist, but cannot be read now.
+    `unreadable` is True if the file may exist, but cannot be read now.
     """
 
     value: Mapping[str, Any]
@@ -124,7 +129,7 @@ class Object:
 
 
 def read_object(path: Path, form: Form | None = None) -> Object:
-    """Read a JSON file that is one object; entries that are not of the type that `form` declares are left out."""
+    """Read a JSON file that has one object. Entries whose type is not the type that `form` declares are left out."""
     try:
         content = parse_object(read_bytes(path))
     except FileNotFoundError:
@@ -141,7 +146,10 @@ def read_object(path: Path, form: Form | None = None) -> Object:
 
 
 def parse_object(raw: bytes) -> dict[str, Any] | None:
-    """The JSON object with harmless texts, or None if it is none; NaN and Infinity, which are no JSON, become None."""
+    """Return the JSON object in `raw`, with harmless texts; None if `raw` is no JSON object or too deeply nested.
+
+    NaN and Infinity, which are no JSON, become None.
+    """
     try:
         value = json.loads(raw, parse_constant=lambda _name: None)
     except (ValueError, RecursionError):

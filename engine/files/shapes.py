@@ -36,9 +36,9 @@ _KINDS: Mapping[Any, tuple[type, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """The types of a mapping's entries by name, or the dataclass that declares them; other entries are allowed.
+    """The types of a mapping's entries by their names, or the dataclass that declares them.
 
-    The `needed` ones must be present.
+    Entries that are not declared are allowed. The entries in `needed` must be present.
     """
 
     of: Mapping[str, Any] | type
@@ -46,14 +46,20 @@ class Fields:
 
 
 class Form:
-    """The types of a mapping's named entries. An absent entry fits, as readers can do without it."""
+    """The types of a mapping's named entries.
+
+    A mapping without a declared entry fits, too, as readers can do without the entry.
+    """
 
     def __init__(self, hints: Mapping[str, Any]) -> None:
         self._kinds = {name: _kinds(hint) for name, hint in hints.items()}
         self._fits = {name: fits(hint) for name, hint in hints.items()}
 
     def holds(self, content: Mapping[str, Any]) -> bool:
-        """True if every declared entry has its declared type. In one pass, since files have many lines."""
+        """Return True if every declared entry that is present has its type.
+
+        One loop does all tests, since files have many lines.
+        """
         kinds = self._kinds
         for name, value in content.items():
             if name not in kinds:
@@ -70,27 +76,27 @@ class Form:
         return True
 
     def wrong(self, content: Mapping[str, Any]) -> list[str]:
-        """The names of the entries that do not have their declared type."""
+        """Return the names of the entries that do not have their declared type."""
         return [name for name, value in content.items() if name in self._fits and not self._fits[name](value)]
 
 
 @cache
 def form_of(declared: Any) -> Form:
-    """The form of a dataclass's fields."""
+    """Return the form that the fields of a dataclass declare."""
     hints = get_type_hints(declared, include_extras=True)
     return Form({name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar})
 
 
 def completed(declared: Any, content: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The fields of a dataclass with the values of a file or their defaults.
+    """Return the values of all fields of a dataclass: from `content`, or else their defaults.
 
-    None if a field without a default is missing, or a value does not have its type.
+    Return None if a field without a default is missing, or if a value does not have its declared type.
     """
     return _filled(declared, content) if fits(declared)(content) else None
 
 
 def _filled(declared: Any, content: Mapping[str, Any]) -> dict[str, Any]:
-    """As `completed`, without the check; also for dataclasses within the fields."""
+    """Return the same as `completed`, without the check; dataclasses within the fields are filled, too."""
     filled = {field.name: _default(field) for field in fields(declared) if _has_default(field)} | dict(content)
     for name, hint in get_type_hints(declared).items():
         inner = next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
@@ -111,7 +117,9 @@ def _default(field: Field[Any]) -> Any:
 
 
 def fits(hint: Any) -> Fits:
-    """The test for a type hint, of the kinds that runs/events.py uses."""
+    """Return the function that tests whether a value has the type of a hint; supports the kinds of hints that
+    runs/events.py uses.
+    """
     if hint in _SCALARS:
         return _SCALARS[hint]
     if is_dataclass(hint):
@@ -152,6 +160,6 @@ def _each(parts: Sequence[Fits], values: Sequence[Any]) -> list[bool]:
 
 
 def _kinds(hint: Any) -> frozenset[type]:
-    """The exact types of the values of which only the size must be tested."""
+    """Return the exact types of values for which only the size must be tested."""
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return frozenset(kind for member in members for kind in _KINDS.get(member, ()))

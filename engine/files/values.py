@@ -26,51 +26,52 @@ LATEST_T = 253402300799.0  # the end of the year 9999, in Unix seconds
 
 
 def number(value: Any) -> float | None:
-    """A number, or None for anything else."""
+    """Return the value if it is a number of allowed size; None for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST:
         return value
     return None
 
 
 def whole(value: Any) -> int | None:
-    """A whole number of at most 64 bits, or None."""
+    """Return the value if it is a whole number of at most 64 bits; None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool) and -LARGEST_WHOLE <= value <= LARGEST_WHOLE:
         return value
     return None
 
 
 def text(value: Any) -> str | None:
-    """A text, or None."""
+    """Return the value if it is a text; None for anything else."""
     return value if isinstance(value, str) else None
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """A mapping, empty for anything else."""
+    """Return the value if it is a mapping; an empty mapping for anything else."""
     return value if isinstance(value, Mapping) else EMPTY
 
 
 def moment(value: Any) -> float | None:
-    """A time in Unix seconds within the range of a calendar, or None."""
+    """Return the value if it is a time in Unix seconds, from 1970 to the year 9999; None for anything else."""
     t = number(value)
     return t if t is not None and 0 <= t <= LATEST_T else None
 
 
 def harmless(text: str) -> str:
-    """Text without characters that would control a terminal; line breaks stay."""
+    """Return the text without characters that could control a terminal; line breaks are kept."""
     if text.isprintable():  # nearly every text
         return text
     return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "?" for c in text)
 
 
 def nameable(path: str) -> bool:
-    """True if presets and TensorFlow can use the path: UTF-8 text without control characters."""
+    """Return True if presets and TensorFlow can use the path: it is UTF-8 text without control characters."""
     return not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in path)
 
 
 def brief(line: str, limit: int = LONGEST_LINE) -> str:
-    """A line of at most `limit` characters: the middle of its longest words is left out, then words in its middle.
+    """Return the line in at most `limit` characters.
 
-    The first word, which is mostly a file and a line number, is shortened last.
+    First the middle of its longest words is left out, then words in its middle. The first word, which is mostly a file
+    with a line number, is shortened last.
     """
     place, _, rest = line.partition(" ")
     while len(place) + 1 + len(rest) > limit and len(longest := max(rest.split(" "), key=len)) > LONGEST_WORD:
@@ -82,7 +83,7 @@ def brief(line: str, limit: int = LONGEST_LINE) -> str:
 
 
 def _whole_words(text: str, limit: int) -> str:
-    """The text without words in its middle; a text with hardly any blanks is cut within a word."""
+    """Return the text without some words in its middle; if it has hardly any spaces, it is cut within a word."""
     if len(text) <= limit:
         return text
     front, mark, back = _without_middle(text, limit - 2).rpartition("...")
@@ -99,7 +100,9 @@ def _without_middle(text: str, limit: int) -> str:
 
 
 def harmless_in(value: Any) -> Any:
-    """Nested values with every text made harmless, names too; values that are nested too deep are left out."""
+    """Return nested values in which every text and every name is made harmless; values that are nested too deep are
+    left out.
+    """
     return _harmless_in(value, MAX_DEPTH + 1)
 
 
@@ -115,7 +118,7 @@ def _harmless_in(value: Any, levels: int) -> Any:
 
 
 def depth(value: Any) -> int:
-    """The number of mappings and lists that are nested in one another."""
+    """Return the number of levels of mappings and lists that are nested in one another; 0 for a single value."""
     levels, inside = 0, [value]
     while inside := [item for item in inside if isinstance(item, dict | list)]:
         levels += 1
@@ -124,12 +127,12 @@ def depth(value: Any) -> int:
 
 
 def finite(value: float | None) -> float | None:
-    """The number, or None if it is NaN or infinite, which JSON cannot express."""
+    """Return the number; None if it is NaN or infinite, which JSON cannot express."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
 def plain(value: Any) -> Any:
-    """Nested figures with every non-finite float replaced by None."""
+    """Return nested values in which each float that is NaN or infinite is replaced by None."""
     if isinstance(value, float):
         return finite(value)
     if isinstance(value, Mapping):
@@ -140,8 +143,9 @@ def plain(value: Any) -> Any:
 
 
 def to_json(value: Any, *, indent: int | None = None, short: bool = False) -> str:
-    """Strict JSON; `short` leaves out the spaces. A value that is not JSON, such as a path or a date, is written as
-    text.
+    """Return the value as strict JSON; `short` leaves out the spaces.
+
+    A value that JSON does not have, such as a path or a date, is written as text.
     """
     separators = (",", ":") if short else None
     return json.dumps(plain(value), allow_nan=False, indent=indent, separators=separators, default=str)

@@ -17,10 +17,10 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # the errors of a file s
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
-    """Replace a file: readers see the old one or the new one, never a part.
+    """Replace the content of a file: a reader sees the old content or the new content, never a part of it.
 
-    Raises OSError with the file's own name, leaving no draft behind. A file that is rewritten every second need not be
-    durable, since syncing waits for the disk.
+    Raises OSError with the file's name, and then leaves no temporary file. `durable` waits until the content is on the
+    disk; a file that is rewritten every second does not need it.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -56,18 +56,18 @@ def sync(path: Path) -> None:
 
 
 class ExistsError(Exception):
-    """The named file already exists; the text says what to do."""
+    """The output file already exists; the text says what the user can do."""
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise ExistsError if the file, or a folder that is not empty, exists."""
+    """Raise ExistsError if the path is a file or a folder that is not empty."""
     if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
         kind = "folder" if path.is_dir() else "file"
         raise ExistsError(f"{path} exists, and is not overwritten; name another {kind}, or remove it first")
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file that does not exist yet; raises ExistsError, or OSError having left nothing behind."""
+    """Write a file that does not exist yet. Raises ExistsError, or OSError; no file is left then."""
     try:
         stream = path.open("x", encoding="utf-8")
     except FileExistsError:
@@ -85,7 +85,7 @@ def write_new(path: Path, text: str) -> None:
 
 
 class _Forgiving(io.FileIO):
-    """A stream that drops lines that cannot be written."""
+    """A stream that drops output that cannot be written, and raises no error."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -95,7 +95,7 @@ class _Forgiving(io.FileIO):
 
 
 def forgive_full_disk() -> None:
-    """Replace standard output and error, so that printing never fails: lines that the disk refuses are dropped."""
+    """Replace standard output and error, so that printing never fails: output that the disk refuses is dropped."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None:

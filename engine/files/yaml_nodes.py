@@ -15,7 +15,10 @@ MAX_BITS = 4000  # of a whole number: Python converts no longer ones to text
 
 
 def _number(loader: Any, node: yaml.ScalarNode) -> int | float:
-    """The number, as a person reads it; raises YamlFault for text that YAML 1.1 reads as a different number."""
+    """Return the number of a YAML scalar.
+
+    Raises YamlFault for text that YAML 1.1 reads as another number than a person does.
+    """
     if message := trap(node.value):
         raise YamlFault(message, node.start_mark.line + 1)
     if node.tag.endswith(":int"):
@@ -27,7 +30,7 @@ def _number(loader: Any, node: yaml.ScalarNode) -> int | float:
 
 
 def _with_numbers(base: Any) -> Any:
-    """A safe loader of PyYAML that also reads `1e-3` as a number, as in YAML 1.2."""
+    """Return a subclass of the loader `base` that also reads `1e-3` as a number, as in YAML 1.2."""
     loader: Any = type("_Loader", (base,), {})
     loader.yaml_implicit_resolvers = {k: list(v) for k, v in base.yaml_implicit_resolvers.items()}
     loader.add_implicit_resolver(
@@ -48,9 +51,9 @@ _ODD = re.compile(r"[?!&*]")
 
 
 def parse(text: str) -> dict[str, Located]:
-    """The top-level keys of a text; raises YamlFault.
+    """Return the two upper levels of a YAML text, with line numbers. Raises YamlFault.
 
-    Errors of syntax have the words of the parser in Python. Valid YAML that is not allowed in a preset is refused
+    Errors of syntax have the words of PyYAML's parser in Python. Valid YAML that is not allowed in a preset is refused
     without that parser, which would take seconds for a long file.
     """
     if _COMMON.fullmatch(text) and not _ODD.search(text):
@@ -79,7 +82,7 @@ def _parse(text: str, kind: Any) -> dict[str, Located]:
 
 
 def _guard(text: str, kind: Any) -> None:
-    """Refuse aliases and deep nesting before anything is built from the text."""
+    """Raise YamlFault for aliases and deep nesting, before any value is built from the text."""
     depth = 0
     for event in yaml.parse(text, Loader=kind):
         line = event.start_mark.line + 1 if event.start_mark else 1

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class YamlFault(Exception):
-    """An error at a place: `line` counts from 1, `key` is the dotted key or empty."""
+    """An error at a place in a YAML text: `line` counts from 1, `key` is the dotted key, or empty."""
 
     def __init__(self, message: str, line: int = 1, key: str = "") -> None:
         super().__init__(message)
@@ -20,14 +20,14 @@ class YamlFault(Exception):
 
 @dataclass(frozen=True)
 class Located:
-    """A value and its place; the value of a mapping is a dict of key -> Located."""
+    """A value, and the number of its line. The value of a mapping is a dict of key -> Located."""
 
     value: Any
     line: int
 
 
 def trap(text: str) -> str:
-    """Advice on a plain word that YAML 1.1 reads as an unexpected number; empty for any other word.
+    """Return advice on an unquoted word that YAML 1.1 reads as an unexpected number; empty for any other word.
 
     `010` is 8 in YAML 1.1, `1:30` is 90, and `0b101` is 5.
     """
@@ -54,12 +54,14 @@ def _base_60(digits: str) -> str:
 
 
 def shorten(value: object, limit: int = 40) -> str:
-    """A value for one line of an error message: without control characters, at most about `limit` characters."""
+    """Return the value as text for an error message: on one line, without control characters, about `limit` characters
+    at most.
+    """
     text = printable(value[: 2 * limit] if isinstance(value, str) else repr(value))
     text = text if len(text) <= limit else text[:limit] + "..."
     return repr(text) if isinstance(value, str) else text
 
 
 def printable(text: str) -> str:
-    """The text in one line, without characters that control a terminal."""
+    """Return the text on one line, without characters that control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)

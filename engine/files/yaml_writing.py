@@ -23,7 +23,7 @@ HEAD = ("", "all changes")
 
 
 class LayoutFault(Exception):
-    """The layout of a text cannot be kept; the text says why."""
+    """The layout of a YAML text cannot be kept; the message gives the reason."""
 
 
 class _Plain(RoundTripRepresenter):
@@ -34,7 +34,7 @@ _Plain.add_representer(type(None), lambda writer, _: writer.represent_scalar("ta
 
 
 def load(text: str) -> tuple[YAML, CommentedMap]:
-    """The writer that keeps the indentation of the text, and the text as a mapping; raises LayoutFault."""
+    """Return a writer that keeps the indentation of the text, and the text as a mapping. Raises LayoutFault."""
     _, indent, offset = load_yaml_guess_indent(text)
     yaml = YAML()
     yaml.Representer = _Plain
@@ -49,7 +49,7 @@ def load(text: str) -> tuple[YAML, CommentedMap]:
 
 
 def dump(yaml: YAML, document: CommentedMap, before: str) -> str:
-    """The changed text, with the line ends of the text before."""
+    """Return the changed document as text, with the kind of line ends that the text `before` has."""
     stream = io.StringIO()
     yaml.dump(document, stream)
     written = stream.getvalue()
@@ -57,7 +57,7 @@ def dump(yaml: YAML, document: CommentedMap, before: str) -> str:
 
 
 def node(value: Any) -> Any:
-    """A value as it is written; lists and mappings stand in one line."""
+    """Return the value in the form in which ruamel.yaml writes it: lists and mappings on one line."""
     if isinstance(value, list | tuple):
         items = CommentedSeq([node(item) for item in value])
         items.fa.set_flow_style()
@@ -70,7 +70,9 @@ def node(value: Any) -> Any:
 
 
 def scalar(value: Any) -> Any:
-    """Quote text that YAML 1.1 would read as something else; every option accepts `off` unquoted."""
+    """Return the value, or the value in quotes if it is text that YAML 1.1 would read as something else; `off` needs no
+    quotes.
+    """
     if isinstance(value, str) and value != "off" and not located_yaml.stays_text(value):
         return DoubleQuotedScalarString(value)
     return value
@@ -80,12 +82,12 @@ def scalar(value: Any) -> Any:
 
 
 def with_comments(text: str, comments: Mapping[tuple[str, str], str], kind: str) -> str:
-    """The text with `# kind: comment` at the values of (group, name), and otherwise as it was.
+    """Return the text with `# kind: comment` at the value of each (group, name), and otherwise unchanged.
 
-    A value with a line of its own gets its comment at the end of that line, or above it if something else is there.
-    Values in braces get it above the line on which their group begins, and all of them together in the first line. An
-    older comment of the same kind is replaced. Values that the text does not have are left out. The comment of HEAD,
-    which is no value, is the first line.
+    If a value has a line of its own, the comment is put at the end of that line, or above it if the line cannot take
+    it. If the value is in braces, the comment is put above the line on which its group begins. An older comment of the
+    same kind is replaced. Values that the text does not have are skipped. The comment of HEAD, which is no value,
+    becomes the first line.
     """
     _, document = load(text)
     lines = text.splitlines(keepends=True)
@@ -105,20 +107,26 @@ def with_comments(text: str, comments: Mapping[tuple[str, str], str], kind: str)
 
 
 def _headed(lines: list[str], comment: str, kind: str) -> list[str]:
-    """The lines after the comment, without an older comment of the same kind."""
+    """Return the lines with the comment of HEAD as the first line, and without an older comment of the same
+    kind there.
+    """
     start = f"# {kind}: {HEAD[1]}: "
     rest = [line for line in lines if not line.startswith(start)]
     return [start + comment + (_end(lines[0]) or "\n"), *rest] if comment else rest
 
 
 def _can_follow(line: str) -> bool:
-    """True if the value ends on its line and has no comment there: a plain scalar, or brackets that are closed."""
+    """Return True if a comment can be put at the end of the line: the value ends there, and no other comment follows
+    it.
+    """
     value = line.partition(":")[2].strip()
     return bool(value) and "#" not in value and value[0] not in "|>&*!\"'" and value.count("[") == value.count("]")
 
 
 def _inserted(lines: list[str], above: Mapping[int, list[str]], kind: str) -> list[str]:
-    """The lines with the comments of `above` before theirs, without older comments on the same values."""
+    """Return the lines with the comments of `above` before the lines of these numbers, and without older comments on
+    the same values.
+    """
     result: list[str] = []
     for number, line in enumerate(lines):
         for comment in above.get(number, ()):

@@ -48,7 +48,7 @@ HELD_HINT = (
 
 
 def held(pid: int) -> str:
-    """The message about a trainer that does not end although it was killed."""
+    """Return the message about a trainer that was killed and has not ended."""
     return f"the trainer (pid {pid}) was killed but does not end: the kernel cannot interrupt its call of the driver"
 
 
@@ -83,7 +83,10 @@ class Ending:
 
 
 def classify(seen: Evidence) -> Ending:
-    """The outcome, with message and hint; `crashed` with the return code if no other cause is recognized."""
+    """Return the outcome, with message and hint, according to the evidence.
+
+    Without a known cause the outcome is `crashed`, and the message has the return code.
+    """
     if seen.held_pid is not None:
         outcome: Outcome = "stopped" if seen.stopped_because == "stop" else "timeout"
         because = f"{seen.limit}; " if seen.limit else ""
@@ -123,20 +126,20 @@ def classify(seen: Evidence) -> Ending:
 
 
 def with_hint(end: Ending, is_saved: bool) -> Ending:
-    """The ending, whose hint proposes to resume only if there is a checkpoint to continue from."""
+    """Return the ending with a hint that proposes to resume the run only if `is_saved`: a checkpoint exists."""
     return end if is_saved else replace(end, hint=end.hint.replace(known_failures.RESUME, NOTHING_SAVED))
 
 
 def before_the_job() -> Ending:
-    """The ending of a run by the time limit of its job."""
+    """Return the ending of a run that was ended shortly before the time limit of its Slurm job."""
     message = f"ended before the time limit of the job was reached ({LIMIT_OF_JOB})"
     return Ending("timeout", "timeout", message, "with run.checkpoint on, gputui resume continues it")
 
 
 def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
-    """The ending by the text of an exception; None if the text is not one of the known failures.
+    """Return the ending that belongs to the text of an exception; None if the text is not one of the known failures.
 
-    `how` describes the end of the trainer. The exception may name only a consequence: then the log has the reason.
+    `how` describes the end of the trainer. If the exception names only a consequence, the reason is taken from the log.
     """
     failure = known_failures.in_exception(text)
     if failure and failure.kind.vague:
@@ -159,7 +162,7 @@ def _of_failure(failure: KnownFailure, seen: Evidence, how: str) -> Ending:
 
 
 def of_fault(fault: BaseException) -> Ending | None:
-    """The ending by an exception in a process that does not train itself; None if it is not a known failure."""
+    """Return the ending for an exception in a process that is not a trainer; None if it is not a known failure."""
     what = f"{type(fault).__name__}: {fault}"
     # A process that cannot be started raises BlockingIOError; the cause is the same as for a thread.
     text = "can't start new thread" if isinstance(fault, BlockingIOError) else what
@@ -169,7 +172,10 @@ def of_fault(fault: BaseException) -> Ending | None:
 def out_of_memory(
     batch_size: int, detail: str, device_batches: int = 0, on_oom: str = "stop", own: bool = False, doing: str = ""
 ) -> Ending:
-    """The ending by lack of memory, with the remedies: a smaller batch, or fewer batches ahead on the GPU."""
+    """Return the ending by lack of memory.
+
+    Its hint proposes a smaller batch and other options that need less memory.
+    """
     smaller_model = "" if own else " or a smaller workload.width"
     evaluates = doing == "evaluating"
     where = "out of memory in the evaluation at batch size" if evaluates else "out of memory at batch size"
@@ -206,7 +212,9 @@ def _space(seen: Evidence, how: str) -> Ending:
 
 
 def _no_thread(seen: Evidence) -> Ending:
-    """The kernel refuses a thread because of a limit on processes, or on address space for its stack."""
+    """Return the ending of a process that could start no thread: by the limit on processes, or by the limit on address
+    space, which the thread's stack needs.
+    """
     processes, space = seen.ceilings.processes, seen.ceilings.address_space_bytes
     if space is not None and (processes is None or space < ADDRESS_SPACE_NEEDED_BYTES):
         return _space(seen, "no thread can be started")
@@ -228,7 +236,9 @@ def _ulimit(limit: int | None) -> str:
 
 
 def _signal(returncode: int) -> int:
-    """The signal in a return code: -11 from a direct child and 139 through a shell both mean SIGSEGV."""
+    """Return the number of the signal in a return code, or 0: -11 (a direct child) and 139 (through a shell) both mean
+    SIGSEGV.
+    """
     if returncode < 0:
         return -returncode
     return returncode - 128 if 128 < returncode < 160 else 0
@@ -243,7 +253,9 @@ def _name(returncode: int) -> str:
 
 
 def kernel_oom_kills() -> int:
-    """The number of kills by the kernel's OOM killer, in this control group and on this machine."""
+    """Return the number of processes that the kernel has killed for lack of memory, counted in this control group and
+    on this machine.
+    """
     return _counter(Path("/sys/fs/cgroup/memory.events")) + _counter(Path("/proc/vmstat"))
 
 
@@ -259,7 +271,7 @@ def _counter(path: Path) -> int:
 
 
 def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) -> Summary:
-    """The summary with this ending and the trainer's last figures."""
+    """Return the summary of a run with the ending `end` and the last figures in the trainer's events."""
     written = read_events(run.path)
     progress, started, reached = written.last(Progress), written.last(Started), results.reached(written)
     p50, p95 = (progress.step_ms_p50, progress.step_ms_p95) if progress else (None, None)
@@ -288,7 +300,10 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
 
 
 def _allocated(written: RunEvents, first_step: bool) -> int | None:
-    """The highest peak of TensorFlow's allocator on a device, in bytes; in the first step or after it."""
+    """Return the highest peak of TensorFlow's allocator over all devices, in bytes: in the first step, or after it.
+
+    None if there are no readings.
+    """
     readings = [event for event in written.of(Allocator) if event.first_step is first_step]
     peaks = [whole(of.get("peak_bytes")) or 0 for event in readings for of in event.devices.values()]
     return max(peaks, default=0) or None

@@ -25,7 +25,7 @@ from .spawn import Trainer
 
 
 def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int:
-    """End the run while an exception of its engine is handled; returns the engine's exit status."""
+    """End the run after the exception `fault` of its engine, and write the result; returns the engine's exit status."""
     traceback.print_exc()
     if trainer is not None:
         _end(trainer)
@@ -52,7 +52,7 @@ def _error(fault: BaseException) -> dict[str, str]:
 
 
 def _end(trainer: Trainer) -> None:
-    """Stop the trainer gracefully, so that it saves its progress if checkpoints are on."""
+    """Ask the trainer to stop, so that it can save a checkpoint, and kill it if it does not end in time."""
     with contextlib.suppress(OSError):
         os.write(trainer.lifeline, b"stop\n")
     try:

@@ -30,10 +30,11 @@ POLL_SECONDS = 0.1
 
 
 class ForkServer:
-    """Starts runs in a folder, one after another. The process is started with the first run.
+    """Starts runs in a folder, one after the other, whose trainers are forked from a process that has imported
+    TensorFlow.
 
-    Each interpreter in which runs train (run.python) has a process of its own. If `in_a_hurry` returns True, a run does
-    not wait any longer until TensorFlow is imported.
+    That process is started with the first run; there is one for each interpreter in which runs train (run.python). If
+    `in_a_hurry` returns True, a run no longer waits until TensorFlow is imported.
     """
 
     def __init__(self, folder: Path, in_a_hurry: Callable[[], bool] = lambda: False) -> None:
@@ -41,11 +42,13 @@ class ForkServer:
         self._servers: dict[str, _Server] = {}
 
     def start(self, preset: Preset, path: Path, paths_from: Path) -> tuple[Run, Callable[[], bool]]:
-        """Start a run as `launch.start` does; returns it, and a function that returns True while its engine runs."""
+        """Start a run as `launch.start` does; return the run, and a function that returns True while the run's engine
+        is alive.
+        """
         return launch.start_with(self._spawn, preset, path, paths_from)
 
     def close(self) -> None:
-        """End the processes; the runs that they have forked continue."""
+        """End the processes that fork; the runs that were forked from them continue."""
         for server in self._servers.values():
             server.close()
 
@@ -60,7 +63,7 @@ class ForkServer:
 
 
 class _Server:
-    """The process of one interpreter."""
+    """The process for one interpreter, from which trainers are forked."""
 
     def __init__(self, python: str, folder: Path, in_a_hurry: Callable[[], bool]) -> None:
         self._python, self._folder, self._in_a_hurry = python, folder, in_a_hurry
@@ -78,7 +81,7 @@ class _Server:
             self._process = None
 
     def fork(self, run: Run, lock: Lock, clock: RunClock) -> Process | None:
-        """Fork an engine with its trainer; None if that is not possible."""
+        """Fork an engine with its trainer, and return the engine's process; None if no process can be forked."""
         if not self._useful:
             return None
         with contextlib.suppress(OSError):
@@ -98,7 +101,7 @@ class _Server:
         return None
 
     def _line_to_it(self) -> socket.socket:
-        """The connection to the process, which is started if it does not run."""
+        """Return the connection to the process that forks; start that process first if it is not running."""
         if self._line is not None and self._process is not None and self._process.poll() is None:
             return self._line
         self.close()
@@ -114,7 +117,7 @@ class _Server:
         return self._line
 
     def _answer(self, line: socket.socket) -> bytes:
-        """The id of the engine's process; empty if there is no answer in time."""
+        """Return the process id of the forked engine; empty if there is no answer in time."""
         line.settimeout(POLL_SECONDS)
         until = time.monotonic() + READY_SECONDS
         while time.monotonic() < until and not self._in_a_hurry():

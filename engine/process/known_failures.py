@@ -26,11 +26,12 @@ RESUME = "gputui resume continues from the last checkpoint"
 
 @dataclass(frozen=True)
 class FailureKind:
-    """`pattern` is searched in a line of the log or in an exception; its groups may be used in `message` and `hint`.
-    A message may also have {tensorflow} and {cudnn}, the versions that are installed.
+    """A kind of failure.
 
-    A `vague` failure can have many causes, and any other error in the log explains more. `quoted` says whether the line
-    is quoted after the message.
+    `pattern` is searched in a line of the log or in an exception; its groups may be used in `message` and `hint`. A
+    message may also have {tensorflow} and {cudnn}, which stand for the installed versions. If a failure is `vague`, it
+    can have many causes, and any other error in the log is preferred. If it is `quoted`, the line in which it was found
+    follows the message.
     """
 
     name: str
@@ -44,7 +45,7 @@ class FailureKind:
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A failure that has happened, and the line by which it was recognized."""
+    """A failure of a known kind that has happened, and the line in which it was found."""
 
     kind: FailureKind
     match: re.Match[str]
@@ -60,7 +61,7 @@ class KnownFailure:
 
 
 def _installed() -> dict[str, str]:
-    """The versions that a message may name: those of the interpreter that trains (interpreter/installed.py)."""
+    """Return the versions that a message may name, of the interpreter that trains (interpreter/installed.py)."""
     cudnn = installed.cudnn_version()
     return {
         "tensorflow": installed.tensorflow_version() or "of unknown version",
@@ -269,10 +270,11 @@ _PREFIX = re.compile(
 
 
 def in_log(lines: Sequence[str]) -> KnownFailure | None:
-    """The failure at the end of a log: the last specific error, else the last specific warning, else a vague one.
+    """Return the failure at the end of a log: the last specific error, else the last specific warning, else the last
+    vague failure, else None.
 
     Lines without TensorFlow's prefix come from Python, the C++ runtime or LLVM, and count as errors. Lines from before
-    the run was resumed do not count.
+    the last resume of the run are ignored.
     """
     newest_first = itertools.takewhile(lambda line: line != RESUMED, reversed(lines))
     entries = [_level(line) for line in newest_first if not _HARMLESS.search(line)]
@@ -285,13 +287,15 @@ def in_log(lines: Sequence[str]) -> KnownFailure | None:
 
 
 def lost_peer(lines: Sequence[str]) -> str:
-    """The worker whose end has made its peers end, before the workers were connected; empty if there is none."""
+    """Return the worker that ended before TensorFlow had connected the workers, as the log names it; empty if no such
+    line is in the log.
+    """
     newest_first = itertools.takewhile(lambda line: line != RESUMED, reversed(lines))
     return next((match["worker"] for line in newest_first if (match := _LOST_PEER.match(line.strip()))), "")
 
 
 def in_exception(text: str) -> KnownFailure | None:
-    """The failure in the text of an exception; the first kind in FAILURES that fits."""
+    """Return the failure in the text of an exception, by the first kind in FAILURES that fits; None if no kind fits."""
     lines = [line for line in text.splitlines() if not _HARMLESS.search(line)]
     for kind in FAILURES:
         for line in lines:
@@ -301,7 +305,7 @@ def in_exception(text: str) -> KnownFailure | None:
 
 
 def _level(line: str) -> tuple[str, str]:
-    """The level of a line (I, W, E or F), and its text without the prefix."""
+    """Return the level of a log line (I, W, E or F), and its text without the prefix."""
     match = _PREFIX.match(line)
     return (match["level"] or match["old"], match["text"]) if match else ("E", line)
 

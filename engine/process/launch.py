@@ -40,9 +40,10 @@ _PLAIN = tuple(info.key for info in OPTIONS if info.key != paths.FOLDER)  # the 
 
 
 def settle(preset: Preset, folder: Path) -> Preset:
-    """The preset as it is launched: with absolute paths, relative ones from `folder`, a seed and a Python.
+    """Return the preset as it is launched: with absolute paths, a seed and a Python.
 
-    A seed is drawn if the preset has none; the Python is the one that GPUTUI_PYTHON names if the preset names none.
+    Relative paths are resolved from `folder`. A seed is drawn if the preset has none. If the preset has no Python, it
+    gets the one that GPUTUI_PYTHON names.
     """
     options = paths.absolute(preset.options, dict.fromkeys(paths.KEYS, str(folder)))
     if options.train.seed is None:
@@ -55,10 +56,11 @@ def settle(preset: Preset, folder: Path) -> Preset:
 def start(
     preset: Preset, path: Path | None = None, paths_from: Path | None = None
 ) -> tuple[Run, subprocess.Popen[bytes]]:
-    """Create the run folder and start its engine; the caller may forget the returned process.
+    """Create the run folder and start the run's engine; return the run and the engine's process, which need not be
+    waited for.
 
-    `path` is the run folder; by default a new one among the runs. The preset's relative paths are resolved
-    from `paths_from`, by default the current folder.
+    `path` is the run folder; by default a new one is created in the folder of runs. The preset's relative paths are
+    resolved from `paths_from`, by default the current folder.
     """
     return start_with(spawn, preset, path, paths_from)
 
@@ -69,9 +71,9 @@ def start_with(
     path: Path | None = None,
     paths_from: Path | None = None,
 ) -> tuple[Run, Engine]:
-    """As `start`, with another function than `spawn` to start the engine.
+    """Do the same as `start`, but start the engine with `spawn_engine`, and return what that function returns.
 
-    A new run whose engine cannot be started is removed.
+    If the engine of a new run cannot be started, the run folder is removed.
     """
     clock = RunClock.launched()
     joins = _cluster_of(preset)
@@ -86,9 +88,10 @@ def start_with(
 
 
 class Warm:
-    """An engine and a trainer that have imported TensorFlow and wait for a run, so that it starts 5 seconds sooner.
+    """An engine and a trainer that wait for a run and have already imported TensorFlow, so that the run starts 5
+    seconds sooner.
 
-    They touch no device and take about 0.6 GB of memory. They end by themselves with the process that started them.
+    They open no device, take about 0.6 GB of memory, and end by themselves when the process that started them ends.
     """
 
     def __init__(self, python: str = sys.executable) -> None:
@@ -104,9 +107,10 @@ class Warm:
             )
 
     def start(self, preset: Preset) -> tuple[Run, subprocess.Popen[bytes]]:
-        """Start a run as `start` does, without the import of TensorFlow.
+        """Start a run in the waiting engine and trainer; return the run and the engine's process.
 
-        A warm engine that has died, does not answer, or has its trainer in another interpreter is replaced.
+        If the waiting engine has ended, does not answer, or has its trainer in another interpreter, a new engine is
+        started.
         """
         clock = RunClock.launched()
         settled = settle(preset, Path.cwd())
@@ -120,11 +124,13 @@ class Warm:
         return run, self.process
 
     def close(self) -> None:
-        """End engine and trainer, if no run is to be started."""
+        """End the waiting engine and trainer, if no run will be started."""
         self._line.close()
 
     def _take(self, run: Run, lock: Lock, clock: RunClock) -> bool:
-        """Give the run to the engine; returns False, and ends the engine, if it does not accept it in time."""
+        """Give the run to the waiting engine, and return True if it accepts it in time; else end the engine and return
+        False.
+        """
         with contextlib.suppress(OSError), self._line as line:
             line.settimeout(ANSWER_SECONDS)
             socket.send_fds(line, [os.fsencode(addressed(clock, run.path))], [lock.fd])
@@ -134,25 +140,30 @@ class Warm:
         return False
 
     def _end(self) -> None:
-        """End the engine; its trainer ends by itself."""
+        """Kill the engine; its trainer then ends by itself."""
         self.process.kill()
         self.process.wait()
 
 
 def _cluster_of(preset: Preset) -> Cluster | None:
-    """The cluster in which a run of the preset is one worker; None for other presets."""
+    """Return the cluster in which a run of the preset is one worker; None if the preset does not train on several
+    machines.
+    """
     return clusters.read(os.environ) if preset.options.strategy.kind == MULTI_WORKER else None
 
 
 def create(settled: Preset, record: str = "", joins: Cluster | None = None) -> Run:
-    """Create a new run folder with all files that a trainer reads, and the record of the preset's origin."""
+    """Create a new run folder with all files that a trainer reads.
+
+    `record` is the record of the preset's origin, and `joins` the run's cluster.
+    """
     return runs.create(
         settled.name, settled.to_yaml(), record, {options_json.FILE: options_json.to_json(settled.options)}, joins
     )
 
 
 def create_at(path: Path, settled: Preset) -> Run:
-    """Create the given run folder, without a record of the origin."""
+    """Create the run folder `path`, with the same files as `create` but without a record of the origin."""
     return runs.create_at(path, settled.to_yaml(), more={options_json.FILE: options_json.to_json(settled.options)})
 
 
@@ -164,7 +175,10 @@ def _lock_of_new(run: Run) -> Lock:
 
 
 def spawn(run: Run, lock: Lock, clock: RunClock) -> subprocess.Popen[bytes]:
-    """Start the engine, which holds the lock from its first moment; the caller may then release it."""
+    """Start the engine, and return its process.
+
+    The engine holds the lock from its start, so that the caller may release it.
+    """
     with run.file("engine.log").open("ab") as log, stop_signals.held():
         return subprocess.Popen(
             # -P: a file in the current folder must not replace one of gputui's modules.
@@ -179,7 +193,7 @@ def spawn(run: Run, lock: Lock, clock: RunClock) -> subprocess.Popen[bytes]:
 
 
 def _as_worker(run: Run) -> dict[str, str]:
-    """The environment variable with the cluster and this worker's index; empty for a run on one machine."""
+    """Return the environment variable with the cluster and this worker's index; empty for a run on one machine."""
     joined = cluster.of_run(run)
     return {cluster.VARIABLE: joined.as_tf_config()} if joined else {}
 
@@ -188,9 +202,10 @@ def _as_worker(run: Run) -> dict[str, str]:
 
 
 def origin_of(preset: Preset) -> str:
-    """The record of the preset's origin and changes; empty if the preset comes from no file.
+    """Return the record of the preset's origin and of the changed options; empty if the preset comes from no file.
 
-    A run that is started with the options of another run has the origin of that run: changes add up.
+    For a run that is started with the options of another run, the origin is that of the other run, and the changes of
+    both are recorded.
     """
     if preset.file is None:
         return ""
@@ -205,12 +220,14 @@ def origin_of(preset: Preset) -> str:
 
 
 def title_of(preset: Preset) -> str:
-    """The title of a new run of the preset."""
+    """Return the title that a new run of the preset would have."""
     return str(titles.recorded(json.loads(origin_of(preset) or "{}"), preset.name))
 
 
 def _preset_values(file: Path, default: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the preset's file; if it cannot be read, the `default`: no value counts as changed."""
+    """Return the values in the preset file; if it cannot be read, return `default`, so that no value counts
+    as changed.
+    """
     try:
         return _values(presets.resolve(str(file)))
     except PresetError:
@@ -223,6 +240,6 @@ def _values(preset: Preset) -> dict[str, Any]:
 
 
 def _run_of(file: Path) -> Run | None:
-    """The run to whose folder the preset file belongs; None for any other file."""
+    """Return the run to whose folder the preset file belongs; None if it is not in a run folder."""
     folder = file.resolve().parent
     return Run(folder) if file.name == "preset.yaml" and folder.parent == runs_folder().resolve() else None

@@ -25,7 +25,9 @@ MORE_CONFIDENCE = 0.15  # an increase that is worth reporting
 
 
 class LiveDiagnosis(threading.Thread):
-    """Emits a Diagnosis if the verdict changes or becomes more certain, and from time to time with newer figures."""
+    """Emits a Diagnosis each time the verdict changes or becomes clearly more certain, and at intervals of 4 to 60 s
+    with newer figures.
+    """
 
     def __init__(self, run: Run, emit: Callable[[Event], None], clock: RunClock) -> None:
         super().__init__(name="diagnosis", daemon=True)
@@ -47,7 +49,7 @@ class LiveDiagnosis(threading.Thread):
             traceback.print_exc()
 
     def stop(self) -> None:
-        """Return when the last diagnosis of the run has been reported."""
+        """Make the last diagnosis, and return when it has been reported, after 5 s at most."""
         self._done.set()
         self.join(timeout=5)
 

@@ -31,7 +31,10 @@ XLA_KEY = "compile.xla"
 
 @dataclass(frozen=True)
 class Answer:
-    """A change of an option with which the training continues: its key, both values, and the texts about it."""
+    """A change of one option with which the training continues.
+
+    It has the option's key, the values before and after, the event about the change, and a hint.
+    """
 
     key: str
     before: Any
@@ -42,7 +45,11 @@ class Answer:
 
 
 def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:
-    """The change after memory has run out, as `run.on_oom` says; a text is the reason why there is none."""
+    """Return the change after memory has run out, as `run.on_oom` requires, or a text with the reason why no change is
+    made.
+
+    `given_before` is the number of such changes in this run until now.
+    """
     written = read_events(run.path, [EVENTS_FILE])
     started, on_oom, phase = written.last(Started), preset["run"]["on_oom"], last_phase(written)
     if started is None or phase not in HELPS_IN:
@@ -59,7 +66,7 @@ def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer
 
 
 def last_phase(written: RunEvents) -> str:
-    """The phase in which the trainer failed."""
+    """Return the phase in which the trainer failed."""
     phases = [event.phase for event in written.of(Phase) if event.phase != "ended"]
     return phases[-1] if phases else "starting"
 
@@ -112,7 +119,7 @@ def _ran_out(written: RunEvents) -> str:
 
 
 def _step(written: RunEvents) -> int | None:
-    """The last step in the events of the trainer that has ended; None in its first steps."""
+    """Return the last step in the events of the latest trainer; None if it has reported no step."""
     events = written.events
     began = max((i for i, event in enumerate(events) if isinstance(event, Started)), default=0)
     steps = [event.step for event in events[began:] if isinstance(event, Progress)]
@@ -120,9 +127,10 @@ def _step(written: RunEvents) -> int | None:
 
 
 def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -> Answer | str | None:
-    """The change after a failure of XLA; None for any other end; a text is the reason why the training cannot continue.
+    """Return the change after a failure of XLA: `compile.xla` becomes false.
 
-    It happens once, as `compile.xla` is then false. If it was true from the beginning, the run ends with the failure.
+    Return None if the run ended for another reason or compile.xla was not auto; return a text with the reason if the
+    training cannot continue.
     """
     error = mapping(result.get("error"))
     if error.get("kind") != XLA or mapping(preset.get("compile")).get("xla") != "auto":
@@ -147,7 +155,7 @@ def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -
 
 
 def record(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
-    """Write the change into the run folder, so that a later resume has it, too. Raises OSError."""
+    """Write the change into the run folder, so that a later resume uses it, too. Raises OSError."""
     aside = _put_checkpoints_aside(run) if chosen.event.resumes_at_step is None else None
     try:
         _write(run, preset, chosen)
@@ -167,7 +175,10 @@ def _write(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
 
 
 def _put_checkpoints_aside(run: Run) -> Path | None:
-    """Move the checkpoints of the larger batch, as the training begins again without them; returns their new folder."""
+    """Move the old checkpoints to another folder, as the training begins again without them.
+
+    Returns that folder, or None if there are no checkpoints.
+    """
     if not checkpoint_files.steps_in(run.file(CHECKPOINTS)):
         return None
     number = len(list(run.path.glob(f"{CHECKPOINTS}-*"))) + 1

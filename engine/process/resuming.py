@@ -35,10 +35,12 @@ RESUMABLE = ("stopped", "crashed", "timeout", "oom", "error")
 
 
 def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
-    """Start an engine that continues from the last checkpoint, in the same run folder.
+    """Start an engine that continues the run from its last checkpoint in the same run folder; return the engine's
+    process.
 
-    If the user's code has changed since, `new_code` must be given. Raises RunError, or PresetError if the run's preset
-    cannot be read, or ClusterError if the run was a worker of another cluster; the run is then unchanged.
+    If the user's code has changed since the run was trained, `new_code` must be True. Raises RunError, PresetError if
+    the run's preset cannot be read, or ClusterError if the run was a worker of another cluster; the run is then
+    unchanged.
     """
     joins = start_worker.cluster_to_resume(run)
     clock = RunClock.launched(not_before=run.last_date())
@@ -67,7 +69,10 @@ def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
 
 
 def preset_to_resume(run: Run) -> Preset:
-    """The preset of a run that is not alive and can be resumed; else raises RunError or PresetError."""
+    """Return the preset of a run that is not alive.
+
+    Raises RunError if the run cannot be resumed, or PresetError if its preset cannot be read.
+    """
     if run.state_of(Liveness()) not in RESUMABLE:
         raise RunError(f"{run.id} cannot be resumed: it has completed")
     preset = presets.resolve(str(run.file("preset.yaml")))
@@ -77,17 +82,17 @@ def preset_to_resume(run: Run) -> Preset:
 
 
 def without_checkpoint(run: Run) -> str:
-    """The message about a run that cannot be resumed, as it has no checkpoint."""
+    """Return the message about a run that cannot be resumed because it has no checkpoint."""
     if options_of(run).get("run.checkpoint") in (None, "off"):
         return f"{run.id} has no checkpoint to resume from; set run.checkpoint for the next run"
     return f"{run.id} has no checkpoint to resume from: it ended before its first one"
 
 
 def _has_whole_checkpoint(run: Run) -> bool:
-    """True if there is an intact checkpoint; raises RunError if there are checkpoints and all are damaged.
+    """Return True if there is an intact checkpoint. Raises RunError if there are checkpoints and all are damaged.
 
-    In a training on several machines the chief has them. If its folder cannot be read from here, only its trainer can
-    check them: then True if checkpoints are on.
+    In a training on several machines the chief has the checkpoints. If the chief's folder cannot be read from this
+    machine, only the trainer can check them; then return True if the option run.checkpoint is on.
     """
     if (joined := cluster.of_run(run)) is not None and not joined.is_chief:
         chief = cluster.chief_of(run)
@@ -105,7 +110,10 @@ def _has_whole_checkpoint(run: Run) -> bool:
 
 
 def latest() -> Run:
-    """The newest run that can be resumed; if there is none, raises RunError with the reason of the newest run."""
+    """Return the newest run that can be resumed.
+
+    If there is none, raise RunError with the reason why the newest run cannot be resumed.
+    """
     reason, count, is_own = "", 0, _of_this_worker()
     for run in runs.all_runs():
         if reason and not _may_be_resumed(run):  # the message has the reason of the newest run alone
@@ -121,13 +129,17 @@ def latest() -> Run:
 
 
 def _may_be_resumed(run: Run) -> bool:
-    """A quick test: False for a completed run, and for one without a checkpoint of its own or of a chief."""
+    """Return False for a run that certainly cannot be resumed: it has completed, or neither it nor a chief can have a
+    checkpoint.
+
+    The test is quick.
+    """
     saved = checkpoint_files.steps_in(run.file("checkpoints")) or run.file(cluster.FILE).exists()
     return bool(saved) and not run.has_completed()
 
 
 def why_not(run: Run) -> str:
-    """The reason why a run cannot be resumed, in one line; empty if it can."""
+    """Return the reason why a run cannot be resumed, in one line; empty if it can be resumed."""
     if run.state in GOES_ON:
         return f"{run.id} is {run.state}"
     try:
@@ -138,10 +150,11 @@ def why_not(run: Run) -> str:
 
 
 def of_preset(preset: Preset, on_wait: Callable[[str], None]) -> Run | None:
-    """The newest run of the preset that has ended: with the same name and the same value of every option.
+    """Return the newest run that is not active and was launched with this preset: the same name and the same value of
+    every option.
 
-    If the preset gives no seed, any seed will do. `on_wait` is called with a message before a wait of up to a minute,
-    in which a run on a machine that has died cannot be distinguished from a running one.
+    None if there is none. If the preset has no seed, seeds are not compared. If the run may be active on another
+    machine, its heartbeat is watched for up to a minute; before that, `on_wait` is called with a message.
     """
     values = _values(launch.settle(preset, Path.cwd()), preset)
     for run in filter(_of_this_worker(), runs.all_runs()):
@@ -153,7 +166,11 @@ def of_preset(preset: Preset, on_wait: Callable[[str], None]) -> Run | None:
 
 
 def _of_this_worker() -> Callable[[Run], bool]:
-    """A test that is True for runs of this worker; outside of a cluster for all runs but those of a chief's workers."""
+    """Return a test for runs.
+
+    In a cluster it is True for the runs of this worker; otherwise for all runs except those of a local chief's other
+    workers.
+    """
     own = clusters.read(os.environ)
     if own is None or len(own.workers) < 2:
         return lambda run: cluster.local_chief(run) is None
@@ -161,7 +178,9 @@ def _of_this_worker() -> Callable[[Run], bool]:
 
 
 def _launched_with(run: Run, preset: Preset) -> dict[str, Any] | None:
-    """The options with which the run was launched, without the changes that the engine has made since."""
+    """Return the values of all options at the launch of the run, before the engine changed any; None if its preset
+    cannot be read.
+    """
     try:
         values = _values(presets.resolve(str(run.file("preset.yaml"))), preset)
     except (PresetError, RunError, OSError):
@@ -170,14 +189,14 @@ def _launched_with(run: Run, preset: Preset) -> dict[str, Any] | None:
 
 
 def _before_changes(run: Run) -> Iterator[tuple[str, Any]]:
-    """Yields the key and the former value of each option that the engine has changed, in the order of time."""
+    """Yield the key and the former value of each option that the engine has changed, the earliest change first."""
     for event in read_events(run.path, [TELEMETRY_FILE]).events:
         if isinstance(event, OptionChanged):
             yield event.option, event.before
 
 
 def _values(preset: Preset, requested: Preset) -> dict[str, Any]:
-    """The values by `group.name`; without the seed if the requested preset gives none."""
+    """Return the preset's values by `group.name`; without the seed if the `requested` preset has none."""
     groups = asdict(preset.options)
     values = {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
     if requested.options.train.seed is None:
@@ -186,7 +205,10 @@ def _values(preset: Preset, requested: Preset) -> dict[str, Any]:
 
 
 def _is_active(run: Run, on_wait: Callable[[str], None]) -> bool:
-    """True if the run is alive; on another machine, if its heartbeat is seen to continue."""
+    """Return True if the run is alive.
+
+    For a run on another machine, wait until its heartbeat changes or counts as stopped.
+    """
     host, beat = run.liveness.host, run.status.get("heartbeat")
     if host and run.goes_on:
         on_wait(f"{run.id} was running on {host}: waiting until its heartbeat goes on, for at most a minute")

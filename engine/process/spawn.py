@@ -30,10 +30,10 @@ FORKED = "GPUTUI_FORKED"  # environment variable of an engine whose trainer alre
 
 @dataclass(frozen=True)
 class Trainer:
-    """The process of a trainer, and its channels.
+    """The process of a trainer, and the channels to it.
 
-    `lifeline` is the pipe for requests to stop, `report` the pipe with results that it could not write to disk, and
-    `heartbeat` lies in shared memory.
+    `lifeline` is the pipe for requests to stop, `report` the pipe with the result that the trainer could not write to
+    disk. `heartbeat` is in shared memory.
     """
 
     process: subprocess.Popen[bytes] | Child
@@ -43,7 +43,9 @@ class Trainer:
 
 
 class Channels:
-    """The pipes between an engine and its trainer, and the heartbeat's memory: descriptors of both sides."""
+    """The pipes between an engine and its trainer, and the memory of the heartbeat; has the descriptors of both
+    processes.
+    """
 
     def __init__(self) -> None:
         reader, self.lifeline = os.pipe()
@@ -52,17 +54,19 @@ class Channels:
         self.trainers = [reader, their_report] + ([] if self.memory is None else [self.memory])
 
     def environment(self, clock: RunClock | None) -> dict[str, str]:
-        """The environment variables that name the trainer's side."""
+        """Return the environment variables that pass the trainer's descriptors, and the launch of the run, to the
+        trainer.
+        """
         names = ("GPUTUI_LIFELINE", "GPUTUI_REPORT", heartbeat.VARIABLE)
         variables = dict(zip(names, map(str, self.trainers), strict=False))
         return variables | ({VARIABLE: clock.as_text()} if clock else {})
 
 
 def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | None = None) -> Trainer:
-    """Start the trainer, which sees the end of its lifeline when this process has ended.
+    """Start the trainer of a run, and return it. It notices the end of this process by the end of its lifeline.
 
-    Until the trainer reads the lifeline, it is killed with this process. Its interpreter is that of the run's options,
-    or the given one for a trainer that waits for a run.
+    Until the trainer reads the lifeline, the kernel kills it with this process. `python` is its interpreter if the
+    trainer waits for a run; by default the interpreter of the run's options.
     """
     channels, python = Channels(), python or python_of(run_folder)
     process = child_process.start(
@@ -77,7 +81,7 @@ def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | 
 
 
 def python_of(run_folder: str) -> str:
-    """The interpreter of a run, by its options at the launch; raises OSError."""
+    """Return the interpreter of a run, according to its options at the launch. Raises OSError."""
     path = os.path.join(run_folder, OPTIONS)
     try:
         with open(path, encoding="utf-8") as stream:
@@ -88,7 +92,9 @@ def python_of(run_folder: str) -> str:
 
 
 def forked_trainer() -> Trainer | None:
-    """The trainer that this process has forked before it became an engine (trainer/fork_server.py), or None."""
+    """Return the trainer that this process forked before it became an engine (trainer/fork_server.py), or None if it
+    forked none.
+    """
     numbers = [int(number) for number in os.environ.pop(FORKED, "").split()]
     if not numbers:
         return None
@@ -99,7 +105,10 @@ def forked_trainer() -> Trainer | None:
 
 
 def write_to_log(run_folder: Path) -> None:
-    """Send all output of this process to the run's log from now on; drop it if the log cannot be opened."""
+    """From now on, write all output of this process to the run's log.
+
+    If the log cannot be opened, the output is not redirected.
+    """
     with contextlib.suppress(OSError):
         _write_to(run_folder / "engine.log")
 
@@ -112,20 +121,26 @@ def _write_to(path: Path) -> None:
 
 
 def own_lock(path: Path) -> Lock:
-    """The lock that the parent has passed to this process, or else a new one. Raises Taken."""
+    """Return the lock that the parent has passed to this process; if it has passed none, take the lock of `path`.
+
+    Raises Taken.
+    """
     given = os.environ.pop(LOCK, None)
     return locks.inherited(int(given)) if given else locks.take(path)
 
 
 def put_result_aside(run_folder: Path) -> None:
-    """Keep the result of the former launch of a resumed run, under another name."""
+    """Rename the result of a run's former launch to the next free name `result-N.json`, if there is one."""
     if os.path.exists(run_folder / "result.json"):
         number = len(list(run_folder.glob("result-*.json"))) + 1
         os.rename(run_folder / "result.json", run_folder / f"result-{number}.json")
 
 
 def take_run() -> tuple[str, Lock | None]:
-    """Wait on standard input, a socket, for a run and its lock; returns the line of `addressed`, or an empty one."""
+    """Wait on standard input, which is a socket, for a run and its lock.
+
+    Returns the line that `addressed` makes (empty if none came) and the lock, or None.
+    """
     import socket  # only an engine that waits for a run needs it
 
     address, lock = "", None
@@ -140,7 +155,7 @@ def take_run() -> tuple[str, Lock | None]:
 
 
 def addressed(clock: RunClock, run_folder: str | Path) -> str:
-    """A run in one line, for a waiting process: the time of its launch, and its folder."""
+    """Return one line that passes a run to a waiting process: the time of its launch, and its folder."""
     return f"{clock.as_text()} {run_folder}"
 
 
@@ -150,7 +165,9 @@ def read_address(address: str) -> tuple[RunClock, str]:
 
 
 def wake(trainer: Trainer, clock: RunClock, run_folder: str) -> Trainer:
-    """Give the run to the waiting trainer, or to a new one if that has ended, for example killed for its memory."""
+    """Pass the run to the waiting trainer, and return that trainer; if it has ended (killed for its memory, for
+    example), start and return a new one.
+    """
     try:
         if trainer.process.poll() is None:
             os.write(trainer.lifeline, os.fsencode(f"{addressed(clock, run_folder)}\n"))

@@ -55,7 +55,7 @@ NO_LOCKS_HINT = "do not resume it elsewhere while it runs; better set GPUTUI_HOM
 
 
 class Supervisor:
-    """Supervises the trainer of one run until it has ended, and leaves a result."""
+    """Supervises the trainer of one run until it has ended, and makes sure that the run has a result."""
 
     def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock) -> None:
         self.run, self.lock = run, lock
@@ -79,7 +79,7 @@ class Supervisor:
         self.time_limit = TimeLimit(self.run_options["max_minutes"], clock, self.events.emit)
 
     def _take(self, trainer: Trainer, clock: RunClock) -> None:
-        """Supervise this trainer from here on; `clock` has the time of its start."""
+        """Supervise `trainer` from now on; `clock` counts from its start."""
         self.started_trainer, self.clock = trainer, clock
         self.trainer, self.lifeline = trainer.process, trainer.lifeline
         self.report, self.heartbeat = trainer.report, trainer.heartbeat
@@ -89,7 +89,7 @@ class Supervisor:
         self.__dict__.pop("_started", None)
 
     def supervise(self) -> int:
-        """The whole life of the engine; returns its exit status."""
+        """Do all the work of the engine, until the run has ended; return the engine's exit status."""
         self._take_signals()
         descendants.adopt_orphans()
         self._write_status()
@@ -115,7 +115,7 @@ class Supervisor:
         return 0
 
     def _attend(self) -> None:
-        """Supervise one trainer until it has ended and its result is written."""
+        """Supervise one trainer until it has ended and the result is written."""
         sampler = Sampler(
             self.events,
             self.trainer.pid,
@@ -132,7 +132,9 @@ class Supervisor:
         self._clean_up()
 
     def _answer(self) -> Answer | None:
-        """The change with which the training continues after its memory has run out or XLA has failed, or None."""
+        """Return the change of an option with which the training continues after memory ran out or XLA failed; None if
+        it does not continue.
+        """
         result, on_oom = self.run.result, self.run_options.get("on_oom", "stop")
         if result is None or self.held or self.stop_requests or self.asked_because:
             return None
@@ -147,7 +149,10 @@ class Supervisor:
         return change
 
     def _is_recorded(self, chosen: Answer) -> bool:
-        """Write the changed option into the run folder, for another trainer; returns False if that fails."""
+        """Write the changed option into the run folder, for the next trainer.
+
+        Returns False, after a warning, if it cannot be written.
+        """
         try:
             recovery.record(self.run, self.preset, chosen)
         except OSError as fault:
@@ -162,7 +167,9 @@ class Supervisor:
         self.events.emit(events.Warn(kind=kind, message=message, option=key))
 
     def _start_again(self, chosen: Answer) -> None:
-        """Start another trainer in the same folder, with the option changed; its time counts from now."""
+        """Start another trainer in the same folder with the changed option; the time of that trainer counts
+        from now.
+        """
         self.memory_answers += chosen.kind == MEMORY
         self.events.emit(chosen.event)
         text = chosen.event.message
@@ -177,7 +184,7 @@ class Supervisor:
         self._write_status()
 
     def _clean_up(self) -> None:
-        """Remove the trainer's temporary files, and end the processes that it has left behind."""
+        """Remove the trainer's temporary files, and end the processes that the trainer has started and not ended."""
         private_folders.remove_scratch()
         if ended := descendants.end_descendants(spared=self.trainer.pid):
             self.events.emit(
@@ -193,16 +200,23 @@ class Supervisor:
         stop_signals.let_through()
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
-        """Counts once, as a scheduler sends it to every process, and repeatedly."""
+        """Count one request to stop, however often the signal comes: a scheduler sends it to every process, and
+        repeatedly.
+        """
         self.stop_requests = max(1, self.stop_requests)
 
     def _on_person(self, _number: int, _frame: Any) -> None:
-        """A second request of a person ends the run at once; `gputui stop` and Ctrl-C send this signal with SIGTERM."""
+        """Count each request of a person to stop; the second one ends the run at once.
+
+        `gputui stop` and Ctrl-C send this signal and SIGTERM.
+        """
         self.asked_by_person += 1
         self.stop_requests = max(self.asked_by_person, self.stop_requests)
 
     def _on_stop_signal(self, number: int, _frame: Any) -> None:
-        """Counts once: a scheduler may send it to the engine and to the command, which passes it on."""
+        """Count one request to stop, however often the signal comes: a scheduler may send it to the engine and to the
+        command, which passes it on.
+        """
         if not self.stop_requests:
             self.stop_requests, self.ended_by = 1, signal.Signals(number).name
 
@@ -235,21 +249,25 @@ class Supervisor:
 
     @property
     def _gpus(self) -> Sequence[str]:
-        """The UUIDs of the GPUs on which the trainer, which has ended, has trained."""
+        """The UUIDs of the GPUs on which the trainer has trained; read after it has ended."""
         return self._started.gpus if self._started else ()
 
     @property
     def _device_batches(self) -> int:
-        """The number of batches copied ahead into the memory of each GPU."""
+        """The number of batches that were copied ahead into the memory of each GPU; 0 if it is not known."""
         return whole(self._started.actual.get("device_batches")) or 0 if self._started else 0
 
     @cached_property
     def _started(self) -> Started | None:
-        """The started event of the trainer, which has ended."""
+        """The `started` event of the trainer, or None; read after the trainer has ended."""
         return read_events(self.run.path, [EVENTS_FILE]).last(Started)
 
     def _find_lost_gpus(self) -> list[str]:
-        """The GPUs of a crashed trainer that the driver has lost, from a reading that began after the crash."""
+        """Return the names of the GPUs of a crashed trainer that the driver has lost, by a reading that began after the
+        crash.
+
+        The list is empty if the trainer was asked to end or was not ended by a signal.
+        """
         if self.asked_because or (self.trainer.returncode or 0) >= 0:
             return []
         tail = Tail(self.run.file(TELEMETRY_FILE), from_now=True)
@@ -263,7 +281,9 @@ class Supervisor:
         return [f"GPU {gpu.get('index')}" for gpu in gpus if gpu.get("lost_since") is not None]
 
     def _enforce(self, activity: Activity) -> None:
-        """Pass on a request to stop, apply the time limits, and kill the trainer when it does not respond."""
+        """Pass a request to stop to the trainer, apply the time limits, and kill the trainer if it does not react in
+        time.
+        """
         hang = self.run_options["hang_seconds"]
         if self.stop_requests and not self.asked_because:
             self._ask("stop", "")
@@ -307,7 +327,7 @@ class Supervisor:
         self.trainer.kill()
 
     def _leave_result(self, sampler: Sampler) -> None:
-        """Write the result if the trainer did not; a result that it wrote is left unchanged."""
+        """Write the result of the run if the trainer did not write it; a result of the trainer is not changed."""
         self.gives_up_at = time.monotonic() + results.ENGINE_SECONDS
         report = results.take(self.report)
         if report.result is not None and not self.run.read_result().value:
@@ -348,11 +368,13 @@ class Supervisor:
 
     @property
     def _patience(self) -> float:
-        """The seconds that are left to wait for the disk."""
+        """The seconds that the engine may still wait for the disk."""
         return max(0.0, self.gives_up_at - time.monotonic())
 
     def _has_result(self) -> bool:
-        """True if the trainer has written a result; also if the disk could not be read in all the time."""
+        """Return True if the trainer has written a result, or if the result could not be read until the time
+        was over.
+        """
         asked = self.stop_requests
         result = results.read(self.run, self._patience, lambda: self.stop_requests > asked)
         if result.unreadable:
@@ -364,14 +386,17 @@ class Supervisor:
         self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))
 
     def _write(self, summary: Mapping[str, Any]) -> None:
-        """Write the result; wait while the disk refuses it, until a request to stop."""
+        """Write the result.
+
+        While the disk refuses it, try again, until the time is over or another request to stop comes.
+        """
         asked = self.stop_requests
         refused = results.write(self.run, summary, self._patience, lambda: self.stop_requests > asked)
         if refused:
             print(f"gputui: the result could not be written: {refused}", file=sys.stderr)
 
     def _append(self, report: results.Report) -> None:
-        """Write the trainer's last events, with its `finished` event."""
+        """Write the trainer's last events, with its `finished` event; report the number of events that are missing."""
         asked = self.stop_requests
         missing = results.append(self.run, report.lines, self._patience, lambda: self.stop_requests > asked)
         if missing + report.lost_events:
@@ -400,7 +425,9 @@ class Supervisor:
 
 
 class _Folder:
-    """Keeps the path of a run folder valid if it is renamed while the run is active: by a link to its new place."""
+    """Keeps the old path of a run folder valid if the folder is renamed while the run is active: by a link to the new
+    path.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -408,7 +435,9 @@ class _Folder:
         self._is_linked = False
 
     def renamed_to(self) -> str:
-        """The new path, if the folder was renamed since the last call; else empty, also if it was deleted."""
+        """Return the new path if the folder was renamed since the last call; empty if it was not renamed, or was
+        deleted.
+        """
         if os.path.exists(self._path):
             return ""
         try:

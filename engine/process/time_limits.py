@@ -42,7 +42,10 @@ CHILDREN_SECONDS = 5.0  # an idle trainer may wait for its child processes, whic
 
 
 class Activity:
-    """The activity of a run's trainer: its phase, whether it hangs or is suspended; updated a few times a second."""
+    """What a run's trainer does: its phase, whether it hangs, and whether it is suspended.
+
+    `update` is called several times a second.
+    """
 
     def __init__(
         self, run: Run, pid: int, heartbeat: TrainerHeartbeat, clock: Callable[[], float] = time.monotonic
@@ -61,7 +64,9 @@ class Activity:
         self._resumed = False
 
     def update(self) -> None:
-        """Read the trainer's activity; does nothing if the last update was just before."""
+        """Read the trainer's events, heartbeat and CPU time; does nothing if the last update was less than
+        0.25 s ago.
+        """
         now = self._clock()
         passed = now - self._updated
         if passed < INTERVAL_SECONDS:
@@ -79,7 +84,7 @@ class Activity:
             self._idle_seconds = 0.0 if busy else self._idle_seconds + counted
 
     def last_phase(self) -> PhaseName:
-        """The phase in which the trainer has ended, which may have begun since the last update."""
+        """Return the phase in which the trainer has ended; it may have begun after the last update."""
         self._has_progressed()
         return self.phase
 
@@ -90,7 +95,7 @@ class Activity:
         return self._children.cores() > IDLE_CORES
 
     def hang(self, hang_seconds: float) -> str:
-        """A text about the missing progress of a trainer that hangs; empty if it works."""
+        """Return a text about the missing progress if the trainer hangs; empty if it does not hang."""
         option = f"run.hang_seconds={hang_seconds:g}"
         if self.phase in STEPS and not self.heartbeat.in_user_code:
             gap, first = OF_LONGEST_GAP * self._longest_gap, OF_FIRST_STEP * self._first_step
@@ -105,7 +110,9 @@ class Activity:
         return f"no step was completed for {seconds(self._silent_seconds)} ({option})"
 
     def _has_progressed(self) -> bool:
-        """True if there is a new event, devices have completed work, or user code has begun or ended."""
+        """Return True if, since the last call, there is a new event, devices have completed work, or user code has
+        begun or ended.
+        """
         size, beat = self._events_size(), (self.heartbeat.count, self.heartbeat.in_user_code)
         in_user_code = self._seen_beat[1]
         progressed = size != self._size or beat != self._seen_beat
@@ -123,14 +130,16 @@ class Activity:
             self._first_step = max(self._first_step, self._silent_seconds)
 
     def _events_size(self) -> int:
-        """The size in bytes; if it cannot be read, as on a network disk that is away, the last one."""
+        """Return the size of the event file in bytes; if it cannot be read (a network disk is not available), the last
+        known size.
+        """
         try:
             return self.run.file(EVENTS_FILE).stat().st_size
         except OSError:
             return self._size
 
     def _state(self) -> tuple[bool, float]:
-        """True if the trainer is suspended, and the CPU seconds that it has used."""
+        """Return True if the trainer is suspended, and the CPU seconds that it has used."""
         try:
             with self._process.oneshot():
                 times = self._process.cpu_times()
@@ -148,7 +157,9 @@ class Activity:
 
 
 class TimeLimit:
-    """The limit run.max_minutes, counted from the launch of the run; with `auto`, the Slurm job's limit."""
+    """The time limit run.max_minutes, counted from the launch of the run; with `auto`, the time limit of the
+    Slurm job.
+    """
 
     def __init__(self, minutes: float | str | None, launched: RunClock, emit: Callable[[Event], None]) -> None:
         self._launched, self._emit = launched, emit

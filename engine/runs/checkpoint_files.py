@@ -26,7 +26,7 @@ _NAMED = 3  # checkpoints in a message
 
 
 class Damage(Exception):
-    """Why a checkpoint cannot be used, in a few words."""
+    """The reason, in a few words, why a checkpoint cannot be used."""
 
 
 def path_of(folder: Path, step: int) -> Path:
@@ -34,7 +34,9 @@ def path_of(folder: Path, step: int) -> Path:
 
 
 def steps_in(folder: Path) -> list[int]:
-    """The steps of all entries that have the name of a checkpoint, the newest first."""
+    """Return the steps of all entries in `folder` that are named like a checkpoint, the newest first; empty if it
+    cannot be read.
+    """
     try:
         names = os.listdir(folder)
     except OSError:
@@ -43,7 +45,10 @@ def steps_in(folder: Path) -> list[int]:
 
 
 def whole_step(folder: Path) -> int | None:
-    """The newest step with an intact checkpoint; None without checkpoints, Damage if all are damaged."""
+    """Return the newest step with an intact checkpoint, or None if there are no checkpoints.
+
+    Raises Damage if all checkpoints are damaged.
+    """
     reasons: dict[int, str] = {}
     for step in steps_in(folder):
         try:
@@ -57,13 +62,17 @@ def whole_step(folder: Path) -> int | None:
 
 
 def describe(reasons: Mapping[int, str]) -> str:
-    """The reasons why the checkpoints of these steps cannot be used; of many only the first three."""
+    """Return one text about the checkpoints that cannot be used: the reason of each by its step, for the first three at
+    most.
+    """
     first = "; ".join(f"checkpoint of step {step} {why}" for step, why in list(reasons.items())[:_NAMED])
     return f"{first}; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else first
 
 
 def seal(draft: Path, step: int) -> None:
-    """Write the manifest of a finished draft, and wait until all files are on the disk."""
+    """Write the manifest of a finished checkpoint (`draft` is its folder), and wait until all its files are on the
+    disk.
+    """
     files = {}
     for path in sorted(draft.iterdir()):
         files[path.name] = {"bytes": path.stat().st_size, "crc32": _checksum(path)}
@@ -72,7 +81,10 @@ def seal(draft: Path, step: int) -> None:
 
 
 def verify(folder: Path, step: int) -> bool:
-    """Raise Damage if the checkpoint is not intact; returns False if it has no checksums to check."""
+    """Raise Damage if the checkpoint is not intact.
+
+    Returns True if checksums were compared, False if it has no manifest.
+    """
     path = path_of(folder, step)
     try:
         if not path.is_dir():
@@ -115,7 +127,7 @@ def _match(path: Path, step: int, manifest: dict[str, Any]) -> None:
 
 
 def _check_complete(path: Path) -> None:
-    """Raise Damage if a file is missing or empty."""
+    """Raise Damage if a file of a checkpoint without a manifest is missing or empty."""
     shards = [match for name in os.listdir(path) if (match := _SHARD.fullmatch(name))]
     count = int(shards[0][2]) if shards else 1
     names = [f"{PREFIX}.index", *(f"{PREFIX}.data-{number:05d}-of-{count:05d}" for number in range(count))]

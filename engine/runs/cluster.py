@@ -29,9 +29,10 @@ _FORM = Form({"workers": Sequence[str], "index": int, "source": str})
 
 @dataclass(frozen=True)
 class Cluster:
-    """`workers` are addresses such as host:port, the first of them the chief's; `index` is this worker's place.
+    """The workers of a training on several machines.
 
-    `source` names the variables or options that define the cluster.
+    `workers` are addresses such as host:port; the first is the chief's. `index` is the place of this worker in
+    `workers`. `source` names the variables or options that define the cluster.
     """
 
     workers: tuple[str, ...]
@@ -40,7 +41,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """Of this worker."""
+        """The address of this worker."""
         return self.workers[self.index]
 
     @property
@@ -49,29 +50,32 @@ class Cluster:
 
     @property
     def on_this_host(self) -> tuple[int, ...]:
-        """The indexes of the workers on this worker's host, itself among them."""
+        """The indexes of all workers on the host of this worker, with its own index."""
         return tuple(i for i, address in enumerate(self.workers) if host_of(address) == host_of(self.address))
 
     def named(self, index: int) -> str:
-        """A worker as messages name it."""
+        """Return the name of a worker for messages: its index and its address."""
         return f"worker {index} ({self.workers[index]})"
 
     def __str__(self) -> str:
         return f"worker {self.index} of {len(self.workers)}, at {self.address} ({self.source})"
 
     def as_tf_config(self) -> str:
-        """The value of TF_CONFIG for the trainer, as TensorFlow's TFConfigClusterResolver reads it, with the source."""
+        """Return the value of TF_CONFIG for the trainer.
+
+        It has the form that TensorFlow's TFConfigClusterResolver reads, and `source` in addition.
+        """
         task = {"type": "worker", "index": self.index}
         return json.dumps({"cluster": {"worker": list(self.workers)}, "task": task, SOURCE: self.source})
 
     def as_file(self) -> str:
-        """The content of the file."""
+        """Return the content of cluster.json."""
         content = {"workers": list(self.workers), "index": self.index, "source": self.source}
         return json.dumps(content, indent=1) + "\n"
 
 
 def of_run(run: Run) -> Cluster | None:
-    """The cluster that the run was launched in; None for a run on one machine, or if the file is damaged."""
+    """Return the cluster in which the run was launched; None for a run on one machine, or if the file is damaged."""
     content = read_object(run.file(FILE), _FORM).value
     workers, index = content.get("workers"), whole(content.get("index"))
     if not workers or index is None or not 0 <= index < len(workers):
@@ -80,7 +84,9 @@ def of_run(run: Run) -> Cluster | None:
 
 
 def members(run: Run) -> Sequence[Mapping[str, Any]]:
-    """The workers of the run as its started event has them (Started.workers), the chief first; empty without one."""
+    """Return the workers of the run, the chief first, from its last `started` event (Started.workers); empty if there
+    is no such event.
+    """
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
             lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
@@ -92,7 +98,7 @@ def members(run: Run) -> Sequence[Mapping[str, Any]]:
 
 
 def run_of(member: Mapping[str, Any]) -> Run | None:
-    """The run of a worker if its folder can be read from this machine (is shared), else None."""
+    """Return the run of a worker, or None if its folder cannot be read from this machine (it is not shared)."""
     folder = Path(str(member.get("folder", "")))
     run = Run(folder)
     if not folder.is_absolute() or folder.name != member.get("run"):
@@ -102,15 +108,15 @@ def run_of(member: Mapping[str, Any]) -> Run | None:
 
 
 def chief_of(run: Run) -> Run | None:
-    """The chief's run if it can be read, else None."""
+    """Return the chief's run for the run of any worker; None if the chief's folder cannot be read from this machine."""
     workers = members(run)
     return run_of(workers[0]) if workers else None
 
 
 def is_saved(run: Run) -> bool:
-    """True if there is a checkpoint to continue from; of several workers the chief has it.
+    """Return True if there is a checkpoint from which the run can be resumed; with several workers the chief has it.
 
-    If the chief's folder cannot be read from here: True if checkpoints are on.
+    If the chief's folder cannot be read from this machine, return True if the option run.checkpoint is on.
     """
     mine = of_run(run)
     keeper = run if mine is None or mine.is_chief else chief_of(run)
@@ -120,7 +126,10 @@ def is_saved(run: Run) -> bool:
 
 
 def other_workers(chief: Run) -> list[Run]:
-    """The runs of the other workers that are in the same folder of runs as the chief's."""
+    """Return the runs of the other workers whose folders have the same parent folder as the chief's.
+
+    The list is empty if `chief` is not the run of a chief.
+    """
     named = [str(member.get("run")) for member in members(chief)]
     if not named or named[0] != chief.id:
         return []
@@ -129,7 +138,7 @@ def other_workers(chief: Run) -> list[Run]:
 
 
 def local_chief(run: Run) -> Run | None:
-    """The chief's run for the run of another worker in the same folder of runs; else None."""
+    """Return the chief's run for the run of another worker, if both have the same parent folder; else None."""
     mine = of_run(run)
     if mine is None or mine.is_chief or not (workers := members(run)):
         return None
@@ -138,14 +147,14 @@ def local_chief(run: Run) -> Run | None:
 
 
 def _is_of(run: Run, index: int, chief: Run) -> bool:
-    """True if the run, too, names the chief and this index."""
+    """Return True if the run's own files name `chief` as its chief and `index` as its index."""
     mine = of_run(run)
     workers = members(run) if mine is not None and mine.index == index else ()
     return bool(workers) and workers[0].get("run") == chief.id
 
 
 def host_of(address: str) -> str:
-    """The host of an address, without the brackets of an IPv6 address."""
+    """Return the host of an address such as host:port; an IPv6 host is returned without its brackets."""
     return address.rpartition(":")[0].strip("[]")
 
 

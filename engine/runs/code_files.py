@@ -28,14 +28,16 @@ _FORM = Form({"folder": str, "files": Mapping[str, str], "changes": Sequence[_CH
 
 
 class CodeChangedError(RunError):
-    """The code of a run has changed since its last checkpoint."""
+    """The user's code has changed since the last checkpoint of the run was saved."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """The folder of the entry, the hash of each file by its path, and the changes with which the run was resumed.
+    """The record of the user's Python files that a run has imported.
 
-    A change has the `step` at which the run was resumed, None until the trainer knows it, and the names of the `files`.
+    `folder` is the folder of the entry; `files` has the hash of each file by its path. `changes` lists each resume with
+    changed code: the names of the changed `files`, and the `step` at which the run was resumed (None until the trainer
+    knows it).
     """
 
     folder: str = ""
@@ -43,28 +45,30 @@ class Code:
     changes: Sequence[Mapping[str, Any]] = ()
 
     def name_of(self, path: str) -> str:
-        """The path relative to the folder of the entry, or the whole path of a file outside of it."""
+        """Return the path relative to the entry's folder; for a file outside of that folder, the path unchanged."""
         return os.path.relpath(path, self.folder) if Path(path).is_relative_to(self.folder) else path
 
     def changed(self) -> list[str]:
-        """The paths of the files that differ from the record or no longer exist."""
+        """Return the paths of the recorded files that have another content now or no longer exist."""
         return [path for path, recorded in self.files.items() if _hash(path) != recorded]
 
 
 def read(run: Run) -> Code:
-    """The record of a run; empty if there is none that can be used."""
+    """Return the record of a run; an empty record if there is no file or it is damaged."""
     record = read_object(run.file(FILE), _FORM).value
     return Code(record.get("folder", ""), record.get("files", {}), record.get("changes", ()))
 
 
 def changed(run: Run) -> list[str]:
-    """The names of the files that have changed since the run used them; a file that no longer exists is marked."""
+    """Return the names of the files that have changed since the run used them; "(missing)" follows the name of a file
+    that no longer exists.
+    """
     code = read(run)
     return [code.name_of(path) + ("" if os.path.exists(path) else " (missing)") for path in code.changed()]
 
 
 def describe(run: Run) -> str:
-    """One line about the files that have changed since the run was trained; empty if there are none."""
+    """Return one line about the files that have changed since the run was trained; empty if no file has changed."""
     names = changed(run)
     if not names:
         return ""
@@ -74,14 +78,14 @@ def describe(run: Run) -> str:
 
 
 def check(run: Run) -> None:
-    """Raise CodeChangedError if the run would be resumed with other code."""
+    """Raise CodeChangedError if a file has changed since the run used it."""
     if text := describe(run):
         again = f"undo that, or go on with the new code: gputui resume {run.id} --code=new"
         raise CodeChangedError(f"{text}\n{again}")
 
 
 def accept(run: Run) -> None:
-    """Record that the run is resumed with the files as they are now, some of them changed."""
+    """Add the changed files to the record, with their present hashes, as the user resumes the run with them."""
     code = read(run)
     if not (paths := code.changed()):
         return
@@ -91,9 +95,11 @@ def accept(run: Run) -> None:
 
 
 def begin(run: Run) -> None:
-    """Prepare the record before a trainer runs the code; raises CodeChangedError if its checkpoint is of other code.
+    """Prepare the record before a trainer runs the user's code.
 
-    Files may change between the launch and this call, and before a second trainer continues after the memory ran out.
+    Raises CodeChangedError if a file has changed and the run has a checkpoint. Without a checkpoint, the changed files
+    are removed from the record, and recorded again when they are imported. Files may change between the launch and this
+    call, or before a second trainer continues after memory ran out.
     """
     code = read(run)
     if paths := code.changed():
@@ -103,7 +109,7 @@ def begin(run: Run) -> None:
 
 
 def add(run: Run, folder: Path, paths: Iterable[str]) -> None:
-    """Record the files that the run has imported, if they are not recorded yet."""
+    """Add the imported files `paths` to the record, if they are not in it yet; `folder` is the entry's folder."""
     code = read(run)
     new = {path: digest for path in paths if path not in code.files and (digest := _hash(path)) is not None}
     if new:
@@ -111,7 +117,7 @@ def add(run: Run, folder: Path, paths: Iterable[str]) -> None:
 
 
 def record_step(run: Run, step: int) -> Sequence[str]:
-    """Record the step at which the run is resumed with changed files; returns their names."""
+    """Record the step at which the run was resumed with changed files; return the names of these files."""
     code = read(run)
     names = [name for change in code.changes if change["step"] is None for name in change["files"]]
     if names:

@@ -19,10 +19,10 @@ ASKED_BY_PERSON = (signal.SIGTERM, stop_signals.BY_PERSON)
 
 
 def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
-    """Ask a run to stop: gracefully, or at once if a person asks for the second time.
+    """Ask a run to stop. The first request ends it gracefully; a second request of a person ends it at once.
 
-    Raises RunError if it does not run on this machine. `numbers` are the signals for its engine: ASKED_BY_PERSON, or
-    the signal that a scheduler has sent.
+    `numbers` are the signals for its engine: ASKED_BY_PERSON, or the signal that a scheduler has sent. Raises RunError
+    if the run is not running on this machine.
     """
     now = run.liveness
     refuse_elsewhere(run, now, "stop")
@@ -36,7 +36,10 @@ def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
 
 
 def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int] = (signal.SIGTERM,)) -> None:
-    """Send signals to a run's engine or trainer, after verifying the process; raises RunError."""
+    """Send the signals `numbers` to the engine or trainer of a run.
+
+    Raises RunError if `process` cannot be verified to belong to the run.
+    """
     holds = run.file(ENGINE_LOCK if role == "engine" else EVENTS_FILE)
     try:
         stop_signals.send(
@@ -50,14 +53,17 @@ def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int]
 
 
 def refuse_elsewhere(run: Run, now: Liveness, verb: str) -> None:
-    """Raise RunError for a run on another machine, which can be controlled only from there."""
+    """Raise RunError if the run is running on another machine; `verb` is the command that the message proposes."""
     if now.host:
         raise RunError(f"{run.id} is running on {now.host}; {verb} it there: gputui {verb} {run.id}")
 
 
 @contextlib.contextmanager
 def reserved(run: Run, verb: str) -> Iterator[Lock]:
-    """Hold the lock of a run that is not alive, so that no other process starts or deletes it; raises RunError."""
+    """Hold the lock of a run that is not alive, so that no other process starts or deletes it meanwhile.
+
+    Raises RunError if the run is alive or its lock cannot be taken; `verb` says in the message what was to be done.
+    """
     now = liveness.check_closely(run.path, lambda: run.status)
     refuse_elsewhere(run, now, verb)
     if (state := run.state_of(now)) in GOES_ON:

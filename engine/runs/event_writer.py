@@ -16,9 +16,10 @@ from .events import T_DIGITS, Event, Warn
 
 
 class EventWriter:
-    """Appends events to one file, one line each, without buffering; may be used by several threads.
+    """Appends events to one file, one line each, without buffering. Several threads may use it.
 
-    A full disk is no error: events wait (files/appending.py), and a warning about it is written after them.
+    A full disk raises no error: events wait in memory (files/appending.py) and are written later, with a warning after
+    them.
     """
 
     def __init__(self, path: Path, run_id: str, clock: RunClock | None = None) -> None:
@@ -36,7 +37,9 @@ class EventWriter:
                 self._warn(self._file.append(line))
 
     def drain(self, seconds: float) -> int:
-        """Try for some seconds to write the waiting events; returns the number of missing ones."""
+        """Try for `seconds` to write the events that wait for the disk; return the number of events that are still
+        missing.
+        """
         until = time.monotonic() + seconds
         while True:
             with self._lock:
@@ -47,7 +50,7 @@ class EventWriter:
             time.sleep(RETRY_SECONDS)
 
     def unwritten(self) -> list[str]:
-        """The lines that still wait for the disk."""
+        """Return the lines that still wait for the disk."""
         with self._lock:
             return self._file.lines
 

@@ -31,10 +31,10 @@ def create(
     more: Mapping[str, str] | None = None,
     cluster: Cluster | None = None,
 ) -> Run:
-    """Create a new run folder with its preset and the record of its origin; its id contains time and name.
+    """Create a new run folder with its preset and the record of its origin; the run's id contains the time and `name`.
 
-    `more` are the texts of further files by their names. Each worker of a `cluster` has a run of its own; the ids of
-    all runs but the chief's end with the worker's number.
+    `more` has the texts of further files by their names. In a `cluster`, each worker has a run of its own; the id of
+    each run except the chief's ends with the worker's number.
     """
     folder = runs_folder()
     private_folders.make(folder, exist_ok=True)
@@ -52,9 +52,10 @@ def create(
 
 
 def create_at(path: Path, preset_yaml: str, origin: str = "", more: Mapping[str, str] | None = None) -> Run:
-    """Create a run folder with its preset, readable by this user only.
+    """Create the run folder `path` with its preset; only this user can read it.
 
-    Raises FileExistsError if the path exists, or OSError; nothing is left behind then.
+    Raises FileExistsError if `path` exists, RunError if TensorFlow cannot write to such a path, or another OSError.
+    After an error no folder is left.
     """
     if not nameable(str(path)):
         raise RunError(f"{path.parent} {NO_NAME}: TensorFlow cannot write there; set GPUTUI_HOME to another folder")
@@ -79,13 +80,15 @@ def create_at(path: Path, preset_yaml: str, origin: str = "", more: Mapping[str,
 
 @dataclass(frozen=True)
 class Survey:
-    """All runs, the latest first; `closed` has the reason for each folder that cannot be read, by its name."""
+    """All runs that can be read, the newest first; `closed` has the reason why a folder cannot be read, by the folder's
+    name.
+    """
 
     runs: list[Run]
     closed: Mapping[str, str]
 
     def __str__(self) -> str:
-        """One line about the folders that are left out; empty if there are none."""
+        """One line about the folders that cannot be read; empty if all can be read."""
         if not self.closed:
             return ""
         name, reason = next(iter(self.closed.items()))
@@ -94,7 +97,9 @@ class Survey:
 
 
 def survey() -> Survey:
-    """All runs in the folder of runs; a run that this user cannot read does not hide the others."""
+    """Return all runs in the folder of runs; a folder that this user cannot read is listed in `closed`, and raises no
+    error.
+    """
     private_folders.tighten(runs_folder())
     try:
         with os.scandir(runs_folder()) as entries:
@@ -117,7 +122,7 @@ def survey() -> Survey:
 
 
 def _is_left_out(entry: os.DirEntry[str]) -> bool:
-    """True for a folder that is being made, and for the old name of a renamed one: a link to another run."""
+    """Return True for a folder that is being created, and for a link that a renamed run has left at its old name."""
     if entry.name.startswith("."):
         return True
     if not entry.is_symlink():
@@ -127,14 +132,15 @@ def _is_left_out(entry: os.DirEntry[str]) -> bool:
 
 
 def all_runs() -> list[Run]:
-    """All runs that can be read, the latest first."""
+    """Return all runs that can be read, the newest first."""
     return survey().runs
 
 
 def find(text: str) -> Run:
-    """The run with this id or with an unambiguous part of it, or the `latest`; raises RunError.
+    """Return the run whose id is `text` or contains it; for `latest`, the newest run.
 
-    Of a training on several machines the latest run is the chief's.
+    Raises RunError if no run or several runs match. If the newest run is a worker of a training on several machines,
+    `latest` is the run of its chief.
     """
     all_folders = survey()
     runs = all_folders.runs

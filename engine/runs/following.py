@@ -19,9 +19,10 @@ ENDED = "the training has ended, and its result waits for room; it is given up a
 
 
 class Follower:
-    """A run's events from both files, merged by time; `finished` is held back until it is certain to be the last event.
+    """The events of a run from both of its files, in the order of time, while they are written.
 
-    A resumed run has several `finished` events; following ends with the event after which no process is alive.
+    A resumed run has several `finished` events. So this event is held back until no process of the run is alive; then
+    it is the last event, and following ends.
     """
 
     def __init__(self, run: Run, from_now: bool = False) -> None:
@@ -35,7 +36,7 @@ class Follower:
         self.outcome = ""  # when it has ended
 
     def poll(self) -> list[Event]:
-        """The events since the last poll; sets `ended` with the last of them."""
+        """Return the events since the last poll. Sets `ended` if the last of them ends the run."""
         self._follow_folder()
         state = self.run.liveness
         alive = state.engine or state.trainer
@@ -59,7 +60,9 @@ class Follower:
         return news
 
     def _follow_folder(self) -> bool:
-        """Follow the run if its folder was renamed; returns True if it was, since the last call."""
+        """Follow the run to its new path if its folder was renamed since the last call; return True if it was
+        renamed.
+        """
         if (now := self._folder.renamed_to()) is None:
             return False
         self.run = Run(now)
@@ -68,14 +71,14 @@ class Follower:
         return True
 
     def _new_damage(self) -> list[Event]:
-        """A warning for each damaged file, each once."""
+        """Return a warning for each damaged file that has not been reported yet."""
         damages = [damage for tail in self._tails for damage in tail.damages]
         new = [damage for damage in damages if damage not in self._reported and str(damage)]
         self._reported.update(new)
         return [self._warning("damaged_file", str(damage)) for damage in new]
 
     def _warning(self, kind: str, message: str) -> Event:
-        """A warning of the viewer itself."""
+        """Return a warning that this process makes, not the run."""
         return dated(Warn(kind=kind, message=message), time.time(), self.run.id)
 
     def _lost(self) -> Finished:
@@ -87,14 +90,20 @@ class Follower:
 
 
 class _Folder:
-    """Finds a run folder that is renamed while it is followed. No descriptor is held: a screen follows many runs."""
+    """Finds the new path of a run folder that is renamed while it is followed.
+
+    It keeps no file descriptor open, as a screen may follow many runs.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._status = None if path.is_symlink() else _status(path)  # a link that the user made is not followed
 
     def renamed_to(self) -> Path | None:
-        """Its new path, if it was renamed since the last call: in the same folder, or at the target of a link."""
+        """Return the new path if the folder was renamed since the last call; else None.
+
+        The new path is searched in the same parent folder and at the target of a link at the old path.
+        """
         if self._status is None or self._is_at(self._path):
             return None
         try:
@@ -120,7 +129,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:
-    """All events of a run, past and coming, until it has ended."""
+    """Yield all events of a run, from its first event until it has ended; waits for events that are not written yet."""
     follower = Follower(run)
     while not follower.ended:
         yield from follower.poll()
@@ -129,7 +138,7 @@ def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:
 
 
 class Silence:
-    """Checks the disk while a run that is alive writes nothing."""
+    """Tests whether the disk is the reason why a run that is alive writes no events."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -137,7 +146,11 @@ class Silence:
         self._reported = ""
 
     def check(self, has_events: bool, trains: bool = True) -> str:
-        """A sentence if the disk keeps the run from writing: once for each silence, and again if training has ended."""
+        """Return a sentence if the disk keeps the run from writing, else an empty text.
+
+        `has_events` is True if events have been written since the last call; `trains` is False if only the engine is
+        alive. Each silence is reported once, and once more if the training has ended meanwhile.
+        """
         now, waits = time.monotonic(), GOES_ON if trains else ENDED
         if has_events:
             self._since, self._reported = now, ""
@@ -150,7 +163,10 @@ class Silence:
 
 
 def lost_error(folder: Path, log: Sequence[str]) -> dict[str, str]:
-    """The error of a run that has ended without a result, judged by its disk and its log."""
+    """Return the error (kind, message, hint) of a run that has ended without a result.
+
+    The message names the disk if it cannot be written to; the hint has the last line of the log.
+    """
     last = next((line.strip() for line in reversed(log) if line.strip()), "")
     return {
         "kind": "crash",

@@ -22,9 +22,10 @@ _OF_GPU, _OF_HOST = (
 
 
 def rows(run_events: RunEvents) -> list[dict[str, float]]:
-    """One row for each progress and epoch event: t (Unix seconds), seconds, epoch, step and all available figures.
+    """Return one row for each progress and epoch event: t (Unix seconds), seconds since the first row, epoch, step and
+    all available figures.
 
-    Metrics keep their names; figures of GPUs are `gpu0_busy` and so on. A figure that is not available is not in the
+    Metrics keep their names; figures of GPUs have names such as `gpu0_busy`. A figure without a value is not in the
     row.
     """
     points = list(_rows(run_events.events))
@@ -33,12 +34,14 @@ def rows(run_events: RunEvents) -> list[dict[str, float]]:
 
 
 def columns(table: list[dict[str, float]]) -> list[str]:
-    """All names in the rows, in the order of their first appearance."""
+    """Return the names of all columns in the rows, in the order of their first appearance."""
     return list(dict.fromkeys(name for row in table for name in row))
 
 
 def figure_of(column: str) -> Figure | None:
-    """The declaration of a column's figure; None if it has none, such as the time or the epoch."""
+    """Return the declaration of a column's figure; None for a column that is no declared figure, such as the time or
+    the epoch.
+    """
     group, _, name = column.partition("_")
     if group.startswith("gpu") and group[3:].isdigit():
         return figures.GPU.get(name)

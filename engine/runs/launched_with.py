@@ -27,18 +27,20 @@ _SEARCHED = 50  # newest runs in which an earlier run of the same code is search
 
 
 def options_of(run: Run) -> dict[str, Any]:
-    """The options at the launch, by `group.name`; empty if the preset cannot be read."""
+    """Return the options at the launch, by `group.name`; empty if the preset cannot be read."""
     return read_options(run)[0]
 
 
 def python_of(run: Run) -> str:
-    """The Python in which the run was launched, whatever the variable GPUTUI_PYTHON names now."""
+    """Return the path of the interpreter with which the run was launched, even if GPUTUI_PYTHON now names
+    another one.
+    """
     given = options_of(run).get("run.python")
     return interpreter.file_of(str(given), str(run.path)) if given else sys.executable
 
 
 def read_options(run: Run) -> tuple[dict[str, Any], str]:
-    """The options by `group.name`, and the reason if they cannot be read."""
+    """Return the options by `group.name`, and an empty text; or no options and the reason why they cannot be read."""
     try:
         preset = located_yaml.read(run.file("preset.yaml"))
     except located_yaml.YamlFault as fault:
@@ -54,7 +56,7 @@ def read_options(run: Run) -> tuple[dict[str, Any], str]:
 
 
 def started(run: Run) -> Started | None:
-    """The first started event of the run; None if it has none yet, or cannot be read."""
+    """Return the first `started` event of the run; None if there is none yet, or if the file cannot be read."""
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
             block = stream.read(_BEGINNING_BYTES)
@@ -65,7 +67,9 @@ def started(run: Run) -> Started | None:
 
 
 def of_same_code(options: Options) -> Started | None:
-    """The started event of the newest run of the same workload.entry, if the entry's file has not changed since."""
+    """Return the `started` event of the newest run with the same workload.entry; None if there is no such run, or if
+    the entry's file has changed since then.
+    """
     code = _code(options.workload.entry, options.workload.folder)
     if code is None:
         return None
@@ -77,7 +81,7 @@ def of_same_code(options: Options) -> Started | None:
 
 
 def _code(entry: Any, folder: Any) -> tuple[str, str] | None:
-    """The file and the function of an entry; None if it is not valid."""
+    """Return the absolute path of the entry's file, and the name of its function; None if the entry is not valid."""
     if not isinstance(entry, str) or not ENTRY.fullmatch(entry):
         return None
     called = parse(entry)
@@ -93,5 +97,5 @@ def _changed(file: str) -> float:
 
 
 def unapplied(event: Started | None) -> Mapping[str, str]:
-    """The options that were set without effect, each with the reason."""
+    """Return the options that had no effect in the run, each with the reason; empty without an event."""
     return {item["option"]: item.get("why", "") for item in (event.not_applied if event else ()) if "option" in item}

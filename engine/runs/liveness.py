@@ -26,7 +26,10 @@ BEATS_WITHIN_SECONDS, POLL_SECONDS = 3.0, 0.1
 
 @dataclass(frozen=True)
 class Liveness:
-    """The parts of a run that are alive; `host` is the name of the other machine if it runs there, else empty."""
+    """Which processes of a run are alive.
+
+    `host` is the name of the machine if it is another one than this; else empty.
+    """
 
     engine: bool = False
     trainer: bool = False
@@ -35,7 +38,7 @@ class Liveness:
 
 
 def check(folder: Path, status: Mapping[str, Any]) -> Liveness:
-    """The liveness of the run in the folder; `status` is the content of its status.json."""
+    """Return which processes of the run in `folder` are alive; `status` is the content of its status.json."""
     place = Place.read(status)
     if place is None or place.is_here:
         return _check_here(folder, status)
@@ -59,10 +62,11 @@ def _check_here(folder: Path, status: Mapping[str, Any]) -> Liveness:
 
 
 def _lives(process: Process | None, folder: Path, verified: bool = False) -> bool:
-    """True if a process in the status file is alive; with `verified` it must also be seen to work for this run.
+    """Return True if `process`, which the status file names, is alive.
 
-    A status file can name any process, and a folder can be copied. If place and start of the process are missing, an
-    older gputui wrote the file: the command line must name the run.
+    With `verified`, it must also be seen to work for this run. A status file can name any process, and a folder can be
+    copied. If the file does not have the machine and the start of the process, an older gputui wrote it: then the
+    command line of the process must name the run.
     """
     if process is None:
         return False
@@ -72,7 +76,11 @@ def _lives(process: Process | None, folder: Path, verified: bool = False) -> boo
 
 
 def check_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) -> Liveness:
-    """As `check`, but waits to see the heartbeat of a run on another machine, as the clocks of the two may differ."""
+    """Return the same as `check`, but for a run on another machine first wait some seconds for a change of its
+    heartbeat.
+
+    `check` compares clocks, and the clocks of two machines may differ.
+    """
     status = read_status()
     now, place = check(folder, status), Place.read(status)
     if now.engine or place is None or place.is_here or status.get("phase") == "ended" or _is_certain(folder, place):
@@ -85,7 +93,9 @@ def check_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) ->
 
 
 def _is_certain(folder: Path, place: Place) -> bool:
-    """True if the lock of a run on another machine is not held, and can be relied on."""
+    """Return True if it is certain that a run on another machine has ended: its lock is not held, and can be
+    relied on.
+    """
     return place.shares_kernel and locks.held(folder / ENGINE_LOCK) is False
 
 
@@ -93,7 +103,10 @@ _seen: dict[Path, tuple[Any, float]] = {}  # the heartbeat of a run, and when it
 
 
 def _beats(folder: Path, heartbeat: Any) -> bool:
-    """True if the heartbeat continues: judged by its date at first, later by its changes."""
+    """Return True if the heartbeat continues.
+
+    The first call for a folder compares it with the clock; later calls compare it with the heartbeat seen before.
+    """
     now = time.monotonic()
     if folder not in _seen:
         fresh = isinstance(heartbeat, int | float) and abs(time.time() - heartbeat) < FRESH_SECONDS

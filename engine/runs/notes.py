@@ -27,19 +27,19 @@ _TAG = re.compile(rf"[^\s,#-][^\s,]{{0,{LONGEST_TAG - 1}}}")
 
 @dataclass(frozen=True)
 class Notes:
-    """A note, and the tags in the order in which they were added, each once."""
+    """The user's note on a run, and its tags in the order in which they were added, without duplicates."""
 
     note: str = ""
     tags: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
-        """Tags and note in one line, for lists and searching: `#best after the fix`."""
+        """Tags and note in one line, for lists and for searching: `#best after the fix`."""
         return " ".join((*(f"#{tag}" for tag in self.tags), *self.note.split()))
 
 
 def read(run: Run) -> Notes:
-    """The notes on the run; empty if the file is damaged."""
+    """Return the note and tags of the run; empty if there are none or the file is damaged."""
     content = read_object(run.file(FILE)).value
     tags = content.get("tags")
     valid = [tag for tag in tags if isinstance(tag, str) and _TAG.fullmatch(tag)] if isinstance(tags, list) else []
@@ -47,7 +47,10 @@ def read(run: Run) -> Notes:
 
 
 def write_note(run: Run, note: str) -> Notes:
-    """Write the note; an empty one removes it. Raises RunError if it is too long, or OSError."""
+    """Replace the note of the run, and return the new notes; an empty `note` removes it.
+
+    Raises RunError if it is too long, or OSError.
+    """
     note = harmless(note).strip()
     if len(note) > LONGEST_NOTE:
         raise RunError(f"the note has {len(note):,} characters; at most {LONGEST_NOTE:,} are allowed")
@@ -55,7 +58,10 @@ def write_note(run: Run, note: str) -> Notes:
 
 
 def retag(run: Run, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Notes:
-    """Add and remove tags; raises RunError for a text that cannot be a tag, or OSError."""
+    """Add and remove tags of the run, and return the new notes.
+
+    Raises RunError for a text that cannot be a tag, or OSError.
+    """
     added, removed = tags_in(add), set(tags_in(remove))
     return _change(
         run,
@@ -66,7 +72,7 @@ def retag(run: Run, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Note
 
 
 def tags_in(words: Iterable[str]) -> list[str]:
-    """The tags, each with or without a leading #; raises RunError for words that cannot be tags."""
+    """Return the words as tags, without the leading # that each may have. Raises RunError if a word cannot be a tag."""
     tags = [word.removeprefix("#") for word in words]
     if wrong := [tag for tag in tags if not _TAG.fullmatch(tag) or harmless(tag) != tag]:
         named = " and ".join(repr(tag[:LONGEST_TAG]) for tag in wrong)
@@ -78,7 +84,9 @@ def tags_in(words: Iterable[str]) -> list[str]:
 
 
 def _change(run: Run, change: Callable[[Notes], Notes]) -> Notes:
-    """Read and write under a lock, so that no other viewer's change is lost."""
+    """Read the notes, apply `change`, and write them, all under a lock, so that no change by another process
+    is lost.
+    """
     with _only_writer():
         notes = change(read(run))
         content = json.dumps({"note": notes.note, "tags": notes.tags}, indent=1, ensure_ascii=False) + "\n"

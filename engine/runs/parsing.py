@@ -34,7 +34,7 @@ class Unknown(Event):
 
 
 def parse_line(line: str) -> Event | None:
-    """The event of a line, or None if the line is not a whole event."""
+    """Return the event in a line, or None if the line is not a complete, valid event."""
     try:
         content, end = _scan(line, 0)
     except _NOT_A_LINE:
@@ -53,7 +53,7 @@ def parse_line(line: str) -> Event | None:
 
 
 def parse_block(block: bytes) -> Iterator[tuple[Event | None, bytes]]:
-    """Yields each whole line of the block with its event, or with None if it is not a whole event."""
+    """Yield each complete line of the block with its event, or with None if the line is not a complete, valid event."""
     lines = block.split(b"\n")[:-1]
     if not block.isascii() or b"\\" in block or b"\x7f" in block:
         for line in lines:
@@ -75,21 +75,26 @@ def parse_block(block: bytes) -> Iterator[tuple[Event | None, bytes]]:
 
 
 def _json_reader(size_bytes: int) -> Reader:
-    """The parser for lines of JSON: the quick one if a block of this size is worth its import."""
+    """Return the function that parses a line of JSON: the quick one of pydantic if a block of this size is worth the
+    time of its import.
+    """
     if size_bytes < _WORTH_AN_IMPORT_BYTES or quick_reader is None:
         return lambda line: _DECODER.decode(line.decode("ascii"))
     return quick_reader()
 
 
 def recalled(content: dict[str, Any]) -> Event:
-    """The event with these fields, among them `t`, `type` and `run`; absent fields read as `Event` says."""
+    """Return the event with the fields `content`, among them `t`, `type` and `run`, without checking them.
+
+    Fields that are absent have the values that `Event` gives them.
+    """
     event = new(kinds().get(content["type"], Unknown))
     set_fields(event, "__dict__", content)
     return event
 
 
 def dated(event: Event, t: float, run: str = "") -> Event:
-    """An event of this process, as if it had been read from a file."""
+    """Return an event of this process with time and run added, as if it had been read from a file."""
     return recalled({"t": t, "type": event.type, "run": run} | asdict(event))
 
 
@@ -102,7 +107,7 @@ def _may_be_deep(line: bytes) -> bool:
 
 @cache
 def kinds() -> Mapping[str, type[Event]]:
-    """The types of events by their name in the file."""
+    """Return the classes of events by their `type` in the file."""
     types: list[Any] = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)]
     return {kind.type: kind for kind in types if kind is not Event}
 
@@ -116,9 +121,10 @@ def _quick() -> Mapping[str, Quick]:
 
 
 def _checker(kind: Any) -> Quick:
-    """A function that returns True if a line has exactly the declared fields in their order; False decides nothing.
+    """Return a function that returns True if a line has exactly the declared fields in their order.
 
-    One function is made for each type of event, as looking up the type of each field takes longer than the check.
+    If it returns False, the line must be checked in another way. The function is compiled for each type of event, as
+    looking up the type of each field takes longer than the check.
     """
     hints = get_type_hints(kind, include_extras=True)
     names = [field.name for field in fields(kind)]
@@ -137,7 +143,9 @@ def _checker(kind: Any) -> Quick:
 
 
 def _check(value: str, fit: str, hint: Any) -> str:
-    """The source of a test that is quick for the types of most values, and else calls the test of the hint."""
+    """Return the source of a test of one value: it first compares the usual types, then calls the complete
+    test `fit`.
+    """
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     quick = [f"{value} is None"] if type(None) in members else []
     if str in members:

@@ -12,7 +12,7 @@ from .parsing import Reader
 
 
 def use() -> None:
-    """Use the quick parser in this process from now on."""
+    """From now on, let this process parse large event files with pydantic's JSON parser."""
     parsing.quick_reader = _from_json
 
 

@@ -22,7 +22,7 @@ _MANY_BYTES = 1_000_000
 
 
 class Damage:
-    """The lines of a file that are not whole events, or the reason why it cannot be read at all."""
+    """The number of damaged lines in a file of events, or the reason why the file cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,13 +31,13 @@ class Damage:
         self.unreadable = ""
 
     def add(self, offset: int) -> None:
-        """Count a line that begins at this byte."""
+        """Count a damaged line, which begins at byte `offset`."""
         if not self.count:
             self._first_offset = offset
         self.count += 1
 
     def __str__(self) -> str:
-        """One sentence; empty if there is no damage."""
+        """One sentence about the damage; empty if there is none."""
         if self.unreadable:
             return f"{self.path.name} cannot be read: {self.unreadable}"
         if not self.count:
@@ -47,7 +47,10 @@ class Damage:
         return f"line {self._first_line():,} of {self.path.name}{more} {are} damaged, left out"
 
     def _first_line(self) -> int:
-        """The number of the first damaged line; counted only for the message, as reading must be fast."""
+        """Return the number of the first damaged line.
+
+        It is counted only for the message, so that reading stays fast.
+        """
         lines, left = 1, self._first_offset
         try:
             with open_regular(self.path) as stream:
@@ -60,7 +63,7 @@ class Damage:
 
 
 class Tail:
-    """The new events of a growing file, each time it is read; a half-written last line waits."""
+    """Reads the new events of a file that grows; a last line that is not complete is read later."""
 
     def __init__(self, path: Path, from_now: bool = False) -> None:
         self._file = GrowingFile(path, _size(path) if from_now else 0)
@@ -71,7 +74,7 @@ class Tail:
         return [self.damage]
 
     def move(self, folder: Path) -> None:
-        """Read on in the folder to which the file's folder was renamed."""
+        """Continue reading in `folder`, the new path of the renamed run folder."""
         self._file.path = self.damage.path = folder / self._file.path.name
 
     def read(self) -> list[Event]:
@@ -105,7 +108,9 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _no_collecting(size_bytes: int) -> Iterator[None]:
-    """Suspend garbage collection, which takes longer than reading thousands of events and frees nothing."""
+    """Suspend garbage collection while a large block is read: it would take longer than the reading, and free
+    nothing.
+    """
     paused = size_bytes > _MANY_BYTES and gc.isenabled()
     if paused:
         gc.disable()
@@ -121,27 +126,27 @@ def _no_collecting(size_bytes: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RunEvents:
-    """The events of a run in the order of their time; `damage` has a sentence for each damaged file."""
+    """The events of a run in the order of time; `damage` has one sentence for each damaged file."""
 
     events: list[Event]
     damage: tuple[str, ...] = ()
 
     def of(self, kind: type[E]) -> list[E]:
-        """The events of one type."""
+        """Return all events of one type, in the order of time."""
         return [event for event in self.events if isinstance(event, kind)]
 
     def last(self, kind: type[E]) -> E | None:
-        """The newest event of one type."""
+        """Return the newest event of one type; None if there is none."""
         return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
 
 
 def read_events(folder: Path, names: Sequence[str] = EVENT_FILES) -> RunEvents:
-    """The events of both files, or of the named ones."""
+    """Return the events in the files `names` of a run folder; by default both event files."""
     tails = [Tail(folder / name) for name in names]
     events = in_time(event for tail in tails for event in tail.read())
     return RunEvents(events, tuple(filter(None, (str(tail.damage) for tail in tails))))
 
 
 def in_time(events: Iterable[Event]) -> list[Event]:
-    """Events in the order of their time."""
+    """Return the events in the order of time."""
     return sorted(events, key=attrgetter("t"))

@@ -32,7 +32,9 @@ LEAST_PIPE_BYTES = 1 << 14
 
 @dataclass(frozen=True)
 class Report:
-    """The unwritten result and last events of the trainer, and the number of events that it has dropped."""
+    """The trainer's result and last events that it could not write to the disk, and the number of events that it has
+    dropped.
+    """
 
     result: Mapping[str, Any] | None = None
     lines: Sequence[str] = ()
@@ -49,7 +51,10 @@ class Reached:
 
 
 def reached(run_events: RunEvents) -> Reached:
-    """The progress by the events of both files; until a resumed run has trained again, the progress before."""
+    """Return the progress of the training from its events.
+
+    For a resumed run without new progress, it is the progress before the resume.
+    """
     finished, progress, epoch = run_events.last(Finished), run_events.last(Progress), run_events.last(EpochEnd)
     if finished is not None and (progress is None or finished.t >= progress.t):
         before = finished.summary
@@ -64,7 +69,10 @@ def reached(run_events: RunEvents) -> Reached:
 def write(
     run: Run, result: Mapping[str, Any], seconds: float, given_up: Callable[[], bool] = lambda: False
 ) -> OSError | None:
-    """Write result.json, retrying for some seconds; returns the error if it could not be written."""
+    """Write result.json, and retry for `seconds` or until `given_up` returns True.
+
+    Returns None, or the error if it could not be written.
+    """
     until = time.monotonic() + seconds
     while True:
         try:
@@ -77,7 +85,7 @@ def write(
 
 
 def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False) -> Object:
-    """Read the result, retrying for some seconds if the disk cannot be read."""
+    """Read result.json, and retry for `seconds` or until `given_up` returns True if the disk cannot be read."""
     until = time.monotonic() + seconds
     while (result := run.read_result()).unreadable and time.monotonic() < until and not given_up():
         time.sleep(RESULT_RETRY_SECONDS)
@@ -85,7 +93,10 @@ def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False)
 
 
 def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[], bool] = lambda: False) -> int:
-    """Append the trainer's last events, retrying for some seconds; returns the number of missing ones."""
+    """Append the trainer's last events to its file, and retry for `seconds` or until `given_up` returns True.
+
+    Returns the number of events that are missing.
+    """
     file = LineFile(run.file(EVENTS_FILE))
     until = time.monotonic() + seconds
     for line in lines:
@@ -100,7 +111,10 @@ def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[]
 
 
 def hand_over(report: Report, pipe: int) -> None:
-    """Pass the unwritten result and events to the engine, without the oldest events that do not fit. Never waits."""
+    """Write the unwritten result and events into the pipe to the engine, without waiting.
+
+    If not all events fit, the oldest are dropped.
+    """
     with contextlib.suppress(OSError):
         os.set_blocking(pipe, False)
         with contextlib.suppress(OSError, AttributeError):  # the size of a pipe can be changed only on Linux
@@ -116,7 +130,7 @@ def _room_bytes(pipe: int) -> int:
 
 
 def _fitting(report: Report, room_bytes: int) -> bytes:
-    """The report as JSON, with as many of the newest lines as fit."""
+    """Return the report as JSON of at most `room_bytes`, with as many of the newest event lines as fit."""
     kept: list[str] = []
     room_bytes -= len(json.dumps([report.result, [], 10**9]))
     for line in reversed(report.lines):
@@ -129,7 +143,9 @@ def _fitting(report: Report, room_bytes: int) -> bytes:
 
 
 def take(pipe: int) -> Report:
-    """The report of the trainer, which has ended; empty if it has passed none."""
+    """Read the report of the trainer from the pipe, after the trainer has ended; an empty report if it has written
+    none.
+    """
     try:
         os.set_blocking(pipe, False)
         result, lines, lost = json.loads(os.read(pipe, PIPE_BYTES))

@@ -50,12 +50,12 @@ _STATUS = Form(
 
 
 class RunError(Exception):
-    """A run cannot be found or used; the text says what to do."""
+    """A run cannot be found or used. The text gives the reason, and often what the user can do."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run by its folder; every property reads the disk again."""
+    """A run, identified by the path of its folder. Every property reads the disk again."""
 
     path: Path
 
@@ -72,17 +72,22 @@ class Run:
 
     @property
     def result(self) -> Mapping[str, Any] | None:
-        """The content of result.json, or of the last event if that file could not be written."""
+        """The content of result.json; if there is no such file, the summary in the last event.
+
+        None if there is neither.
+        """
         read = self.read_result()
         return read.value or (None if read.damage else self._result_in_events())
 
     @property
     def damage(self) -> list[str]:
-        """A sentence for each damaged part of status and result."""
+        """One sentence for each of status.json and result.json that is damaged."""
         return [content.damage for content in (self._status(), self.read_result()) if content.damage]
 
     def _result_in_events(self) -> Mapping[str, Any] | None:
-        """The result in the last event, if it belongs to the latest launch: the preset is not newer."""
+        """Return the summary in the last event, or None if that is no `finished` event of the latest launch (it is
+        older than the preset).
+        """
         last = [event for event in self._last_events(EVENTS_FILE)[-1:] if isinstance(event, Finished)]
         last += [event for event in self._last_events(TELEMETRY_FILE) if isinstance(event, Finished)]
         if not last or last[-1].t < self._created() - 10**-T_DIGITS:
@@ -93,14 +98,17 @@ class Run:
         return read_object(self.file("status.json"), _STATUS)
 
     def read_result(self) -> Object:
-        """The content of result.json; a result without an outcome counts as none."""
+        """Return the content of result.json. A result without a valid outcome is treated as damaged."""
         result = read_object(self.file("result.json"), form_of(Summary))
         if result.value and result.value.get("outcome") not in OUTCOMES:
             return Object({}, result.damage or "result.json is damaged, left out")
         return result
 
     def has_completed(self) -> bool:
-        """True if the result begins with the outcome `ok`; quick, as there may be thousands of runs."""
+        """Return True if result.json begins with the outcome `ok`.
+
+        It reads only a few bytes, as there may be thousands of runs.
+        """
         try:
             with open_regular(self.file("result.json")) as stream:
                 return bool(_OK.match(stream.read(_OK_BYTES)))
@@ -109,17 +117,17 @@ class Run:
 
     @property
     def whole_result(self) -> Mapping[str, Any]:
-        """The result with the time and the goodput since the first launch: a run may have been resumed."""
+        """The result, with the time and the goodput of all launches of the run, which may have been resumed."""
         earlier = [read_object(path, form_of(Summary)).value for path in self.path.glob(EARLIER_RESULTS)]
         return {**(self.result or {}), **_over_all_launches([*earlier, self.result or {}])}
 
     def process(self, role: str) -> Process | None:
-        """The `engine` or `trainer` of the run, if it has been started."""
+        """Return the process with the role `engine` or `trainer`; None if it has not been started."""
         return Process.read(self.status, role)
 
     @property
     def liveness(self) -> Liveness:
-        """The parts of the run that are alive, and on which machine."""
+        """Which processes of the run are alive, and on which machine."""
         return liveness.check(self.path, self.status)
 
     def alive(self, role: str) -> bool:
@@ -127,11 +135,13 @@ class Run:
 
     @property
     def state(self) -> RunState:
-        """An outcome, or `running`, `starting`, `stopping` (the engine has ended, the trainer is ending itself)."""
+        """An outcome, or `starting`, `running`, or `stopping` (the engine has ended, and the trainer still
+        has to end).
+        """
         return self.state_of(self.liveness)
 
     def state_of(self, now: Liveness) -> RunState:
-        """The state, given which parts of the run are alive."""
+        """Return the state of the run, if `now` says which of its processes are alive."""
         if now.engine:
             return "starting" if now.starting else "running"
         if now.trainer:
@@ -156,7 +166,7 @@ class Run:
             return 0.0
 
     def last_date(self) -> float:
-        """The Unix time of the newest event; 0 if there is none."""
+        """Return the Unix time of the newest event; 0 if there are no events."""
         times = [event.t for name in EVENT_FILES for event in self._last_events(name)]
         return max(times, default=0.0)
 
@@ -170,7 +180,7 @@ class Run:
         return [event for line in lines if (event := parse_line(line)) is not None]
 
     def log_tail(self, lines: int = 20) -> list[str]:
-        """The last lines of engine.log, at most 64 kB."""
+        """Return the last `lines` lines of engine.log, from its last 64 kB; empty if it cannot be read."""
         try:
             with open_regular(self.file("engine.log")) as stream:
                 stream.seek(0, os.SEEK_END)
@@ -181,9 +191,9 @@ class Run:
 
 
 def _over_all_launches(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The seconds from each launch to its result, added up, and the share of training steps in them (`goodput`).
+    """Return `seconds`, the sum over all launches, and `goodput`, the share of training steps in that time.
 
-    A figure that the last result does not have is left out.
+    A figure that the last result does not have is not returned.
     """
     times = [(number(result.get("seconds")), number(result.get("goodput"))) for result in results]
     figures = (

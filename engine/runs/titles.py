@@ -29,20 +29,22 @@ _LEAST_OF_A_CHANGE = 9
 
 @dataclass(frozen=True)
 class Title:
-    """The name of the preset, and the text of each change."""
+    """The name of the preset, and one text for each changed option."""
 
     preset: str
     changes: tuple[str, ...] = ()
 
     @property
     def whole(self) -> str:
-        """The title with all changes."""
+        """The title with all changes, of any length."""
         return f"{self.preset}: {' '.join(self.changes)}" if self.changes else self.preset
 
     def within(self, width: int) -> str:
-        """The title with as many whole changes as fit, and the number of the others: `fast: batch_size=256 +3 more`.
+        """Return the title with as many changes as fit into `width`, and the number of the other changes: `fast:
+        batch_size=256 +3 more`.
 
-        If even the first change does not fit, its beginning.
+        If even the first change does not fit, it is cut; if there is no room for that either, only the number of
+        changes is given.
         """
         for shown in range(len(self.changes), 0, -1):
             rest = len(self.changes) - shown
@@ -60,25 +62,30 @@ class Title:
 
 
 def title(run: Run) -> str:
-    """The title as text; a long list of changes is shortened."""
+    """Return the title of a run as text of at most about 72 characters."""
     return str(title_of(run))
 
 
 def title_of(run: Run) -> Title:
-    """The whole title; without a record of the origin, as in runs of an older gputui, the preset's name alone."""
+    """Return the complete title of a run.
+
+    Without a record of its origin (a run of an older gputui) it has only the preset's name.
+    """
     title = recorded(read_object(run.file(FILE)).value, name_of(run))
     return replace(title, changes=(*title.changes, *_place(run)))
 
 
 def _place(run: Run) -> Iterator[str]:
-    """Yields the worker of a run on several machines, or for the chief the number of workers."""
+    """Yield `worker 1 of 4` for a worker of a run on several machines, or the number of workers for the chief; nothing
+    for other runs.
+    """
     if (joined := cluster.of_run(run)) is not None:
         workers = len(joined.workers)
         yield counted(workers, "workers") if joined.is_chief else f"worker {joined.index} of {workers}"
 
 
 def recorded(origin: Mapping[str, Any], default: str) -> Title:
-    """The title by the record of an origin; `default` is the name of the preset if the record has none."""
+    """Return the title from the record of an origin; `default` is the name of the preset if the record has none."""
     changes = mapping(origin.get("changes"))
     applied = {key: mapping(change) for key, change in changes.items() if not mapping(change).get(NO_EFFECT)}
     words = (_words(key, change.get("to")) for key, change in applied.items())
@@ -86,12 +93,14 @@ def recorded(origin: Mapping[str, Any], default: str) -> Title:
 
 
 def name_of(run: Run) -> str:
-    """The name of the preset by the run's id: without its time and number."""
+    """Return the name of the preset according to the run's id, which has a time before it and may have a number after
+    it.
+    """
     return re.sub(r"^\d{8}-\d{6}-|(-worker\d+)?(-\d{1,3})?$", "", run.id) or "run"
 
 
 def _words(key: str, value: Any) -> str:
-    """A change as text: `xla` or `no xla` for a switch, else `batch_size=256`."""
+    """Return a change as text: `xla` or `no xla` for a switch, else such as `batch_size=256`."""
     name = key.rpartition(".")[2]
     if value is True:
         return name
@@ -101,7 +110,9 @@ def _words(key: str, value: Any) -> str:
 
 
 def _brief(value: Any) -> str:
-    """The value in one word: the last part of a path, the environment of a Python, the beginning of a long text."""
+    """Return the value as one short word: of a path its last part, of an interpreter its environment, of a long text
+    its beginning.
+    """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     word = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
@@ -115,9 +126,9 @@ def _brief(value: Any) -> str:
 
 
 def add_change(run: Run, key: str, before: Any, after: Any) -> None:
-    """Add an option that was changed after the launch to the run's title, as its first change.
+    """Put an option that was changed after the launch first among the changes in the run's title.
 
-    A run without a record stays as it is.
+    A run without a record of its origin is left as it is.
     """
     origin = dict(read_object(run.file(FILE)).value)
     if not origin:
@@ -129,7 +140,9 @@ def add_change(run: Run, key: str, before: Any, after: Any) -> None:
 
 
 def leave_out(run: Run, unapplied: Mapping[str, str]) -> None:
-    """Leave changes without effect out of the run's title, each with its reason; all others are in it."""
+    """Leave the changed options in `unapplied`, which has the reasons by key, out of the run's title; all other changes
+    are in it.
+    """
     origin = dict(read_object(run.file(FILE)).value)
     changes = {key: dict(mapping(change)) for key, change in mapping(origin.get("changes")).items()}
     before = json.dumps(changes)
@@ -142,6 +155,8 @@ def leave_out(run: Run, unapplied: Mapping[str, str]) -> None:
 
 
 def record(preset: str, file: str, changes: Mapping[str, tuple[Any, Any]]) -> str:
-    """The content of `origin.json`; each change has the value in the preset and the value in the run."""
+    """Return the content of `origin.json`; each of the `changes` has the value in the preset and the value in
+    the run.
+    """
     entries = {key: {"from": before, "to": after} for key, (before, after) in changes.items()}
     return json.dumps({"preset": preset, "file": file, "changes": entries}, indent=1) + "\n"

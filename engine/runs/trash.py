@@ -45,10 +45,11 @@ def _of_run(run: Any) -> contextlib.AbstractContextManager[object]:
 
 
 def delete(item: Deletable, reserve: Reserve = _of_run) -> None:
-    """Delete a run or a proof for good, in its place: a full disk has no room for another folder. Raises RunError.
+    """Delete a run or a proof for good, without moving it, as a full disk has no room for another folder.
 
-    The file that makes it a run or a proof is deleted last, so that a folder that cannot be deleted completely is still
-    listed. The lock is deleted after its release: NFS keeps a file that is deleted while it is open, and its folder.
+    Raises RunError. The file that makes the folder a run or a proof is deleted last: a folder that cannot be deleted
+    completely is still listed. The lock file is deleted after the lock is released, as NFS keeps a file that is deleted
+    while it is open, and its folder.
     """
     try:
         with reserve(item):
@@ -74,7 +75,9 @@ def _clear(folder: Path, stays: Callable[[str], bool] = lambda _: False) -> None
 
 
 def delete_all(chosen: Iterable[Deletable], reserve: Reserve = _of_run) -> tuple[list[Deletable], list[str]]:
-    """Delete runs or proofs for good; returns the deleted ones, and the reason for each of the others."""
+    """Delete runs or proofs for good; return the deleted items, and for each other item the reason why it was not
+    deleted.
+    """
     deleted, refused = [], []
     for item in chosen:
         try:
@@ -87,7 +90,8 @@ def delete_all(chosen: Iterable[Deletable], reserve: Reserve = _of_run) -> tuple
 
 
 class Trash:
-    """The runs and proofs that this process has deleted, in groups: those deleted together are restored together.
+    """The runs and proofs that this process has deleted and can restore, in groups: a group is deleted and restored
+    together.
 
     `reserve` holds a folder while it is moved.
     """
@@ -100,11 +104,13 @@ class Trash:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is nothing to restore."""
+        """True if there is no group to restore."""
         return not self._deleted
 
     def refusal(self, parent: Path) -> str:
-        """The reason why deleted folders of this parent could not be restored; empty if they can be."""
+        """Return the reason why folders in `parent` cannot be deleted so that they can be restored; empty if
+        they can.
+        """
         try:
             self._own(parent)
         except OSError as fault:
@@ -112,7 +118,9 @@ class Trash:
         return ""
 
     def put(self, chosen: Sequence[Deletable]) -> tuple[Sequence[Deletable], list[str]]:
-        """Move folders to the trash; returns the moved ones, and the reason for each of the others."""
+        """Move folders to the trash as one group; return the moved items, and for each other item the reason why it was
+        not moved.
+        """
         moved, refused = [], []
         for run in chosen:
             try:
@@ -133,7 +141,9 @@ class Trash:
             raise RunError(f"{run.id} cannot be deleted: {fault.strerror or fault}") from None
 
     def bring_back(self) -> tuple[Sequence[Deletable], list[str]]:
-        """Restore the group that was deleted last; returns the restored folders, and the reasons for the others."""
+        """Restore the group that was deleted last; return the restored items, and for each other item the reason why it
+        was not restored.
+        """
         back, refused = [], []
         for run in self._deleted.pop() if self._deleted else ():
             try:
@@ -151,7 +161,9 @@ class Trash:
         (self._folder / run.id).rename(run.path)
 
     def empty(self) -> str:
-        """Remove the content for good; returns a sentence about a folder that could not be removed, else empty."""
+        """Delete the trash folder of this process for good; return a sentence if it could not be removed, else an empty
+        text.
+        """
         if self._folder is None or self._lock is None:
             return ""
         folder, faults = self._folder, list[OSError]()
@@ -162,7 +174,7 @@ class Trash:
         return f"{folder} cannot be removed: {faults[0].strerror or faults[0]}" if faults else ""
 
     def _own(self, parent: Path) -> Path:
-        """This process's folder, created and locked when it is first needed."""
+        """Return the trash folder of this process; the first call creates and locks it."""
         while self._folder is None:
             folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
             # A folder that another screen removed before it was locked is created again.
@@ -173,7 +185,7 @@ class Trash:
 
 
 def sweep(parent: Path) -> None:
-    """Remove the trash folders of screens that have ended without doing so."""
+    """Remove the trash folders in `parent` whose screens have ended without removing them."""
     try:
         left = [path for path in parent.iterdir() if path.name.startswith(PREFIX)]
     except OSError:
