@@ -29,12 +29,14 @@ WITHOUT_XLA = "set compile.xla=false"
 
 
 def dotted(version: Sequence[int]) -> str:
-    """A version or a compute capability as it is written."""
+    """Return a version or a compute capability as text, such as 9.3."""
     return ".".join(map(str, version))
 
 
 def _package(least: Version, below: Version | None = None) -> str:
-    """What pip is asked for."""
+    """Return the requirement for pip: a cuDNN of version `least` or later, before `below`, which by default is the next
+    major version.
+    """
     return f"{installed.CUDNN}>={dotted(least)},<{dotted(below) if below else least[0] + 1}"
 
 
@@ -45,7 +47,7 @@ CUDNN_FOR_OLD_CHIPS = _package(_BUILT_WITH_CUDNN[_NEWEST], _CUDNN_FROM_TURING)
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that has to fit: what it is for, what that needs, what fails without it, and what to do then."""
+    """One line of the table: what must fit together, what is needed for it, what fails otherwise, and the remedy."""
 
     what: str
     needs: str
@@ -137,15 +139,17 @@ ROWS: tuple[Row, ...] = (
 
 
 def cudnn_built_with() -> Version | None:
-    """The cuDNN that the installed TensorFlow was built with; None if neither its files nor the table have it."""
+    """Return the cuDNN that the installed TensorFlow was built with; None if neither its files nor the table
+    have it.
+    """
     version = installed.two_numbers(installed.build_info().get("cudnn_version"))
     return version or _BUILT_WITH_CUDNN.get(installed.tensorflow_numbers() or (0, 0))
 
 
 def old_cudnn(version: Version | None = None) -> str:
-    """That the cuDNN which TensorFlow loads is older than the one it was built with, in words; empty if it is not.
+    """Return a sentence if TensorFlow loads a cuDNN that is older than the one it was built with; else an empty text.
 
-    `version` is that of a cuDNN which pip has not installed.
+    `version` is that of a cuDNN that pip has not installed; by default, the installed cuDNN is judged.
     """
     version, built = version or installed.cudnn_version(), cudnn_built_with()
     if version is None or built is None or version >= built:
@@ -154,7 +158,8 @@ def old_cudnn(version: Version | None = None) -> str:
 
 
 def xla_fails(version: Version | None = None) -> str:
-    """That XLA is not known to compute convolutions with this cuDNN, in words; empty if nothing is known against it.
+    """Return a sentence if XLA of the installed TensorFlow is known to fail at convolutions with this cuDNN; else an
+    empty text.
 
     `version` as in `old_cudnn`.
     """
@@ -169,18 +174,20 @@ def xla_fails(version: Version | None = None) -> str:
 
 
 def lacks_cudnn(capability: Sequence[int] | None) -> bool:
-    """Whether the installed cuDNN has no code for the chip; its first use then crashes."""
+    """Return True if the installed cuDNN has no code for the chip; then its first use crashes."""
     version = installed.cudnn_version()
     return is_old(capability) and version is not None and version >= _CUDNN_FROM_TURING
 
 
 def is_old(capability: Sequence[int] | None) -> bool:
-    """Whether the chip is older than those that later versions of cuDNN support."""
+    """Return True if the chip is older than the chips that later versions of cuDNN support; False if its `capability`
+    is None.
+    """
     return capability is not None and tuple(capability) < TURING_CAPABILITY
 
 
 def right_cudnn(capabilities: Iterable[Sequence[int] | None] = ()) -> str:
-    """What to do about a cuDNN that does not fit TensorFlow and these chips."""
+    """Return the remedy for a cuDNN that does not fit TensorFlow and chips of these compute capabilities."""
     needed = _XLA_NEEDS_CUDNN.get(installed.tensorflow_numbers() or (0, 0))
     old = any(map(is_old, capabilities))
     least = (None if old else needed) or cudnn_built_with() or (9, 0)
@@ -195,7 +202,10 @@ def right_cudnn(capabilities: Iterable[Sequence[int] | None] = ()) -> str:
 
 
 def for_xla(capabilities: Iterable[Sequence[int] | None]) -> str:
-    """What to do about `xla_fails`: no cuDNN that has code for the older chips is new enough."""
+    """Return the remedy for `xla_fails`.
+
+    For older chips there is only compile.xla=false, as no cuDNN with code for them is new enough.
+    """
     chips = list(capabilities)
     return WITHOUT_XLA if any(map(is_old, chips)) else f"{right_cudnn(chips)}; or {WITHOUT_XLA}"
 
@@ -212,10 +222,10 @@ def _from() -> str:
 
 
 def xla_aborts(capability: Sequence[int] | None) -> bool:
-    """Whether XLA of the installed TensorFlow crashes on a chip of this compute capability.
+    """Return True if XLA of the installed TensorFlow crashes on a chip of this compute capability.
 
-    XLA writes PTX of the version that belongs to the CUDA it was built with, and LLVM aborts if that version does
-    not know the chip.
+    XLA writes PTX of the version that belongs to the CUDA it was built with, and LLVM aborts if that version does not
+    know the chip.
     """
     built = installed.cuda_version()
     blackwell = capability is not None and tuple(capability) >= BLACKWELL_CAPABILITY
@@ -223,11 +233,12 @@ def xla_aborts(capability: Sequence[int] | None) -> bool:
 
 
 def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] | None) -> str:
-    """Why TensorFlow's kernels cannot run on the chip with a driver of this CUDA version; empty if they can.
+    """Return the reason why TensorFlow's kernels cannot run on the chip with a driver of this CUDA version; empty if
+    they can.
 
-    Kernels without machine code for the chip are compiled by the driver, which must know their version of PTX: that of
-    the CUDA that TensorFlow was built with. TensorFlow 2.21 has most element-wise kernels (Add, Mul, Cast, Sqrt; those
-    of Adam) as machine code up to 8.9 and else as PTX 8.5.
+    If TensorFlow has no machine code for the chip, the driver compiles the kernels and must know their version of PTX,
+    which is that of the CUDA that TensorFlow was built with. TensorFlow 2.21 has most element-wise kernels (Add, Mul,
+    Cast, Sqrt, and those of Adam) as machine code up to 8.9, and as PTX 8.5 for later chips.
     """
     built = installed.cuda_version()
     if capability is None or driver_cuda is None or built is None or driver_cuda >= built or has_code(capability):
@@ -240,18 +251,21 @@ def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] 
 
 
 def newer_driver() -> str:
-    """The remedy for `driver_lacks`."""
+    """Return the remedy for `driver_lacks`."""
     built = installed.cuda_version() or (12, 5)
     driver = f"driver {_DRIVERS[built]} or newer" if built in _DRIVERS else f"a driver for CUDA {dotted(built)}"
     return f"install {driver}, or the cuda-compat package"
 
 
 def has_code(capability: Sequence[int]) -> bool:
-    """Whether TensorFlow has machine code for the chip: that of a chip runs on later ones of its generation."""
+    """Return True if TensorFlow has machine code for the chip.
+
+    Machine code of a chip also runs on later chips of its generation.
+    """
     return any(major == capability[0] and minor <= capability[1] for major, minor in installed.capabilities())
 
 
 def too_old(capability: Sequence[int] | None) -> bool:
-    """Whether the chip is older than all that TensorFlow was built for."""
+    """Return True if the chip is older than all chips that TensorFlow was built for; False if they are not known."""
     built = installed.capabilities()
     return bool(built) and capability is not None and tuple(capability) < min(built)

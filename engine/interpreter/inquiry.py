@@ -58,15 +58,15 @@ _ends = False  # whether nothing is asked any more
 
 
 class NoAnswer(Exception):
-    """The text says why there is none."""
+    """An interpreter has not answered; the text gives the reason."""
 
 
 class NotWaitedFor(NoAnswer):
-    """There was none when the question was given up."""
+    """An interpreter had not answered when `give_up` was called."""
 
 
 class _Inquiry:
-    """One process, and the answer that everybody gets who asks meanwhile."""
+    """One process that asks an interpreter; its answer serves all callers that ask the same interpreter meanwhile."""
 
     def __init__(self, python: str, names: Sequence[str], notice: Callable[[str], None]) -> None:
         self.python, self._names, self._notice = python, names, notice
@@ -107,7 +107,10 @@ class _Inquiry:
         return _read(python, output, log)
 
     def _output(self, process: subprocess.Popen[bytes]) -> tuple[str, str]:
-        """What it prints, up to a limit; raises TimeoutExpired, or NoAnswer for a program that goes on printing."""
+        """Return what the process prints on standard output and on standard error, each up to a limit.
+
+        Raises TimeoutExpired, or NoAnswer if the program prints more than the limit.
+        """
         if self._given_up:
             self._end()
         began = time.monotonic()
@@ -128,7 +131,10 @@ class _Inquiry:
         return output, log
 
     def _seconds_left(self, process: subprocess.Popen[bytes], began: float) -> float:
-        """Until the next thing happens: the notice that it is slow, which is given here, or the end."""
+        """Return the seconds until the notice that the answer is slow, or else until the time is over.
+
+        Gives the notice when it is due. Raises TimeoutExpired when the time is over.
+        """
         passed = time.monotonic() - began
         if passed >= ANSWER_SECONDS:
             raise subprocess.TimeoutExpired(process.args, ANSWER_SECONDS)
@@ -144,9 +150,9 @@ class _Inquiry:
 
 
 def answer(python: str, names: Sequence[str], notice: Callable[[str], None]) -> dict[str, Any]:
-    """What the interpreter tells of itself and of the named packages; `notice` is called after a second.
+    """Return what the interpreter reports about itself and about the packages `names`. Raises NoAnswer.
 
-    Raises NoAnswer.
+    `notice` is called if there is no answer after a second.
     """
     with _lock:
         if _ends:
@@ -167,19 +173,21 @@ def answer(python: str, names: Sequence[str], notice: Callable[[str], None]) -> 
 
 
 def slow() -> str | None:
-    """The interpreter whose answer has been waited for a second or more, if there is one."""
+    """Return the interpreter that has been asked for a second or more without an answer; None if there is none."""
     with _lock:
         return next((inquiry.python for inquiry in _under_way.values() if inquiry.is_slow), None)
 
 
 def begin() -> None:
-    """Questions are asked again after `give_up`."""
+    """Allow new questions after `give_up`."""
     global _ends
     _ends = False
 
 
 def give_up() -> None:
-    """End all that is under way, and start nothing more: everybody who waits, or asks later, gets NotWaitedFor."""
+    """End all questions to interpreters, and allow no new ones: callers that wait, and later callers, get
+    NotWaitedFor.
+    """
     global _ends
     with _lock:
         _ends = True
@@ -202,7 +210,7 @@ def _read(python: str, output: str, log: str) -> dict[str, Any]:
 
 
 def _whole(answer: Any) -> dict[str, Any]:
-    """The answer if it is what PROGRAM prints; raises TypeError."""
+    """Return the answer if it has the form that PROGRAM prints; else raise TypeError."""
     if not isinstance(answer, dict):
         raise TypeError
     version, path, *texts = (answer.get(name) for name in ("version", "path", "packages", "places"))

@@ -28,9 +28,9 @@ _meant: ContextVar[Callable[[], Interpreter] | None] = ContextVar("meant", defau
 
 @contextlib.contextmanager
 def of(python: str) -> Iterator[None]:
-    """Have the functions of this module answer for this interpreter, which is asked with the first question.
+    """Let the functions of this module answer for the interpreter `python`, which is asked at the first question.
 
-    One that cannot be asked has nothing installed.
+    If that interpreter cannot be asked, the functions answer as if nothing was installed for it.
     """
     token = _meant.set(functools.cache(functools.partial(_look, python)))
     try:
@@ -52,7 +52,7 @@ def meant() -> Interpreter:
 
 
 def tensorflow_version() -> str | None:
-    """The version; None if it is not known: TensorFlow need not have been installed as a package."""
+    """Return TensorFlow's version; None if it is not known, as TensorFlow need not have been installed as a package."""
     return meant().tensorflow
 
 
@@ -61,19 +61,21 @@ def keras_version() -> str | None:
 
 
 def has_tensorflow() -> bool:
-    """Whether it can be imported; one that was not installed as a package has no version that could be known."""
+    """Return True if TensorFlow can be imported, even if its version is not known."""
     return meant().place is not None
 
 
 def with_cuda() -> str:
-    """How to get a TensorFlow that can use GPUs: TensorFlow's own packages for aarch64 are built without CUDA."""
+    """Return how to get a TensorFlow that can use GPUs; TensorFlow's own packages for aarch64 are built
+    without CUDA.
+    """
     if not supported_versions.HAS_CUDA:
         return supported_versions.WITH_CUDA_ON_ARM
     return meant().install(supported_versions.TENSORFLOW)
 
 
 def install(package: str) -> str:
-    """The command that installs a package for the interpreter that trains."""
+    """Return the command that installs a package for the interpreter that trains."""
     if not interpreter.is_own(meant().python):
         return meant().install(package)
     return f"pip install '{package}'" if ">" in package else f"pip install {package}"
@@ -81,7 +83,11 @@ def install(package: str) -> str:
 
 @dataclass(frozen=True)
 class Cudnn:
-    """A cuDNN; `folder` is where LD_LIBRARY_PATH leads to it, `instead_of` the version of pip's that is not loaded."""
+    """A cuDNN that TensorFlow loads.
+
+    `folder` is its folder if LD_LIBRARY_PATH leads to it, else empty; `instead_of` is the version of pip's cuDNN that
+    is then not loaded.
+    """
 
     version: Version | None
     folder: str = ""
@@ -89,10 +95,10 @@ class Cudnn:
 
 
 def cudnn() -> Cudnn | None:
-    """The cuDNN that TensorFlow loads: the first in LD_LIBRARY_PATH, else the one that pip has installed with it.
+    """Return the cuDNN that TensorFlow loads: the first in LD_LIBRARY_PATH, else the cuDNN that pip has installed.
 
-    None if there is neither: TensorFlow then loads one of the system, if there is one. TensorFlow's own path to pip's
-    libraries is a RUNPATH, which the loader searches after LD_LIBRARY_PATH (man ld.so).
+    Return None if there is neither; TensorFlow then loads a cuDNN of the system, if there is one. TensorFlow's own path
+    to pip's libraries is a RUNPATH, which the loader searches after LD_LIBRARY_PATH (man ld.so).
     """
     pips = two_numbers(meant().packages.get(CUDNN))
     own = site("nvidia/cudnn/lib")
@@ -106,7 +112,9 @@ def cudnn() -> Cudnn | None:
 
 
 def version_of_cudnn(library: Path) -> Version | None:
-    """The version of a library: by the name of the file that a link leads to, or by the package that it is of."""
+    """Return the version of a cuDNN library, from the name of the file behind its link or from the pip package it
+    belongs to; None if neither has it.
+    """
     if named := re.search(r"\.so\.(\d+\.\d+)", os.path.realpath(library)):
         return two_numbers(named[1])
     packages = library.absolute().parents[3].glob("nvidia_cudnn_cu*.dist-info") if _is_pips(library) else ()
@@ -118,18 +126,22 @@ def _is_pips(library: Path) -> bool:
 
 
 def cudnn_version() -> Version | None:
-    """The version of the cuDNN that TensorFlow loads; one of the system's own package manager is not known."""
+    """Return the version of the cuDNN that TensorFlow loads; None if it is not known, as for a cuDNN of the system's
+    package manager.
+    """
     loaded = cudnn()
     return None if loaded is None else loaded.version
 
 
 def tensorflow_numbers() -> Version | None:
-    """The first two numbers of TensorFlow's version."""
+    """Return the first two numbers of TensorFlow's version; None if it is not known."""
     return two_numbers(tensorflow_version())
 
 
 def build_info() -> dict[str, Any]:
-    """What `tf.sysconfig.get_build_info()` would return, read from its source file; empty if that cannot be read."""
+    """Return what `tf.sysconfig.get_build_info()` would return, read from its source file; empty if the file cannot be
+    read.
+    """
     return _build_info(site("tensorflow/python/platform/build_info.py"))
 
 
@@ -144,17 +156,23 @@ def _build_info(path: Path | None) -> dict[str, Any]:
 
 
 def cuda_version() -> tuple[int, int] | None:
-    """The CUDA version that TensorFlow was built with; None for one without CUDA."""
+    """Return the CUDA version that TensorFlow was built with; None if it was built without CUDA or this is
+    not known.
+    """
     return two_numbers(build_info().get("cuda_version"))
 
 
 def capabilities() -> list[tuple[int, int]]:
-    """The compute capabilities that TensorFlow contains machine code for."""
+    """Return the compute capabilities for which TensorFlow contains machine code."""
     return _targets("sm")
 
 
 def newest_target() -> tuple[int, int] | None:
-    """The newest compute capability that TensorFlow was built for, as machine code or as PTX; later ones compile it."""
+    """Return the newest compute capability for which TensorFlow was built, as machine code or as PTX; None if it is not
+    known.
+
+    For later chips the driver compiles the PTX.
+    """
     return max([*_targets("sm"), *_targets("compute")], default=None)
 
 
@@ -165,13 +183,15 @@ def _targets(kind: str) -> list[tuple[int, int]]:
 
 
 def site(relative: str) -> Path | None:
-    """A file in the folder that holds the installed TensorFlow; None if it does not exist."""
+    """Return the path of a file or folder in the folder that contains the installed TensorFlow; None if it does not
+    exist.
+    """
     place = meant().place
     path = Path(place) / relative if place is not None else None
     return path if path is not None and path.exists() else None
 
 
 def two_numbers(text: object) -> Version | None:
-    """The first two numbers of a version; None if there are not two."""
+    """Return the first two numbers of a version; None if there are fewer."""
     match = re.match(r"(\d+)\.(\d+)", str(text or ""))
     return (int(match[1]), int(match[2])) if match else None

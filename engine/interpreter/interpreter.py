@@ -37,7 +37,7 @@ ASKED = (*TENSORFLOW, *KERAS, "numpy", CUDNN, "pip")
 
 
 class Unusable(Exception):
-    """An interpreter in which no trainer can run; the text says why, `change` what to do."""
+    """An interpreter in which no trainer can run. The text gives the reason, `change` the remedy."""
 
     def __init__(self, message: str, change: str) -> None:
         super().__init__(message)
@@ -45,12 +45,15 @@ class Unusable(Exception):
 
 
 class NotWaitedFor(Unusable):
-    """An interpreter that had not answered when the question was given up."""
+    """An interpreter that had not answered when `give_up` was called."""
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python, what of ASKED is installed for it, and in which folders; `search_path` is its sys.path."""
+    """A Python, the versions of those packages of ASKED that are installed for it, and their folders (`places`).
+
+    `search_path` is its sys.path.
+    """
 
     python: str
     version: tuple[int, int, int]
@@ -60,12 +63,16 @@ class Interpreter:
 
     @property
     def tensorflow(self) -> str | None:
-        """The version; None if no package tells it."""
+        """The version of TensorFlow; None if no package gives it."""
         return self._version(TENSORFLOW)
 
     @property
     def overwritten(self) -> tuple[str, ...]:
-        """The packages that bring a module `tensorflow` if there are several; on ARM one of them needs another."""
+        """The packages that bring a module `tensorflow`, if there are several, so that one has overwritten another;
+        else empty.
+
+        tensorflow-cpu-aws is not counted, as on ARM another package needs it.
+        """
         there = tuple(name for name in TENSORFLOW if name in self.packages and name != "tensorflow-cpu-aws")
         return there if len(there) > 1 else ()
 
@@ -75,7 +82,7 @@ class Interpreter:
 
     @property
     def place(self) -> str | None:
-        """The folder that contains the package tensorflow; None if there is none."""
+        """The folder that contains the package tensorflow; None if TensorFlow is not installed."""
         return next((self.places[name] for name in TENSORFLOW if name in self.places), None)
 
     def _version(self, names: Sequence[str]) -> str | None:
@@ -86,16 +93,19 @@ class Interpreter:
         return ".".join(map(str, self.version))
 
     def install(self, requirement: str) -> str:
-        """The command that installs a package for it.
+        """Return the command that installs a package for this interpreter.
 
-        Packages with files in the same folder are removed first: otherwise neither they nor the new one would work.
+        Packages with files in the same folder are removed first: otherwise neither these packages nor the new one would
+        work.
         """
         add, remove = self._commands()
         in_the_way = " ".join(self._in_the_way(requirement))
         return f"{remove} {in_the_way} && {add} '{requirement}'" if in_the_way else f"{add} '{requirement}'"
 
     def _commands(self) -> tuple[str, str]:
-        """The commands that install packages for it, and remove them; environments of uv have no pip."""
+        """Return the command that installs packages for this interpreter, and the command that removes packages;
+        environments of uv have no pip.
+        """
         python = shlex.quote(self.python)
         if is_own(self.python) and _is_active("pip"):
             return "pip install", "pip uninstall -y"
@@ -104,7 +114,9 @@ class Interpreter:
         return f"uv pip install --python {python}", f"uv pip uninstall --python {python}"
 
     def _in_the_way(self, requirement: str) -> Iterator[str]:
-        """The installed packages of TensorFlow or Keras, if another than the usual one is among them."""
+        """Yield the installed packages of TensorFlow or Keras that must be removed first: all of them, if not only the
+        usual package is installed.
+        """
         kinds = [kind for kind in (TENSORFLOW, KERAS) if requirement.startswith((kind[0], "tensorflow"))]
         for kind in kinds:
             there = [name for name in kind if name in self.packages]
@@ -112,26 +124,28 @@ class Interpreter:
                 yield from there
 
     def __str__(self) -> str:
-        """Its path and the versions of what trains in it."""
+        """The path of the interpreter, and the versions of TensorFlow, Keras and Python."""
         versions = f"TensorFlow {self.tensorflow or 'of unknown version'}, Keras {self.keras or 'of unknown version'}"
         return f"{self.python}: {versions}, Python {self.python_version}"
 
 
 def chosen(option: str | None) -> str:
-    """The interpreter of a training: run.python, or GPUTUI_PYTHON, or that of gputui."""
+    """Return the interpreter of a training: run.python (`option`), or GPUTUI_PYTHON, or the interpreter of gputui."""
     return option or from_environment() or sys.executable
 
 
 def from_environment() -> str | None:
-    """The interpreter that GPUTUI_PYTHON names, as a path from the current folder; None if it names none."""
+    """Return the path of the interpreter that GPUTUI_PYTHON names, resolved from the current folder; None if it names
+    none.
+    """
     given = os.environ.get(VARIABLE, "").strip()
     return file_of(given) if given else None
 
 
 def file_of(text: str, folder: str = "") -> str:
-    """The absolute path of an interpreter as people name it: a file, or the folder of an environment.
+    """Return the absolute path of an interpreter that the user names by its file or by the folder of its environment.
 
-    The links of an environment are kept: by its own path a Python knows in which environment it runs.
+    Links are kept: a Python recognizes its environment by the path with which it is started.
     """
     path = os.path.join(os.path.abspath(folder), os.path.expanduser(text))
     if "/" not in text and not os.path.exists(path) and (program := _on_path(text)) is not None:
@@ -142,12 +156,12 @@ def file_of(text: str, folder: str = "") -> str:
 
 
 def _is_active(name: str) -> bool:
-    """Whether a shell finds this program in the environment of gputui."""
+    """Return True if a shell finds this program in the environment of gputui."""
     return os.path.dirname(_on_path(name) or "") == os.path.dirname(sys.executable)
 
 
 def _on_path(name: str) -> str | None:
-    """The program that a shell would start by a name such as python3."""
+    """Return the path of the program that a shell would start by a name such as python3; None if there is none."""
     import shutil
 
     return shutil.which(name)
@@ -166,10 +180,10 @@ def is_own(python: str) -> bool:
 
 
 def look(python: str) -> Interpreter:
-    """The interpreter's version and packages, asked again when it or they have changed; raises Unusable.
+    """Return the interpreter with its version and packages; it is asked again if its file or its packages have changed.
 
-    One that does not answer is asked once, as that may take long: again when its file has changed, or after
-    `forget_failures`.
+    Raises Unusable. An interpreter that has not answered is asked again only if its file has changed, or after
+    `forget_failures`, as that may take long.
     """
     if is_own(python):
         return own()
@@ -184,14 +198,17 @@ def look(python: str) -> Interpreter:
 
 
 def forget_failures() -> None:
-    """Ask again for what has not answered: somebody may have mended it."""
+    """Forget which interpreters have not answered, so that they are asked again: the user may have repaired them."""
     for python, answer in list(_known.items()):
         if answer.found is None:
             _known.pop(python, None)
 
 
 def ask_with(tell: Callable[[str], None]) -> None:
-    """Ask until `give_up`; `tell` is called, in whatever thread, when an answer has been waited for a second."""
+    """Allow questions to interpreters until `give_up`.
+
+    `tell` is called, in any thread, if there is no answer after a second.
+    """
     global notice
     notice = tell
     if (inquiry := sys.modules.get(f"{__package__}.inquiry")) is not None:
@@ -199,14 +216,14 @@ def ask_with(tell: Callable[[str], None]) -> None:
 
 
 def give_up() -> None:
-    """End the questions that are being asked, and ask none any more, so that nobody waits who wants to leave."""
+    """End all questions to interpreters, and allow no new ones, so that the program can end at once."""
     from . import inquiry
 
     inquiry.give_up()
 
 
 def slow() -> str | None:
-    """The interpreter whose answer has been waited for a second or more, if there is one."""
+    """Return the interpreter that has been asked for a second or more without an answer; None if there is none."""
     inquiry = sys.modules.get(f"{__package__}.inquiry")
     return None if inquiry is None else inquiry.slow()
 
@@ -227,7 +244,10 @@ def _asked(python: str) -> _Told:
 
 
 def require(python: str) -> Interpreter:
-    """The same for one in which a trainer can run; tensorflow_range.py judges its packages. Raises Unusable."""
+    """Return the interpreter, as `look` does, if a trainer can run in it. Raises Unusable.
+
+    The versions of its packages are judged in tensorflow_range.py.
+    """
     described = look(python)
     if not OLDEST <= described.version[:2] <= NEWEST:
         supported = "{}.{} to {}.{}".format(*OLDEST, *NEWEST)
@@ -246,7 +266,9 @@ def require(python: str) -> Interpreter:
 
 @dataclass(frozen=True)
 class _Told:
-    """What an interpreter has told, or why it has not, with the state of its files at that time."""
+    """What an interpreter has reported (`found`), or the reason why it has not (`fault`), with the state of its files
+    at that time.
+    """
 
     state: tuple[int, ...]
     search_path: tuple[str, ...]
@@ -258,7 +280,9 @@ _known: dict[str, _Told] = {}  # by path
 
 
 def _state(python: str, search_path: Sequence[str]) -> tuple[int, ...]:
-    """When the interpreter and the folders of its packages were last changed; 0 for one that is not there."""
+    """Return the times at which the interpreter and the folders of its packages were last changed; 0 for a path that
+    does not exist.
+    """
     return tuple(_changed(path) for path in (python, *search_path))
 
 
@@ -270,7 +294,7 @@ def _changed(path: str) -> int:
 
 
 def _absent(python: str) -> Unusable | None:
-    """Why there is nothing to start, before it is tried."""
+    """Return the error for a path that is no program which can be started; None if it can be tried."""
     if not os.path.exists(python):
         folder = os.path.dirname(os.path.dirname(python))
         if python.endswith("/bin/python") and os.path.isdir(folder):
@@ -283,7 +307,7 @@ def _absent(python: str) -> Unusable | None:
 
 @functools.cache
 def own() -> Interpreter:
-    """That of this process."""
+    """Return the interpreter of this process."""
     from importlib import metadata
     from importlib.util import find_spec
 

@@ -11,13 +11,20 @@ _SCRIPT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def of(python: str, module: str, *words: str) -> list[str]:
-    """`-P`, as bootstrap/run.py without it, keeps a file in the current folder from replacing one of gputui's."""
+    """Return the command that runs `module` with the arguments `words` in an interpreter.
+
+    -P, or bootstrap/run.py in another interpreter, prevents that a file in the current folder replaces a module of
+    gputui.
+    """
     start = ["-P"] if python == sys.executable else [_SCRIPT]
     return [python, *start, "-m", module, *words]
 
 
 def environment(python: str) -> dict[str, str]:
-    """That of this process; for another interpreter with its programs on the path, as if it were activated."""
+    """Return the environment for that command.
+
+    For another interpreter its programs are on the path, as if its environment was activated.
+    """
     variables = dict(os.environ)
     variables.pop(OWN_PYTHON, None)
     if python == sys.executable:

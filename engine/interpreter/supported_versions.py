@@ -37,7 +37,7 @@ REQUIRED = {"TensorFlow": TENSORFLOW, "Keras": KERAS, "NumPy": "numpy"}
 
 @dataclass(frozen=True)
 class Remark:
-    """An `error` refuses to train with these packages, a `warning` is only shown."""
+    """A remark on an installed version. With an `error` gputui refuses to train; a `warning` is only shown."""
 
     level: str
     what: str
@@ -45,7 +45,7 @@ class Remark:
 
 
 def remarks(tensorflow: str | None, keras: str | None, install: Callable[[str], str]) -> list[Remark]:
-    """What is wrong with two installed versions; nothing if one is not known (None).
+    """Return the remarks on the installed versions of TensorFlow and Keras; a version that is None is not judged.
 
     `install` makes the command that installs a package there.
     """

@@ -19,7 +19,7 @@ _ORDINAL, _SLURM = "GPU_DEVICE_ORDINAL", ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 
 @dataclass(frozen=True)
 class Allocation:
-    """The names of the allocated GPUs, read from `variable`; empty for a job without GPUs."""
+    """The names of the GPUs that are allocated to this job, read from `variable`; empty for a job without GPUs."""
 
     variable: str
     names: tuple[str, ...]
@@ -29,9 +29,10 @@ class Allocation:
         return f"this job is allocated {f'GPU {names}' if names else 'no GPU'} ({self.variable})"
 
     def allows(self, name: str | int, devices: Sequence[Device]) -> bool:
-        """Whether the GPU or MIG instance with this name is allocated.
+        """Return True if the GPU or MIG instance with this name is allocated.
 
-        If the machine's GPUs are not known, only names of the same kind can be compared.
+        If the machine's GPUs are not known, only names of the same kind (number or UUID) can be compared; other names
+        are allowed.
         """
         if str(name) in self.names or not self.names:
             return bool(self.names)
@@ -41,7 +42,7 @@ class Allocation:
         return any(_holds(given, device) for given in self._found(devices))
 
     def _found(self, devices: Sequence[Device]) -> list[Shown]:
-        """The devices with these names; a whole GPU includes all its MIG instances."""
+        """Return the allocated devices; a whole GPU includes all its MIG instances."""
         pairs = [(name, shown) for name in self.names if (shown := find(name, devices))]
         return [shown if name.startswith("MIG-") else Shown(shown.index) for name, shown in pairs]
 
@@ -50,7 +51,7 @@ class Allocation:
 
 
 def read(environment: Mapping[str, str], gpus: int) -> Allocation | None:
-    """The allocation of this process on a machine with this number of GPUs; None if all may be used."""
+    """Return the allocation of this process on a machine with `gpus` GPUs; None if all GPUs may be used."""
     for variable in (VARIABLE, _ORDINAL):
         if (value := environment.get(variable)) is not None:
             return Allocation(variable, _names(value))
@@ -66,7 +67,7 @@ def _names(value: str) -> tuple[str, ...]:
 
 
 def _numbers(value: str) -> list[int]:
-    """The numbers in a list such as 0,2-3; empty if it has another form."""
+    """Return the numbers in a list such as 0,2-3; empty if the text has another form."""
     parts = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip()) for part in value.split(",")]
     ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
     return [number for numbers in ranges for number in numbers] if all(parts) else []

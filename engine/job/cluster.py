@@ -21,18 +21,18 @@ _KINDS = ("chief", "master", "worker")  # those that train, the chief's first; `
 
 
 class ClusterError(Exception):
-    """A cluster that cannot be used; the text is one line that says what to do."""
+    """A cluster that cannot be used; the text is one line that gives the reason and the remedy."""
 
 
 def read(environment: Mapping[str, str]) -> Cluster | None:
-    """The cluster that this process belongs to, None if the environment names none; raises ClusterError."""
+    """Return the cluster of this process; None if the environment names none. Raises ClusterError."""
     if text := environment.get(VARIABLE, "").strip():
         return of_tf_config(text)
     return of_slurm(environment) if slurm.in_step(environment) else None
 
 
 def told(environment: Mapping[str, str]) -> tuple[Cluster | None, str]:
-    """The same, or the reason why it cannot be used."""
+    """Return the cluster of this process or None, and the reason if it cannot be used, else an empty text."""
     try:
         return read(environment), ""
     except ClusterError as fault:
@@ -40,7 +40,7 @@ def told(environment: Mapping[str, str]) -> tuple[Cluster | None, str]:
 
 
 def of_command_line(workers: str, index: int | None) -> Cluster:
-    """By `--cluster` and `--worker`."""
+    """Return the cluster that `--cluster` and `--worker` name. Raises ClusterError."""
     if index is None:
         raise ClusterError("--cluster needs --worker N: which of its addresses is this machine's, counted from 0")
     addresses = tuple(address.strip() for address in workers.split(","))
@@ -50,7 +50,10 @@ def of_command_line(workers: str, index: int | None) -> Cluster:
 
 
 def of_tf_config(text: str) -> Cluster:
-    """By TF_CONFIG, whose form is that of TensorFlow's TFConfigClusterResolver."""
+    """Return the cluster in TF_CONFIG, which has the form that TensorFlow's TFConfigClusterResolver reads.
+
+    Raises ClusterError.
+    """
     fields = _object(text)
     if isinstance(source := fields.get(SOURCE), str):  # which gputui itself has written
         return _of_fields(fields, source)
@@ -58,7 +61,7 @@ def of_tf_config(text: str) -> Cluster:
 
 
 def of_slurm(environment: Mapping[str, str]) -> Cluster:
-    """By the variables of a job step."""
+    """Return the cluster of the tasks of a Slurm job step, from its variables. Raises ClusterError."""
     if (slurm.count(environment, "SLURM_HET_SIZE") or 1) > 1:
         raise ClusterError("a heterogeneous Slurm job has a node list for each part; name the workers with --cluster")
     try:
@@ -85,7 +88,9 @@ def _first_port(environment: Mapping[str, str]) -> int:
 
 
 def _agrees(environment: Mapping[str, str], cluster: Cluster) -> None:
-    """Refuse a placement that Slurm itself contradicts: the addresses of all tasks would be wrong."""
+    """Raise ClusterError if Slurm's variables contradict the computed placement of this task: then all addresses would
+    be wrong.
+    """
     here, local = environment.get("SLURMD_NODENAME", ""), slurm.count(environment, "SLURM_LOCALID")
     mine = host_of(cluster.address)
     if (here and here != mine) or local not in (None, cluster.on_this_host.index(cluster.index)):
@@ -139,7 +144,7 @@ def _of_fields(fields: Mapping[str, Any], source: str) -> Cluster:
 
 
 def _addresses(kind: str, listed: Any) -> tuple[str, ...]:
-    """A list, or of a sparse cluster a mapping from index to address."""
+    """Return the addresses of one kind of task: a list, or in a sparse cluster a mapping from index to address."""
     if isinstance(listed, dict):
         keys = [str(number) for number in range(len(listed))]
         if sorted(listed) != sorted(keys):

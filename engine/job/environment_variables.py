@@ -22,7 +22,7 @@ _PLACES = re.compile(
 
 
 def recorded(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables with these prefixes that may be shown and stored, with shortened values."""
+    """Return the variables with the prefixes in PREFIXES, without secrets and with shortened values."""
     names = sorted(name for name in environment if name.startswith(PREFIXES) and not _SECRET.search(name))
     return {name: _shortened(environment[name]) for name in names}
 
@@ -33,13 +33,15 @@ def _shortened(value: str) -> str:
 
 
 def differing(environments: list[Mapping[str, str]]) -> list[str]:
-    """Names of variables that these environments set differently and that can change how fast a training computes."""
+    """Return the names of the variables that can change the speed of a training and that differ between these
+    environments.
+    """
     names = sorted({name for environment in environments for name in environment if not _PLACES.search(name)})
     return [name for name in names if len({environment.get(name) for environment in environments}) > 1]
 
 
 def is_true(value: str) -> bool:
-    """As TensorFlow reads a switch (ReadBoolFromEnvVar: 0, 1, false, true)."""
+    """Return True if TensorFlow reads the value as an enabled switch (ReadBoolFromEnvVar: 0, 1, false, true)."""
     return value.strip().lower() in ("1", "true")
 
 
@@ -49,7 +51,10 @@ def is_false(value: str) -> bool:
 
 @dataclass(frozen=True)
 class Harm:
-    """A value of a variable that makes a training slow: on a GPU, on the CPU, or between several GPUs."""
+    """A value of a variable that makes a training slow.
+
+    `where` says in which training: on a GPU, on the CPU, between several GPUs, or (empty) in all.
+    """
 
     name: str
     applies: Callable[[str], bool]
@@ -74,7 +79,9 @@ HARMS = (
 
 
 def harmful(environment: Mapping[str, str], kind: str, devices: int) -> list[tuple[str, str, str]]:
-    """Name, sentence and advice for each variable that makes a training on so many devices of this kind slow."""
+    """Return name, sentence and advice for each variable that slows a training on `devices` devices of this `kind` (GPU
+    or CPU).
+    """
     where = {"", kind, "GPUs" if kind == "GPU" and devices > 1 else kind}
     harms = [harm for harm in HARMS if harm.where in where and harm.applies(environment.get(harm.name, ""))]
     return [
@@ -83,5 +90,5 @@ def harmful(environment: Mapping[str, str], kind: str, devices: int) -> list[tup
 
 
 def tf32_overridden() -> bool:
-    """Whether NVIDIA's libraries use no TensorFloat-32 whatever TensorFlow asks them for."""
+    """Return True if NVIDIA's libraries use no TensorFloat-32, even if TensorFlow requests it."""
     return os.environ.get("NVIDIA_TF32_OVERRIDE", "").strip() == "0"

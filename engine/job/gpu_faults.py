@@ -38,9 +38,9 @@ _IN_A_CONTAINER = {
 
 
 def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined: bool) -> Fault:
-    """The fault behind NVML's `reason` and `code` on a machine with GPUs, of which `bus` has the addresses.
+    """Return the fault that NVML's `reason` and `code` mean on a machine with GPUs at the bus addresses `bus`.
 
-    `confined` says whether this is a container or a job, which may have been given none of them.
+    `confined` is True in a container or a job, which may have been given none of the GPUs.
     """
     if code in _NO_DRIVER or driver_withheld(code, confined):
         return _not_given(reason, len(bus or ()), confined)
@@ -52,20 +52,26 @@ def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined
 
 
 def driver_fault(reason: str, code: int | None) -> Fault | None:
-    """The same as this process sees the machine; None if it has no GPU."""
+    """Return the fault that NVML's `reason` and `code` mean on this machine; None if it has no GPU."""
     bus = hardware.gpus_on_bus()
     return of_driver(reason, code, bus, hardware.confined()) if gpu_expected(reason, code, bus) else None
 
 
 def gpu_expected(reason: str, code: int | None, bus: Sequence[str] | None) -> bool:
-    """Whether the machine should have a GPU. One without is not broken, whatever software is installed on it."""
+    """Return True if the machine should have a GPU.
+
+    A machine without a GPU is not broken, even if NVIDIA's software is installed.
+    """
     if bus is None:  # it is hidden, or the GPUs are not on it
         return code != Code.LIBRARY_NOT_FOUND and reason != NO_GPU
     return bool(bus)
 
 
 def old_driver(driver: str, cuda: tuple[int, int] | None) -> Fault | None:
-    """A driver for an older CUDA than that of TensorFlow, by more than its minor version; `cuda` is the driver's."""
+    """Return a fault if the driver is for an older major version of CUDA than TensorFlow was built with; else None.
+
+    `cuda` is the driver's version of CUDA.
+    """
     built = installed.cuda_version()
     if cuda is None or built is None or cuda[0] >= built[0]:
         return None
@@ -74,7 +80,7 @@ def old_driver(driver: str, cuda: tuple[int, int] | None) -> Fault | None:
 
 
 def _not_given(reason: str, count: int, confined: bool) -> Fault:
-    """No driver is installed, the container was given no GPU, or the driver shows none."""
+    """Return the fault if no driver is installed, the container was given no GPU, or the driver shows none."""
     what, level = f"{count} NVIDIA GPU(s) in this machine, but {reason}", "warning"
     remedy = "install NVIDIA's driver for this system; nvidia-smi then lists the GPUs"
     if confined:
@@ -85,7 +91,7 @@ def _not_given(reason: str, count: int, confined: bool) -> Fault:
 
 
 def driver_withheld(code: int | None, confined: bool) -> bool:
-    """Whether a container or a job was given no driver: its launcher does not say that it has GPUs."""
+    """Return True if a container or a job was given no driver, and its launcher has allocated no GPU to it."""
     given = allocation.read(os.environ, 0)
     return confined and code == Code.DRIVER_NOT_LOADED and not (given and given.names)
 
@@ -101,7 +107,7 @@ _MOST_NAMED = 4
 
 
 def of_visible_devices(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault]:
-    """The faults of this value of CUDA_VISIBLE_DEVICES, None if it is not set, on a machine with these GPUs."""
+    """Yield the faults of the value of CUDA_VISIBLE_DEVICES (None if it is not set) on a machine with these GPUs."""
     if not gpus or hides_all(value):
         return
     if value is not None and (name := stops_at(value, [device_of(gpu) for gpu in gpus])):
@@ -125,7 +131,7 @@ def _unknown(value: str, name: str, gpus: Sequence[Gpu]) -> Fault:
 
 
 def _names(gpus: Sequence[Gpu], like: str) -> str:
-    """What there is, by names of the same kind as this one."""
+    """Return the names of the GPUs or MIG instances that exist, in the same kind of name as `like`."""
     if like.startswith("MIG-"):
         names = [instance.uuid for gpu in gpus for instance in gpu.instances]
     elif like.startswith("GPU-"):
@@ -137,7 +143,7 @@ def _names(gpus: Sequence[Gpu], like: str) -> str:
 
 
 def _order(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault]:
-    """GPUs of different models, of which an index means another one by CUDA's own order."""
+    """Yield a warning if the GPUs are of different models and their indexes mean other GPUs in CUDA's own order."""
     by_index = value is None or is_index(value.split(",")[0].strip())
     asked = gpus if value is not None else used_by_tensorflow(shown_of(gpus, None))
     if os.environ.get(ORDER) == PCI or not by_index or len({gpu.name for gpu in asked if gpu.name}) < 2:

@@ -21,14 +21,19 @@ _LEFT = re.compile(r"(?:(?P<days>\d+)-)?(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P
 
 @dataclass(frozen=True)
 class Left:
-    """The seconds until the job ends, None if there is no limit or it is not known; `problem` says why it is not."""
+    """The seconds until the job ends; None if there is no limit or it is not known.
+
+    `problem` gives the reason why it is not known.
+    """
 
     seconds: float | None = None
     problem: str = ""
 
     @property
     def usable_seconds(self) -> float | None:
-        """Less the time for the last checkpoint."""
+        """The seconds until the job ends, without the time that is reserved for the last checkpoint; None as for
+        `seconds`.
+        """
         if self.seconds is None:
             return None
         left = max(0.0, self.seconds)
@@ -36,12 +41,12 @@ class Left:
 
 
 def job_of(environment: Mapping[str, str]) -> str:
-    """The id of the Slurm job; empty outside of one."""
+    """Return the id of the Slurm job; empty if this process belongs to none."""
     return environment.get("SLURM_JOB_ID", "").strip()
 
 
 def told(environment: Mapping[str, str]) -> Left | None:
-    """The time that the environment alone gives; None if it gives none."""
+    """Return the time that is left according to the environment alone; None if the environment does not have it."""
     text = environment.get(VARIABLE, "").strip()
     if not job_of(environment) or not (text.isascii() and text.isdigit()) or int(text) == 0:
         return None
@@ -49,7 +54,10 @@ def told(environment: Mapping[str, str]) -> Left | None:
 
 
 def asked(environment: Mapping[str, str]) -> Left:
-    """The time by the environment or else by squeue, which may take seconds; outside of a job there is no limit."""
+    """Return the time that is left, from the environment or else from squeue, which may take seconds.
+
+    Outside of a job there is no limit.
+    """
     job = job_of(environment)
     if not job:
         return Left()

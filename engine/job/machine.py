@@ -22,7 +22,7 @@ NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
 
 @dataclass(frozen=True)
 class Instance:
-    """A partition of a GPU (MIG)."""
+    """A partition of a GPU (a MIG instance)."""
 
     uuid: str
     memory_total_bytes: int | None
@@ -30,11 +30,12 @@ class Instance:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU in PCI order; what the driver does not tell is None.
+    """One GPU; `index` is its place in PCI order. A value is None if the driver does not report it.
 
-    `mig` says that it is in MIG mode: only its `instances` can compute. `lost` says why a GPU no longer answers.
-    `prohibited` says that its compute mode lets nobody use it. Of this moment are `memory_used_bytes`, `holders`, the
-    processes that compute on it, and `sole_holder`, the one that has it for itself by the exclusive mode.
+    `mig` is True in MIG mode: then only its `instances` can compute. `lost` has the reason why the GPU no longer
+    answers, and `prohibited` is True if its compute mode allows no process. `memory_used_bytes`, `holders` and
+    `sole_holder` are values of this moment: the processes that compute on the GPU, and the process that uses it alone
+    in exclusive mode.
     """
 
     index: int
@@ -54,7 +55,7 @@ class Gpu:
 
     @property
     def is_taken(self) -> bool:
-        """Whether a part of its memory that counts is in use now."""
+        """True if other processes use a considerable part of its memory now."""
         return not self.mig and is_taken(self.memory_used_bytes, self.memory_total_bytes)
 
     def __str__(self) -> str:
@@ -63,7 +64,10 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Fault:
-    """What keeps a training from the GPUs that this machine has; `level` is that of a finding, `about` its subject."""
+    """The reason why a training cannot use the GPUs of this machine.
+
+    `level` is error or warning, `about` the subject.
+    """
 
     level: str
     about: str
@@ -73,7 +77,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of NVML; `reason`, `missing` and `fault` as `no_gpu_reason`, `missing` and `fault` in Machine."""
+    """The answers of NVML; `reason`, `missing` and `fault` mean the same as `no_gpu_reason`, `missing` and `fault` of
+    Machine.
+    """
 
     gpus: tuple[Gpu, ...] = ()
     reason: str = ""
@@ -84,7 +90,7 @@ class Answers:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Answers:
-        """Those that another process has written as JSON."""
+        """Return the answers that another process has written as JSON; `fields` is the JSON object."""
         gpus = tuple(_gpu(gpu) for gpu in fields["gpus"])
         cuda, fault = fields["cuda"], fields["fault"]
         return cls(
@@ -98,7 +104,9 @@ class Answers:
 
 
 def is_taken(used: int | None, total: int | None) -> bool:
-    """Whether the memory in use is more than a driver takes for itself, and a share that counts."""
+    """Return True if the used memory (in bytes) is at least 1 GiB and more than a tenth of the total; a driver alone
+    uses less.
+    """
     return used is not None and bool(total) and used >= NOT_LISTED_BYTES and used > 0.1 * (total or 0)
 
 
@@ -116,14 +124,14 @@ def _gpu(fields: Mapping[str, Any]) -> Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """`no_gpu_reason` says why `gpus` is empty; `job` are remarks on the job that this process belongs to.
+    """The GPUs, processors and memory that this process may use, and its job.
 
-    `missing` says why NVML cannot be read although there may be GPUs that CUDA can use: then nothing is known of them,
-    and nothing may be concluded from `gpus` being empty. `fault` says what is wrong with the driver of a machine that
-    has GPUs. `driver` is the driver's version, `cuda` the newest
-    CUDA that it supports. `visible_devices` is CUDA_VISIBLE_DEVICES, `allocation` the GPUs of this job.
-    `job_id` is the Slurm job, and `job_ends` what the environment says of its end. `cluster` are the workers of
-    a training on several machines that the environment names, and `cluster_fault` why what it says cannot be used.
+    `no_gpu_reason` is the reason why `gpus` is empty; `job` are remarks on the job of this process. `missing` is the
+    reason why NVML cannot be read although there may be GPUs that CUDA can use: then nothing is known of the GPUs, even
+    if `gpus` is empty. `fault` says what is wrong with the driver of a machine that has GPUs. `driver` is the driver's
+    version, `cuda` the newest CUDA that it supports. `visible_devices` is CUDA_VISIBLE_DEVICES, `allocation` the GPUs
+    of this job. `job_id` is the Slurm job, `job_ends` its end according to the environment. `cluster` is the cluster
+    that the environment names, and `cluster_fault` the reason why it cannot be used.
     """
 
     gpus: tuple[Gpu, ...]
@@ -144,7 +152,7 @@ class Machine:
 
     @classmethod
     def of(cls, answers: Answers) -> Machine:
-        """The machine with these GPUs, as this process sees it in its environment."""
+        """Return the machine with the GPUs in `answers`, and with everything else as this process sees it."""
         cluster, cluster_fault = clusters.told(os.environ)
         return cls(
             answers.gpus,
@@ -166,7 +174,7 @@ class Machine:
 
     @property
     def devices(self) -> list[Device]:
-        """The GPUs in the form that the rules for their names take."""
+        """The GPUs as `Device`, which the rules in visible_devices.py use."""
         return [device_of(gpu) for gpu in self.gpus]
 
     @property
@@ -175,23 +183,23 @@ class Machine:
         return self.shown_by(self.visible_devices)
 
     def shown_by(self, value: str | None) -> tuple[Gpu, ...]:
-        """Those that it would show with this value of CUDA_VISIBLE_DEVICES."""
+        """Return the GPUs that CUDA would show with this value of CUDA_VISIBLE_DEVICES, in CUDA's order."""
         return shown_of(self.gpus, value)
 
     @property
     def on_cpu_by_variable(self) -> bool:
-        """Whether CUDA_VISIBLE_DEVICES hides all GPUs on purpose."""
+        """True if CUDA_VISIBLE_DEVICES hides all GPUs on purpose."""
         return hides_all(self.visible_devices)
 
     def finds(self, name: str | int) -> bool:
-        """Whether a GPU or a MIG instance has this name."""
+        """Return True if a GPU or a MIG instance has this name."""
         return find(str(name), self.devices) is not None
 
 
 def shown_of(gpus: Sequence[Gpu], value: str | None) -> tuple[Gpu, ...]:
-    """The GPUs that this value of CUDA_VISIBLE_DEVICES leaves, in its order, which is CUDA's.
+    """Return the GPUs that CUDA shows with this value of CUDA_VISIBLE_DEVICES, in CUDA's order.
 
-    In the place of a MIG instance stands the GPU that it is a part of, with the instance's memory.
+    A MIG instance is returned as the GPU that it is a part of, with the memory of the instance.
     """
     by_index = {gpu.index: gpu for gpu in gpus}
     shown = visible(value, [device_of(gpu) for gpu in gpus])
@@ -199,7 +207,7 @@ def shown_of(gpus: Sequence[Gpu], value: str | None) -> tuple[Gpu, ...]:
 
 
 def device_of(gpu: Gpu) -> Device:
-    """The GPU in the form that the rules for its names take."""
+    """Return the GPU as `Device`, which the rules in visible_devices.py use."""
     return Device(gpu.index, gpu.uuid, tuple(instance.uuid for instance in gpu.instances) if gpu.mig else None)
 
 

@@ -29,7 +29,10 @@ TOGETHER = "set strategy.kind=multi_worker"
 
 @dataclass(frozen=True)
 class Remark:
-    """An `error` means that several copies would be trained; a `warning` that something is left unused."""
+    """A remark on a job with several tasks.
+
+    An `error` means that several copies would be trained, a `warning` that resources stay unused.
+    """
 
     level: str
     message: str
@@ -40,13 +43,15 @@ class Remark:
 
 
 def read(environment: Mapping[str, str]) -> tuple[Remark, ...]:
-    """The remark on the job that this process belongs to, if there is one."""
+    """Return the remarks on the job of this process; empty if there is nothing to remark."""
     started = [*_slurm(environment), *_launched(environment)]  # srun also sets MPI's variables
     return (*started[:1], *_tf_config(environment))
 
 
 def when_detached(environment: Mapping[str, str]) -> Remark | None:
-    """The remark on a run that is to outlive the command or the screen that has started it, if there is one."""
+    """Return the remark on a run that continues after the command or screen that started it; None outside of a Slurm
+    job.
+    """
     job, step = environment.get("SLURM_JOB_ID", ""), slurm.step_number(environment)
     if not job:
         return None
@@ -57,7 +62,9 @@ def when_detached(environment: Mapping[str, str]) -> Remark | None:
 
 
 def _slurm(environment: Mapping[str, str]) -> Iterator[Remark]:
-    """A job step has several tasks; a batch script or an interactive shell runs once, besides them."""
+    """Yield a remark if a Slurm job has several tasks: srun starts one process for each, but a batch script or an
+    interactive shell runs once.
+    """
     tasks, in_step = slurm.tasks_in_step(environment), slurm.in_step(environment)
     position, nodes = count(environment, "SLURM_PROCID") or 0, count(environment, "SLURM_JOB_NUM_NODES") or 1
     if in_step and tasks > 1:
@@ -95,7 +102,7 @@ def _tf_config(environment: Mapping[str, str]) -> Iterator[Remark]:
 
 
 def _members(text: str) -> int | None:
-    """How many tasks of the cluster take part in training; None if TF_CONFIG cannot be read."""
+    """Return the number of tasks of the cluster that train; None if TF_CONFIG cannot be read."""
     try:
         config: Any = json.loads(text)
     except (ValueError, RecursionError):

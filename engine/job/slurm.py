@@ -18,35 +18,37 @@ _REPEATED = re.compile(r"(\d{1,6})(?:\(x(\d{1,6})\))?")
 
 
 class SlurmError(Exception):
-    """The variables do not say where the tasks are; the text says which and why."""
+    """Slurm's variables do not say where the tasks are; the text gives the reason."""
 
 
 def count(environment: Mapping[str, str], name: str) -> int | None:
-    """The whole number in a variable, if it has one."""
+    """Return the whole number in a variable; None if it has none."""
     text = environment.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def in_step(environment: Mapping[str, str]) -> bool:
-    """Whether srun has started this process; a batch script or an interactive shell runs once, besides the tasks."""
+    """Return True if srun has started this process; False in a batch script or an interactive shell, which run once."""
     if environment.get("SLURM_STEP_ID", "").isdigit():
         return step_number(environment) is not None
     return "SLURM_STEP_NUM_TASKS" in environment or (count(environment, "SLURM_PROCID") or 0) > 0
 
 
 def step_number(environment: Mapping[str, str]) -> int | None:
-    """The number of the job step; batch scripts and interactive shells have special numbers, which are none."""
+    """Return the number of the job step; None for a batch script or an interactive shell, which have special
+    numbers.
+    """
     text = environment.get("SLURM_STEP_ID", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= LAST_STEP else None
 
 
 def tasks_in_step(environment: Mapping[str, str]) -> int:
-    """The number of tasks that srun has started."""
+    """Return the number of tasks that srun has started; 1 if it is not known."""
     return count(environment, "SLURM_STEP_NUM_TASKS") or count(environment, "SLURM_NTASKS") or 1
 
 
 def hosts_of_tasks(environment: Mapping[str, str]) -> list[str]:
-    """For each task of the step the name of its node, in the order of SLURM_PROCID; raises SlurmError."""
+    """Return the node of each task of the step, in the order of SLURM_PROCID. Raises SlurmError."""
     nodes = nodes_of(_first(environment, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"))
     tasks = tasks_in_step(environment)
     text = environment.get("SLURM_STEP_TASKS_PER_NODE", "")
@@ -65,15 +67,16 @@ def hosts_of_tasks(environment: Mapping[str, str]) -> list[str]:
 
 
 def first_port(environment: Mapping[str, str]) -> int:
-    """The first port of the step's workers: another one for jobs that run side by side on a node."""
+    """Return the first port of the step's workers. Jobs that run at the same time on a node get different ports."""
     job, step = count(environment, "SLURM_JOB_ID") or 0, step_number(environment) or 0
     return FIRST_PORT + TASKS_OF_A_JOB * ((job + 7 * step) % JOBS)
 
 
 def gpus_are_bound(environment: Mapping[str, str]) -> bool:
-    """Whether Slurm shows each task GPUs of its own: by --gpus-per-task, --tres-per-task, --gpu-bind, --ntasks-per-gpu.
+    """Return True if Slurm shows each task only its own GPUs.
 
-    Otherwise each task of a node is shown all GPUs that the job has there.
+    The options --gpus-per-task, --tres-per-task, --gpu-bind and --ntasks-per-gpu have this effect. Otherwise each task
+    on a node is shown all GPUs that the job has there.
     """
     bind = environment.get("SLURM_GPU_BIND", "").lower()
     if bind:
@@ -83,7 +86,7 @@ def gpus_are_bound(environment: Mapping[str, str]) -> bool:
 
 
 def nodes_of(text: str) -> list[str]:
-    """The nodes of a list such as `gpu[01-03,7],login1`; raises SlurmError."""
+    """Return the nodes in a list such as `gpu[01-03,7],login1`. Raises SlurmError."""
     nodes: list[str] = []
     for part in _outside_brackets(text):
         nodes += itertools.islice(_expanded(part), MOST_NODES)
@@ -95,7 +98,7 @@ def nodes_of(text: str) -> list[str]:
 
 
 def tasks_of_nodes(text: str) -> list[int]:
-    """The numbers in a list such as `2(x3),1`; raises SlurmError."""
+    """Return the numbers in a list such as `2(x3),1`, here 2, 2, 2, 1. Raises SlurmError."""
     parts = [_REPEATED.fullmatch(part.strip()) for part in text.split(",")]
     if not all(parts):
         raise SlurmError(f"SLURM_STEP_TASKS_PER_NODE={text[:80]!r} cannot be read")
@@ -107,18 +110,21 @@ def _first(environment: Mapping[str, str], *names: str) -> str:
 
 
 def _equal_parts(tasks: int, nodes: int) -> list[int]:
-    """The same number of tasks on each node, if that is possible; for a Slurm that gives no numbers."""
+    """Return the same number of tasks for each node; empty if they cannot be divided equally.
+
+    For a Slurm that gives no numbers.
+    """
     return [tasks // nodes] * nodes if tasks % nodes == 0 else []
 
 
 def _in_turn(nodes: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
-    """One task on each node after the other, then the second ones."""
+    """Yield the node of each task: the first task of each node, then the second task of each node, and so on."""
     for number in range(max(counts)):
         yield from (node for node, most in zip(nodes, counts, strict=True) if number < most)
 
 
 def _outside_brackets(text: str) -> Iterator[str]:
-    """The parts between commas that stand in no brackets."""
+    """Yield the parts of a text between commas, except commas in brackets."""
     depth, begin = 0, 0
     for place, letter in enumerate(text):
         depth += {"[": 1, "]": -1}.get(letter, 0)
@@ -129,7 +135,9 @@ def _outside_brackets(text: str) -> Iterator[str]:
 
 
 def _expanded(part: str) -> Iterator[str]:
-    """`rack[1-2]gpu[01-02]` -> rack1gpu01, rack1gpu02, rack2gpu01, rack2gpu02."""
+    """Yield the names in a part with brackets: `rack[1-2]gpu[01-02]` -> rack1gpu01, rack1gpu02, rack2gpu01,
+    rack2gpu02.
+    """
     before, bracket, rest = part.partition("[")
     if not bracket:
         yield before if "]" not in before else ""
@@ -140,7 +148,10 @@ def _expanded(part: str) -> Iterator[str]:
 
 
 def _numbers(inside: str) -> Iterator[str]:
-    """`01-03,7` -> 01, 02, 03, 7, with the zeros before them."""
+    """Yield the numbers in brackets with their leading zeros: `01-03,7` -> 01, 02, 03, 7.
+
+    A part that cannot be read gives an empty text.
+    """
     for part in inside.split(","):
         match = _RANGE.fullmatch(part.strip())
         if not match or int(match[1]) > int(match[2] or match[1]):

@@ -31,16 +31,19 @@ KEY = "strategy.kind"
 
 
 def use_command_line(workers: str, index: int | None, environment: MutableMapping[str, str] | None = None) -> None:
-    """Take the cluster from `--cluster` and `--worker`: everything that reads the environment finds it there."""
+    """Write the cluster of `--cluster` and `--worker` into TF_CONFIG, in which all other code finds it.
+
+    `environment` is by default the environment of this process. Raises ClusterError.
+    """
     named = cluster.of_command_line(workers, index)
     (os.environ if environment is None else environment)[TF_CONFIG] = named.as_tf_config()
 
 
 def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[Machine, list[Remark]]:
-    """The machine as a run with this strategy finds it, and remarks on it; `run` is one that is to be resumed.
+    """Return the machine for a run with the strategy `kind`, and remarks on it. Raises ClusterError.
 
-    Workers on one host that are all shown its GPUs share them out: from here on this process is shown its part.
-    Raises ClusterError.
+    If several workers on this host are all shown its GPUs, the GPUs are divided between them: from now on this process
+    is shown only its part. `visible` is device.visible; `run` is the run if one is resumed.
     """
     here = this_machine.read()
     if kind != MULTI_WORKER:
@@ -60,13 +63,15 @@ def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[
 
 
 def machine_to_resume(run: Run) -> tuple[Machine, list[Remark]]:
-    """The same for a run that is to be resumed."""
+    """Return the same as `machine_for`, for a run that is to be resumed."""
     options = options_of(run)
     return machine_for(options.get(KEY), options.get("device.visible"), run)
 
 
 def test_cluster(kind: object, here: Machine) -> list[Remark]:
-    """The remarks on the cluster, tested from this machine; raises ClusterError if this worker cannot start."""
+    """Return remarks on the cluster after testing it from this machine; raises ClusterError if this worker cannot
+    start.
+    """
     if kind != MULTI_WORKER or here.cluster is None or not (remark := test_reach(here.cluster)):
         return []
     message, _, change = remark.partition(": ")
@@ -74,9 +79,11 @@ def test_cluster(kind: object, here: Machine) -> list[Remark]:
 
 
 def cluster_to_resume(run: Run) -> Cluster | None:
-    """The cluster in which a run is resumed: as the environment names it now, else as it was kept; raises ClusterError.
+    """Return the cluster in which a run is resumed: the one in the environment, else the one in the run's folder; None
+    for a run on one machine.
 
-    Hosts and ports may be others, but not the number of the workers nor this one's place among them.
+    Hosts and ports may have changed; raises ClusterError if the number of the workers or this worker's place has
+    changed.
     """
     kept, now = kept_cluster(run), cluster.read(os.environ)
     if kept is None or now is None:
@@ -95,7 +102,7 @@ def cluster_to_resume(run: Run) -> Cluster | None:
 
 
 def _names(here: Machine) -> Sequence[str]:
-    """The shown GPUs as CUDA_VISIBLE_DEVICES names them."""
+    """Return the names of the shown GPUs in the form that CUDA_VISIBLE_DEVICES uses."""
     if here.visible_devices is None:
         return [str(gpu.index) for gpu in here.shown]
     return [name.strip() for name in here.visible_devices.split(",")][: len(here.shown)]
@@ -105,9 +112,10 @@ def _names(here: Machine) -> Sequence[str]:
 
 
 def share_gpus(environment: Mapping[str, str], cluster: Cluster, shown: Sequence[str]) -> str | None:
-    """This worker's part of the GPUs that CUDA shows, as CUDA_VISIBLE_DEVICES; None if nothing is to be shared out.
+    """Return this worker's part of the shown GPUs as a value of CUDA_VISIBLE_DEVICES; None if there is nothing to
+    divide.
 
-    All workers get the same number, as MultiWorkerMirroredStrategy requires. Raises ClusterError if there are
+    All workers get the same number of GPUs, as MultiWorkerMirroredStrategy requires. Raises ClusterError if there are
     fewer GPUs than workers.
     """
     here = cluster.on_this_host
@@ -124,7 +132,7 @@ def share_gpus(environment: Mapping[str, str], cluster: Cluster, shown: Sequence
 
 
 def _has_its_own(environment: Mapping[str, str]) -> bool:
-    """Whether the launcher, or the user by CUDA_VISIBLE_DEVICES, gives each worker GPUs of its own."""
+    """Return True if the launcher, or the user by CUDA_VISIBLE_DEVICES, gives each worker its own GPUs."""
     if slurm.in_step(environment):
         return slurm.gpus_are_bound(environment)
     return VARIABLE in environment
@@ -138,10 +146,10 @@ _WAITS = "the run waits until it is; if the name is wrong, stop the run, and giv
 
 
 def test_reach(cluster: Cluster) -> str:
-    """Raises ClusterError if this worker cannot start; returns a remark on what looks wrong, or nothing.
+    """Return a remark if the cluster looks wrong, else an empty text; raises ClusterError if this worker cannot start.
 
-    Containers may get their names later than their process starts: the trainer waits for unknown ones. Of those in
-    TF_CONFIG nothing is said, as there this is usual.
+    Containers may get their host names after their process has started, so the trainer waits for unknown names. For
+    names in TF_CONFIG this is usual, and no remark is made.
     """
     _port_is_free(cluster)
     if cluster.source == TF_CONFIG:
@@ -156,7 +164,9 @@ def test_reach(cluster: Cluster) -> str:
 
 
 def _same(cluster: Cluster) -> str:
-    """Two workers with one port at names of one machine, such as localhost and 127.0.0.1."""
+    """Return a text about two workers whose names and ports are the same address, such as localhost and 127.0.0.1;
+    empty if there are none.
+    """
     seen: dict[tuple[str, int], int] = {}
     for index, address in enumerate(cluster.workers):
         with contextlib.suppress(OSError, UnicodeError):
@@ -191,7 +201,10 @@ def _refused_port(cluster: Cluster, port: int, fault: OSError) -> str:
 
 
 def _unknown(hosts: Sequence[str]) -> list[str]:
-    """Those that have no address here; one whose name server does not answer is waited for by the trainer."""
+    """Return the hosts that have no address on this machine.
+
+    A host whose name server does not answer is not returned.
+    """
     calls = [(host, BackgroundCall(lambda host=host: _is_known(host))) for host in hosts]  # type: ignore[misc]
     unknown = []
     for host, call in calls:
@@ -211,7 +224,9 @@ def _is_known(host: str) -> bool:
 
 
 def _elsewhere(cluster: Cluster) -> str:
-    """A remark if this worker's address is none of this machine: perhaps the number of another worker was given."""
+    """Return a remark if this worker's address does not belong to this machine (perhaps --worker is wrong); else an
+    empty text.
+    """
     host, port = host_of(cluster.address), port_of(cluster.address)
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

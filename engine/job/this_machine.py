@@ -28,17 +28,17 @@ WITHOUT_CUDA = (Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH)  # then CU
 
 
 def read() -> Machine:
-    """The machine as it is now."""
+    """Return the machine in its present state."""
     return Machine.of(answers())
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES shows, in its order."""
     return shown_of(answers().gpus, os.environ.get(VARIABLE))
 
 
 def memory_free_bytes(index: int) -> int | None:
-    """The free memory of a GPU at this moment; None if the driver does not report it."""
+    """Return the free memory of a GPU at this moment, in bytes; None if the driver does not report it."""
     try:
         (reading,) = (gpu for gpu in BackgroundCall(_readings).result(PATIENCE_SECONDS) if gpu["index"] == index)
         free = reading["memory_total_bytes"] - reading["memory_used_bytes"] - reading.get("memory_reserved_bytes", 0)
@@ -48,7 +48,9 @@ def memory_free_bytes(index: int) -> int | None:
 
 
 def gpus_of(pid: int) -> frozenset[str]:
-    """The UUIDs of the GPUs on which the driver sees a process; empty if it sees it on none, or does not report it."""
+    """Return the UUIDs of the GPUs that a process uses, according to the driver; empty if it uses none or the driver
+    does not report it.
+    """
     try:
         readings = BackgroundCall(_readings).result(PATIENCE_SECONDS)
     except (NvmlUnavailable, TimeoutError):
@@ -66,7 +68,7 @@ def _readings() -> list[dict[str, Any]]:
 
 
 def answers() -> Answers:
-    """What NVML tells of the GPUs, or why it does not."""
+    """Return what NVML reports of the GPUs, or the reason why it does not."""
     try:
         return BackgroundCall(_ask).result(PATIENCE_SECONDS)
     except NvmlUnavailable as fault:

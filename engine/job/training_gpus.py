@@ -12,7 +12,8 @@ from .machine import Gpu, Machine
 
 
 def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Of the GPUs that CUDA shows, those that TensorFlow does not leave out as too small or too old.
+    """Return the GPUs that TensorFlow uses, of the GPUs that CUDA shows; it ignores those that are too small or too
+    old.
 
     As in gpu_device.cc, GetValidDeviceIds: a display card is not used together with a larger GPU.
     """
@@ -27,7 +28,7 @@ def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
-    """The GPUs that TensorFlow sees and does not leave out, in its order."""
+    """Return the GPUs that TensorFlow sees and uses, in its order; empty if device.visible is none."""
     visible = options.device.visible
     if visible == "none":
         return []
@@ -36,13 +37,15 @@ def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
 
 
 def training_gpus(options: Options, machine: Machine) -> list[Gpu]:
-    """Those of them on which a replica of the model trains: one for `single` and `one_device`."""
+    """Return the visible GPUs on which a replica of the model trains; one GPU for the strategies `single` and
+    `one_device`.
+    """
     gpus = visible_gpus(options, machine)
     return [gpus[position] for position in dict.fromkeys(positions(options, len(gpus))) if position < len(gpus)]
 
 
 def positions(options: Options, gpus: int) -> list[int]:
-    """For each replica, the index of its GPU among the visible ones."""
+    """Return the index of each replica's GPU among the visible GPUs; `gpus` is the number of visible GPUs."""
     strategy, parts = options.strategy, options.device.logical_devices
     chosen = range(gpus * parts) if strategy.devices == "all" or strategy.kind == "single" else strategy.devices
     gpu_of_each = [device // parts for device in chosen]

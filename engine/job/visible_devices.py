@@ -40,14 +40,20 @@ class Device:
 
 @dataclass(frozen=True)
 class Shown:
-    """A GPU that CUDA shows: by NVML's index, and of one in MIG mode the place of the instance among its instances."""
+    """A GPU that CUDA shows.
+
+    `index` is NVML's index; for a GPU in MIG mode `instance` is the place of the shown instance among its instances,
+    else None.
+    """
 
     index: int
     instance: int | None = None
 
 
 def visible(value: str | None, devices: Sequence[Device]) -> list[Shown]:
-    """The GPUs in CUDA's order; `value` is that of CUDA_VISIBLE_DEVICES, None if it is not set."""
+    """Return the GPUs that CUDA shows, in CUDA's order; `value` is that of CUDA_VISIBLE_DEVICES, None if it
+    is not set.
+    """
     if value is None:
         shown = [whole for device in devices if (whole := _whole(device))]
     else:
@@ -57,7 +63,7 @@ def visible(value: str | None, devices: Sequence[Device]) -> list[Shown]:
 
 
 def hides_all(value: str | None) -> bool:
-    """Whether this value hides all GPUs on purpose."""
+    """Return True if this value of CUDA_VISIBLE_DEVICES hides all GPUs on purpose."""
     return value is not None and value.split(",")[0].strip() in _NONE
 
 
@@ -66,9 +72,10 @@ def is_index(name: str) -> bool:
 
 
 def stops_at(value: str, devices: Sequence[Device]) -> str:
-    """The first identifier that CUDA does not take, and with it none that follow; empty if it takes all of them.
+    """Return the first identifier that CUDA refuses (CUDA also ignores all identifiers after it); empty if it refuses
+    none.
 
-    What ends the list on purpose is none.
+    An identifier such as -1, which ends the list on purpose, is not returned.
     """
     names = [name.strip() for name in value.split(",")]
     for place, name in enumerate(names):
@@ -97,7 +104,7 @@ def _kind(name: str) -> str:
 
 
 def find(name: str, devices: Iterable[Device]) -> Shown | None:
-    """The one GPU or instance that is called so, or None."""
+    """Return the only GPU or MIG instance with this name; None if there is none or several."""
     if is_index(name):
         matching = [_whole(device) for device in devices if device.index == int(name)]
     elif name.startswith(_OLDER_INSTANCE):
@@ -118,7 +125,7 @@ def find(name: str, devices: Iterable[Device]) -> Shown | None:
 
 
 def _whole(device: Device) -> Shown | None:
-    """A GPU that is named as a whole; None for one in MIG mode that has no instance to compute on."""
+    """Return a GPU that is named as a whole; None for a GPU in MIG mode without an instance."""
     if device.instances is None:
         return Shown(device.index)
     return Shown(device.index, 0) if device.instances else None

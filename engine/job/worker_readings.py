@@ -24,7 +24,7 @@ NOTHING_YET = "it has no figures yet"
 
 
 class Worker:
-    """What one worker has told in its run so far."""
+    """The latest figures of one worker, read from its run."""
 
     def __init__(self, member: Mapping[str, Any], replicas: int) -> None:
         self.member, self._all_replicas = member, replicas
@@ -42,7 +42,7 @@ class Worker:
                 self._busy = [gpu.get("busy") for gpu in event.gpus if gpu.get("uuid") in own]
 
     def figures(self) -> dict[str, Any]:
-        """As the event has them."""
+        """Return the figures of the worker as WorkerReadings has them, or `missing`, the reason why there are none."""
         figures, now = {"index": self.member["index"], "address": self.member["address"]}, self._progress
         if now is None:
             return figures | {"missing": NOTHING_YET if self._run else NOT_SHARED}
@@ -57,7 +57,10 @@ class Worker:
 
 
 class Workers(threading.Thread):
-    """Emits the figures of all workers every few seconds; runs in the chief's engine alone."""
+    """A thread of the chief's engine that emits the figures of all workers every few seconds.
+
+    In other engines it ends at once.
+    """
 
     def __init__(self, run: Run, tell: Callable[[Event], None]) -> None:
         super().__init__(name="workers", daemon=True)
@@ -75,7 +78,7 @@ class Workers(threading.Thread):
             traceback.print_exc()
 
     def stop(self) -> None:
-        """Return when the last figures have been told."""
+        """Emit the last figures, and return when this is done, after 5 s at most."""
         self._done.set()
         self.join(timeout=5)
 
@@ -104,7 +107,9 @@ class Workers(threading.Thread):
 
 
 def slowest(figures: Sequence[Mapping[str, Any]]) -> int | None:
-    """The worker that the others wait for, as it waits for its own input longer than they do; None if none does."""
+    """Return the index of the worker for which the others wait, as it waits clearly longer for its input; None if there
+    is no such worker.
+    """
     waits = {worker["index"]: worker["input_wait"] for worker in figures if worker.get("input_wait") is not None}
     if len(waits) < 2:
         return None

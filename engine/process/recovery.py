@@ -129,8 +129,8 @@ def _step(written: RunEvents) -> int | None:
 def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -> Answer | str | None:
     """Return the change after a failure of XLA: `compile.xla` becomes false.
 
-    Return None if the run ended for another reason or compile.xla was not auto; return a text with the reason if the
-    training cannot continue.
+    Return None if the run ended for another reason, if compile.xla was not auto, or if XLA failed in the user's own
+    code. Return a text with the reason if the training cannot continue.
     """
     error = mapping(result.get("error"))
     if error.get("kind") != XLA or mapping(preset.get("compile")).get("xla") != "auto":

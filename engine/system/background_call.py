@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class BackgroundCall(Generic[T]):
-    """Begins when it is made; a thread whose call hangs is left behind and ends with the process."""
+    """Calls `call` in a new thread as soon as it is created. If the call hangs, its thread ends with the process."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._outcome: queue.Queue[T | Exception] = queue.Queue()
@@ -25,7 +25,10 @@ class BackgroundCall(Generic[T]):
             self._outcome.put(fault)
 
     def result(self, seconds: float) -> T:
-        """What it returned or raised; TimeoutError when it has not answered by then."""
+        """Return what the call returned, or raise what it raised.
+
+        Raises TimeoutError if it has not ended after `seconds`.
+        """
         try:
             result = self._outcome.get(timeout=seconds)
         except queue.Empty:

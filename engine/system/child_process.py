@@ -35,9 +35,10 @@ except OSError as fault:
 
 
 def start(command: Sequence[str], **more: Any) -> subprocess.Popen[Any]:
-    """Start a process that is killed with this one, or with the thread that calls this; `more` is for Popen.
+    """Start a process that the kernel kills when this process, or the thread that calls this function, ends.
 
-    Raises OSError; if this process has several threads, the new one prints NOT_RUN and the reason instead.
+    `more` are arguments of Popen. Raises OSError if the command cannot be started; if this process has several threads,
+    the new process prints NOT_RUN and the reason instead.
     """
     bind = binding()
     if bind is None and sys.platform == "linux":
@@ -46,9 +47,11 @@ def start(command: Sequence[str], **more: Any) -> subprocess.Popen[Any]:
 
 
 def binding() -> Callable[[], None] | None:
-    """For subprocess' `preexec_fn`: a new process calls it before its program starts, and is killed with this one.
+    """Return a function for `preexec_fn` of subprocess, which binds the life of the new process to the life of this
+    process.
 
-    None if this process has more threads than one: a child of these can run no Python before its program.
+    The new process calls it before its program starts. Return None if this process has several threads, as its child
+    then cannot run Python code before its program, or if the system is not Linux.
     """
     if sys.platform != "linux" or threading.active_count() > 1:
         return None
@@ -63,7 +66,7 @@ def binding() -> Callable[[], None] | None:
 
 
 def release() -> None:
-    """Called in the new process, which watches for the other's end from now on."""
+    """End the binding of `start`; called in the new process when it can watch for the end of its parent itself."""
     if sys.platform == "linux":
         _set_death_signal(0)
 
@@ -80,21 +83,23 @@ _LOOK_SECONDS = 0.02
 
 
 class Child:
-    """The part of `subprocess.Popen` that looks after a process which runs already."""
+    """The methods of `subprocess.Popen` for a child process that another program has started before this process became
+    its parent by exec.
+    """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code, or the negative number of the signal that ended it; None as long as it runs."""
+        """Return the exit code, or the negative number of the signal that ended the process; None while it runs."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
 
     def wait(self, timeout: float) -> int:
-        """The exit code; raises TimeoutExpired if the process has not ended by then."""
+        """Return the exit code. Raises TimeoutExpired if the process has not ended after `timeout` seconds."""
         until = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if (left := until - time.monotonic()) <= 0:
@@ -103,7 +108,7 @@ class Child:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Nothing is sent to a process that has ended; as long as it is not waited for, its id is nobody else's."""
+        """Send a signal, unless the process has ended. Until it is waited for, no other process can get its id."""
         if self.poll() is None:
             os.kill(self.pid, number)
 

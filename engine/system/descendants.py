@@ -24,7 +24,7 @@ _STATE, _PARENT, _START = 0, 1, 19  # fields of /proc/PID/stat (proc(5)), counte
 
 @dataclass(frozen=True)
 class Descendant:
-    """A process; `start_ticks` tells it from a later one with its id."""
+    """A process; `start_ticks` distinguishes it from a later process with the same id."""
 
     pid: int
     parent: int
@@ -33,20 +33,20 @@ class Descendant:
     start_ticks: int
 
     def send(self, number: int) -> None:
-        """Send a signal, unless the process has ended or is of another user."""
+        """Send a signal to the process, unless it has ended or belongs to another user."""
         now = _read(self.pid)
         if now is not None and now.start_ticks == self.start_ticks and not now.ended:
             with suppress(OSError):
                 os.kill(self.pid, number)
 
     def end(self) -> None:
-        """End it by request; a stopped process does not react to it before it is continued."""
+        """Ask the process to end; a stopped process is also continued, as it cannot react before."""
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)
 
 
 def all_now() -> list[Descendant]:
-    """All descendants, also those that have ended and are not waited for yet."""
+    """Return all descendants of this process, also those that have ended and have not been waited for."""
     children: dict[int, list[Descendant]] = {}
     for pid in _pids():
         if (process := _read(pid)) is not None:
@@ -55,7 +55,10 @@ def all_now() -> list[Descendant]:
 
 
 def _below(pid: int, children: dict[int, list[Descendant]]) -> list[Descendant]:
-    """Each list is taken once, so that ids which were given again while they were read cannot make a circle."""
+    """Return all descendants of `pid`.
+
+    Each list is removed when it is used, so that process ids that were reused meanwhile cannot make an endless circle.
+    """
     direct = children.pop(pid, [])
     return [*direct, *(below for child in direct for below in _below(child.pid, children))]
 
@@ -92,7 +95,7 @@ _TICK_SECONDS = 0.05
 
 
 def adopt_orphans() -> None:
-    """Make every descendant whose parent ends a child of this process from now on."""
+    """From now on, every descendant whose parent ends becomes a child of this process (on Linux)."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -101,7 +104,7 @@ def adopt_orphans() -> None:
 def collect_dead(trainer: int) -> None:
     """Collect the exit status of adopted processes that have ended; without that they stay in the process table.
 
-    The trainer is the only child that the engine has started itself; its status is left to the code that waits for it.
+    The status of the trainer is not collected: it is left to the code that waits for the trainer.
     """
     with contextlib.suppress(ChildProcessError):
         while (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and dead.si_pid != trainer:
@@ -109,9 +112,10 @@ def collect_dead(trainer: int) -> None:
 
 
 def end_descendants(spared: int = 0) -> list[str]:
-    """End every descendant, by request and later by force; returns the names of those that had to be ended.
+    """End every descendant, first by request and later by force; return the names of those that did not end by
+    themselves.
 
-    Processes that they start meanwhile are ended, too. Nothing more is done to the one whose process id is `spared`.
+    Processes that they start meanwhile are ended, too. The process with the id `spared` gets no signal.
     """
     _gone_within(LEAVE_SECONDS, spared)
     left = _still_running(spared)
@@ -128,14 +132,17 @@ def end_descendants(spared: int = 0) -> list[str]:
 
 
 def describe(names: Sequence[str]) -> str:
-    """A sentence about the processes that were ended."""
+    """Return a sentence about the processes that had to be ended; `names` are their names."""
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     which = "1 process that was" if len(names) == 1 else f"{len(names)} processes that were"
     return f"{which} started in this run outlived it and had to be ended: {shown}"
 
 
 def _gone_within(seconds: float, spared: int) -> bool:
-    """Looks are counted, not seconds: on a busy machine all of these may be over before the second look."""
+    """Return True if no descendant except `spared` runs any more after `seconds` at most.
+
+    Attempts are counted, not seconds: on a busy machine the time may be over before the second attempt.
+    """
     for _ in range(round(seconds / _TICK_SECONDS)):
         if not _still_running(spared):
             return True
@@ -144,7 +151,7 @@ def _gone_within(seconds: float, spared: int) -> bool:
 
 
 def _still_running(spared: int) -> list[Descendant]:
-    """The descendants that still run, but one; those that have ended are collected on the way."""
+    """Return the descendants that still run, except `spared`; collect the exit status of children that have ended."""
     running = []
     for process in descendants.all_now():
         if process.pid == spared:

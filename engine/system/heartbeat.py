@@ -10,7 +10,7 @@ _BEATS, _USER_CODE, _BYTES = 0, 1, 2
 
 
 class TrainerHeartbeat:
-    """A counter that changes whenever the devices have completed work, and a flag that is set while user code runs.
+    """A counter that changes each time the devices have completed work, and a flag that is set while user code runs.
 
     Without an engine the two bytes are ordinary memory. A beat takes less than a microsecond.
     """
@@ -22,7 +22,9 @@ class TrainerHeartbeat:
 
     @classmethod
     def inherited(cls, text: str | None) -> TrainerHeartbeat:
-        """The heartbeat whose descriptor, as text, the engine has passed to this process, if it has."""
+        """Return the heartbeat in the shared memory whose descriptor is `text`, as the engine has passed it; without a
+        descriptor, a heartbeat in ordinary memory.
+        """
         if not text:
             return cls()
         descriptor = int(text)
@@ -32,7 +34,7 @@ class TrainerHeartbeat:
             os.close(descriptor)
 
     def __enter__(self) -> None:
-        """User code begins. How long it takes is unknown and says nothing about the devices."""
+        """Set the flag: user code begins. Its duration is unknown and says nothing about the devices."""
         self._memory[_USER_CODE] = 1
 
     def __exit__(self, *fault: object) -> None:
@@ -53,7 +55,9 @@ class TrainerHeartbeat:
 
 
 def create_shared() -> tuple[TrainerHeartbeat, int | None]:
-    """A new heartbeat and the descriptor to pass on; None if the system has no such memory."""
+    """Return a new heartbeat and the descriptor of its memory, for the trainer; the descriptor is None if the system
+    has no such memory.
+    """
     if not hasattr(os, "memfd_create"):
         return TrainerHeartbeat(), None
     descriptor = os.memfd_create("gputui-heartbeat")

@@ -33,7 +33,7 @@ class Place:
 
     @classmethod
     def read(cls, status: Mapping[str, Any]) -> Place | None:
-        """The place in a status file; None in the file of an older gputui, which wrote none."""
+        """Return the place in a status file; None if the file has none, as in an older gputui."""
         values = [status.get(name) for name in ("host", "boot_id", "pid_namespace")]
         return cls(*map(str, values)) if all(isinstance(value, str) for value in values) else None
 
@@ -46,7 +46,7 @@ class Place:
 
     @property
     def shares_kernel(self) -> bool:
-        """Whether this is the same machine, in any container: a lock of the kernel is seen by all of them."""
+        """True if the place is on this machine, in any container: all of its containers see a lock of the kernel."""
         return bool(self.boot_id) and self.boot_id == Place.here().boot_id
 
     @property
@@ -59,7 +59,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Process:
-    """A process that cannot be confused with a later one of the same id; `place` is None if it is unknown."""
+    """A process that cannot be confused with a later process of the same id; `place` is None if it is not known."""
 
     pid: int
     start_ticks: int  # since the start of the machine; 0: unknown
@@ -71,14 +71,19 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        """A process of this machine; one that has already ended is never alive."""
+        """Return the process of this machine with the id `pid`.
+
+        If it has already ended, `alive` always returns False.
+        """
         with suppress(OSError):
             return cls(pid, _start_ticks(pid) or 0, Place.here())
         return cls(pid, 0, Place.here())
 
     @classmethod
     def read(cls, status: Mapping[str, Any], role: str = "") -> Process | None:
-        """The process in a status file, in one of its roles if there are several; None if it names none."""
+        """Return the process in a status file, in the given role if the file has several; None if the file
+        names none.
+        """
         pid, ticks = status.get(_key(role, "pid")), status.get(_key(role, "start_ticks"))
         return cls(pid, ticks if _is_count(ticks) else 0, Place.read(status)) if _is_count(pid) else None
 
@@ -86,7 +91,7 @@ class Process:
         return {_key(role, "pid"): self.pid, _key(role, "start_ticks"): self.start_ticks}
 
     def alive(self) -> bool:
-        """Whether this very process runs here; never True for one whose start is unknown."""
+        """Return True if exactly this process runs on this machine; always False if its start is not known."""
         if self.place is None or not self.place.is_here or self.start_ticks <= 0:
             return False
         try:
@@ -95,7 +100,7 @@ class Process:
             return True
 
     def is_mine(self) -> bool:
-        """Whether it runs as this user."""
+        """Return True if the process runs as this user."""
         try:
             lines = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -104,7 +109,9 @@ class Process:
         return users == [str(os.getuid()), str(os.geteuid())]
 
     def serves(self, folder: Path) -> bool:
-        """Whether its command line is that of a gputui process for this folder: `-m gputui.engine[...] FOLDER`."""
+        """Return True if its command line is that of a gputui process for this folder: `-m gputui.engine[...]
+        FOLDER`.
+        """
         try:
             words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")[-4:-1]
             is_ours = len(words) == 3 and words[0] == b"-m" and words[1] in _MODULES
@@ -113,7 +120,7 @@ class Process:
             return False
 
     def has_open(self, path: Path) -> bool:
-        """Whether the process holds this very file open."""
+        """Return True if the process has exactly this file open."""
         folder = f"/proc/{self.pid}/fd"
         try:
             state = os.stat(path)
@@ -139,9 +146,9 @@ def _is_count(value: Any) -> TypeGuard[int]:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat; None for a process that has ended, whether or not it has been waited for.
+    """Return field 22 of /proc/PID/stat; None for a process that has ended, even if it has not been waited for.
 
-    Raises OSError if that cannot be found out.
+    Raises OSError if the file cannot be read for another reason.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

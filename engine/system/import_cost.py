@@ -22,7 +22,7 @@ _POINTER_BYTES = 8
 
 
 def with_room(program: Callable[[], Returned]) -> Returned:
-    """Run the program in a chunk of its own."""
+    """Run the program in a large chunk of frame memory of its own, and return its result."""
     return program()
 
 
@@ -37,7 +37,7 @@ _imported = 0
 
 @contextlib.contextmanager
 def exempt_from_gc() -> Iterator[None]:
-    """Do not collect garbage inside, and never scan later what was created inside."""
+    """Collect no garbage inside, and never scan later the objects that were created inside."""
     gc.disable()
     try:
         yield
@@ -49,7 +49,9 @@ def exempt_from_gc() -> Iterator[None]:
 
 
 def tracked_objects() -> list[Any]:
-    """All objects that the collector tracks except the imported ones; includes those that user code has frozen."""
+    """Return all objects that the garbage collector tracks, except the imported ones; objects that user code has frozen
+    are included.
+    """
     if gc.get_freeze_count() > _imported:
         gc.unfreeze()
     return gc.get_objects()

@@ -26,7 +26,10 @@ class Taken(Exception):
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock that this process holds. If the file system has no locks (`works` is False) it keeps nobody out."""
+    """A lock that this process holds.
+
+    If the file system has no locks, `works` is False, and the lock excludes nobody.
+    """
 
     fd: int
     works: bool = True
@@ -38,7 +41,7 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """Close the file; a process that inherited the descriptor goes on holding the lock."""
+        """Close the file; a process that has inherited the descriptor still holds the lock."""
         if self.fd in _held:
             _held.remove(self.fd)
             os.close(self.fd)
@@ -53,7 +56,9 @@ def _held_lock(fd: int, works: bool) -> Lock:
 
 
 def _leave_to_parent() -> None:
-    """Close the locks in a forked process, which shares the descriptors and would hold them as long as it lives."""
+    """Close the locks in a forked process: it shares the descriptors, and would otherwise hold the locks as long as it
+    lives.
+    """
     for fd in _held:
         os.close(fd)
     _held.clear()
@@ -63,7 +68,10 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def take(path: Path) -> Lock:
-    """Take the lock; raises Taken, or OSError if the file cannot be created."""
+    """Take the lock of the file `path`, which is created if necessary.
+
+    Raises Taken, or OSError if the file cannot be created.
+    """
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(RETRY_SECONDS)
@@ -84,7 +92,10 @@ def take(path: Path) -> Lock:
 
 
 def inherited(fd: int) -> Lock:
-    """The lock whose descriptor this process inherited; its own children do not get it. Raises Taken."""
+    """Return the lock whose descriptor `fd` this process has inherited; its own children do not inherit it.
+
+    Raises Taken.
+    """
     os.set_inheritable(fd, False)
     try:
         fcntl.flock(
@@ -98,7 +109,7 @@ def inherited(fd: int) -> Lock:
 
 
 def held(path: Path) -> bool | None:
-    """Whether a process holds the lock; None if that cannot be found out."""
+    """Return True if a process holds the lock, False if none holds it; None if the file cannot be tested."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -115,7 +126,9 @@ def held(path: Path) -> bool | None:
 
 
 def _is_still(path: Path, fd: int) -> bool:
-    """Whether the file still exists: it may be deleted, with its folder, between its opening and its locking."""
+    """Return True if the opened file still exists at `path`: it may be deleted, with its folder, before it is
+    locked.
+    """
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(fd))
     except OSError:

@@ -24,7 +24,10 @@ STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True)
 class Peaks:
-    """In bytes; None if it is not known. The address space matters only if it is limited (ulimit -v)."""
+    """The largest memory of a process in bytes; None if it is not known.
+
+    `address_space` is given only if the address space is limited (ulimit -v).
+    """
 
     resident: int | None = None
     address_space: int | None = None
@@ -40,13 +43,16 @@ def peaks() -> Peaks:
 
 
 def peaks_of_ended_children() -> Peaks:
-    """Of the largest of the processes that this one has started and that have ended; it is small itself."""
+    """Return the peak of the largest process that this process has started and that has ended.
+
+    It is correct, as this process itself is small.
+    """
     kilobytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return Peaks(kilobytes * 1024 or None)
 
 
 def _bytes(text: str) -> int | None:
-    """`  123456 kB` -> bytes."""
+    """Return the bytes in a text such as `  123456 kB`; None if it has another form."""
     words = text.split()
     return int(words[0]) * 1024 if words and words[0].isdecimal() else None
 
@@ -63,7 +69,10 @@ _ENTRY_BYTES = 8
 
 
 def library_pages() -> Pages:
-    """The pages that are in memory now; raises OSError if they cannot be known."""
+    """Return the pages of libraries that are in the memory of this process now.
+
+    Raises OSError if they cannot be determined.
+    """
     pages: Pages = []
     with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
         for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
@@ -76,7 +85,7 @@ def library_pages() -> Pages:
 
 
 def populate(pages: Pages) -> None:
-    """Have them in memory in this process, too; raises OSError."""
+    """Bring the pages, which another process has in memory, into the memory of this process, too. Raises OSError."""
     madvise = ctypes.CDLL(None, use_errno=True).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for address, length in pages:

@@ -14,9 +14,10 @@ _START, _END = 45, 46  # arg_start and arg_end in /proc/PID/stat (proc(5)), coun
 
 
 def replace_last(words: list[str], path: str) -> None:
-    """Show a path in place of the last words, which are `words`; more slashes than one before its name fill the room.
+    """Show `path` in place of `words`, which are the last words of the command line.
 
-    Raises OSError if that cannot be done, or if the path is too long.
+    Additional slashes before the last part of the path fill the room. Raises OSError if the words cannot be replaced or
+    the path is too long.
     """
     folder, name = os.path.split(os.fsencode(path))
     left = len(_joined(words)) - len(folder) - len(name)
@@ -26,7 +27,7 @@ def replace_last(words: list[str], path: str) -> None:
 
 
 def require_replaceable(words: list[str]) -> None:
-    """Raises OSError if the last words of the command line cannot be replaced."""
+    """Raise OSError if `words`, the last words of the command line, cannot be replaced."""
     _write(words, _joined(words))
 
 

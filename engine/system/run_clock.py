@@ -13,25 +13,28 @@ VARIABLE = "GPUTUI_LAUNCHED"  # environment variable of engine and trainer: the 
 
 
 def steady() -> float:
-    """Seconds since the start of the machine, the same in all its processes."""
+    """Return the seconds since the start of the machine; the value is the same in all processes."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True)
 class RunClock:
-    """`date` is the Unix time of the launch, `mark` the same moment on the steady clock."""
+    """The clock of a run. `date` is the Unix time of the launch, `mark` the same moment on the clock of `steady`."""
 
     date: float
     mark: float
 
     @classmethod
     def launched(cls, not_before: float = 0.0) -> RunClock:
-        """The clock of a run that is launched now; a resumed run never continues before the last date in its files."""
+        """Return the clock of a run that is launched now.
+
+        For a resumed run, `not_before` is the last date in its files.
+        """
         return cls(max(time.time(), not_before), steady())
 
     @classmethod
     def read(cls, text: str | None) -> RunClock:
-        """The clock in the text that `as_text` returns; one that starts now if no launch is given."""
+        """Return the clock in the text that `as_text` makes; without a valid text, a clock that starts now."""
         try:
             date, mark = map(float, (text or "").split())
         except ValueError:
@@ -42,9 +45,9 @@ class RunClock:
         return f"{self.date!r} {self.mark!r}"
 
     def elapsed(self) -> float:
-        """Seconds since the launch."""
+        """Return the seconds since the launch."""
         return steady() - self.mark
 
     def now(self) -> float:
-        """The Unix time, unaffected by clock changes since the launch."""
+        """Return the Unix time; it does not change when the system's clock is set after the launch."""
         return self.date + self.elapsed()

@@ -31,7 +31,7 @@ _BLOCKED = (*NUMBERS, BY_PERSON, *BY_SCHEDULER.values())
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Block the signals around the start of a process that will call `let_through`."""
+    """Block the signals while a process is started that will call `let_through`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     try:
         yield
@@ -40,17 +40,17 @@ def held() -> Iterator[None]:
 
 
 def hold() -> None:
-    """Block the signals until `let_through`; those that arrive meanwhile wait."""
+    """Block the signals until `let_through` is called; signals that arrive meanwhile wait."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
 
 
 def let_through() -> None:
-    """Unblock the signals once the handlers are installed; those that waited are delivered now."""
+    """Unblock the signals after the handlers are installed; signals that have waited are delivered now."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
 
 
 def set_defaults() -> None:
-    """Let a signal end this process at once and without a traceback, for a process that waits for work."""
+    """Let a signal end this process at once, without a traceback; used by a process that waits for work."""
     for number in NUMBERS:
         signal.signal(number, signal.SIG_DFL)
     let_through()
@@ -60,13 +60,14 @@ def set_defaults() -> None:
 
 
 class NotVerified(Exception):
-    """The process may be a different one; the text says why."""
+    """The process may be another one than the intended one; the text gives the reason."""
 
 
 def send(process: Process, numbers: Sequence[int], named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
-    """Send the signals; raises NotVerified.
+    """Send the signals `numbers` to the process. Raises NotVerified.
 
-    `named_by` is the file that names the process; `is_at_work` tests whether the process works for that run or proof.
+    `named_by` is the file that names the process; `is_at_work` tests whether the process works for the run or proof of
+    that file.
     """
     if not _is_mine(named_by):
         raise NotVerified(f"{named_by.name} belongs to another user")
