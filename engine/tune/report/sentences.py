@@ -63,7 +63,7 @@ def title(candidate: Candidate) -> str:
 def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
     """`kept`, or why the candidate was not kept; empty for settings that were only measured.
 
-    `data` is the record of the search, so that its end counts; UNREAD if that is not wanted.
+    `data` is the record of the search, for the decision at its end; UNREAD if that is not to be shown.
     """
     decision, why = candidate.decision, candidate.why
     if candidate.stage == PAIRS:

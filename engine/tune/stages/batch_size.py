@@ -64,7 +64,10 @@ class BatchSize:
         return double if double >= LEAST_STEP * self.size else None
 
     def _bisect(self, too_large: int) -> None:
-        """Try batch sizes between the present one, which fits, and `too_large`, until the interval is too small."""
+        """Try batch sizes between the present one, which fits, and `too_large`.
+
+        It ends if a batch fits and is not faster, or if the interval is too small.
+        """
         while (middle := self._between(too_large)) >= LEAST_STEP * self.size:
             _, fits = self._try(middle)
             if self.size != middle and fits:

@@ -24,8 +24,9 @@ Params = Mapping[str, Any]  # a value for each axis
 
 @dataclass(frozen=True)
 class Axis:
-    """Rising whole numbers of one option, each larger than the last by about the same factor, or `choices`: settings by
-    their label.
+    """An axis of the study: one option with `numbers`, or several `choices` of settings, each with a label.
+
+    The numbers rise, each by about the same factor.
     """
 
     name: str
@@ -33,11 +34,14 @@ class Axis:
     choices: Mapping[str, Settings] = field(default_factory=dict)
 
     def settings(self, value: Any) -> Settings:
-        """What a value of the study means: the position of a number, or a label."""
+        """The settings for a value of the study: the value is the position of a number, or the label of a choice."""
         return self.choices[value] if self.choices else {self.name: self.numbers[value]}
 
     def value(self, effective: Mapping[str, Any]) -> Any:
-        """The value of a preset with these settings, of numbers the nearest; None if there is none."""
+        """The value of the study for a preset with the settings `effective`; for numbers the nearest.
+
+        None if no number is near enough or no choice has these settings.
+        """
         if self.choices:
             fitting = (label for label, of in self.choices.items() if all(effective[key] == of[key] for key in of))
             return next(fitting, None)
@@ -56,7 +60,7 @@ class Axis:
 
 
 def axes_of(space: Space, preset: Preset) -> list[Axis]:
-    """What the ordered search tries one after another, as axes; without those that have a single value."""
+    """The options of the ordered search as axes of a study; axes with a single value are left out."""
     axes: list[Axis] = []
     for stage in STAGES:
         if stage not in space.limits.only:
@@ -71,12 +75,12 @@ def axes_of(space: Space, preset: Preset) -> list[Axis]:
 
 
 def doubles(most: int) -> list[int]:
-    """1, 2, 4, 8 ... and `most`."""
+    """The numbers 1, 2, 4, 8 ... up to `most`, and `most`."""
     return sorted({1 << power for power in range(most.bit_length())} | {most})
 
 
 def halves(most: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ... and `most`, as a batch size is rounded."""
+    """The batch sizes 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ... below `most`, and `most` rounded as batch sizes are."""
     between = {3 << power for power in range(most.bit_length())}
     return sorted({number for number in between | set(doubles(most)) if number < most} | {rounded(most)})
 
@@ -87,7 +91,10 @@ def _numbers(space: Space, preset: Preset, key: str, numbers: Sequence[int]) -> 
 
 
 def _choices(stage: str, tried: Sequence[Settings], preset: Preset) -> list[Axis]:
-    """An axis for each option; options that change together share one. Of the input, sampling combines them."""
+    """The axes of a stage: one for each option, and one for all options that change together.
+
+    For the input there is no axis of options that change together, as the sampler combines the single ones.
+    """
     together = [one for one in tried if len(one) > 1]
     choices = [_axis(stage, together, preset)] if together and stage != "input" else []
     keys = dict.fromkeys(key for one in tried for key in one if len(one) == 1)
@@ -101,7 +108,7 @@ def _axis(name: str, tried: Sequence[Settings], preset: Preset) -> Axis:
 
 
 class Combinations:
-    """Translates between the parameters of a study and the settings of a preset, both ways."""
+    """Translates parameters of a study into settings of a preset, and settings into parameters."""
 
     def __init__(self, axes: Sequence[Axis], space: Space, preset: Preset) -> None:
         self.axes, self._space, self._preset = axes, space, preset
@@ -110,7 +117,10 @@ class Combinations:
         return math.prod(map(len, self.axes))
 
     def settings(self, params: Params) -> dict[str, Any]:
-        """The changes against the preset; numbers are made to fit the limits, as far as others decide them."""
+        """The changes against the preset for the parameters of a study.
+
+        The batch size and the steps in one execution are reduced to the most that the other settings allow.
+        """
         given: dict[str, Any] = {}
         for axis in self.axes:
             given |= axis.settings(params[axis.name])
@@ -121,7 +131,7 @@ class Combinations:
         return {key: value for key, value in given.items() if value_of(self._preset, key) != value}
 
     def _most_batch(self, given: Mapping[str, Any]) -> int:
-        """The largest batch of one replica, whose number the strategy decides."""
+        """The largest batch of one replica with these settings, whose strategy decides the number of replicas."""
         try:
             preset = with_changes(self._preset, {key: of for key, of in given.items() if key not in (BATCH, TOGETHER)})
         except PresetError:  # such a combination is left out when it is tried
@@ -129,12 +139,15 @@ class Combinations:
         return self._space.most_batch(preset)
 
     def _most_together(self, given: Mapping[str, Any]) -> int:
-        """More steps than a pass has are never executed together."""
+        """The largest number of steps in one execution: that of a pass.
+
+        The given number if the number of samples is not known.
+        """
         samples, batch = self._space.started.train_samples, given.get(BATCH, value_of(self._preset, BATCH))
         return max(1, samples // batch) if samples else int(given[TOGETHER])
 
     def params(self, settings: Settings) -> dict[str, Any] | None:
-        """The parameters of settings; None if they are not on the axes."""
+        """The parameters of the study for these settings; None if the settings are not on the axes."""
         keys = [key for axis in self.axes for key in axis.keys]
         if any(key not in keys for key in settings):
             return None
@@ -144,10 +157,10 @@ class Combinations:
 
 
 def as_plain(axes: Sequence[Axis]) -> list[dict[str, Any]]:
-    """As a study keeps them."""
+    """The axes as plain values, which a study can store."""
     return [asdict(axis) for axis in axes]
 
 
 def from_plain(plain: Sequence[Mapping[str, Any]]) -> list[Axis]:
-    """From what a study keeps; raises TypeError or ValueError for what is none."""
+    """The axes from the plain values that a study has stored; raises TypeError or ValueError if they are not axes."""
     return [Axis(**one) for one in plain]

@@ -31,7 +31,10 @@ LATE_SECONDS = 120.0  # a member of another machine whose clock differs by less 
 
 
 def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]:
-    """What every member of the study must have in common with this one."""
+    """The properties that all members of a study must have in common, with the values of this member.
+
+    `seconds` is the measured time of a trial.
+    """
     limits, options = request.search or Limits(), request.baseline().options
     return {
         "gpus": [gpu.name for gpu in checks.visible_gpus(options, machine)],
@@ -49,7 +52,7 @@ def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """The first thing that two members do not have in common, in words; or nothing."""
+    """The first property in which two members differ, in words; empty if they differ in none."""
     for key, name in NAMES.items():
         if there.get(key) != here[key]:
             if key == "preset":
@@ -80,19 +83,25 @@ def _digest(values: Any) -> str:
 
 
 def name_of(folder: Path) -> str:
-    """Identifies a search among all members, also after it was resumed."""
+    """The name of a search among the members; it stays the same if the search is resumed."""
     return f"{Place.here().host}:{folder}"
 
 
 def measuring(folder: Path, most_seconds: float) -> dict[str, Any]:
-    """Who measures a trial, and until when at the latest."""
+    """The entries that say which search measures a trial, with its process, and the latest time of its end.
+
+    That time is `most_seconds` from now.
+    """
     process = Process.current()
     place = process.place.as_fields() if process.place else {}
     return {"search": name_of(folder), "until_t": time.time() + most_seconds, **process.as_fields(), **place}
 
 
 def has_ended(member: Mapping[str, Any]) -> bool:
-    """Whether a member that has said that it measures a trial does so no longer."""
+    """Whether the member that has begun a trial no longer measures it.
+
+    On this machine its process shows this, on another machine the latest time that it has given.
+    """
     process = Process.read(member)
     if process is not None and process.place is not None and process.place.is_here:
         return not process.alive()

@@ -16,7 +16,10 @@ SIDE = "g"  # of a trial that shows whether trials disturb each other
 
 
 class Places:
-    """As many trials as `count` says are measured at once; one after another until `find` has found more places."""
+    """The GPUs on which trials are measured at once; `count` trials run at the same time.
+
+    Before `find` has found several GPUs, trials are measured one after another.
+    """
 
     def __init__(self, screening: Screening, side_by_side: SideBySide) -> None:
         self._screening, self._side_by_side = screening, side_by_side
@@ -27,7 +30,10 @@ class Places:
         return max(1, len(self._gpus))
 
     def find(self, stage: str) -> None:
-        """Use the GPUs on which the best settings, on all of them at once, are about as fast as on one alone."""
+        """Find the GPUs on which the best settings are about as fast at the same time as on one GPU alone.
+
+        The result is recorded as a candidate of the stage `stage`. Raises Stopped and OutOfTime.
+        """
         gpus = self._side_by_side.places(self._screening.best.preset)
         if not gpus:
             return
@@ -58,7 +64,10 @@ class Places:
         return undisturbed(gpus, speeds, self._screening.best.speed)
 
     def measure_ahead(self, proposals: Sequence[tuple[Mapping[str, Any], Judge]]) -> None:
-        """Measure the first trials of settings at once if they train on one GPU; the screening then has them."""
+        """Measure the first trials of several proposals at once, if at least two of them train on one GPU.
+
+        The screening then has these trials and does not measure them again.
+        """
         asked = [self._screening.asked(tried, judge) for tried, judge in proposals]
         alone = [one for one in asked if one is not None and self._side_by_side.fits(one.preset)]
         if len(alone) > 1:

@@ -42,14 +42,17 @@ OF_MEMORY = (POLICY, XLA, "strategy.kind", "strategy.devices", "input.cache", "i
 
 @dataclass(frozen=True)
 class Member:
-    """A search as a member of a study; `common` is what all members have in common."""
+    """A search as a member of a study; `common` are the properties that all members have in common."""
 
     study: Study
     common: Mapping[str, Any]
 
     @classmethod
     def of(cls, request: Request, machine: Machine, folder: Path, seconds: float) -> Member:
-        """The member that a request asks for; without a study of its own it is alone with a file in its folder."""
+        """The member for a request.
+
+        If the user has named no study, the study is a file in `folder`, and the search is its only member.
+        """
         limits = request.search or Limits()
         location = limits.study or str(folder / "study.journal")
         return cls(
@@ -57,16 +60,18 @@ class Member:
         )
 
     def join(self) -> None:
-        """Raises StudyError."""
+        """Open the study or create it; raises StudyError."""
         self.study.join(self.common)
 
     def look(self) -> int:
-        """How many trials of the study have ended, before it is joined; raises StudyError as `join` does."""
+        """The number of finished trials of the study, without joining it; raises StudyError as `join` does."""
         return self.study.look(self.common)
 
 
 class WideSearch:
-    """Goes on from the screening's best settings; `memory` says what may be taken, and of what."""
+    """Measures proposals of a study against the screening's best settings; `memory` has the limit and the kind of
+    memory.
+    """
 
     def __init__(
         self, member: Member, screening: Screening, space: Space, memory: MemoryModel, side_by_side: SideBySide
@@ -81,7 +86,7 @@ class WideSearch:
         self._repeats = 0  # proposals in a row that needed no trial
 
     def run(self) -> str:
-        """Search until there is nothing left to propose, or the storage fails; returns why it ended.
+        """Search until there is nothing left to propose or the storage fails; returns why it ended.
 
         Raises OutOfTime and Stopped.
         """
@@ -105,7 +110,10 @@ class WideSearch:
     # ---- what is known -------------------------------------------------------------------------------
 
     def _tell_what_is_known(self) -> None:
-        """The ordered search's results with input, and what ran out of memory or failed also without it."""
+        """Add the results of the ordered search to the study.
+
+        Results without the input are added only if the settings ran out of memory or failed.
+        """
         noted = [result.settings for result in self._study.of_this_search()]
         for candidate in self._screening.search.candidates:
             result = self._found(candidate)
@@ -118,7 +126,7 @@ class WideSearch:
         self._note()
 
     def _measure_again(self) -> None:
-        """Of an earlier sitting: what was measured stands in the record again, without being measured."""
+        """Put the results from before the search was resumed into the record, without measuring them again."""
         done = [candidate.settings for candidate in self._screening.search.candidates]
         for result in self._study.of_this_search():
             if result.settings not in done and self._screening.remembers(self._combined(result.settings)):
@@ -138,7 +146,7 @@ class WideSearch:
             self._attempt(other.settings, "the fastest of another member of the study")
 
     def _ended(self) -> str:
-        """Why there is nothing left to propose; nothing if there is."""
+        """Why there is nothing left to propose; empty if there is something."""
         measured = {json.dumps(result.settings, sort_keys=True) for result in self._study.found()}
         if len(measured) >= len(self._combinations):
             return "every combination was measured"
@@ -147,7 +155,7 @@ class WideSearch:
     # ---- one proposal --------------------------------------------------------------------------------
 
     def _try_next(self) -> None:
-        """Measure a proposal, or as many as there are places; on the way, tell of those that need no trial."""
+        """Measure as many proposals as there are places; proposals that need no trial are answered on the way."""
         self._study.look_around(self._common)
         proposals: list[Proposal] = []
         try:
@@ -166,7 +174,10 @@ class WideSearch:
             raise
 
     def _new_proposal(self, taken: Sequence[Settings]) -> list[Proposal]:
-        """One that has to be measured; none if its result is known."""
+        """A list with one proposal that has to be measured.
+
+        It is empty if the result of the proposal is known, it is already in `taken`, or it needs too much memory.
+        """
         seconds, at_random = self._screening.trials.trial_seconds, self._repeats >= AT_RANDOM
         proposal = self._study.ask(self._axes, self._combinations.settings, seconds, at_random)
         twin = next((result for result in self._study.found() if result.settings == proposal.settings), None)
@@ -192,12 +203,15 @@ class WideSearch:
         return self._study.judge(proposal, best)
 
     def _attempt(self, settings: Settings, reason: str, judge: Judge | None = None) -> Candidate:
-        """Measure settings against the best; what the best changes and these do not is set back."""
+        """Measure settings against the best settings.
+
+        Options that the best settings change and these do not are set to the preset's values.
+        """
         predicted = self._memory_of(settings).predict(self._batch(settings))
         return self._screening.attempt(STAGE, self._combined(settings), reason, predicted, judge)
 
     def _combined(self, settings: Settings) -> dict[str, Any]:
-        """Settings as changes of the best ones."""
+        """The settings as changes of the best settings."""
         best = self._screening.best
         before = {key: value_of(self._preset, key) for key in best.settings}
         return {key: value for key, value in {**before, **settings}.items() if value_of(best.preset, key) != value}
@@ -205,11 +219,11 @@ class WideSearch:
     # ---- memory --------------------------------------------------------------------------------------
 
     def _memory_of(self, settings: Settings) -> MemoryModel:
-        """What batches have taken with such settings, measured by any member."""
+        """The memory model for settings like these, with the batches that any member has measured."""
         return self._models().get(self._of_memory(settings)) or self._model()
 
     def _models(self) -> dict[tuple[Any, ...], MemoryModel]:
-        """By the settings that decide what a batch takes."""
+        """The memory models of the study, by the settings that decide what memory a batch takes."""
         models: dict[tuple[Any, ...], MemoryModel] = {}
         for result in self._study.found():
             if result.outcome == "oom" or result.peak_bytes:
@@ -224,7 +238,10 @@ class WideSearch:
         return tuple(str(settings.get(key, value_of(self._preset, key))) for key in OF_MEMORY)
 
     def _largest(self, settings: Settings) -> int | None:
-        """The largest batch that is predicted to fit; of settings that little is known of, by that of others."""
+        """The largest batch that is predicted to fit with these settings; None if nothing is known.
+
+        If too little is known of these settings, it is LEANER times the largest batch with other settings.
+        """
         models = self._models()
         own = models.get(self._of_memory(settings))
         if own is not None and own.is_known:
@@ -234,7 +251,10 @@ class WideSearch:
         return LEANER * max(largest) if largest else None
 
     def _too_much_memory(self, settings: Settings) -> tuple[int | None, float] | None:
-        """The prediction for a batch that does not fit, and by how much the batch is too large; else nothing."""
+        """The predicted bytes and the relative excess of a batch that is too large; None if it may fit.
+
+        The bytes are None if they cannot be predicted.
+        """
         largest, batch = self._largest(settings), self._batch(settings)
         if largest is None or batch <= largest:
             return None
@@ -254,7 +274,7 @@ class WideSearch:
         return int(settings.get(BATCH, value_of(self._preset, BATCH)))
 
     def _note(self) -> None:
-        """How the study stands, for the record."""
+        """Update the state of the study in the record."""
         results, mine = self._study.known(), self._study.of_this_search()
         self.state.trials, self.state.of_others = len(results), len(results) - len(mine)
         self.state.members = self._study.members

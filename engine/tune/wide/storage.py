@@ -24,7 +24,7 @@ MISSING = "wide searches need Optuna, which is not installed; pip install 'optun
 
 
 class StudyError(ProofError):
-    """A study that cannot be used; the text says why, and what to do."""
+    """A study cannot be used; the text says why, and what to do."""
 
 
 def is_installed() -> bool:
@@ -32,7 +32,7 @@ def is_installed() -> bool:
 
 
 def located(given: str) -> str:
-    """A file or URL as any folder can use it."""
+    """The file or URL of a study in a form that any folder can use: an absolute path or a full URL."""
     if "://" not in given:
         return str(Path(os.path.expanduser(given)).absolute())
     if given.startswith(SQLITE) and not given.startswith(f"{SQLITE}/"):
@@ -48,7 +48,10 @@ def shown(location: str) -> str:
 
 
 def exists(location: str) -> bool:
-    """Whether there may be studies; raises StudyError if no file can be made."""
+    """Whether a study may exist at this location.
+
+    False if there is no file yet. Raises StudyError if no file can be created there.
+    """
     path = Path(location)
     if "://" in location or path.is_file():
         return True
@@ -60,7 +63,7 @@ def exists(location: str) -> bool:
 
 
 def opened(location: str) -> Any:
-    """Optuna's storage; raises StudyError."""
+    """Optuna's storage at this location; raises StudyError if it cannot be used."""
     import optuna
     from optuna.storages import RDBStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalStorage
@@ -76,7 +79,7 @@ def opened(location: str) -> Any:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Refuse a file that is none of Optuna's, which would write behind its last line without having read that one."""
+    """Raise ValueError for a file that is not Optuna's: Optuna would write to its end without having read it."""
     content = path.read_bytes() if path.is_file() else b""
     complete, last, torn = content.rpartition(b"\n")
     lines = complete.splitlines() if last else []
@@ -87,15 +90,15 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _is_record(line: bytes) -> bool:
-    """Whether this is a line of a journal (optuna.storages.journal, JournalStorage)."""
+    """Whether a line belongs to a journal of Optuna (optuna.storages.journal, JournalStorage)."""
     record = json.loads(line)
     return isinstance(record, dict) and isinstance(record.get("op_code"), int)
 
 
 def _mend(path: Path, lock: Any) -> None:
-    """Cut off a last line that was written in part, by a member whose disk was full or whose machine failed.
+    """Remove a last line that is incomplete because the disk of a member was full or its machine failed.
 
-    Optuna leaves such a line out, but the next member would write on behind it and so damage the file.
+    Optuna ignores such a line, but the next member would write on the same line and so damage the file.
     """
     if not _is_torn(path):
         return
@@ -114,7 +117,7 @@ def _is_torn(path: Path) -> bool:
 
 @contextmanager
 def faults_of(location: str) -> Iterator[None]:
-    """Turn whatever a storage raises into a StudyError of one line."""
+    """A context that turns every error of a storage into a StudyError of one line."""
     try:
         yield
     except StudyError:

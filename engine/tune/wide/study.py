@@ -32,9 +32,9 @@ LEAST_PATIENCE_SECONDS, PATIENCE = 300.0, 10.0  # for the trial of another machi
 
 @dataclass(frozen=True)
 class Found:
-    """What became of settings: the outcome of their trial, or `memory` for a prediction, `left out` for a conflict.
+    """The result of settings: the outcome of their trial, `memory` for a prediction, or `left out` for a conflict.
 
-    `speed` is None if they cannot be trained.
+    `speed` is None if the settings cannot be trained.
     """
 
     settings: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A combination to measure; `trial` is Optuna's."""
+    """A combination to measure; `trial` is the trial of Optuna."""
 
     number: int
     settings: dict[str, Any]
@@ -65,7 +65,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Known:
-    """A trial of the study; `found` is None before it has ended, and for one that was given up."""
+    """A trial of the study; `found` is None before it has ended, and if it was given up."""
 
     member: str
     settings: Mapping[str, Any]
@@ -73,7 +73,7 @@ class Known:
 
 
 class Study:
-    """A member's view of a study; every call may raise StudyError."""
+    """A study as one member sees it; every call may raise StudyError."""
 
     def __init__(self, location: str, name: str, folder: Path) -> None:
         self.location, self.name, self.folder = location, name, folder
@@ -85,7 +85,7 @@ class Study:
     # ---- joining -----------------------------------------------------------------------------------
 
     def join(self, common: Mapping[str, Any]) -> None:
-        """Open the study, or begin it; raises StudyError if its members are not like this one."""
+        """Open the study, or create it; raises StudyError if its members differ from this one."""
         import optuna
 
         with storage.faults_of(self.location):
@@ -99,7 +99,7 @@ class Study:
         self.look_around(common)
 
     def _seed(self) -> int:
-        """Another one for each member and each sitting, so that none repeats what was proposed."""
+        """A seed that is different for each member and after each resumption, so that no proposals are repeated."""
         return zlib.crc32(f"{self._me} {len(self._study.trials)}".encode())
 
     def _refuse(self, common: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ class Study:
             )
 
     def look(self, common: Mapping[str, Any]) -> int:
-        """How many trials have ended in it, before it is joined; raises StudyError as `join` does."""
+        """The number of finished trials of the study, without joining it; raises StudyError as `join` does."""
         import optuna
 
         if not storage.exists(self.location):
@@ -129,14 +129,16 @@ class Study:
             return len(self._finished())
 
     def agree(self, mine: Sequence[Axis]) -> list[Axis]:
-        """The axes of the study; those of this member if it has none yet."""
+        """The axes of the study; if it has none yet, the axes `mine` are stored in it."""
         with storage.faults_of(self.location):
             if AXES not in self._study.user_attrs:
                 self._study.set_user_attr(AXES, axes.as_plain(mine))
             return axes.from_plain(self._study.user_attrs[AXES])
 
     def look_around(self, common: Mapping[str, Any]) -> None:
-        """Tell that trials have failed whose members have ended without a word; raises StudyError as `join` does."""
+        """Mark the running trials of members that have ended without a result as failed; raises StudyError as `join`
+        does.
+        """
         from optuna.trial import TrialState
 
         with storage.faults_of(self.location):
@@ -148,7 +150,7 @@ class Study:
     # ---- what is known -----------------------------------------------------------------------------
 
     def known(self) -> list[Known]:
-        """All trials that were begun by gputui, in their order."""
+        """All trials of the study that gputui has begun, in their order."""
         with storage.faults_of(self.location):
             return [_known(trial) for trial in self._study.get_trials(deepcopy=False) if SETTINGS in trial.user_attrs]
 
@@ -156,12 +158,12 @@ class Study:
         return [result for result in self.known() if result.member == self._me]
 
     def found(self) -> list[Found]:
-        """What became of settings, measured by anyone, the fastest first."""
+        """The results of all members, the fastest settings first."""
         ended = [result.found for result in self.known() if result.found]
         return sorted(ended, key=lambda one: -(one.speed or 0.0))
 
     def best_of_others(self) -> Found | None:
-        """The fastest settings that another member has measured."""
+        """The result of the fastest settings that another member has measured; None if there is none."""
         theirs = (result.found for result in self.known() if result.found and result.member != self._me)
         good = (result for result in theirs if result.outcome == "ok")
         return max(good, key=lambda found: found.speed or 0.0, default=None)
@@ -176,7 +178,7 @@ class Study:
     # ---- asking and telling --------------------------------------------------------------------------
 
     def learn(self, params: Params, result: Found, space: Sequence[Axis]) -> None:
-        """Add settings that were measured without having been proposed."""
+        """Add the result of settings that were measured without a proposal."""
         from optuna.trial import TrialState, create_trial
 
         good, slower = result.outcome == "ok", result.outcome == "slower"
@@ -199,7 +201,10 @@ class Study:
         trial_seconds: float,
         at_random: bool = False,
     ) -> Proposal:
-        """The next combination, by the model or at random; the other members see that it is being measured."""
+        """The next combination, proposed by the model or at random; the other members see that it is being measured.
+
+        `trial_seconds` is the expected time of its trial.
+        """
         with storage.faults_of(self.location):
             self._study.sampler = self._chance if at_random else self._model
             trial = self._study.ask(_distributions(space))
@@ -210,7 +215,10 @@ class Study:
             return proposal
 
     def judge(self, proposal: Proposal, best_speed: float) -> Judge:
-        """Optuna's pruner decides which trial ends early; a storage that fails meanwhile ends none."""
+        """A judge that ends a trial early if Optuna's pruner decides so.
+
+        It ends no trial if the storage fails.
+        """
         from optuna.pruners import ThresholdPruner
 
         def judge(speeds: Sequence[float]) -> bool:
@@ -225,7 +233,10 @@ class Study:
         return judge
 
     def tell(self, proposal: Proposal, result: Found, excess: float = 1.0) -> None:
-        """What has become of a proposal; `excess` is by how much it violates what limits it."""
+        """Report the result of a proposal to the study.
+
+        `excess` is the amount by which settings that cannot be trained violate the limit.
+        """
         from optuna.trial import TrialState
 
         good = result.outcome == "ok"
@@ -237,14 +248,14 @@ class Study:
             self._study.tell(proposal.number, result.speed if good else None, state, skip_if_finished=True)
 
     def tell_twin(self, proposal: Proposal, result: Found) -> None:
-        """The settings of a proposal have been measured before: tell what has become of them."""
+        """Report the result of a proposal whose settings were measured before."""
         if result.outcome == "slower" and result.speed:
             with storage.faults_of(self.location):
                 proposal.trial.report(result.speed, step=LEAST_REPORTS)
         self.tell(proposal, result)
 
     def give_back(self, proposal: Proposal) -> None:
-        """A proposal was not measured after all."""
+        """Report that a proposal was not measured."""
         from optuna.trial import TrialState
 
         with storage.faults_of(self.location):
@@ -263,14 +274,14 @@ def _plain(result: Found) -> dict[str, Any]:
 
 
 def _constraints(result: Found, excess: float = 1.0) -> dict[str, float]:
-    """What Optuna calls infeasible: values above 0."""
+    """The violated limit of a result and the amount, which Optuna calls infeasible above 0; empty if it was trained."""
     if result.is_feasible:
         return {}
     return {"memory" if result.outcome in ("oom", "memory") else "trains": excess}
 
 
 def _distributions(space: Sequence[Axis]) -> dict[str, Any]:
-    """The axes in Optuna's terms."""
+    """The axes as Optuna's distributions, by their names."""
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     return {
