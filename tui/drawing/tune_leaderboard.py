@@ -42,7 +42,7 @@ _ENDS = {"oom": "no memory", "timeout": "time limit", "crashed": "crashed", "err
 
 
 class Cell(NamedTuple):
-    """A text with a style name; `right`: at the right edge of its column."""
+    """The text of a table cell with its style; `right`: the text is at the right edge of its column."""
 
     text: str
     style: str = ""
@@ -50,7 +50,9 @@ class Cell(NamedTuple):
 
 
 def widths(whole: int) -> dict[str, int]:
-    """The columns and their widths: if there is room the reason too, if there is none fewer figures."""
+    """The columns with their widths in cells. A wide screen also shows the reason; a narrow screen
+    shows fewer figures.
+    """
     figures_of, rest = dict(WIDTHS), whole - sum(WIDTHS.values())
     for left_out in ("spread", "memory", "gain"):
         if rest < LEAST_SETTINGS:
@@ -60,7 +62,7 @@ def widths(whole: int) -> dict[str, int]:
 
 
 def cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs) -> list[Cell]:
-    """A cell for each of these columns."""
+    """One cell for each of the columns."""
     by_name = _cells(candidate, data, columns, glyphs)
     return [by_name[name] for name in columns]
 
@@ -83,7 +85,9 @@ def _cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: 
 
 
 def _brief(candidate: Candidate, width: int, glyphs: Glyphs) -> str:
-    """What was tried, and what had been kept by then; if there is no room for all of it, how much that is."""
+    """The settings of a candidate within `width`. If they do not fit, the tried settings and only the number of the
+    settings kept before.
+    """
     whole, tried = settings(candidate), candidate.tried
     kept = sum(key not in tried for key in candidate.settings)
     if len(whole) <= width or not (tried and kept):
@@ -92,7 +96,7 @@ def _brief(candidate: Candidate, width: int, glyphs: Glyphs) -> str:
 
 
 def settings(candidate: Candidate) -> str:
-    """What was tried, and behind it what had been kept by then."""
+    """The settings that the candidate tried, followed by the settings that had been kept before it."""
     tried, whole = candidate.tried, candidate.settings
     if candidate.stage == PAIRS:
         return f"in pairs: {_changes(whole) if whole else 'the preset'}"
@@ -107,20 +111,22 @@ def _changes(changed: Mapping[str, Any]) -> str:
 
 
 def speed(candidate: Candidate) -> str:
-    """Samples a second, marked if they were measured without their input."""
+    """The speed in samples per second as text, with a mark if it was measured without the input."""
     measured = candidate.samples_per_second
     mark = WITHOUT_INPUT if candidate.without_input and measured is not None else " "
     return f"{count(measured)}{mark}"
 
 
 def memory(candidate: Candidate) -> str:
-    """The memory that it took; before it is known, what is predicted."""
+    """The measured memory as text; if it was not measured, the predicted memory after a "~"."""
     peak, expected = candidate.peak_bytes, candidate.predicted_bytes
     return f"~{size(expected)}" if peak is None and expected is not None else size(peak)
 
 
 def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:
-    """What was decided; of one that failed, how its last trial ended; of one faster but not chosen at the end, that."""
+    """The decision on a candidate, and its style. For a failed candidate, how its last trial ended; for a faster
+    candidate that was not chosen at the end, the reason in two words.
+    """
     if is_dropped(candidate, data):
         return f"{glyphs.failed} {' '.join(unproven(data).split()[:2])}", "warn"
     decided = candidate.decision
@@ -140,7 +146,9 @@ def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:
 
 
 def detail(candidate: Candidate, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Its settings, why it was tried and what was decided, and its trials, as far as there is room."""
+    """Rows about a candidate: its settings, why it was tried, what was decided, and its newest trials,
+    as many as fit.
+    """
     rows = [row for text, style in _said(candidate) for row in _wrapped(text, style, width, glyphs, height > 3)]
     room = height - len(rows)
     trials = candidate.trials
@@ -175,7 +183,7 @@ def _why(candidate: Candidate) -> str:
 
 
 def _trial(trial: Trial, width: int, glyphs: Glyphs) -> Row:
-    """The run's folder, its figures, and how it ended."""
+    """The row of a trial: the name of its run, its figures, and how it ended."""
     row: Row = [(f"{clean(trial.run or NONE):<8}", "label")]
     for figure in (_SPEED, figures.of_run("step_ms.p50")):
         key = "step_ms" if figure.key.startswith("step_ms") else figure.key

@@ -20,9 +20,10 @@ _FAR = 8.0  # so many times the largest batch that was tried, a prediction is no
 
 
 def plot(data: Record) -> Plot:
-    """One curve each for the prediction, the measured points, the limit, and the batch sizes that ran out of memory.
+    """The chart with curves for the prediction, the measured points, the limit, and the batch sizes that ran out of
+    memory.
 
-    A limit that is far from all that was tried is left out: beside it the points would be one.
+    A limit far above all tried batch sizes is left out: on its scale all points would lie at one place.
     """
     memory = memory_of(data)
     points = [point for point in memory.points if point.batch_size]
@@ -53,7 +54,7 @@ def plot(data: Record) -> Plot:
 
 
 def _unit(limit: float | None, points: Sequence[MemoryPoint]) -> tuple[str, float]:
-    """The unit of the axis, and its bytes."""
+    """The unit of the memory axis, and the number of bytes in this unit."""
     values = [point.peak_bytes for point in points] + [limit]
     return ("GiB", GIB) if max((value for value in values if value is not None), default=0.0) >= GIB else ("MiB", _MIB)
 
@@ -63,12 +64,14 @@ def _scaled(value: float | None, scale: float) -> float | None:
 
 
 def _of_last(memory: Memory, measured: Sequence[tuple[float, float]]) -> float | None:
-    """What is predicted for the batch size that was measured last, beside which it stands."""
+    """The predicted memory for the batch size that was measured last; None if nothing was measured. The chart shows it
+    next to the measured value.
+    """
     return predicted(memory, measured[-1][0]) if measured else None
 
 
 def _reached(memory: Memory, point: MemoryPoint, batch: float) -> float:
-    """The height of a trial that ran out of memory: what was predicted of it, else the limit."""
+    """The height of the point of a trial that ran out of memory: its predicted memory, else the limit, else 0."""
     heights = (point.predicted_bytes, predicted(memory, batch), memory.limit_bytes)
     return next((value for value in heights if value is not None), 0.0)
 
@@ -83,7 +86,7 @@ def _level(value: float, end: float, scale: float) -> Line:
 
 
 def _apart(points: Sequence[tuple[float, float]], scale: float) -> Line:
-    """Points without a line between them, in the order in which they were measured."""
+    """A line of single points, not connected with each other, in the order of measuring."""
     return _line([(x, y / scale) for x, y in points], frozenset(range(len(points))))
 
 

@@ -21,7 +21,9 @@ _WHOLE, _BEGINS, _INSIDE, _IN_KEY, _OTHER, _VALUE, _HELP, _CALL = range(8)
 
 @dataclass(frozen=True)
 class Match:
-    """The best place of one word of a search, and the text of that place."""
+    """The best place at which one word of a search was found, its rank (the least is best), and the
+    text of this place.
+    """
 
     rank: int
     place: str
@@ -38,18 +40,22 @@ class Hit:
 
     @property
     def rank(self) -> int:
-        """The rank of the worst-matching word."""
+        """The rank of the word that matches worst."""
         return max((match.rank for match in self.matches), default=_WHOLE)
 
     @cached_property
     def elsewhere(self) -> Match | None:
-        """The place to show next to the name, for the worst-matching word; None if all words are in the name."""
+        """The place where the worst-matching word was found, shown next to the option's name; None if all words are in
+        the name.
+        """
         worst = max(self.matches, key=lambda match: match.rank, default=None)
         return worst if worst is not None and worst.place != NAME else None
 
 
 def search(words: str) -> list[Hit]:
-    """Return the options that match every word, the best first; if equal, first those with the words in their names."""
+    """Return the options that match every word, the best first. Among equal options, those with the words in their
+    names come first.
+    """
     terms = tuple(words.lower().split())
     hits = _hits(terms, _begins) or _hits(terms, _contains)
     meant = keys_of(words)  # of several options with this other name, the most usual comes first
@@ -58,13 +64,13 @@ def search(words: str) -> list[Hit]:
 
 
 def suggestion(words: str) -> str:
-    """Return the name, or other name, of an option that is most similar to words without a hit."""
+    """Return the most similar name of an option, for a search without results; empty if no name is similar."""
     names = [name for info in OPTIONS for name in (info.name, info.key)]
     return nearest(words.strip().lower().replace(" ", "_"), [*names, *SYNONYMS]) or ""
 
 
 def marked(text: str, words: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each of the words in a text."""
+    """Yield begin and end of each place in the text at which one of the words stands."""
     lower = text.lower()
     for word in words:
         places = [match.span() for match in re.finditer(_BEGIN + re.escape(word), lower)]
@@ -90,7 +96,7 @@ Fits = Callable[[str, str], bool]
 
 
 def _begins(word: str, text: str) -> bool:
-    """Return whether a word of the text begins with the word; `MirroredStrategy` has two words."""
+    """Return whether `word` is the beginning of a word in the text; `MirroredStrategy` counts as two words."""
     return re.search(_BEGIN + re.escape(word), re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()) is not None
 
 
@@ -108,7 +114,7 @@ def _hit(info: OptionInfo, words: tuple[str, ...], fits: Fits) -> Hit | None:
 
 
 def _matches(info: OptionInfo, word: str, fits: Fits) -> Iterator[Match]:
-    """Yield all places of a word, the best first."""
+    """Yield all places of an option at which the word is found, the best first."""
     others, about = synonyms_of(info.key), info.about
     plain = word.strip("-").replace("-", "_")
     if word in (info.name, info.key, info.group):

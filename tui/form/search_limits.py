@@ -14,7 +14,7 @@ POLICIES = tuple(by_key(OPTIONS)["precision.policy"].choices)
 
 
 class WrongLimit(ValueError):
-    """A limit that cannot be used; `name` is its field."""
+    """The text of a field is no valid limit; `name` is the field's name."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -23,7 +23,9 @@ class WrongLimit(ValueError):
 
 @dataclass
 class LimitTexts:
-    """The texts of the fields; an empty text sets no limit. `suitable`: precisions that are fast on these devices."""
+    """The contents of the dialog's fields; an empty text sets no limit. `suitable` are the precisions that are fast on
+    these devices.
+    """
 
     minutes: str = "10"
     only: set[str] = field(default_factory=lambda: set(STAGES))
@@ -37,13 +39,15 @@ class LimitTexts:
     allow_worse_loss: bool = False
 
     def suit(self, fast: Collection[str]) -> None:
-        """Allow the precisions that are fast on these devices, unless the user has chosen others."""
+        """Store the precisions that are fast on these devices, and allow exactly these unless the user has chosen other
+        precisions.
+        """
         untouched, self.suitable = self.precisions == self.suitable, {POLICIES[0], *fast}
         if untouched:
             self.precisions = set(self.suitable)
 
     def limits(self) -> Limits:
-        """The limits; raises WrongLimit for the first field that does not hold one."""
+        """The limits; raises WrongLimit for the first field without a valid limit."""
         memory = _number("memory_gb", "memory", self.memory_gb)
         return Limits(
             minutes=_minutes(self.minutes),
@@ -64,7 +68,9 @@ class LimitTexts:
         return [stage for stage in STAGES if stage in self.only]
 
     def _precisions(self) -> list[str] | None:
-        """Return the precisions to try; None for those that are fast on these devices, if they are all allowed."""
+        """Return the precisions to try. None if the search itself chooses among the precisions that are fast on these
+        devices.
+        """
         if not self.precisions and "precision" in self.only:
             raise WrongLimit("precisions", "choose a precision, or take precision out of what is searched")
         if self.precisions == self.suitable:

@@ -25,7 +25,7 @@ Kind = Literal["bool", "choice", "text"]
 
 
 def kind(info: OptionInfo) -> Kind:
-    """How the option is edited: switched, chosen from fixed values, or typed."""
+    """The way in which the option is edited: `choice` (one of fixed values), `bool` (switched) or `text` (typed)."""
     if info.only_choices or (info.is_bool and info.choices and not info.is_number):
         return "choice"
     return "bool" if info.is_bool and not info.choices else "text"
@@ -37,7 +37,7 @@ def about_group(group: str) -> str:
 
 
 def to_text(value: Any) -> str:
-    """The value as text for its field; empty for null."""
+    """The text that a field shows for the value; empty for None."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -52,14 +52,16 @@ def to_text(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether Python and YAML write the value alike: numbers without an exponent, and lists of them."""
+    """Return whether Python and YAML write the value in the same way: true for numbers without an exponent and lists of
+    them.
+    """
     if isinstance(value, list):
         return all(_is_plain(item) and not isinstance(item, bool) for item in value)
     return isinstance(value, int) or value == {} or (isinstance(value, float) and "e" not in repr(value))
 
 
 def to_value(info: OptionInfo, text: str) -> Any:
-    """The value of the text in a field: fixed words and free text unchanged, everything else as YAML reads it."""
+    """The value for the text of a field: fixed words and free text are kept unchanged, other text is read as YAML."""
     text = text.strip()
     free = isinstance(info.default, str) and not info.choices and not info.is_number
     return text if free or text in info.choices else located_yaml.scalar(text)
@@ -67,7 +69,7 @@ def to_value(info: OptionInfo, text: str) -> Any:
 
 @dataclass
 class FormState:
-    """The options of one preset while they are edited. `path` is the file they came from."""
+    """The options of one preset while they are edited. `path` is the preset's file, None if it has no file."""
 
     path: Path | None
     opened: Preset
@@ -88,7 +90,7 @@ class FormState:
 
     @classmethod
     def open(cls, path: Path) -> FormState:
-        """The state for a preset's file; raises PresetError."""
+        """The state for a preset's file. Raises PresetError if the preset is invalid."""
         preset = presets.resolve(str(path))
         name, _ = _record_of(path)
         if name:
@@ -111,12 +113,14 @@ class FormState:
 
     @property
     def record(self) -> str:
-        """The kind of the record that this file is, in words; empty for other files. A record must not be changed."""
+        """In words, which kind of record the preset's file is; empty if it is no record of a run or proof. A record
+        must not be changed.
+        """
         return _record_of(self.path)[1] if self.path is not None else ""
 
     @property
     def of_a_run(self) -> bool:
-        """Whether the file is the record of a run or a proof."""
+        """Whether the preset's file is the record of a run or a proof."""
         return bool(self.record)
 
     def set(self, key: str, text: str) -> None:
@@ -125,22 +129,24 @@ class FormState:
         self._validate()
 
     def put(self, texts: Mapping[str, str], description: str | None = None) -> None:
-        """Put many texts into their fields at once."""
+        """Put several texts into their fields, then validate the whole form once. A `description` of None keeps the
+        present description.
+        """
         self.texts |= texts
         self.description = self.description if description is None else description
         self._validate()
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Put values into their fields; unknown options are left out."""
+        """Put values into their fields; values of unknown options are ignored."""
         self.put({key: to_text(value) for key, value in values.items() if key in INFO})
 
     def become(self, options: Options) -> None:
-        """Put the values of these options into the fields."""
+        """Give all fields the values of `options`."""
         if keys := self.differing(options):
             self.put({key: shown(options, INFO[key]) for key in keys})
 
     def differing(self, options: Options) -> dict[str, Any]:
-        """The values of these options that the form does not have."""
+        """The values of `options` that differ from the form's values, by option key."""
         values = {key: value_of(options, info) for key, info in INFO.items()}
         return {key: value for key, value in values.items() if value != value_of(self.preset.options, INFO[key])}
 
@@ -149,7 +155,7 @@ class FormState:
         self.set(key, to_text(INFO[key].default))
 
     def text_of_file(self, key: str) -> str:
-        """The text of the option as it was opened or last saved."""
+        """The option's text in the preset as it was opened or last saved."""
         return shown(self.opened.options, INFO[key])
 
     def describe(self, text: str) -> None:
@@ -160,7 +166,7 @@ class FormState:
         return key not in self.errors and value_of(self.preset.options, INFO[key]) == INFO[key].default
 
     def is_unsaved(self, key: str) -> bool:
-        """Whether the field differs from the file."""
+        """Whether the field is invalid, or its value differs from the file's value."""
         info = INFO[key]
         return key in self.errors or value_of(self.preset.options, info) != value_of(self.opened.options, info)
 
@@ -169,17 +175,21 @@ class FormState:
         return "" if self.preset.options.workload.entry is None else OWN_CODE_LABELS[INFO[key].about.own]
 
     def decides(self, key: str) -> str:
-        """Return a few words if the user's code decides instead of the option, always or in some cases; else empty."""
+        """Return a few words if the user's own code, and not the option, decides the value, always or in some cases.
+        Else empty.
+        """
         if not self.own(key) or self.own(key).startswith("always"):
             return ""
         return "your code" if INFO[key].about.own in ("replaced", "unread") else "or your code"
 
     def unsaved(self) -> list[str]:
-        """The keys that differ from the file."""
+        """The keys of the options whose fields differ from the file."""
         return [key for key in INFO if self.is_unsaved(key)]
 
     def changed(self) -> list[str]:
-        """Return the keys that differ from the file, then those that differ only from the default."""
+        """Return the keys of the options that differ from the file, then of the options that differ only from the
+        default.
+        """
         unsaved = self.unsaved()
         return [*unsaved, *(key for key in INFO if key not in unsaved and not self.is_default(key))]
 
@@ -189,15 +199,15 @@ class FormState:
 
     @property
     def at_risk(self) -> bool:
-        """Whether closing the form would lose changes that were neither saved nor started."""
+        """Whether changes would be lost if the form were closed: they were neither saved nor used for a started run."""
         return self.modified and (dict(self.texts), self.description) != self._kept
 
     def keep(self) -> None:
-        """Note that the present values are kept elsewhere: in a file, or in a run that was started with them."""
+        """Remember the present values as safe: they are stored in a file, or in a run that was started with them."""
         self._kept = (dict(self.texts), self.description)
 
     def saved_as(self, path: Path) -> None:
-        """Note that the form was written to `path`: changes are counted from this file on."""
+        """Remember that the form was saved to `path`. From now on, changes are differences from this file."""
         fresh = FormState.open(path)
         self.path, self.opened, self.opened_text = path, fresh.opened, fresh.opened_text
         self._validate()
@@ -213,7 +223,7 @@ class FormState:
         return " \\\n  ".join([f"gputui --preset {base}", *(f"--set {shlex.quote(text)}" for text in settings)])
 
     def _reference(self) -> str:
-        """Return the preset's name if it refers to this very file, else the path."""
+        """Return the preset's name if this name stands for this file, else the path of the file."""
         if self.path is None:
             return self.name
         run, _ = _record_of(self.path)
@@ -223,7 +233,9 @@ class FormState:
         return self.path.stem if named and named.resolve() == self.path.resolve() else str(self.path)
 
     def _validate(self) -> None:
-        """Update the errors by key, and `preset`: the form's values, with invalid fields as they were opened."""
+        """Update `errors` (messages by key) and `preset`; the preset has the form's values, but invalid fields keep the
+        opened value.
+        """
         values = {key: to_value(INFO[key], text) for key, text in self.texts.items()}
         self.errors = {}
         try:
@@ -238,12 +250,14 @@ class FormState:
 
 
 def value_of(options: Options, info: OptionInfo) -> Any:
-    """The value of one option."""
+    """The value of the option `info` in `options`."""
     return getattr(getattr(options, info.group), info.name)
 
 
 def shown(options: Options, info: OptionInfo) -> str:
-    """Return the value as text for its field; a path in the current folder is relative to it."""
+    """Return the option's value as the text for its field; a path inside the current folder is made relative to that
+    folder.
+    """
     return to_text(paths.relative(info.key, options))
 
 
@@ -253,7 +267,9 @@ def _text_of(path: Path) -> str:
 
 
 def _record_of(path: Path) -> tuple[str, str]:
-    """Return the id of the run or proof whose record this file is, and the kind in words; else empty texts."""
+    """Return the id of the run or proof and the kind of record in words, if the file is such a record; else two empty
+    texts.
+    """
     folder = path.resolve().parent
     if path.name == "preset.yaml" and folder.parent == places.runs_folder().resolve():
         return folder.name, "from a run"
@@ -266,7 +282,8 @@ SETTING = re.compile(r"\b(?P<key>[a-z]+\.[a-z0-9_]+)=(?P<text>[^\s,;()]+)")
 
 
 def proposed(hint: str) -> Mapping[str, Any]:
-    """Return the first proposal of a hint such as `try input.batch_size=16`, by option.
+    """Return the values of the first proposal in a hint such as `try input.batch_size=16`, by option key; empty if
+    there is none.
 
     Several settings that are joined by `and` are one proposal; a comma or `or` begins another.
     """

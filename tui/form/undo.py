@@ -15,7 +15,7 @@ LONGEST = 200  # changes that can be undone
 
 @dataclass(frozen=True)
 class Moment:
-    """The content of the form at a time: the preset, the texts of its fields, and the description."""
+    """The content of the form at one time: the preset, the texts of its fields, and the description."""
 
     state: FormState
     texts: Mapping[str, str]
@@ -29,13 +29,15 @@ class Moment:
         return state is not self.state or state.texts != self.texts or state.description != self.description
 
     def keys(self, state: FormState) -> list[str]:
-        """Return the options whose texts differ from those of `state`."""
+        """Return the keys of the options whose texts differ from the texts of `state`."""
         return [key for key, text in self.texts.items() if state.texts[key] != text]
 
 
 @dataclass(frozen=True)
 class Act:
-    """A change of the form, which had the content `before`; all that is typed into one field is one `edit`."""
+    """A change of the form, with the content `before` it. All characters typed into one field have the same `edit`, and
+    so are one change.
+    """
 
     before: Moment
     what: str
@@ -44,13 +46,13 @@ class Act:
 
 @dataclass
 class History:
-    """The changes that can be undone, and those that can be redone."""
+    """The changes that can be undone (`done`), and the undone changes that can be redone (`undone`)."""
 
     done: list[Act] = field(default_factory=list)
     undone: list[Act] = field(default_factory=list)
 
     def record(self, before: Moment, state: FormState, what: str, edit: object = None) -> None:
-        """Keep a change, in words, that has turned `before` into `state`, unless both are equal."""
+        """Store a change from `before` to `state`, unless both are equal. `what` names the change in words."""
         if edit is not None and self.done and self.done[-1].edit == edit:
             before = self.done.pop().before
         if before.differs(state):
@@ -58,11 +60,15 @@ class History:
             self.undone = []
 
     def undo(self, state: FormState) -> Act | None:
-        """Return the change to undo, whose `before` the form shall get; None if there is none."""
+        """Return the change to undo; the caller gives the form its content `before`. None if there is no change to
+        undo.
+        """
         return _moved(self.done, self.undone, state)
 
     def redo(self, state: FormState) -> Act | None:
-        """Return the change to redo, whose `before` the form shall get; None if there is none."""
+        """Return the change to redo; the caller gives the form its content `before`. None if there is no change to
+        redo.
+        """
         return _moved(self.undone, self.done, state)
 
 

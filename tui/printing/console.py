@@ -13,17 +13,21 @@ _INDENT = "    "
 
 
 def console() -> Console:
-    """Standard output; never guesses markup or emoji in text that is not ours."""
+    """A console for standard output that prints texts unchanged: without markup, emoji codes and automatic
+    highlighting.
+    """
     return Console(markup=False, emoji=False, highlight=False)
 
 
 def say(text: str) -> None:
-    """Print a text: on a terminal broken between words, elsewhere in whole lines."""
+    """Print a text; on a terminal its lines are broken between words, elsewhere they stay whole."""
     print(broken(clean(text), console().width) if sys.stdout.isatty() else clean(text))
 
 
 def broken(text: str, width: int) -> str:
-    """The text in lines of this width, longer only by a word that does not fit; continued lines are indented."""
+    """The text with lines of at most `width` characters; only a word that is longer makes a longer line. Continued
+    lines are indented.
+    """
     return "\n".join(textwrap.fill(
         line, max(width, 2 * len(_INDENT)), subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False
     ) for line in text.splitlines())  # fmt: skip

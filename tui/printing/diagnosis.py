@@ -15,7 +15,7 @@ from .tables import Columns, show_table
 
 
 def show(diagnosis: Mapping[str, Any]) -> None:
-    """The whole diagnosis, as engine.diagnosis gives it."""
+    """Print all parts of a diagnosis that engine.diagnosis has made."""
     print(clean(diagnosis["sentence"]))
     if diagnosis["verdict"] != "undecided":
         print(f"confidence {share(diagnosis['confidence'])}, from {counted(diagnosis['steps'], 'steps')}")
@@ -31,7 +31,9 @@ def show(diagnosis: Mapping[str, Any]) -> None:
 
 
 def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
-    """The input pipeline from source to end; marked is the slowest stage, of which calls run side by side, too."""
+    """Print the input pipeline from its source to its end, and mark the slowest stage; the times consider that calls
+    run in parallel.
+    """
     times = [stage_ms(stage) for stage in stages]
     slowest = max((time for time in times if time), default=None)
     rows = [

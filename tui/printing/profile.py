@@ -14,7 +14,7 @@ WIDTH = 60
 
 
 def lines(report: ProfileReport) -> list[str]:
-    """The whole report; names come from the user's model and are cleaned."""
+    """The whole report as lines. Names come from the user's model and are cleaned."""
     return [clean(line) for line in _lines(report)]
 
 
@@ -70,7 +70,9 @@ def _operation(operation: Operation, kernel: bool) -> str:
 
 
 def _shortened(name: str, keep_front: bool) -> str:
-    """What is done stands at the front of a kernel's name and at the back of an operation's."""
+    """The name, cut if it is too long. `keep_front` keeps the front, which says what a kernel does; operations say it
+    at the end.
+    """
     if len(name) <= WIDTH:
         return name
     return f"{name[: WIDTH - 3]}..." if keep_front else f"...{name[3 - WIDTH :]}"

@@ -20,7 +20,7 @@ _FIGURES = figures.shown("trial")
 
 
 def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
-    """All proofs, a row each, with the bytes that their folders take."""
+    """Print all proofs, one row per proof, with the size of the proof's folder in bytes."""
     rows = [
         [
             proof.id,
@@ -37,7 +37,7 @@ def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
 
 
 def show_trials(data: Record) -> None:
-    """Every trial, the dead ones too."""
+    """Print every trial, also trials that failed."""
     titled = trials(data)
     columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for _, trial in titled)]
     head = ["trial", "", "repeat", *(figure.head for figure in columns), "outcome"]
@@ -58,9 +58,10 @@ def show_trials(data: Record) -> None:
 
 
 def show_result(data: Record, was_followed: bool = False) -> None:
-    """What it came to: comparisons of a loop, figures before and after, one sentence.
+    """Print the result of a proof: its tables of comparisons and of figures before and after, then the result in a
+    sentence.
 
-    Who has followed a search line by line is not told its losses a second time.
+    `was_followed`: the user has followed the search line by line, so that its losses are not printed a second time.
     """
     if sentences.only_predicts(data):
         say(sentences.conclusion(data))
@@ -101,7 +102,7 @@ def show_result(data: Record, was_followed: bool = False) -> None:
 
 
 def _show_scaling(data: Record) -> None:
-    """A row for each number of replicas, and what limits the scaling."""
+    """Print one row for each number of replicas, and what limits the scaling."""
     head, *rows = scaling_sentences.table(data)
     if rows:
         show_table(Columns(head, rows, right=range(len(scaling_sentences.HEAD))))
@@ -112,7 +113,7 @@ def _show_scaling(data: Record) -> None:
 
 
 def _profile(data: Record) -> list[str]:
-    """What XProf has read in the profile, or why there is nothing."""
+    """The lines of the profile that XProf has read, or the reason why there is no profile."""
     report = sentences.profile_of(data)
     return profile.lines(report) if report is not None else [clean(line) for line in sentences.profile_in_brief(data)]
 
@@ -133,7 +134,9 @@ def _comparisons(comparisons: Sequence[Comparison]) -> Columns:
 
 
 def _before_and_after(data: Record) -> Columns:
-    """Medians; of an A/B both sides, whatever came of it; of a loop what was kept, if anything."""
+    """The medians before and after: of an A/B comparison always both sides; of a loop or a search the second only if a
+    change was kept.
+    """
     before, after = data.before or {}, data.after or {}
     rows = [
         [figure.head, *(figure.bare(side.get(figure.key)) for side in (before, after))]

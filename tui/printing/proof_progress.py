@@ -21,7 +21,7 @@ from .console import broken
 
 
 class ProofLines:
-    """Tells what is new in a proof each time it is shown."""
+    """Prints the new lines of a proof each time it is shown."""
 
     def __init__(self, out: Console) -> None:
         self.out = out
@@ -53,7 +53,7 @@ class ProofLines:
 
 
 class LiveProof(ProofLines):
-    """On a terminal: what happens now, and how long it may still take, in one line that stays in place."""
+    """For a terminal: also shows the present activity and the time left, in one line that stays in place."""
 
     def __init__(self, out: Console) -> None:
         super().__init__(out)
@@ -76,7 +76,7 @@ class LiveProof(ProofLines):
 
 
 def _news(data: Record) -> Iterator[tuple[str, str]]:
-    """A line for each thing that is known by now, each with a key."""
+    """Yield a key and a line for each event of the proof so far; the key lets the caller print each line only once."""
     for title, trial in trials(data):
         yield trial.run, trial_line(title, trial)
     if data.kind != "loop":
@@ -89,7 +89,7 @@ def _news(data: Record) -> Iterator[tuple[str, str]]:
 
 
 def trials(data: Record) -> list[tuple[str, Trial]]:
-    """All trials with what each of them was, in the order of their start; each once."""
+    """All trials with their titles, in the order of their start, each once."""
     titled: dict[str, tuple[str, Trial]] = {}
     for trial in data.baseline_trials:
         titled[trial.run] = ("as it is", trial)
@@ -110,7 +110,7 @@ def trials(data: Record) -> list[tuple[str, Trial]]:
 
 
 def trial_line(title: str, trial: Trial) -> str:
-    """One ended trial in one line."""
+    """The line of an ended trial: its run, its title, and its figures or its error."""
     head = f"{trial.run:<6}{title:<30}"
     if not trial.good:
         return f"{head} {trial.outcome}: {trial.error}"
@@ -123,12 +123,14 @@ def trial_line(title: str, trial: Trial) -> str:
 
 
 def _phrase(figure: Figure, value: float) -> str:
-    """The first, a value without a name, is aligned with those of the other trials."""
+    """The figure with its value as text. The figure without a name is aligned to the right, so that the lines of trials
+    align.
+    """
     return figure.phrase(value).rjust(0 if figure.name else figure.width + 1 + len(figure.unit))
 
 
 def left(data: Record) -> str:
-    """`, about 48 s left`, if that can be said."""
+    """The time left as text, such as `, about 48 s left`; empty if no budget of time is known."""
     budget = data.budget_seconds
     if budget is None:
         return ""

@@ -21,10 +21,10 @@ _WHOLE = 24  # characters of a word or a name that is not divided, such as steps
 
 
 class Columns:
-    """A table of texts and of figures, whose columns are `right`.
+    """A table of texts and figures; the columns of figures are `right`, aligned at their right edges.
 
-    If a terminal is too narrow for all, texts are folded. If their words do not fit either, the columns `spare`
-    are left out, the last of them first, and a line below names them.
+    If a terminal is too narrow for the whole table, texts are folded between words. If it is still too narrow, the
+    columns in `spare` are left out, beginning with the last, and a line below the table names them.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Columns:
             yield Text(f"a wider terminal also shows: {', '.join(missing)}")
 
     def _least_width(self, position: int) -> int:
-        """Of figures and of short names the whole text, of others the longest word."""
+        """The least width of a column: its longest text if it holds figures or short names, else its longest word."""
         most = self._most[position]
         if position in self._right or (position == 0 and most <= _WHOLE):
             return most
@@ -60,14 +60,16 @@ class Columns:
         return min(_WHOLE, max(map(cell_len, words), default=0))
 
     def _shown(self, width: int) -> list[int]:
-        """The columns that fit."""
+        """The numbers of the columns that fit into the width."""
         shown, spare = list(range(len(self._least))), list(self._spare)
         while spare and _total([self._least[position] for position in shown]) > width:
             shown.remove(spare.pop())
         return shown
 
     def _widths(self, shown: Sequence[int], width: int) -> list[int]:
-        """What is left of the width goes to the texts that are folded most; what is missing is the widest's loss."""
+        """The widths of the shown columns. Room that is left is given to the texts that are folded most; if room is
+        missing, the widest texts lose it.
+        """
         widths, most = [self._least[position] for position in shown], [self._most[position] for position in shown]
         texts = [place for place, position in enumerate(shown) if position not in self._right]
         while _total(widths) < width and (folded := [place for place in texts if widths[place] < most[place]]):
@@ -86,7 +88,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def show_table(made: RenderableType) -> None:
-    """On a terminal as wide as that is; elsewhere in whole lines, whatever FORCE_COLOR makes rich believe."""
+    """Print a table: on a terminal within its width, elsewhere with lines of any length."""
     out = console()
     if not sys.stdout.isatty():
         out.width = _UNLIMITED

@@ -25,7 +25,7 @@ _SAID = ("importing", "configuring", "building", "evaluating", "saving")
 
 
 class LineView:
-    """Events as plain lines: phases, one line of progress every few seconds, every epoch, every warning."""
+    """Prints the events as plain lines: phases, a line of progress every few seconds, every epoch, every warning."""
 
     def __init__(self, run: Run, out: Console) -> None:
         self.run, self.out = run, out
@@ -101,7 +101,7 @@ class LineView:
             self.line(f"step {event.step}/{event.steps}  {self.speeds(event)}")
 
     def speeds(self, event: events.Progress) -> str:
-        """The live figures of a progress event in one line."""
+        """The live figures of a progress event, and of the busiest GPU that trains, in one line."""
         so_far = {LOSS: " so far"}  # the mean of the epoch
         parts = [figure.phrase(getattr(event, figure.progress)) + so_far.get(figure, "") for figure in shown("live")]
         if self.gpu is not None:
@@ -136,14 +136,14 @@ class LineView:
 
 
 def _doing(event: events.Phase) -> str:
-    """The phases that are worth a line, and which workers are waited for."""
+    """The phase in words if it gets a line, or which workers are waited for; empty for other phases."""
     if events.waits_for_others(event.phase, event.detail):
         return doing(event.phase, event.detail)
     return DOING[event.phase] if event.phase in _SAID else ""
 
 
 class BarView(LineView):
-    """On a terminal: the same, with the progress in one bar that stays in place."""
+    """For a terminal: prints the same lines, but shows the progress as one bar that stays in place."""
 
     def __init__(self, run: Run, out: Console) -> None:
         super().__init__(run, out)
@@ -191,7 +191,7 @@ class BarView(LineView):
 
 
 def summary_table(summary: Mapping[str, Any], devices: Sequence[str]) -> Table:
-    """What a run on these devices came to, in two columns."""
+    """The results of a run on these devices as a table with names and values."""
     table = Table(box=None, show_header=False, pad_edge=False)
     rows = [(figure.label, figure.text(at(summary, figure.key))) for figure in summed_up(devices) if figure is not LOSS]
     metrics = summary.get("metrics") or {}

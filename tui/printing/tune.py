@@ -28,7 +28,7 @@ _SPEED = figures.of_run("samples_per_second")
 
 
 def show_tables(data: Record) -> None:
-    """The candidates, the best first, and what each option brought."""
+    """Print the candidates, the best first, and the gain of each option; nothing without candidates."""
     candidates = ranked(data)
     if not candidates:
         return
@@ -62,7 +62,7 @@ def _leaderboard(candidates: list[Ranked], data: Record) -> Columns:
 
 
 def _settings(candidate: Candidate) -> str:
-    """All changes against the preset."""
+    """All settings of the candidate that differ from the preset."""
     settings = candidate.settings
     if candidate.stage == PAIRS:
         return sentences.title(candidate)
@@ -75,7 +75,7 @@ def _speed(candidate: Candidate) -> str:
 
 
 def _memory(candidate: Candidate) -> str:
-    """What it took; of one that was not measured, what was predicted."""
+    """The measured memory as text; if it was not measured, the predicted memory after a "~"."""
     peak, predicted = candidate.peak_bytes, candidate.predicted_bytes
     return f"~{size(predicted)}" if peak is None and predicted is not None else size(peak)
 
@@ -99,7 +99,9 @@ def _brought(data: Record) -> Columns:
 
 
 def show_words(data: Record, was_followed: bool) -> None:
-    """A line each for memory, the ceiling and the losses, which who has followed the search has read."""
+    """Print lines about memory, the ceiling of the speed and the losses. `was_followed`: the user has followed the
+    search, so that losses printed before are not repeated.
+    """
     if said := sentences.memory_in_words(data):
         say(f"memory: {said} ({sentences.kind_of_memory(memory_of(data))})")
     if list(limits_of(data).only) == ["batch_size"] and (said := memory_sentences.fitted(data)):
@@ -112,6 +114,6 @@ def show_words(data: Record, was_followed: bool) -> None:
 
 
 def show_next(data: Record, saved: bool) -> None:
-    """What can be done with it."""
+    """Print what can be done next with the result; `saved`: the best settings were saved to a file."""
     for line in sentences.next_steps(data, saved):
         say(line)

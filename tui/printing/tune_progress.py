@@ -21,7 +21,7 @@ _SPEED = figures.of_run("samples_per_second")
 
 
 def news(data: Record) -> Iterator[tuple[str, str]]:
-    """A line for each thing that is known by now, each with a key."""
+    """Yield a key and a line for each event of the search so far; the key lets the caller print each line only once."""
     for number, candidate in enumerate(search_of(data).candidates):
         if candidate.decision != "running":
             yield f"candidate {number}", candidate_line(candidate)
@@ -40,7 +40,7 @@ def news(data: Record) -> Iterator[tuple[str, str]]:
 
 
 def candidate_line(candidate: Candidate) -> str:
-    """What was tried, its speed, the gain and what was decided."""
+    """The line of a candidate: what was tried, its speed, its gain and the decision."""
     mark = WITHOUT_INPUT if is_marked(candidate) else " "
     speed = candidate.samples_per_second
     speed_text = "" if speed is None else _SPEED.text(speed) + mark
@@ -52,17 +52,21 @@ def candidate_line(candidate: Candidate) -> str:
 
 
 def _head(what: str, title: str) -> str:
-    """The columns of all lines leave room for speed, gain and `kept` on a terminal of 80 columns."""
+    """The first two columns of a line. Their widths leave room for speed, gain and `kept` on a terminal
+    of 80 columns.
+    """
     return f"{what:<19} {title:<24}"
 
 
 def is_marked(candidate: Candidate) -> bool:
-    """Whether it has a speed that was measured without its input."""
+    """Whether the candidate has a speed that was measured without the input."""
     return candidate.without_input and candidate.samples_per_second is not None
 
 
 def _disturbed(candidate: Candidate) -> Iterator[tuple[str, str]]:
-    """That trials were disturbed is told when it is first seen; how many were, at the end."""
+    """Yield a line when the first trial was disturbed. The number of disturbed trials is printed at the end of the
+    search.
+    """
     for trial in candidate.trials:
         if trial.disturbed:
             yield "disturbed", f"note: {trial.disturbed}: the figures can be worse than on a quiet machine"
@@ -87,7 +91,7 @@ def _loss_title(check: LossCheck, trial: Trial) -> str:
 
 
 def _pairs(number: int, comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Each pair once both its sides have been measured, and each trial that failed."""
+    """Yield a line for each pair whose two sides have been measured, and for each failed trial."""
     good = {(trial.side, trial.repeat): trial for trial in comparison.trials if trial.good}
     for trial in comparison.trials:
         if not trial.good:
@@ -100,7 +104,7 @@ def _pairs(number: int, comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def trials(data: Record) -> Iterator[tuple[str, Trial]]:
-    """The trials of a search before the pairs, with what each of them was."""
+    """Yield the title and the trial for all trials of a search except those in pairs."""
     for candidate in search_of(data).candidates:
         for trial in candidate.trials:
             yield sentences.title(candidate), trial

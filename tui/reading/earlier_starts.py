@@ -27,14 +27,16 @@ _MATTER = ("workload.", "compile.", "precision.", "strategy.", "device.")
 
 @dataclass(frozen=True)
 class Usual:
-    """The seconds that a phase took before."""
+    """The median, the least and the greatest duration of a phase in earlier starts, in seconds."""
 
     median: float
     least: float
     most: float
 
     def __str__(self) -> str:
-        """One figure, or the range: a trainer that has waited for the form has imported TensorFlow already."""
+        """The median, or the range from least to greatest if they differ much: a trainer that waited in the warm engine
+        has already imported TensorFlow.
+        """
         if self.most > 1.5 * self.least + 1:
             return f"{seconds(self.least)} to {seconds(self.most)}"
         return seconds(self.median)
@@ -42,15 +44,17 @@ class Usual:
 
 @dataclass(frozen=True)
 class EarlierStarts:
-    """The phases in their order, from so many `runs`."""
+    """The usual times of the phases in their order; `runs` is the number of runs that they come from."""
 
     runs: int = 0
     phases: Mapping[str, Usual] = field(default_factory=lambda: EMPTY)
 
     def left(self, so_far: Mapping[str, float], phase: str) -> float:
-        """The seconds until the first step, by the medians; 0 if the last phase takes longer than ever before.
+        """The estimated seconds until the first step, by the medians of earlier starts; 0 if the last phase takes
+        longer than ever before.
 
-        A phase that takes longer than its median may take as long as the longest did.
+        `so_far` are the seconds of the phases, `phase` is the present phase. If it exceeds its median, its longest time
+        is taken instead.
         """
         order = list(self.phases)
         to_come = order[order.index(phase) + 1 :] if phase in order else [name for name in order if name not in so_far]
@@ -64,7 +68,7 @@ NONE = EarlierStarts()
 
 
 def of(run: Run) -> EarlierStarts:
-    """The starts of the newest runs of the same preset with the same model, devices and compilation."""
+    """The usual times of the newest runs of the same preset with the same model, devices and compilation."""
     mine = _what_matters(run)
     starts: list[dict[str, float]] = []
     for other in _alike(run):
@@ -76,7 +80,7 @@ def of(run: Run) -> EarlierStarts:
 
 
 def _alike(run: Run) -> Iterator[Run]:
-    """The runs of the same preset on this machine, the newest first."""
+    """Yield the other runs of the same preset on this machine, the newest first."""
     preset, here = title_of(run).preset, Place.here().host
     for other in runs.all_runs()[:LOOKED_AT]:
         if other.id != run.id and title_of(other).preset == preset and other.status.get("host", here) == here:
@@ -88,7 +92,7 @@ def _what_matters(run: Run) -> dict[str, object]:
 
 
 def start_of(run: Run) -> dict[str, float]:
-    """Seconds by phase of the run's first start; empty if its training did not begin."""
+    """The seconds of each phase of the run's first start; empty if its training did not begin."""
     times, begun = PhaseTimes(), False
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
@@ -117,7 +121,7 @@ def _summed(times: PhaseTimes) -> dict[str, float]:
 
 
 def usual(starts: Sequence[Mapping[str, float]]) -> EarlierStarts:
-    """Median, shortest and longest time of each phase over the starts; NONE without starts."""
+    """The median, shortest and longest time of each phase; NONE if there are no starts."""
     if not starts:
         return NONE
     phases = {phase: _usual(start.get(phase, 0.0) for start in starts) for phase in starts[0]}

@@ -14,9 +14,10 @@ UNKNOWN = "not visible"
 
 @dataclass(frozen=True)
 class Line:
-    """A process of the tree, or a user above it, of whom `process` is None and `count` the number of processes on GPUs.
+    """A line of the tree: a process, or a user above the user's processes. For a user, `process` is None and `count` is
+    the number of processes on GPUs.
 
-    `gpus` are the numbers of those that it uses, and `memory_bytes` what it takes of all of them.
+    `gpus` are the numbers of the GPUs that the process uses; `memory_bytes` is its memory on all of them.
     """
 
     key: str
@@ -31,7 +32,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Users:
-    """`unknown` says of which GPUs the driver does not list the processes, and why."""
+    """The lines of the tree. `unknown` names the GPUs whose processes the driver does not list, with the reason."""
 
     lines: tuple[Line, ...] = ()
     unknown: str = ""
@@ -45,7 +46,7 @@ class _Holder:
 
 
 def read(gpus: Sequence[Gpu]) -> Users:
-    """What the readings say, and the parents and children of these processes as they are now."""
+    """The users and processes in the readings, with the present parents and children of these processes."""
     held = _holders(gpus)
     lines: list[Line] = []
     visible = [pid for pid, holder in held.items() if not holder.process.hidden]
@@ -64,7 +65,7 @@ def read(gpus: Sequence[Gpu]) -> Users:
 
 
 def numbers(indices: Sequence[int]) -> str:
-    """As short as it goes: 0-3,7."""
+    """Numbers as a short text with ranges, such as 0-3,7."""
     runs = [[n for _, n in group] for _, group in groupby(enumerate(sorted(indices)), lambda at: at[1] - at[0])]
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
 
@@ -80,7 +81,9 @@ def _holders(gpus: Sequence[Gpu]) -> dict[int, _Holder]:
 
 
 def _together(processes: Sequence[GpuProcess]) -> GpuProcess:
-    """One process on several GPUs: it is idle if it is on all of them, and for as long."""
+    """A process on several GPUs as one process: its greatest use of a GPU and its shortest idle time; None if either is
+    unknown.
+    """
     if any(process.use is None or process.idle_seconds is None for process in processes):
         return replace(processes[0], use=None, idle_seconds=None)
     latest = min(processes, key=lambda process: (process.idle_seconds or 0, process.idle_at_least))

@@ -25,7 +25,7 @@ TAKE_SECONDS = 0.1
 
 
 class MachineReader:
-    """A view of the machine. `run` is one that is running here, if there is one."""
+    """Reads the machine for one viewer. `run` is a run that is running on this machine, None if there is none."""
 
     def __init__(self) -> None:
         self.run: Run | None = None
@@ -33,7 +33,7 @@ class MachineReader:
         self._told: SimpleQueue[tuple[float, Event]] = SimpleQueue()
 
     def follow(self, leaving: threading.Event) -> Iterator[Snapshot]:
-        """Readings until `leaving` is set; ends when the driver has been let go, or does not answer."""
+        """Yield snapshots until `leaving` is set. Ends when the driver has been released, or if it does not answer."""
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.sampler import GpuReader
 
@@ -61,7 +61,7 @@ class MachineReader:
         self._told.put((time.time(), event))
 
     def _events(self) -> Iterator[Event]:
-        """The events since the last call, in the form of a run's events."""
+        """Yield the readings since the last call as events of a run."""
         while True:
             try:
                 t, event = self._told.get_nowait()

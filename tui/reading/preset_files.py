@@ -31,7 +31,9 @@ _OURS = re.compile(rf"^(?:{'|'.join(TOP_LEVEL)})[ \t]*:", re.MULTILINE)
 
 @dataclass(frozen=True)
 class PresetFile:
-    """One file, or a folder of a path. `other` says why it is no preset, `fault` what is wrong with a preset."""
+    """A file in the list, or a folder of the typed path. `other` says why the file is no preset, `fault` what is wrong
+    with a preset.
+    """
 
     path: Path
     group: Group
@@ -42,7 +44,7 @@ class PresetFile:
 
     @property
     def name(self) -> str:
-        """As it is called in the list."""
+        """The name that the list shows."""
         if self.folder:
             return f"{self.path.name}/"
         return self.path.stem if self.group in ("yours", "shipped") else self.path.name
@@ -50,14 +52,14 @@ class PresetFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """What was found in one place; `note` says what was left out, or why nothing was found."""
+    """The files found at one place; `note` says which were left out, or why none was found."""
 
     files: tuple[PresetFile, ...] = ()
     note: str = ""
 
 
 def read(group: Group, folder: Path | None = None) -> Listing:
-    """What there is of one group; of the group `path` in this folder."""
+    """The files of a group; for the group `path` the files in `folder`."""
     if group == "path":
         return in_folder(folder or Path.cwd(), "path")
     if group == "here":
@@ -69,7 +71,7 @@ def read(group: Group, folder: Path | None = None) -> Listing:
 
 
 def in_folder(folder: Path, group: Group) -> Listing:
-    """The YAML files of a folder, presets first; for a path its folders, too."""
+    """The YAML files of a folder, presets first; for the group `path` its folders too."""
     try:
         with os.scandir(folder) as scanned:
             entries = list(islice(scanned, MOST_ENTRIES + 1))
@@ -99,7 +101,7 @@ def _folders(entries: list[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
 
 
 def look_at(path: Path, group: Group) -> PresetFile:
-    """Whether the file is a preset, and how it describes itself."""
+    """The entry for a file: whether it is a preset, and the preset's description."""
     text = ""
     try:
         text = located_yaml.read_text(path)
@@ -117,7 +119,9 @@ def look_at(path: Path, group: Group) -> PresetFile:
 
 
 def completed(text: str, names: list[str]) -> str:
-    """The path, its last part completed to what all names that begin with it have in common."""
+    """The path with its last part completed as far as all matching names have the same letters; unchanged if no name
+    matches.
+    """
     head, begun = os.path.split(text)
     fitting = [name for name in names if name.startswith(begun)]
     if not fitting:
@@ -128,11 +132,11 @@ def completed(text: str, names: list[str]) -> str:
 
 
 def is_path(text: str) -> bool:
-    """Whether the text is the beginning of a path, and no words to filter by."""
+    """Whether the text is the beginning of a path, and not words to filter by."""
     return os.sep in text or text.startswith("~") or text in (".", "..")
 
 
 def split(text: str) -> tuple[Path, str]:
-    """The folder that a path lies in, and the beginning of its name."""
+    """The absolute folder of a typed path, and the typed beginning of a name in this folder."""
     head, begun = os.path.split(os.path.expanduser(text) if text.startswith("~") and os.sep in text else text)
     return Path(head or ".").absolute(), begun

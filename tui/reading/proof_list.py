@@ -15,7 +15,7 @@ from ...engine.trials.record import UNREAD, Record
 
 @dataclass(frozen=True)
 class ProofEntry:
-    """A proof with what its proof.json says; UNREAD if that cannot be read."""
+    """A proof and the content of its proof.json; UNREAD if the file cannot be read."""
 
     proof: Proof
     data: Record = field(default_factory=lambda: UNREAD)
@@ -39,7 +39,7 @@ class ProofList:
         self._to_measure: dict[str, None] = {}
 
     def read(self) -> list[ProofEntry]:
-        """The newest first."""
+        """All proofs, the newest first. Unchanged files of ended proofs are not read again."""
         entries: dict[str, tuple[float, ProofEntry]] = {}
         for proof in folder.proofs():
             changed = _changed(proof, "proof.json")
@@ -53,7 +53,7 @@ class ProofList:
         return [entry for _, entry in entries.values()]
 
     def measure(self) -> bool:
-        """Measure the folder of one proof that has changed; whether the next reading has another size."""
+        """Measure the size of one changed proof's folder; returns whether the next reading shows a new size."""
         name = next(iter(self._to_measure), "")
         self._to_measure.pop(name, None)
         if name not in self._known:

@@ -30,7 +30,7 @@ def file() -> Path:
 
 
 def recent() -> list[Path]:
-    """The files, the latest first; nothing is looked up, as a file may lie on a disk that does not answer."""
+    """The files, the latest first. Does not check whether they exist, as their disk may not answer."""
     try:
         stored = json.loads(read_bytes(file(), MAX_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -41,12 +41,12 @@ def recent() -> list[Path]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether it is a file; a disk that does not answer at once counts as one that lacks it."""
+    """Whether the path is a file; False too if its disk does not answer in time."""
     return bool(answer(path.is_file, ANSWER_SECONDS))
 
 
 def answer(ask: Callable[[], T], seconds: float) -> T | None:
-    """What `ask` returns in a thread of its own; nothing if it fails or takes longer."""
+    """The result of `ask`, called in a thread; None if it fails or takes more than `seconds`."""
     answers: list[T] = []
 
     def put() -> None:
@@ -60,7 +60,9 @@ def answer(ask: Callable[[], T], seconds: float) -> T | None:
 
 
 def note(path: Path) -> threading.Thread:
-    """Put a file first, in a thread; a home that cannot be written keeps no list."""
+    """Put a file at the first place of the list, in the returned thread; nothing happens if gputui's home cannot be
+    written.
+    """
     thread = threading.Thread(target=_note, args=(path,), daemon=True)
     thread.start()
     return thread

@@ -13,9 +13,10 @@ from .run_list import FIGURES, LEFT, Entry, when_text
 
 @dataclass(frozen=True)
 class RunColumn:
-    """`width` is without the blanks around it; one of width 0 takes the room that is left.
+    """A column of the table of runs. `width` is in cells without the blanks around it; a column of width 0 gets the
+    remaining room.
 
-    `value` is what rows are sorted by; one that is not known is None and comes last in both directions.
+    Rows are sorted by `value`. An unknown value is None, and its row comes last in both directions.
     """
 
     key: str
@@ -48,7 +49,7 @@ def _figure(figure: Figure, key: str = "") -> RunColumn:
 
 
 def _validation(entry: Entry) -> str:
-    """`accuracy 0.913`: the name without `val_`, cut if it is long."""
+    """A text such as `accuracy 0.913`: the metric's name without `val_`, cut if it is long, and its value."""
     name, value = entry.validation
     if value is None:
         return units.NONE if entry.figures.get("metrics.loss") is not None else ""
@@ -57,7 +58,7 @@ def _validation(entry: Entry) -> str:
 
 
 def _whole(figure: Figure, value: float | None) -> str:
-    """A figure is never cut: if it is wider than its column, it has fewer digits."""
+    """The figure as text that fits into its column: a text that is too wide gets fewer digits, and is never cut."""
     bare = figure.bare(value)
     if value is None or len(bare) <= figure.width or not units.is_plain(figure.unit):
         return bare
@@ -160,9 +161,9 @@ def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Ent
 
 
 def usual(entries: Sequence[Entry], width: int, title: int) -> list[str]:
-    """The columns that fit if none were chosen, with `title` cells for the title.
+    """The columns to show if the user has chosen none, as many as fit into `width` with `title` cells for the title.
 
-    Columns that have values for these runs come first.
+    Columns without values for these runs are left out, then less important columns.
     """
     useful = [name for name in USUAL if _tells(name, entries)]
     fitting: set[str] = set()
@@ -187,5 +188,5 @@ def _tells(name: str, entries: Sequence[Entry]) -> bool:
 
 
 def matching(entries: Iterable[Entry], words: str) -> list[Entry]:
-    """The runs that match the words of a filter."""
+    """The runs whose texts contain all words of the filter."""
     return [entry for entry in entries if entry.matches(words)]

@@ -35,7 +35,7 @@ FIGURES: tuple[Figure, ...] = tuple(one for one in figures.RUN if {*one.shown} &
 
 @dataclass(frozen=True)
 class Entry:
-    """A run in the table; figures of a running one are its latest."""
+    """A run in the table; a running run has its latest figures."""
 
     run: Run
     state: RunState
@@ -62,7 +62,9 @@ class Entry:
 
     @property
     def done(self) -> float | None:
-        """The part of the steps that a run has done which goes on."""
+        """The share of its steps that a running run has done, from 0 to 1; None for an ended run, or if
+        it is unknown.
+        """
         step, steps = at(self.latest, "step"), at(self.latest, "steps")
         return min(1.0, step / steps) if self.goes_on and step is not None and steps else None
 
@@ -72,14 +74,14 @@ class Entry:
         return f"{word} on {self.host}" if self.host else word
 
     def matches(self, words: str) -> bool:
-        """Whether id, title, tags, note, description or state contain all words."""
+        """Whether all words are in the id, title, tags, note, description or state of the run."""
         about = (self.run.id, self.title.whole, self.notes.words, self.description, self.state_word)
         text = " ".join(about).casefold()
         return all(word in text for word in words.casefold().split())
 
 
 class RunList:
-    """Reads all runs; a finished one is read again only when its files have changed."""
+    """Reads all runs; a finished run is read again only if its files have changed."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[float, ...], Entry]] = {}
@@ -88,7 +90,7 @@ class RunList:
         self.closed = 0  # folders that this user cannot read
 
     def read(self, most: int | None = None) -> list[Entry]:
-        """The runs, the latest first; with `most` only so many of them."""
+        """The runs, the latest first; at most `most` runs, None for all."""
         entries: dict[str, tuple[tuple[float, ...], Entry]] = {}
         survey = runs.survey()
         self.total, self.closed = len(survey.runs), len(survey.closed)
@@ -104,7 +106,7 @@ class RunList:
         return [entry for _, entry in entries.values()]
 
     def measure(self) -> bool:
-        """Measure the folders of runs that have changed, for a moment; whether the next reading has other sizes."""
+        """Measure the folders of changed runs for a short time; returns whether the next reading shows other sizes."""
         until, differ = time.monotonic() + MEASURED_SECONDS, False
         while self._to_measure and time.monotonic() < until:
             name = next(iter(self._to_measure))
@@ -117,7 +119,7 @@ class RunList:
 
 
 def measured(entry: Entry) -> Entry:
-    """With the size of its folder."""
+    """The entry with the size of its run's folder."""
     return replace(entry, size=disk.used_bytes(entry.run.path))
 
 
@@ -133,7 +135,9 @@ def changed(run: Run, name: str) -> float:
 
 
 def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
-    """The run as it is now; what never changes is taken over from an `earlier` entry of it."""
+    """The entry for the present state of a run; parts that never change are copied from an `earlier`
+    entry of the run.
+    """
     result = run.whole_result
     latest = {} if at(result, LOSS.key) is not None else last_progress(run)
     now = run.liveness
@@ -163,14 +167,16 @@ def _workers(run: Run) -> tuple[str, ...]:
 
 
 def folded(entries: Iterable[Entry]) -> list[Entry]:
-    """A training on several machines once: without the runs of workers whose chief's is among them."""
+    """The runs without those of workers whose chief's run is listed, so that a training on several
+    machines is one row.
+    """
     entries = list(entries)
     others = {name for entry in entries for name in entry.workers}
     return [entry for entry in entries if entry.run.id not in others]
 
 
 def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], goes_on: bool) -> dict[str, float | None]:
-    """Those of the result, else of the newest progress; the loss as the live view shows it."""
+    """The figures of the result, else of the newest progress; the loss is the mean that the live view shows."""
     values = {figure.key: at(result, figure.key) if result else at(latest, figure.progress) for figure in FIGURES}
     values[LOSS.key] = epoch_mean.latest(result, latest).value
     values[LEFT.key] = at(latest, LEFT.progress) if goes_on else None
@@ -178,7 +184,9 @@ def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], goes_on: bool
 
 
 def _validation(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
-    """The first metric of the validation, else its loss."""
+    """Name and value of the first validation metric, else of the validation loss; an empty name and None if there is
+    neither.
+    """
     names = [name for name in metrics if name.startswith("val_") and number(metrics[name]) is not None]
     chosen = next((name for name in names if name != "val_loss"), "".join(names[:1]))
     return chosen, number(metrics.get(chosen))
@@ -189,7 +197,7 @@ def last_progress(run: Run) -> Mapping[str, Any]:
 
 
 def last_event(run: Run, kind: str) -> Mapping[str, Any]:
-    """The last event of a kind, if it is near the end of the events."""
+    """The fields of the last event of a kind, if it is near the end of the file; else empty."""
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
             stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
@@ -201,7 +209,7 @@ def last_event(run: Run, kind: str) -> Mapping[str, Any]:
 
 
 def description(run: Run) -> str:
-    """The preset's description, from the first lines of its file."""
+    """The preset's description, read from the first lines of its file; empty if there is none."""
     try:
         text = located_yaml.read_text(run.file("preset.yaml"))
         head = located_yaml.parse(text.partition("\nworkload:")[0])
@@ -212,7 +220,7 @@ def description(run: Run) -> str:
 
 
 def when_text(then: float, now: float | None = None) -> str:
-    """The time of today, the day of this year, or the year: six characters."""
+    """A start time in six characters: the time if it was today, the day if it was this year, else the year."""
     moment, today = time.localtime(then), time.localtime(now)
     if moment[:3] == today[:3]:
         return time.strftime(" %H:%M", moment)

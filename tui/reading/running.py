@@ -19,7 +19,7 @@ from .run_list import changed, last_progress
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that went on at the look before."""
+    """A run that was running at the last reading and has ended since."""
 
     title: str
     id: str
@@ -28,7 +28,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class Now:
-    """The runs that go on: the `title` of the newest, and which share of its steps it has `done`."""
+    """The running runs. `title` is the title of the newest; `done` is the share of its steps that it has done, None if
+    unknown. `ended` are the runs that have ended since the last reading.
+    """
 
     running: tuple[Run, ...] = ()
     title: str = ""
@@ -38,7 +40,9 @@ class Now:
 
 @dataclass
 class RunningRuns:
-    """A run that has ended is looked at again only when its status has changed, as by a resume."""
+    """Reads which runs are running. A run that has ended is read again only if its status file has changed, as by a
+    resume.
+    """
 
     _over: dict[str, float] = field(default_factory=dict)  # the runs that do not go on: when their status was written
     _going_on: dict[str, Run] = field(default_factory=dict)
@@ -58,7 +62,7 @@ class RunningRuns:
         return Now(tuple(running.values()), runs.title(newest), _done(last_progress(newest)), ended)
 
     def _state(self, run: Run) -> RunState | None:
-        """The state; None if it cannot have changed, or if the run was deleted."""
+        """The state of the run; None if it has ended and not changed since, or if it was deleted."""
         written = changed(run, "status.json")
         if written and self._over.get(run.id) == written:
             return None

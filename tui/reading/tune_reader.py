@@ -16,7 +16,7 @@ from .run.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class SearchReading:
-    """What proof.json says; while the search goes on, the newest trial's run with what is known of it."""
+    """The content of proof.json. While the search is running, also the newest trial's run and its snapshot."""
 
     data: Record = field(default_factory=lambda: UNREAD)
     run: Run | None = None
@@ -24,7 +24,7 @@ class SearchReading:
 
 
 class SearchReader:
-    """One viewer of one search."""
+    """Reads one search for one viewer."""
 
     def __init__(self, proof: Proof) -> None:
         self._proof = proof

@@ -23,7 +23,7 @@ Reading = TypeVar("Reading")
 
 
 class AppScreen(StyledOnce):
-    """A screen of this application."""
+    """The base of all screens of this application."""
 
     app: BaseApp
 
@@ -33,7 +33,7 @@ class AppScreen(StyledOnce):
 
     @property
     def in_front(self) -> bool:
-        """Whether the screen is in front, or only a dialog or the help lies over it."""
+        """Whether the screen is in front; a dialog or the help over it does not count."""
         whole = (screen for screen in reversed(self.app.screen_stack) if not isinstance(screen, ModalScreen))
         return next(whole, None) is self
 
@@ -43,9 +43,10 @@ class AppScreen(StyledOnce):
 
 
 class FollowingScreen(AppScreen, Generic[Reading]):
-    """Subclasses make `readings` in a thread and show the `latest` one in `show_latest`.
+    """A screen that shows readings. Subclasses make `readings` in a thread, and show the `latest` reading in
+    `show_latest`.
 
-    With `FOLLOWS_COVERED` it reads from its opening to its end; without, only while it is in front.
+    If `FOLLOWS_COVERED` is set, the screen reads from its opening to its end, else only while it is in front.
     """
 
     FOLLOWS_COVERED: ClassVar[bool] = False
@@ -53,7 +54,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
     latest: var[Reading | None] = var(None, init=False, always_update=True)
 
     class Read(Message):
-        """A reading was made; of several waiting messages, only the newest counts."""
+        """A reading was made. If several such messages wait, only the newest is used."""
 
         bubble = False
 
@@ -71,7 +72,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         self._one_at_a_time = threading.Lock()
 
     def readings(self, leaving: threading.Event) -> Iterator[Reading]:
-        """In a thread: yield reading after reading, until nothing more can change or `leaving` is set."""
+        """In a thread: yield readings until nothing more can change or `leaving` is set."""
         raise NotImplementedError
 
     def show_latest(self) -> None:
@@ -79,17 +80,19 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         raise NotImplementedError
 
     def show_again(self) -> None:
-        """Paint everything when the screen comes back to the front, as much may have changed."""
+        """Paint everything when the screen is in front again, as much may have changed since."""
         self.show_latest()
 
     @property
     def is_followed(self) -> bool:
-        """Whether the readings are shown, here or on a screen over it that shows a part of them."""
+        """Whether the screen should read: it is in front, a screen over it shows a part of its readings, or
+        `FOLLOWS_COVERED` is set.
+        """
         over = any(getattr(screen, "source", None) is self for screen in self.app.screen_stack)
         return self.FOLLOWS_COVERED or self.in_front or over
 
     def read_again(self) -> None:
-        """Begin the readings again, without waiting until the next one is due."""
+        """End the readings and begin new ones at once, if the screen should read."""
         self._leaving.set()
         if self.is_followed:
             self._leaving = threading.Event()
@@ -97,7 +100,9 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     @work(thread=True, group="reading", name="reading")
     def _follow(self, leaving: threading.Event) -> None:
-        """Begins when the former readings have ended: a driver may take its time."""
+        """In a thread: post each reading as a message. Waits until the former readings have ended, as a driver may be
+        slow.
+        """
         with self._one_at_a_time:
             for reading in self.readings(leaving):
                 self.post_message(self.Read(reading))

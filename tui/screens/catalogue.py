@@ -19,7 +19,9 @@ from ..base import keys
 
 @dataclass(frozen=True)
 class ScreenEntry:
-    """A screen; `opened_with` is empty if it needs nothing and opens from everywhere."""
+    """A screen of the table. `opened_with` says what the screen is opened with; it is empty if the screen opens from
+    everywhere.
+    """
 
     name: str
     title: str
@@ -173,12 +175,14 @@ def entry(name: str) -> ScreenEntry:
 
 
 def places() -> list[ScreenEntry]:
-    """The screens in the header, which open from everywhere by a key of their own, in the order of these keys."""
+    """The screens that the header shows, in the order of their keys; each opens from everywhere."""
     return sorted((entry for entry in SCREENS if entry.keys), key=lambda entry: entry.keys)
 
 
 def place_of(screen: Screen[Any]) -> str:
-    """The name of the header's screen that a screen is or belongs to; a chart belongs to the screen that has it."""
+    """The name of the screen in the header to which `screen` belongs, empty if there is none. A chart belongs to the
+    screen that opened it.
+    """
     if isinstance(source := getattr(screen, "source", None), Screen):
         return place_of(source)
     names = {kind.__name__ for kind in type(screen).__mro__}
@@ -187,15 +191,17 @@ def place_of(screen: Screen[Any]) -> str:
 
 
 def place_of_key(app: App[Any], key: str) -> str:
-    """The name of the screen that a function key opens from everywhere, by the settings; else empty."""
+    """The name of the screen that a key such as f2 opens from everywhere, with the keys of the settings; empty for
+    other keys.
+    """
     return next((entry.name for entry in places() if key in keys.keys_of(app, entry.verb) and len(key) > 1), "")
 
 
 def key_bindings() -> list[Binding]:
-    """The keys of the application that open screens, in the order of its footer."""
+    """The bindings of the application's keys that open screens, in the order of the footer."""
     return [keys.bind(entry.verb, f"show('{entry.name}')", show=entry.in_footer) for entry in places()]
 
 
 def left_out(name: str) -> Binding:
-    """The key of another screen, which works but is not shown in the footer."""
+    """The binding of a key that opens another screen and is not shown in the footer."""
     return keys.bind(entry(name).verb, f"app.show('{name}')", show=False)

@@ -38,31 +38,33 @@ HINT = "left and right move the cursor, which tells the values; + and - choose a
 
 
 class ChartSource(Protocol):
-    """A screen whose charts can be seen alone."""
+    """A screen whose charts can each be shown alone on a chart screen."""
 
     latest: var[Any]
 
     @property
     def about(self) -> str:
-        """The subject of the charts, such as the title of the run."""
+        """What the charts are about, such as the title of the run."""
 
     def charts(self, drawn: Charts) -> Sequence[Plot]:
-        """Return the present charts, drawn as the settings say."""
+        """Return the present charts, drawn as the settings request."""
 
     def axes(self) -> Sequence[str]:
         """Return the axes on which the charts can be drawn."""
 
     def foot(self, width: int) -> Row:
-        """Return the line below a chart, such as the time of the start."""
+        """Return the row to show below a chart, such as the duration of the start."""
 
 
 class Pager(Panel):
-    """The title, with the keys of the other charts at the right; a click on a key works like the key."""
+    """The title line, with the keys of the previous and the next chart at the right. A click on a key has the effect of
+    the key.
+    """
 
     app: BaseApp
 
     def keys(self) -> Row:
-        """Return both keys with their labels, in two pieces each."""
+        """Return the keys of the previous and the next chart with their labels, two pieces for each key."""
         back, on = self.app.key("page_back"), self.app.key("page_on")
         return [(f"  {back}", "title"), (" before", "label"), (f"  {on}", "title"), (" next", "label")]
 
@@ -75,7 +77,9 @@ class Pager(Panel):
 
 
 class ChartScreen(AppScreen):
-    """`key` names the chart that is seen first. How charts are drawn is kept in the settings."""
+    """Shows one chart alone. `key` names the first chart to show. The way of drawing charts is stored
+    in the settings.
+    """
 
     CSS_PATH = "chart.tcss"
     HELP_SECTIONS = (LOSS,)
@@ -127,7 +131,7 @@ class ChartScreen(AppScreen):
         return list(self.source.charts(self.drawn))
 
     def _show_new(self) -> None:
-        """Show the chart with the newest points; if it no longer exists, the first chart."""
+        """Show the chart with its newest points; if this chart no longer exists, show the first chart."""
         charts = self._all
         if not charts:
             return
@@ -142,7 +146,7 @@ class ChartScreen(AppScreen):
         self._show_new()
 
     def _show_panels(self) -> None:
-        """Show the title, the values at the cursor in as many rows as they need, and the line below the chart."""
+        """Show the title, the values at the cursor in as many rows as needed, and the row below the chart."""
         values = self.query_one("#values", Panel)
         height = max(1, min(MOST_ROWS, len(self._values(self.size.width - 2, MOST_ROWS))))
         if height != self._values_height:
@@ -165,7 +169,7 @@ class ChartScreen(AppScreen):
         return cursor.rows(chart.plot, chart.cursor, chart.cell, width, self.glyphs)
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """A run is stopped by the screen below, if that shows a running run."""
+        """Allow `stop` only if the screen below shows a running run, which it stops; allow all other actions."""
         return action != "stop" or (isinstance(self.source, RunActions) and bool(self.source.check_action("stop", ())))
 
     # ---- keys -------------------------------------------------------------------------------------
@@ -183,7 +187,7 @@ class ChartScreen(AppScreen):
         self.chart.all()
 
     def action_axis(self) -> None:
-        """Draw the chart on the next axis that the run has."""
+        """Draw the chart on the next of the axes that the run has."""
         axes, now = list(self.source.axes()), self.chart.plot.x_unit
         following = axes[(axes.index(now) + 1) % len(axes)] if now in axes else now
         self._set("x_axis", following)
@@ -211,5 +215,5 @@ class ChartScreen(AppScreen):
             self.source.action_stop()
 
     def action_copy(self) -> None:
-        """Copy all values of the chart, for a spreadsheet."""
+        """Copy all values of the chart as text for a spreadsheet."""
         self.app.copy(cursor.table(self.chart.plot), f"the values of {self.key}, separated by tabs")

@@ -37,13 +37,14 @@ BOX = """
 
 
 class Ask(ModalScreen[str | None]):
-    """Returns the chosen answer, or None. The first letter of an answer, which is underlined, chooses it.
+    """Asks a question; returns the chosen answer, or None if the dialog was left. The underlined first letter of an
+    answer chooses it.
 
-    The last answer changes nothing, and Enter chooses it unless another answer is focused. Keys that arrive right after
-    the question has appeared do not answer it: the user cannot have read it yet.
+    The last answer is the one that changes nothing; Enter chooses it unless another answer has the focus. Keys that
+    arrive right after the question has appeared do not answer it: the user cannot have read it yet.
 
-    `moot`, called in a thread, returns the reason why no answer is needed any more, or an empty text. The dialog then
-    shows the reason and closes.
+    `moot` is called in a thread. It returns the reason why the question needs no answer any more, or an empty text.
+    With a reason, the dialog shows it and closes.
     """
 
     DEFAULT_CSS = BOX.format(name="Ask")
@@ -97,7 +98,9 @@ class Ask(ModalScreen[str | None]):
 
 
 class AskText(ModalScreen[str | None]):
-    """Returns the line of text, or None. `refuse` may refuse a text with a reason."""
+    """Asks for a line of text; returns it, or None if the dialog was left. `refuse` may reject the text
+    with a reason.
+    """
 
     DEFAULT_CSS = BOX.format(name="AskText") + "\nAskText #box { width: 96; max-width: 98%; padding: 1 1; }"
     BINDINGS = [keys.bind("cancel", "dismiss(None)")]
@@ -115,7 +118,7 @@ class AskText(ModalScreen[str | None]):
             yield Label(KEYS, id="keys")
 
     def below(self) -> ComposeResult:
-        """Yield the widgets below the field."""
+        """Yield the widgets to show below the field."""
         yield from ()
 
     def refuse(self, _text: str) -> str:
@@ -135,7 +138,7 @@ DIGITS = "1234567890"  # of the first choices
 
 
 class Copyable(NamedTuple):
-    """A text that can be copied; it is made only when it is chosen."""
+    """A text that can be copied; `text` makes it only when it has been chosen. `preview` is shown in the list."""
 
     name: str
     preview: str
@@ -147,7 +150,9 @@ class Choices(OptionList):
 
 
 class CopyScreen(ModalScreen[Copyable | None]):
-    """Returns the chosen text, or None; a digit chooses at once, and the key that opened the list takes the first."""
+    """Offers texts to copy; returns the chosen text, or None. A digit chooses a text at once; the key that opened the
+    list chooses the first text.
+    """
 
     DEFAULT_CSS = """
     CopyScreen {

@@ -35,13 +35,13 @@ LEAST_WIDTH = 20  # of the findings, however narrow the terminal
 
 
 class _Findings(Table):
-    """A table of findings, which are wrapped; no row opens anything."""
+    """A table of findings with wrapped texts; Enter on a row has no effect."""
 
     ROW_HEIGHT = None
 
 
 class DoctorScreen(FollowingScreen[list[Finding]]):
-    """The findings; `D` checks again and imports TensorFlow for it."""
+    """Shows the findings about this machine; the key `D` examines the machine again and also imports TensorFlow."""
 
     CSS_PATH = "doctor.tcss"
     FOLLOWS_COVERED = True  # a deep check takes its time
@@ -81,7 +81,9 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
             self.read_again()
 
     def readings(self, leaving: threading.Event) -> Iterator[list[Finding]]:
-        """Yield the findings once; a thread makes them that ends with the process, so that this one can always end."""
+        """Yield the findings once. They are made in a daemon thread, so that a driver that hangs cannot keep this
+        thread from ending.
+        """
         if leaving.is_set():
             return
         self._examination = Examination(self.deep, self.app.training_python)
@@ -109,7 +111,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         self._show_status()
 
     def _columns(self) -> list[Column]:
-        """Return the columns; the last takes the rest of the screen, so that long findings are wrapped and not cut."""
+        """Return the columns; the last column gets the rest of the width, and its long texts are wrapped, not cut."""
         beside = [max((len(cell) for cell in cells), default=0) for cells in self._beside()]
         rest = self.size.width - sum(beside) - 2 * (len(beside) + 1) - 1  # a scrollbar may come
         widths = (*beside, max(LEAST_WIDTH, rest))
@@ -130,7 +132,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         return [level, Text(finding.about), what]
 
     def _show_status(self) -> None:
-        """Show the conclusion, in as many lines as it needs."""
+        """Show the conclusion in as many lines as it needs."""
         panel = self.query_one("#status", Panel)
         panel.styles.height = len(self._status_lines(self.size.width - 2, 0))
         panel.repaint()

@@ -15,7 +15,7 @@ from . import catalogue
 
 
 class Waits(Static):
-    """The start that waits until the devices are free; a click drops it."""
+    """Shows the start that waits for its devices; a click drops this start."""
 
     app: BaseApp
     DEFAULT_CSS = """
@@ -30,7 +30,7 @@ class Waits(Static):
 
 
 class Header(Horizontal):
-    """The screens that open from everywhere; `title` takes the rest of the line."""
+    """The first line of a screen: the screens that open from everywhere, and the `title` in the rest of the line."""
 
     DEFAULT_CSS = """
     Header {
@@ -40,7 +40,9 @@ class Header(Horizontal):
     """
 
     def __init__(self, title: Widget | None = None, keys_from: int = KEYS_BESIDE_FROM) -> None:
-        """`keys_from`: columns from which on the header names keys if there is a title too."""
+        """`keys_from`: the width of the terminal, in columns, from which on the header also shows keys. It is used only
+        with a title.
+        """
         super().__init__()
         self._title = title
         self._keys_from = keys_from if title is not None else KEYS_FROM

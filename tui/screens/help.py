@@ -41,7 +41,7 @@ class HelpPage(VerticalScroll):
 
 
 class HelpScreen(ModalScreen[None]):
-    """The keys that open it also close it."""
+    """Shows the help for the screen `below`. The keys that open the help also close it."""
 
     DEFAULT_CSS = """
     HelpScreen {
@@ -78,7 +78,7 @@ class HelpScreen(ModalScreen[None]):
         page.scroll_relative(y=by * max(1, page.size.height - 2), animate=False)
 
     def _text(self, width: int) -> Content:
-        """Return the keys of this screen, the meaning of its marks, then the keys that all screens have."""
+        """Return the keys of the screen below, the meaning of its marks, then the keys of all screens."""
         groups = working(self.below)
         here = [(ACTING, groups.pop(ACTING))] if ACTING in groups else []
         sections = (*here, *getattr(self.below, "HELP_SECTIONS", ()), *groups.items())
@@ -86,7 +86,7 @@ class HelpScreen(ModalScreen[None]):
 
 
 class ListScreen(HelpScreen):
-    """Lines to read, in the page of the help."""
+    """Shows lines of text in the same page as the help."""
 
     def __init__(self, title: str, lines: Iterable[str]) -> None:
         super().__init__(Screen())
@@ -98,7 +98,9 @@ class ListScreen(HelpScreen):
 
 
 def working(screen: Screen[Any]) -> dict[str, list[tuple[str, str]]]:
-    """Return the keys that do something on the screen now, one line for each action, in their groups."""
+    """Return the keys that have an effect on the screen now: for each group, lines with the keys of an action and its
+    meaning.
+    """
     groups: dict[str, dict[str, tuple[list[str], str]]] = {}
     for key, active in screen.active_bindings.items():
         binding = active.binding
@@ -129,7 +131,9 @@ def _section(title: str, lines: Iterable[tuple[str, str]], width: int) -> Conten
 
 
 def _line(names: str, text: str, width: int) -> Content:
-    """Return the meaning of a key, wrapped into the room at its right, or below the key if that is too narrow."""
+    """Return the keys of an action and its meaning. The meaning is wrapped at the right of the keys, or below them if
+    there is too little room.
+    """
     begin = max(min(KEYS_WIDTH, width // 3), len(names) + 1)
     beside = width - begin >= LEAST_WIDTH
     begin = begin if beside else INDENT

@@ -18,7 +18,9 @@ NAMES = {"tune": "Tune: find the fastest settings"}
 
 
 def of_screen(screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Yield the actions of the screen's keys, named with the key, and its commands without a key."""
+    """Yield the commands of a screen: the actions of its keys, with the key in the name, and its commands without a
+    key.
+    """
     seen = set()
     for active in screen.active_bindings.values():
         binding = active.binding
@@ -39,18 +41,20 @@ def of_screen(screen: Screen[Any]) -> Iterator[SystemCommand]:
 
 
 def offers_all(_action: str) -> bool:
-    """For screens on which every key can be used at any time."""
+    """Return True for each action: the default for screens that do not define `offers`."""
     return True
 
 
 def is_listed(screen: Screen[Any], place: ScreenEntry) -> bool:
-    """Return whether a key of the screen opens this place, so that the list has it already."""
+    """Return whether the palette already lists this place, as a key of the screen opens it."""
     shown = (active.binding for active in screen.active_bindings.values() if active.enabled)
     return not place.verb and any(binding.description == place.title for binding in shown)
 
 
 def of_themes(app: App[Any]) -> Iterator[SystemCommand]:
-    """Yield a command for each theme, which the settings then keep; Textual's own themes appear only in a search."""
+    """Yield a command for each theme; a chosen theme is stored in the settings. Textual's own themes appear only in a
+    search.
+    """
     own = {theme.name for theme in THEMES}
     for name in sorted(app.available_themes, key=lambda name: name not in own):
         help_text = "the theme in use" if name == app.theme else "use this theme; it is kept in the settings"

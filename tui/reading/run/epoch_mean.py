@@ -18,7 +18,7 @@ WHOLE, UNFINISHED, SO_FAR = "last whole epoch", "epoch not finished", "epoch so 
 
 @dataclass(frozen=True)
 class EpochMean:
-    """The value, None if there is none, and the steps that it is the mean of."""
+    """The mean of a loss or metric, None if there is none, and in words the steps that it is the mean of."""
 
     value: float | None = None
     steps: str = ""
@@ -37,7 +37,7 @@ def of_progress(progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
 
 
 def latest(summary: Mapping[str, Any], progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
-    """The mean of the result if that has the value, else of the newest progress."""
+    """The mean in the run's result if it has this value, else the mean in the newest progress."""
     mean = of_result(summary, name)
     if mean.value is not None:
         return mean
@@ -46,5 +46,5 @@ def latest(summary: Mapping[str, Any], progress: Mapping[str, Any], name: str = 
 
 
 def of_run(now: Snapshot, name: str = "loss") -> EpochMean:
-    """As the live view has it, and the table of runs."""
+    """The mean that the live view and the table of runs show for this run."""
     return latest(now.summary if now.outcome is not None else {}, now.progress, name)

@@ -20,10 +20,10 @@ NOT_ASKED = "not asked"
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process on a GPU; `own` says that it is the run's, None if that cannot be seen, which `hidden` explains.
+    """A process on a GPU. `own`: it belongs to the run; None if that cannot be seen, and `hidden` is the reason.
 
-    `use` is the share of the time in which it has used the chip. `idle_seconds` is for how long it has not;
-    `idle_at_least` if that is since the first look at it.
+    `use` is the share of time in which it uses the chip, from 0 to 1. `idle_seconds` is the time since it last used the
+    chip. `idle_at_least`: it has been idle since the first reading, and perhaps longer.
     """
 
     pid: int
@@ -40,7 +40,7 @@ class GpuProcess:
 
     @property
     def program(self) -> str | None:
-        """The command or the name of the program, None if neither can be seen."""
+        """The command or the name of the program; None if neither can be seen."""
         return self.command or self.name
 
 
@@ -112,11 +112,11 @@ class Gpu:
 
     @property
     def ours(self) -> bool:
-        """Whether the run is seen to use the GPU."""
+        """Whether the run uses the GPU."""
         return self.training or any(process.own for process in self.processes or ())
 
     def why(self, figure: str) -> str:
-        """Why a figure is missing, in a word or two."""
+        """The reason in a word or two why a figure has no value."""
         reason = str(self.reasons.get(figure, NOT_ASKED))
         return _REASONS.get(reason, reason.replace("_", " "))
 
@@ -133,7 +133,7 @@ def read(
     index: int, reading: Mapping[str, Any], name: str | None, used: Sequence[Any], own: Mapping[str, Any], line: Line,
     totals: GpuTotals,
 ) -> Gpu:  # fmt: skip
-    """`used` names the run's GPUs, `own` is what TensorFlow says of this one."""
+    """The GPU made from its last reading. `used` names the run's GPUs; `own` has TensorFlow's figures of this GPU."""
     missing = reading.get("missing")
     links, errors = mapping(reading.get("nvlink")), mapping(reading.get("ecc_errors"))
     return Gpu(
@@ -164,7 +164,9 @@ def read(
 
 
 def trains(reading: Mapping[str, Any], used: Sequence[Any]) -> bool:
-    """`used` names the run's GPUs by UUID, or by their place on the bus."""
+    """Whether the run uses the GPU of this reading; `used` names the run's GPUs by UUID or by their
+    place on the bus.
+    """
     return any(reading.get(key) in used for key in ("uuid", "pci_bus_id") if reading.get(key))
 
 
@@ -173,7 +175,7 @@ def _words(listed: Any) -> tuple[str, ...] | None:
 
 
 def _processes(listed: Any) -> tuple[GpuProcess, ...] | None:
-    """The run's processes first, then those with the most memory."""
+    """The run's processes first, then the others by memory, the most first; None if the driver lists no processes."""
     if not isinstance(listed, list):
         return None
     processes = [_process(mapping(process)) for process in listed]
@@ -218,7 +220,7 @@ def _since(lost_since: Any) -> str:
 def by_physical_gpu(
     devices: Mapping[str, Any], started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, dict[str, float]]:
-    """TensorFlow's devices by NVML's numbers: GPU:0 may be a part of GPU 3."""
+    """TensorFlow's figures with NVML's number in each name, summed for each GPU: GPU:0 may be a part of GPU 3."""
     parts = int(number(mapping(mapping(started.get("options")).get("device")).get("logical_devices")) or 1)
     numbers = _physical(started, readings, parts)
     totals: dict[str, dict[str, float]] = {}
@@ -234,7 +236,9 @@ def by_physical_gpu(
 
 
 def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]], parts: int) -> dict[int, int]:
-    """TensorFlow's number of a GPU -> NVML's, by the GPUs in the started event, else by the option."""
+    """A mapping from TensorFlow's number of a GPU to NVML's number, made from the started event, else from the option
+    device.visible.
+    """
     cards = {str(reading.get("uuid")): index for index, reading in readings.items()}
     cards |= {str(index): index for index in readings}
     devices = started.get("gpu_devices")
@@ -248,6 +252,8 @@ def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, An
 
 
 def _order(device: Mapping[str, Any], parts: int) -> int | None:
-    """The place of a GPU among those that TensorFlow has opened, by the name of the first device on it."""
+    """The place of a GPU among the GPUs that TensorFlow has opened, from the name of its first device; None without a
+    number.
+    """
     position = str(device.get("device")).rpartition("GPU:")[2]
     return int(position) // parts if position.isdigit() else None

@@ -19,9 +19,9 @@ LOG_BYTES = 400_000
 
 
 class LogTail:
-    """The last lines of engine.log, made safe to show; `lines` is the same object until there are new ones.
+    """The last lines of engine.log, made safe to show. `lines` is the same object until there are new lines.
 
-    `arrived` is the Unix time at which each line came, or 0 if it was there at the first reading.
+    `arrived` has for each line the Unix time at which it was read, 0 for lines of the first reading.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +34,7 @@ class LogTail:
         self.count = 0
 
     def poll(self) -> None:
-        """Read the new lines, at the first time the last ones; at most LOG_BYTES of them."""
+        """Read the new lines, at most LOG_BYTES; the first call reads the last lines of the file."""
         now = time.time() if self._begun else 0.0
         try:
             if not self._begun:
@@ -66,7 +66,7 @@ class EpochTail:
         self._file, self._store = GrowingFile(run.file(EVENTS_FILE)), Store()
 
     def read(self) -> Snapshot:
-        """The snapshot of the run now; empty without events."""
+        """The present snapshot of the run, made only from events about epochs and resumes; empty without events."""
         try:
             for line in self._file.lines():
                 if any(kind in line for kind in _KINDS) and (event := parse_line(line.decode("utf-8", "replace"))):

@@ -13,7 +13,7 @@ BEGINNINGS = ("starting", "importing")  # the phases with which a run begins or 
 
 @dataclass(frozen=True)
 class Span:
-    """A phase, and the seconds it has taken or has gone on for; `count` is how often it came."""
+    """A phase and its duration so far in seconds; `count` is how often the phase occurred."""
 
     phase: str
     detail: str = ""
@@ -22,13 +22,17 @@ class Span:
 
     @property
     def of_others(self) -> bool:
-        """Whether it waits for the other workers of a training on several machines: that time is no part of its own."""
+        """Whether the phase waits for the other workers of a training on several machines; this time is not the run's
+        own.
+        """
         return waits_for_others(self.phase, self.detail)
 
 
 @dataclass
 class PhaseTimes:
-    """Sums the phases up, as `begin` reports each. Phases before the first training belong to the start."""
+    """Adds up the durations of phases; `begin` is called at the beginning of each. Phases before the first training
+    belong to the start.
+    """
 
     phase: str = "starting"
     detail: str = ""
@@ -38,7 +42,7 @@ class PhaseTimes:
     later: dict[str, Span] = field(default_factory=dict)
 
     def begin(self, t: float, phase: str, detail: str) -> None:
-        """A phase begins at the time `t`."""
+        """Record that a phase begins at the time `t`, in seconds, and that the phase before it ends."""
         if not self.started and (phase, detail) == (self.phase, self.detail):  # by engine and trainer
             self.since = min(self.since, t)
             return
@@ -62,11 +66,11 @@ class PhaseTimes:
             self.later[self.phase + detail] = Span(self.phase, detail, before.seconds + seconds, before.count + 1)
 
     def of_start(self, now: float) -> tuple[Span, ...]:
-        """The phases of the start in their order; the last one goes on if training has not begun."""
+        """The phases of the start in their order. If training has not begun, the last phase lasts until `now`."""
         if self.started or self.phase == "ended":
             return tuple(self.start)
         return (*self.start, Span(self.phase, self.detail, max(0.0, now - self.since)))
 
     def of_rest(self) -> Mapping[str, Span]:
-        """The totals since training began, of phases that have ended."""
+        """The total durations of the ended phases since training began."""
         return MappingProxyType(dict(self.later))

@@ -34,7 +34,7 @@ _DENSE = re.compile(rb'\{"t":[0-9.]+,"type":"(gpu|host|allocator|progress|input_
 
 
 class _ThinnedTail(Tail):
-    """The new events of one file, one after the other; of a long backlog only some of the frequent readings."""
+    """Reads the new events of one file. If very many are unread, it leaves out most of the frequent readings."""
 
     def __init__(self, path: Path, thin: bool) -> None:
         super().__init__(path)
@@ -60,7 +60,9 @@ class _ThinnedTail(Tail):
             self.damage.unreadable = why(fault)
 
     def _is_used(self, line: bytes, every: int) -> bool:
-        """Whether an event is used: all rare ones, and one in `every` of those that come each second."""
+        """Whether an event is used: every rare event, and one of `every` events of a kind that is
+        recorded each second.
+        """
         dense = _DENSE.match(line)
         if dense is None:
             return True
@@ -69,7 +71,7 @@ class _ThinnedTail(Tail):
 
 
 class MergedTail(Tail):
-    """Both event files of a run as one, ordered by time, a limited number of events at a time."""
+    """Reads both event files of a run as one, ordered by time; each call reads a limited number of events."""
 
     def __init__(self, run: Run, *, thin: bool = True) -> None:
         self._files = [_ThinnedTail(run.file(name), thin) for name in EVENT_FILES]
@@ -98,7 +100,7 @@ class MergedTail(Tail):
 
 
 class _BulkFollower(Follower):
-    """The engine's follower with limited reading."""
+    """The engine's follower, but each call reads a limited number of events."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -107,12 +109,16 @@ class _BulkFollower(Follower):
 
     @property
     def behind(self) -> bool:
-        """Whether there is more to read at once. The number of events does not show it: some are held back."""
+        """Whether there are more events to read at once. The number of returned events does not show that, as some are
+        held back.
+        """
         return self._merged.behind
 
 
 class Replay:
-    """The recorded events again, `speed` times as fast as they came; the pause before a resume is cut short."""
+    """Returns the recorded events again, `speed` times as fast as they were recorded; the pause before a resume is
+    shortened.
+    """
 
     def __init__(self, run: Run, speed: float, clock: Callable[[], float]) -> None:
         self._tail = MergedTail(run, thin=False)
@@ -122,7 +128,7 @@ class Replay:
         self.ended = False
 
     def now(self) -> float:
-        """The time in the recording."""
+        """The present time in the recording, as a Unix time."""
         return float(self._first + (self._clock() - self._began) * self._speed)
 
     def poll(self) -> list[Event]:
@@ -139,7 +145,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything that a screen needs to paint itself."""
+    """All data that a screen needs to paint itself."""
 
     snapshot: Snapshot = field(default_factory=Snapshot)
     log: tuple[str, ...] = ()
@@ -149,7 +155,7 @@ class Picture:
 
 
 class Onward:
-    """The time of a running run: the date of its newest event, carried on by a steady clock."""
+    """The present time of a running run: the time of its newest event plus the time since that event was read."""
 
     def __init__(self) -> None:
         self._newest_t, self._seen_at = 0.0, time.monotonic()
@@ -163,7 +169,7 @@ class Onward:
 
 
 class RunReader:
-    """One viewer of one run. One thread calls `poll`; any thread may read `picture`."""
+    """Reads one run for one viewer. One thread calls `poll`; any thread may read `picture`."""
 
     def __init__(self, run: Run, replay_speed: float | None = None, clock: Callable[[], float] | None = None) -> None:
         self.run = run
@@ -180,7 +186,7 @@ class RunReader:
         return (self._replay or self._follower).ended
 
     def poll(self) -> bool:
-        """Read what is new and make a picture; True when there is more to read at once."""
+        """Read the new events and log lines and make a new picture; returns True if there is more to read at once."""
         if self.ended and not self._goes_on():
             return False
         fresh = (self._replay or self._follower).poll()
@@ -201,11 +207,11 @@ class RunReader:
         return behind
 
     def _is_resumed(self) -> bool:
-        """Whether a new engine has taken a run that had ended: it puts away the result, which was written first."""
+        """Whether a new engine has resumed the ended run: at its start the engine moves the result away."""
         return self._replay is None and (self.run.liveness.starting or not self.run.file("result.json").exists())
 
     def _goes_on(self) -> bool:
-        """Whether the run is running; one that had ended may have been resumed."""
+        """Whether the run is running. An ended run may have been resumed and then counts as running."""
         if self._replay is None and self.run.alive("engine"):
             self._follower.ended = False
         return not self.ended

@@ -22,12 +22,12 @@ def _none() -> array[float]:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A series at one moment. The line is interrupted before each of the points in `breaks`.
+    """A series at one moment. The line has a break before each of the points in `breaks`.
 
-    `x` is in seconds since the run began, `steps` are the training steps done by then. `low` and `high` are the
-    extremes of the readings that a point stands for; if they are empty, each point is one reading. `last` is the
-    newest reading, None if there was none. `lost` is the time and the step of the first reading without a value
-    after the last point.
+    `x` is in seconds since the run began; `steps` are the training steps done by then. `low` and `high` are the
+    extremes of the readings that a point stands for; if they are empty, each point is one reading. `last` is the newest
+    reading, None if it has no value. `lost` is the time and the step of the first reading without a value after the
+    last point.
     """
 
     x: array[float] = field(default_factory=_none)
@@ -45,7 +45,9 @@ class Line:
         return len(self.x)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make` makes of this line; made once, so that it is the same object until the line has grown."""
+        """The result of `make`, stored under `key`: `make` is called only once, and its result is the same object for
+        this line.
+        """
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
@@ -69,7 +71,9 @@ class Series:
         self._newest = (0.0, 0.0)  # time and step of the newest reading
 
     def add(self, x: float, y: float | None, step: float = 0.0) -> None:
-        """Add a reading; None means that there was none, and interrupts the line, as a step back in time does."""
+        """Add a reading. None means that the reading has no value. The line gets a break after it, and also if time or
+        step go back.
+        """
         self._line = None
         self.last = y
         if y is None:
@@ -89,11 +93,11 @@ class Series:
             self._thin()
 
     def gap(self) -> None:
-        """The next reading does not continue the line."""
+        """Begin a new unbroken part of the line with the next reading."""
         self._broken = True
 
     def line(self) -> Line:
-        """The series now; the same object until there is another reading."""
+        """The series as a line; the same object until a reading is added."""
         if self._line is None:
             merged = self._each > 1
             low, high = (self._low[:], self._high[:]) if merged else (_none(), _none())
@@ -140,10 +144,10 @@ AXES = ("time", "step", "epoch", "samples")
 
 @dataclass(frozen=True)
 class Pace:
-    """What leads from times and steps of a run to the places of an axis.
+    """Converts times and steps of a run to places on an axis.
 
-    `begin` is when training began, in seconds since the run did; None in `steps_per_epoch` and `samples_per_step`:
-    not known.
+    `begin` is the start of training in seconds since the run began. `steps_per_epoch` and `samples_per_step` are None
+    if they are unknown.
     """
 
     begin: float = 0.0
@@ -151,12 +155,12 @@ class Pace:
     samples_per_step: float | None = None
 
     def axes(self) -> tuple[str, ...]:
-        """Those that can be drawn."""
+        """The names of the axes on which the run can be drawn."""
         per_step = {"epoch": self.steps_per_epoch, "samples": self.samples_per_step}
         return tuple(axis for axis in AXES if per_step.get(axis, 1.0))
 
     def place(self, axis: str, x: float, step: float) -> float:
-        """The place of a moment of the run."""
+        """The place on the axis of a moment of the run, given as time `x` and `step`."""
         if axis == "time":
             return x - self.begin
         if axis == "epoch":
@@ -165,7 +169,7 @@ class Pace:
 
 
 def along(line: Line, axis: str, pace: Pace) -> Line:
-    """The line with `x` on this axis; what was read before training began is left out of the time."""
+    """The line with `x` on this axis. On the axis of time, readings before the start of training are left out."""
     made: Line = line.once((axis, pace), lambda: _along(line, axis, pace))
     return made
 

@@ -24,7 +24,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch that has ended at a Unix time; `epochs` is their number in all, 0 if that is unknown."""
+    """An epoch that has ended at the Unix time `t`. `epochs` is the number of all epochs, 0 if it is unknown."""
 
     t: float
     number: int
@@ -35,12 +35,12 @@ class Epoch:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """A run at one moment. `elapsed` is in seconds, without the time before the run was resumed.
+    """A run at one moment. `elapsed` is in seconds, without pauses between a stop and a resume.
 
-    `diagnosis`, `input_stages` and `workers` are the newest events of their kind; `gpu_seconds` is the time between
-    two readings. `start` are the phases until training began, `rest` the totals of phases since. `joins` are the
-    moments (time, step) at which a resumed run went on, `resumes` the Unix times at which it was resumed.
-    `windowed`: the loss is that of the steps since the progress before, not the mean of the epoch so far.
+    `diagnosis`, `input_stages` and `workers` are the newest events of their kind. `gpu_seconds` is the time between two
+    readings. `start` are the phases until training began, `rest` the totals of the later phases. `joins` are the
+    moments (time, step) at which a resumed run continued, `resumes` the Unix times at which it was resumed. `windowed`:
+    the loss is that of the steps since the last progress event, not the mean of the epoch so far.
     """
 
     elapsed: float = 0.0

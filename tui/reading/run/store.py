@@ -56,7 +56,7 @@ _AT_FIRST: Mapping[str, Any] = {
 
 @dataclass
 class Store:
-    """Takes a run's events in the order of their time."""
+    """Collects a run's events, which must be added in the order of their times."""
 
     _facts: dict[str, Any] = field(default_factory=lambda: dict(_AT_FIRST))
     _series: dict[str, Series] = field(default_factory=dict)
@@ -88,7 +88,9 @@ class Store:
                 self._times.append(event.t)
 
     def snapshot(self, clock: float | None = None) -> Snapshot:
-        """The run now; `clock` is the time of a running run, None for the time of the last event."""
+        """The present snapshot of the run. `clock` is the present time of a running run; None: the time of the last
+        event.
+        """
         own = by_physical_gpu(self._allocator, self._facts["started"], self._gpus)
         now = self._last_t if clock is None or self._facts["outcome"] else max(clock, self._last_t)
         if self._ended_t is not None:  # what comes later belongs to no sitting, or to the next one
@@ -138,12 +140,14 @@ class Store:
             self._training_begins(t)
 
     def _training_begins(self, t: float) -> None:
-        """The first step is done: the time of the charts begins here."""
+        """Record the time of the first step; it is the zero of the charts' time."""
         if self._trains_since is None:
             self._trains_since = self._time(t)
 
     def _resume(self, t: float) -> None:
-        """The run was resumed: its time continues from the stop. First readings of the new engine may come before."""
+        """Record a resume: the run's time continues from its stop. Some readings of the new engine may come before this
+        event.
+        """
         stopped = self._ended_t
         if stopped is None:
             stopped = max((time for time in self._times if time < t), default=t)
@@ -178,7 +182,7 @@ class Store:
             self._metrics(at, mapping(event.get("metrics")))
 
     def _loss(self, at: float, event: Mapping[str, Any]) -> None:
-        """Add the loss of the last steps; of a run that does not report it, the mean of the epoch so far."""
+        """Add the loss of the last steps; if the run does not report this loss, add the mean of the epoch so far."""
         window, mean = number(event.get("window_loss")), number(event.get("loss"))
         if window is not None and not self._facts["windowed"]:
             self._set(windowed=True)
@@ -200,7 +204,7 @@ class Store:
             self._add(f"epoch {name}", at, metrics[name])
 
     def _end_epoch(self, t: float, epoch: int, seconds: float | None, metrics: Mapping[str, Any]) -> None:
-        """A resumed run may repeat an epoch: the later one counts."""
+        """Add an ended epoch. If a resumed run repeats an epoch, the later one replaces the earlier one."""
         before = tuple(earlier for earlier in self._facts["epochs"] if earlier.number < epoch)
         values = {str(name): number(value) for name, value in metrics.items()}
         epochs = int(number(self._facts["started"].get("epochs")) or 0)
@@ -228,7 +232,7 @@ class Store:
         self._set(gpu_seconds=number(event.get("interval_seconds")))
 
     def _add_together(self, at: float, readings: Sequence[Mapping[str, Any]]) -> None:
-        """Mean and extremes of the GPUs that train."""
+        """Add the mean and the extremes of the readings of the GPUs that train."""
         for name, key in GPU_LINES.items():
             values = [value for reading in readings if (value := number(reading.get(key))) is not None]
             self._add(f"gpus mean{name}", at, sum(values) / len(values) if values else None)
@@ -246,14 +250,14 @@ class Store:
             self._add(f"gpu{index}{name}", at, reading.get(key))
 
     def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
-        """The last reading of a GPU; `own` holds TensorFlow's figures of it."""
+        """The last reading of a GPU; `own` holds TensorFlow's figures of this GPU."""
         line = self._series[f"gpu{index}"].line()
         name, totals = self._gpu_names.get(index), self._gpu_totals[index]
         return gpus.read(index, self._gpus[index], name, self._used, own, line, totals)
 
     @property
     def _used(self) -> Sequence[Any]:
-        """The GPUs that train, as the started event names them."""
+        """The names of the GPUs that train, from the started event; empty if it names none."""
         used = self._facts["started"].get("gpus")
         return used if isinstance(used, list) else ()
 
@@ -296,7 +300,7 @@ class Store:
 
 
 def _of_before(diagnosis: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The diagnosis of the part of a run before it was resumed, with a mark; empty if that had no verdict."""
+    """The diagnosis of the part of a run before a resume, with a mark that says so; empty if it had no verdict."""
     if diagnosis.get("verdict") in (None, "undecided"):
         return EMPTY
     return MappingProxyType(dict(diagnosis) | {BEFORE_RESUME: True})

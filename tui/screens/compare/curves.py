@@ -29,7 +29,7 @@ HIGH = 30  # from here on the chart has a third of the rows
 
 
 class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
-    """A screen with one chart of all `runs`; `found` is their comparison."""
+    """A screen with one chart of the curves of `runs`; `comparison` is None until the runs have been compared."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
         self._chosen = ""  # the key of the shown chart
 
     def read_curves(self, runs: Sequence[Run], leaving: threading.Event) -> Iterator[None]:
-        """In a thread: yield whenever there is more of the curves, until all runs have ended."""
+        """In a thread: read the curves of the runs, and yield after each reading until all runs have ended."""
         readers = [RunReader(run) for run in runs[: compared_charts.MOST]]
         while not leaving.is_set():
             behind = [reader.poll() for reader in readers]
@@ -51,7 +51,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
                 leaving.wait(READ_SECONDS)
 
     def _named(self) -> list[compared_charts.Named]:
-        """Return the runs whose curves have been read, named by their differences."""
+        """Return the runs whose curves have been read, each with a name made of its differences from the others."""
         if (comparison := self.comparison) is None:
             return []
         moments = moments_of(comparison.runs)
@@ -85,23 +85,23 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     @property
     def catching_up(self) -> bool:
-        """Whether the curves are still being read."""
+        """Whether the curves have not been read yet."""
         return not self._curves
 
     @property
     def hardly_seen(self) -> str:
-        """The remark on the axis of the chosen chart, if its curves hardly differ on it."""
+        """A remark that a curve of the shown chart is too short to be seen; empty if all can be seen."""
         plots = self.charts(self.app.settings.charts)
         plot = next((chart for chart in plots if chart.key == self._chosen), None)
         return compared_charts.hardly_seen(plot) if plot is not None else ""
 
     @property
     def rows_needed(self) -> int:
-        """The rows of the screen that all but the chart need."""
+        """The number of rows that everything except the chart needs."""
         return self.size.height
 
     def show_curves(self) -> None:
-        """Show the chosen chart; on small screens the table needs all the room."""
+        """Show the chosen chart; a low screen shows no chart, as the table needs all the room."""
         chart = self.query_one(Chart)
         charts = self.charts(self.app.settings.charts)
         chart.display = bool(charts) and self.size.height >= LEAST_HEIGHT
@@ -133,5 +133,5 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
 
 def moment_of(run: Run) -> str:
-    """Return the time in the id of a run."""
+    """Return the time of the start that is in the run's id; the whole id if it has no time."""
     return clean(run.id[:15] if re.match(r"\d{8}-\d{6}-", run.id) else run.id)

@@ -52,9 +52,9 @@ LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of
 
 
 class CompareScreen(ComparedCurves):
-    """`runs` in the order in which they are shown; a pinned baseline is always the first of them.
+    """Compares `runs` in the order of the columns; a pinned baseline is always the first column.
 
-    Unpinning changes nothing on the screen: the run stays first and remains the baseline here.
+    Unpinning does not change this screen: the run stays the first column and the baseline.
     """
 
     CSS_PATH = "compare.tcss"
@@ -84,7 +84,7 @@ class CompareScreen(ComparedCurves):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
-        """Yield the runs as they are now, then the same with their curves, which grow while a run is running."""
+        """Yield the runs and their comparison, then the same again after each reading of the curves."""
         line_up = baseline.line_up(self.runs)
         reading = list(line_up.runs), compare(line_up)
         yield reading
@@ -100,7 +100,7 @@ class CompareScreen(ComparedCurves):
     # ---- the table --------------------------------------------------------------------------------
 
     def show(self, runs: list[Run], comparison: Comparison) -> None:
-        """Fill the table, with the cursor on the baseline: a newly pinned run becomes the first column too."""
+        """Fill the table, with the cursor on the baseline. A newly pinned run becomes the first column."""
         if not self.is_attached:
             return
         self.runs, self.comparison = runs, comparison
@@ -118,7 +118,7 @@ class CompareScreen(ComparedCurves):
         return NARROW_NOISE if self._is_narrow else NOISE
 
     def _body(self, comparison: Comparison) -> list[list[Text]]:
-        """Return the rows, each with its name and a cell for each run."""
+        """Return the rows of the table; each has a name and one cell for each run."""
         runs, short = self.runs, self._is_narrow
         changes = [change_text(row, at, short=short) for row in comparison.figures for at in range(len(runs))]
         self._change_width = max(map(len, changes), default=0)
@@ -135,17 +135,17 @@ class CompareScreen(ComparedCurves):
         return body
 
     def _option_room(self, comparison: Comparison) -> int:
-        """Return the longest text of an option with which all columns fit, but at least LEAST_HEAD characters."""
+        """Return the number of characters for an option's value with which all columns fit, but at least LEAST_HEAD."""
         names = [row.key for row in comparison.options] + [row.label for row in comparison.figures]
         labels = max(map(len, names), default=0)
         beside = len(NARROW_NOISE) + 2 if has_noise(comparison) else 0
         return max(LEAST_HEAD, (self.size.width - labels - beside - 3) // max(1, len(self.runs)) - 2)
 
     def _heads(self, comparison: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
-        """Return the headings, as long as there is room, and whether all columns fit with them.
+        """Return the headings of the columns, and whether all columns fit with them. Headings are as long as there is
+        room.
 
-        The pinned baseline is marked. If titles would push a column beyond the edge, runs are named only by their
-        changes.
+        The pinned baseline is marked. If titles are too long for all columns, runs are named only by their changes.
         """
         titles, pinned = distinct(comparison.titles), comparison.baseline if comparison.choice == "pinned" else ""
         marks = [" (baseline)" if run == pinned else "" for run in comparison.runs]
@@ -173,7 +173,7 @@ class CompareScreen(ComparedCurves):
         return whole, False
 
     def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
-        """Fill the table, each column as wide as its widest cell; the cursor stays in its row."""
+        """Fill the table; each column is as wide as its widest cell, and the cursor stays in its row."""
         table = self.query_one(Table)
         body = [(cells + [Text("")] * (len(head) - len(cells)))[: len(head)] for cells in body]
         widths = [max(cells[position].cell_len for cells in (head, *body)) for position in range(len(head))]
@@ -185,7 +185,9 @@ class CompareScreen(ComparedCurves):
         table.move_cursor(row=table.cursor_row, column=1)
 
     def _figure(self, row: FigureRow, position: int) -> Text:
-        """Return the value and its difference; the colour only marks improvements."""
+        """Return a cell with the value and its difference from the baseline. Only differences that exceed the noise
+        have a colour.
+        """
         change, by = change_text(row, position, short=self._is_narrow), row.changes[position]
         text = Text(value_text(row, row.values[position]))
         if not change:
@@ -197,7 +199,7 @@ class CompareScreen(ComparedCurves):
 
     @property
     def rows_needed(self) -> int:
-        """The rows of header, footer, the whole table and the remarks below it."""
+        """The number of rows of the header, the footer, the whole table and the remarks below it."""
         table = self.query_one(Table)
         if not table.row_count:
             return self.size.height
@@ -222,7 +224,7 @@ class CompareScreen(ComparedCurves):
         return [[(line, "label")] for text in remarked for line in textwrap.wrap(text, max(1, width))]
 
     def _show_remarks(self) -> None:
-        """Show the notes in as many lines as they need."""
+        """Show the remarks below the table in as many lines as they need."""
         panel = self.query_one(Panel)
         panel.styles.height = len(self._remark_lines(panel.size.width, 0))
         panel.repaint()
@@ -234,12 +236,12 @@ class CompareScreen(ComparedCurves):
 
     @property
     def selected(self) -> Run | None:
-        """The run of the column under the cursor."""
+        """The run in the column of the cursor; None if the cursor is in no run's column."""
         position = self.query_one(Table).cursor_column - 1
         return self.runs[position] if self.comparison is not None and 0 <= position < len(self.runs) else None
 
     def action_pin(self) -> None:
-        """Pin the selected run, or unpin it if it is pinned."""
+        """Pin the selected run as the baseline, or unpin it if it is pinned."""
         if (run := self.selected) is None:
             self.notify("move the cursor to the column of a run first")
         else:
@@ -278,12 +280,14 @@ def _toggle(run: Run) -> str:
 
 
 def _label(text: str, with_cells: bool) -> Text:
-    """Return the label of a row; headings, which have no cells, are bold."""
+    """Return the label of a row; the label of a row without cells is a heading and bold."""
     return Text(clean(text), style="" if with_cells else "bold")
 
 
 def _options(row: OptionRow, room: int = 0) -> list[str]:
-    """Return the values; if they need more than `room`, without the folders that all have in common."""
+    """Return an option's values as texts. If they are longer than `room`, paths lose the folders that all of them
+    share; still longer texts are cut.
+    """
     texts = [NOT_GIVEN if value is None else option_text(row, at) for at, value in enumerate(row.values)]
     if not room or max(map(len, texts)) <= room:
         return texts

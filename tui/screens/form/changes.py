@@ -29,7 +29,9 @@ NOTHING = "nothing differs from the file, and nothing from the defaults"
 
 
 def shared(room: int, needed: list[int]) -> list[int]:
-    """Return the widths of columns: each gets the width it needs, or an equal part of what narrower columns leave."""
+    """Return the widths of columns: each gets the width it needs, or if the room is too small an equal part of what
+    narrower columns leave.
+    """
     widths = dict.fromkeys(range(len(needed)), LEAST)
     for left, at in zip(range(len(needed), 0, -1), sorted(widths, key=lambda at: needed[at]), strict=True):
         widths[at] = max(LEAST, min(needed[at], room // left))
@@ -38,7 +40,7 @@ def shared(room: int, needed: list[int]) -> list[int]:
 
 
 class ChangesTable(Table):
-    """A table whose footer names the action of Enter."""
+    """A table whose footer has a name for the action of Enter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("open", "select_cursor", "Go to it", meaning="go to the option in the form")
@@ -46,7 +48,9 @@ class ChangesTable(Table):
 
 
 class ChangesScreen(AppScreen):
-    """Options that differ from the file, then options that the file changes."""
+    """Lists the options that differ from the file, then the options whose value in the file differs
+    from the default.
+    """
 
     DEFAULT_CSS = """
     ChangesScreen {
@@ -105,7 +109,7 @@ class ChangesScreen(AppScreen):
         )
 
     def _columns(self) -> list[Column]:
-        """Return the columns; the values share the width that the names leave."""
+        """Return the columns; the columns of values share the width that the column of names leaves."""
         values = (("now", "now"), ("file", "in the file"), ("default", "default"))
         cells = [[label for _, label in values], *map(self._texts, self._listed)]
         lengths = [[cell_len(text) for text in texts] for texts in cells]
@@ -118,7 +122,7 @@ class ChangesScreen(AppScreen):
         ]
 
     def _texts(self, key: str) -> list[str]:
-        """Return the present value, the value of the file, and the default."""
+        """Return the texts of an option's present value, its value in the file, and its default."""
         state = self.form.state
         texts = (state.texts[key], state.text_of_file(key), to_text(INFO[key].default))
         return [clean(text.strip()) or NOT_GIVEN for text in texts]
@@ -148,7 +152,7 @@ class ChangesScreen(AppScreen):
         self._show()
 
     def action_take_back(self) -> None:
-        """Put the value of the file into the form, or the changed value again."""
+        """Put the file's value of the option into the form; pressed again, put the changed value back."""
         key, state = self.query_one(Table).current_key, self.form.state
         if key is None:
             return

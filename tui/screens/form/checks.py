@@ -27,7 +27,7 @@ CHECK_SECONDS = 0.15
 
 
 class CheckedForm(FormView):
-    """Checks the options when they have changed, and shows the findings."""
+    """The form that checks its options after each change, and shows the findings."""
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
         super().__init__(state, waits)
@@ -40,13 +40,15 @@ class CheckedForm(FormView):
         self.call_after_refresh(self._read_machine)
 
     def load(self, state: FormState) -> None:
-        """Show another preset; undo leads back to the present one."""
+        """Show another preset in the form; undo brings the present content back."""
         before = Moment.of(self.state)
         self._hold(state)
         self.history.record(before, state, f"opening {state.name}")
 
     def apply(self, state: FormState, values: Mapping[str, Any], what: str) -> None:
-        """Show a preset with unsaved changes, as a single change that undo takes back; Enter then starts it."""
+        """Show a preset with changed values, as one change for undo; the focus is on Start, so that Enter starts the
+        preset.
+        """
         before = Moment.of(self.state)
         if all(state.texts.get(key) == to_text(value) for key, value in values.items()):
             self.app.notify(clean(what), title="The options have that already", markup=False)
@@ -56,7 +58,7 @@ class CheckedForm(FormView):
         self.offer_start(next(iter(values), ""), what)
 
     def _hold(self, state: FormState) -> None:
-        """Show the state, which may be that of another preset."""
+        """Replace the state of the form, and show and check it."""
         self.state = state
         self._findings, self._own_batch = (), None
         self.options.load(state)
@@ -83,7 +85,7 @@ class CheckedForm(FormView):
 
     @work(thread=True, exclusive=True, group="checks")
     def _check_options(self, state: FormState, here: Machine) -> None:
-        """Check the options in a thread, as this reads files and must not block the keyboard."""
+        """In a thread: check the options. The check reads files and must not block the keyboard."""
         from ....engine import checks
 
         preset = state.preset
@@ -100,7 +102,7 @@ class CheckedForm(FormView):
 
     @property
     def no_gpu_reason(self) -> str:
-        """The reason why no GPU trains with these options; empty if a GPU trains, or may do so."""
+        """The reason why training with these options uses no GPU; empty if it uses a GPU, or may use one."""
         if self.machine is None:
             return ""
         from ....engine import checks
@@ -120,7 +122,7 @@ class CheckedForm(FormView):
         self._changed()
 
     def put(self, texts: Mapping[str, str], what: str) -> None:
-        """Put texts into their fields, as a single change."""
+        """Put texts into their fields as one change for undo; `what` names the change."""
         before = Moment.of(self.state)
         self.state.put(texts)
         self.history.record(before, self.state, what)
@@ -129,7 +131,7 @@ class CheckedForm(FormView):
         self._changed()
 
     def _changed(self) -> None:
-        """Show the whole form again, and check it when nothing more changes for a moment."""
+        """Show the whole form again, and check it when it has not changed for a moment."""
         self._show_all()
         if self._check_timer is not None:
             self._check_timer.stop()
@@ -145,7 +147,9 @@ class CheckedForm(FormView):
         self._go_back_to(self.history.redo(self.state), "done again", "undo")
 
     def _go_back_to(self, act: Act | None, done: str, back: Literal["undo", "redo"]) -> None:
-        """Restore the content before a change, and go to the first option that differs, or name the change."""
+        """Restore the content `before` a change, and go to the first option that differs. `done` and `back` are words
+        for the messages.
+        """
         if act is None:
             self.app.notify(f"nothing to be {done}")
             return

@@ -14,13 +14,13 @@ from ...base import keys
 
 
 class Words(OptionList):
-    """A list whose footer names the action of Enter."""
+    """A list whose footer has a name for the action of Enter."""
 
     BINDINGS = [keys.bind("open", "select", "Choose", meaning="choose this"), *keys.moves()]
 
 
 class ChoiceScreen(ModalScreen[str | None]):
-    """Returns the chosen word, or None."""
+    """Lists the values of an option; returns the chosen value, or None if the list was left."""
 
     DEFAULT_CSS = """
     ChoiceScreen {
@@ -51,7 +51,7 @@ class ChoiceScreen(ModalScreen[str | None]):
         self._place()
 
     def _place(self) -> None:
-        """Place the list below the row, or above it if there is no room below."""
+        """Place the list below the option's row, or above the row if there is too little room below."""
         height = len(self.info.fixed_values) + 2
         below = self.row.bottom + height <= self.size.height
         y = self.row.bottom if below else max(0, self.row.y - height)
@@ -59,7 +59,7 @@ class ChoiceScreen(ModalScreen[str | None]):
         self.query_one(OptionList).offset = Offset(x, y)
 
     def on_key(self, event: events.Key) -> None:
-        """A letter moves the cursor to the next word that begins with it."""
+        """If the key is a letter without an action, move the cursor to the next word that begins with this letter."""
         letter = "" if event.key in self.active_bindings else (event.character or "").lower()
         words, listed = self.info.fixed_values, self.query_one(OptionList)
         at = listed.highlighted or 0

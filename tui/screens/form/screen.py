@@ -38,7 +38,7 @@ NO_REMARKS = "no errors or warnings"
 
 
 class FormScreen(CheckedForm):
-    """One form, on one preset at a time."""
+    """The form with its keys; it holds one preset at a time."""
 
     HELP_SECTIONS = (("On an option", ROW_KEYS), ("Marks", MARKS))
     BINDINGS = [
@@ -74,18 +74,22 @@ class FormScreen(CheckedForm):
     _limits: LimitTexts | None = None  # of the latest search
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """A slash that is typed into a field does not start a search; giving up needs a waiting start."""
+        """Do not search on a slash that is typed into a field; allow `give_up` only if a start waits."""
         if action == "give_up":
             return bool(self.app.waiting_title)
         return not (action == "search" and isinstance(self.focused, Input))
 
     def offers(self, action: str) -> bool:
-        """Return whether the palette lists the action: undo and redo only if there is a change to undo or redo."""
+        """Return whether the palette lists the action. Undo and redo are listed only if there is a change to undo or
+        redo.
+        """
         acts = {"undo": self.history.done, "redo": self.history.undone}
         return action not in acts or bool(acts[action])
 
     def check_consume_key(self, _key: str, character: str | None) -> bool:
-        """A digit begins a value here, and opens no other screen, wherever the focus is."""
+        """Return whether the form takes the key as text: true for every digit, so that digits never open another screen
+        here.
+        """
         return character is not None and character.isdigit()
 
     @on(OptionRow.Choose)
@@ -111,7 +115,7 @@ class FormScreen(CheckedForm):
         self.options.focus_last()
 
     def action_remarks(self) -> None:
-        """Switch between the options and the list of remarks."""
+        """Move the focus from the options to the list of remarks, or back."""
         findings = self.query_one(Findings)
         if not self.remarks:
             self.app.notify(NO_REMARKS)
@@ -121,7 +125,7 @@ class FormScreen(CheckedForm):
             self.action_to_options()
 
     def action_next_remark(self, by: int) -> None:
-        """Go to the next or previous option with an error or remark; after the last option comes the first."""
+        """Go to the next (1) or previous (-1) option with a remark; after the last option comes the first."""
         named = list(dict.fromkeys(remark.keys[0] for remark in self.remarks))
         if named:
             last = self.options.last_key
@@ -157,7 +161,7 @@ class FormScreen(CheckedForm):
     # ---- acting -------------------------------------------------------------------------------
 
     def _accept_open_field(self) -> None:
-        """Accept the value of an open field before a start or a save, so that Escape cannot discard it afterwards."""
+        """Accept the value of the field that is being edited, so that a start or a save uses it."""
         if isinstance(self.focused, ValueInput):
             self.focused.action_leave(True)
 
@@ -175,7 +179,7 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="start")
     async def _start(self, state: FormState) -> None:
-        """Launch the run, or let it wait; shows the reason if it cannot be started."""
+        """Launch the run, or let it wait for its devices. If it cannot be started, show the reason."""
         from ....engine.runs import RunError
         from ..starting import ConflictError, ask_and_launch, new_run
 
@@ -191,7 +195,7 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="tune")
     async def action_tune(self) -> None:
-        """Search for the fastest settings, beginning with those of the form."""
+        """Search for the fastest settings, starting from the form's settings."""
         from ...form.search_limits import LimitTexts
         from ..tune import limits
 
@@ -203,7 +207,7 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:
-        """Measure how the speed of the preset grows with its replicas."""
+        """Measure how the speed of the preset grows with the number of replicas."""
         from ..proof import scaling_actions
 
         self._accept_open_field()
@@ -211,24 +215,26 @@ class FormScreen(CheckedForm):
             await scaling_actions.measure(self.app, self.state.preset, self.state.path)
 
     def _is_refused(self) -> bool:
-        """Return whether nothing can be started, after a message with the reason."""
+        """Return whether the form has errors and cannot be started; if so, show the first error and go
+        to its option.
+        """
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
             self.go_to(next(remark.keys[0] for remark in self.remarks))
         return bool(self.refusal)
 
     def action_give_up(self) -> None:
-        """Drop the waiting start."""
+        """Drop the start that waits for its devices."""
         self.app.give_up_waiting()
 
     def refused(self, here: Machine, findings: tuple[Finding, ...]) -> None:
-        """Show the error of the last check before a launch."""
+        """Show the error that the last check before a launch has found."""
         self.machine, self._findings = here, findings
         self._show_remarks()
         self.app.complain(self.refusal)
 
     def started(self, state: FormState, run: Run, engine: object) -> None:
-        """Open a run that was started with the values of the form, which are now saved in the run."""
+        """Open the live view of a started run; the values of the form count as kept, as they are stored in the run."""
         from ....engine.job import several_tasks
 
         state.keep()
@@ -239,12 +245,12 @@ class FormScreen(CheckedForm):
         self.app.open_run(run)
 
     def offer(self, title: str) -> None:
-        """Show a message that a run is running, with the key that shows the run."""
+        """Show a message that a run is running, with the key that opens it."""
         message = f"{clean(title)}; {self.app.key('live')} shows it"
         self.app.notify(message, title="A run is running", markup=False)
 
     def commands(self) -> Iterator[SystemCommand]:
-        """Yield the commands without a key, for the command palette."""
+        """Yield the form's commands that have no key, for the command palette."""
         for what, name in (("yaml", "YAML"), ("command", "Command line"), ("python", "Python code")):
             yield SystemCommand(f"Show {name}", "for the present form, to be copied", partial(self.action_text, what))
         measures = "how the speed of this preset grows with 1, 2, 4 ... replicas"

@@ -33,7 +33,7 @@ class Reading(TextArea):
 
 
 class TextScreen(Screen[None]):
-    """One of the three texts."""
+    """Shows one of three texts of the form: YAML, command line or Python code."""
 
     DEFAULT_CSS = """
     TextScreen {
@@ -66,7 +66,7 @@ class TextScreen(Screen[None]):
         self._show()
 
     def action_turn(self, by: int) -> None:
-        """Show the next or the previous of the three texts."""
+        """Show the next (1) or the previous (-1) of the three texts."""
         names = list(TITLES)
         self.what = names[(names.index(self.what) + by) % len(names)]
         self._show()
@@ -90,7 +90,9 @@ class TextScreen(Screen[None]):
         return script.to_script(self.state.preset)
 
     def action_copy_shown(self) -> None:
-        """Copy the text, or its selected part. Not named `copy`: the text area has an action of this name."""
+        """Copy the selected part of the text, or the whole text without a selection. Not named `copy`: the text area
+        has such an action.
+        """
         area = self.query_one(TextArea)
         text = area.selected_text or self.text()
         self.app.copy(text, "the selection" if area.selected_text else counted(len(text.splitlines()), "lines"))

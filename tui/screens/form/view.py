@@ -40,12 +40,12 @@ LOW = 20  # below this height the help leaves more rows to the options
 
 
 class FormView(AppScreen):
-    """Shows a state of the form, with the facts about this machine and the findings of the checks."""
+    """The layout of the form: shows a state, facts about this machine and the findings of the checks."""
 
     AUTO_FOCUS = None
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
-        """`waits`: nothing is built until the screen becomes visible, as another screen covers it."""
+        """`waits`: another screen covers the form, so that its widgets are built only when it becomes visible."""
         super().__init__()
         self.state = state
         self.machine: Machine | None = None
@@ -88,7 +88,9 @@ class FormView(AppScreen):
         self._resumed = True  # the first time is when the application starts
 
     def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
-        """Focus a widget; to an option, the list of options scrolls itself after the layout that the focus causes."""
+        """Focus a widget. If it is an option, do not scroll here: the list of options scrolls itself
+        after the layout.
+        """
         super().set_focus(widget, scroll_visible and not isinstance(widget, Stop), from_app_focus)
 
     def _built(self) -> None:
@@ -104,7 +106,7 @@ class FormView(AppScreen):
             self.call_after_refresh(self._show_help)
 
     def _fit(self) -> None:
-        """Set classes by the terminal's size, right before the first layout, so that there is only one."""
+        """Set the CSS classes for the terminal's size, right before the first layout, so that one layout suffices."""
         width, height = self.app.size
         self.set_class(width >= WIDE, "-wide")
         self.set_class(height >= HIGH, "-high")
@@ -112,7 +114,7 @@ class FormView(AppScreen):
         self.set_class(height < TINY, "-tiny")
 
     def introduce(self) -> None:
-        """Show the purpose of gputui in a line, for users without runs."""
+        """Show one line with the purpose of gputui, for users without runs."""
         if self._waits:
             return
         purpose = self.query_one("#purpose", Static)
@@ -128,12 +130,14 @@ class FormView(AppScreen):
 
     @property
     def refusal(self) -> str:
-        """The reason why Start is refused; empty if it is not."""
+        """The reason why the form cannot be started; empty if it can."""
         return "".join(self.refusals[:1])
 
     @property
     def refusals(self) -> list[str]:
-        """The reason why Start is refused, from the longest text to the briefest; empty if it is not."""
+        """The reason why the form cannot be started, in several texts from the longest to the shortest; empty if it can
+        be started.
+        """
         errors = [remark for remark in self.remarks if remark.level == "error"]
         if not errors:
             return []
@@ -188,7 +192,7 @@ class FormView(AppScreen):
     # ---- moving -------------------------------------------------------------------------------
 
     def go_to(self, key: str) -> None:
-        """Focus an option, wherever it is."""
+        """Focus an option; a search that hides the option is ended, and a folded part is unfolded."""
         if not self.options.rows[key].display:
             self._end_search()
             self.options.reveal(key)
@@ -208,7 +212,7 @@ class FormView(AppScreen):
         field.display = False
 
     def offer_start(self, key: str, what: str) -> None:
-        """Show an option, with Start under the focus: Enter starts the run with `what`."""
+        """Scroll to an option and focus Start: Enter then starts the run with the change `what`."""
         if self._waits:
             self._to_offer = key, what
             return

@@ -42,14 +42,14 @@ class Source(Protocol):
 
 
 class ProcessTable(Table):
-    """A table in which no row opens anything."""
+    """A table in which Enter on a row has no effect."""
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         return action != "select_cursor"
 
 
 class ProcessesScreen(FollowingScreen[Users]):
-    """The readings of the GPUs are those of the screen below, which continues meanwhile."""
+    """Shows the readings of the GPU screen below it, which continues to read."""
 
     DEFAULT_CSS = """
     ProcessesScreen { layout: vertical; background: $background; }
@@ -122,13 +122,15 @@ class ProcessesScreen(FollowingScreen[Users]):
         ]
 
     def _edges(self, line: Line) -> str:
-        """Return the lines of the tree that lead to a process."""
+        """Return the lines that connect a process with its parents in the tree, as characters."""
         on, none, more, last = RICH_EDGES if self.glyphs.braille else PLAIN_EDGES
         above = "".join(on if goes_on else none for goes_on in line.edges[:-1])
         return above + "".join(more if goes_on else last for goes_on in line.edges[-1:])
 
     def _status(self, width: int, height: int) -> list[Row]:
-        """Return the whole command under the cursor, if there is room, and the GPUs whose processes are unknown."""
+        """Return two rows if there is room: the GPUs whose processes are unknown, and the whole command of the process
+        under the cursor.
+        """
         rows: list[Row] = []
         users = self.latest or Users()
         if users.unknown:

@@ -41,7 +41,7 @@ NOTHING_READ = Snapshot()
 
 
 class GpusScreen(FollowingScreen[Snapshot]):
-    """Reads while it is in front; a dialog or the help over it does not stop that."""
+    """Shows all GPUs and the host. It reads while it is in front, also if a dialog or the help lies over it."""
 
     CSS_PATH = "gpus.tcss"
     HELP_SECTIONS = (
@@ -88,7 +88,9 @@ class GpusScreen(FollowingScreen[Snapshot]):
         yield from self.reader.follow(leaving)
 
     def read_again(self) -> None:
-        """Begin again without old readings, which would be shown when the screen comes back to the front."""
+        """Begin new readings, and forget the old readings, which would be outdated when the screen is
+        in front again.
+        """
         self.latest = None
         super().read_again()
 
@@ -99,7 +101,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         self.show_now()
 
     def show_now(self) -> None:
-        """Show the newest readings in a suitable arrangement."""
+        """Show the newest readings, arranged for the size of the screen."""
         now = self.now
         width, height = self.size.width - 2, self.size.height - 2
         messages = len(self._messages(width, MESSAGE_ROWS))
@@ -124,7 +126,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         part.styles.height = max(1, rows)
 
     def _messages(self, width: int, height: int) -> list[Row]:
-        """Return the reason why there is no GPU or no reading, which is no error; then the messages of the reader."""
+        """Return the reason why there is no GPU or no reading, which is no error, then the messages of the reader."""
         rows: list[Row] = []
         if reason := self.now.no_gpu_reason:
             doctor = f"{self.app.key('doctor')} (doctor)"
@@ -143,7 +145,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         return [spread([(text, "title")], right, width)]
 
     def _pace(self) -> str:
-        """Return the age that a reading can have, or what the screen waits for."""
+        """Return in words how often the GPUs are read, or that the driver has not answered."""
         if self.reader.stuck_seconds > STUCK_SECONDS:
             return f"the NVIDIA driver has not answered for {self.reader.stuck_seconds:.0f} s"
         if self.now.gpu_seconds is not None:
@@ -160,7 +162,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Selecting a GPU makes sense only if the cards do not show all figures."""
+        """Allow selecting a GPU only if the cards do not show all figures."""
         return action not in ("pick", "pick_edge") or self._detailed
 
     def action_pick(self, by: int) -> None:

@@ -36,7 +36,7 @@ READING = "reading the run folder ..."
 
 
 class DiagnosisScreen(AppScreen):
-    """Follows the readings of the live view below it."""
+    """Shows the diagnosis of a run from the readings of the live view below it."""
 
     CSS_PATH = "diagnosis.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -63,7 +63,7 @@ class DiagnosisScreen(AppScreen):
 
     @property
     def keys_without_use(self) -> tuple[str, ...]:
-        """Verbs that the footer leaves out: without remedies there is nothing to prove or to put into the form."""
+        """The verbs that the footer leaves out: without remedies nothing can be proved or put into the form."""
         return () if changing(self.diagnosis) else ("prove", "remedy")
 
     def compose(self) -> ComposeResult:
@@ -76,7 +76,7 @@ class DiagnosisScreen(AppScreen):
         self.watch(self.live, "latest", self._show_new)
 
     def _show_new(self) -> None:
-        """Show a new reading; a run that has ended without a diagnosis gets one from its folder."""
+        """Show a new reading. If the run has ended without a diagnosis, make one from its folder."""
         now = self.now
         if now.outcome is not None and not now.diagnosis and not self._folder_read:
             self._folder_read = True
@@ -122,7 +122,7 @@ class DiagnosisScreen(AppScreen):
 
     @work(exclusive=True, group="apply")
     async def action_remedy(self, number: int) -> None:
-        """Put the remedy of this number into the form, of the preset of this run."""
+        """Put the changes of a remedy into the form with the preset of this run; `number` counts from 1."""
         remedies = changing(self.diagnosis)
         if number > len(remedies):
             self.app.notify(_no_such(number, len(remedies)))
@@ -131,7 +131,7 @@ class DiagnosisScreen(AppScreen):
 
 
 def _step_ms(now: Snapshot) -> float | None:
-    """The median time of a step."""
+    """The median time of a step in milliseconds; None if it is unknown."""
     whole = mapping(now.summary.get("step_ms")).get("p50")
     return number(now.progress.get("step_ms_p50") if now.outcome is None else whole)
 

@@ -42,7 +42,9 @@ SPEED = (
 
 
 class LiveScreen(LiveView, RunActions):
-    """The live view of a run, running or finished, with its keys. Whatever touches the disk runs in a thread."""
+    """The live view of a run with its keys; the run may be running or finished. All access to the disk
+    is in a thread.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("stop", meaning="stop the run after its step; a second time: at once"),
@@ -80,7 +82,7 @@ class LiveScreen(LiveView, RunActions):
     )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The footer shows only actions that make sense now."""
+        """Return whether the action has a purpose now; the footer shows only such actions."""
         running = self.now.outcome is None and not self.replay_speed
         if action == "stop":
             return running
@@ -120,7 +122,7 @@ class LiveScreen(LiveView, RunActions):
 
     @work(thread=True, group="comparing")
     def action_compare(self) -> None:
-        """Compare the run with the run that was started before it."""
+        """Compare the run with the previous run."""
         older = [run for run in all_runs() if run.id < self.run_folder.id]
         if older:
             pair = [max(older, key=lambda run: run.id), self.run_folder]
@@ -142,7 +144,7 @@ class LiveScreen(LiveView, RunActions):
 
     @work(exclusive=True, group="apply")
     async def action_apply(self) -> None:
-        """Put the changes that the hint of the error proposes into the form."""
+        """Put the values that the hint of the run's error proposes into the form; nothing without such values."""
         if self.now.error is not None and (changes := proposed(self.now.error.hint)):
             await put_into_form(self.app, self.run_folder, changes)
 
@@ -170,7 +172,7 @@ class LiveScreen(LiveView, RunActions):
         self.show_now()
 
     def action_chart(self) -> None:
-        """Show the first visible chart alone."""
+        """Show the first visible chart alone on a chart screen."""
         if shown := self.query_one(ChartGrid).shown:
             self.open_chart(shown[0].key)
 
@@ -184,7 +186,7 @@ class LiveScreen(LiveView, RunActions):
         self.query_one(LogPanel).step(by)
 
     def action_back(self) -> None:
-        """Leave the search, else the zoom, else the screen."""
+        """Close the search of the log; without a search, end the zoom; without a zoom, leave the screen."""
         if self.query_one(LogPanel).close_search():
             return
         if self.zoom:

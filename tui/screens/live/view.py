@@ -47,7 +47,9 @@ NOTHING_READ = Picture(Snapshot(phase=phases.READING))
 
 
 class LiveView(FollowingScreen[Picture]):
-    """The live view without its keys; `replay_speed` replays the recorded events, this many times as fast."""
+    """The live view without its keys. With `replay_speed`, the recorded events are replayed, this many
+    times as fast.
+    """
 
     CSS_PATH = "live.tcss"
     FOLLOWS_COVERED = True  # its diagnosis lies over it
@@ -94,7 +96,9 @@ class LiveView(FollowingScreen[Picture]):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Picture]:
-        """Yield a picture a few times a second; while events wait to be read, no past state passes for the present."""
+        """Yield a picture several times a second. While many unread events wait, no new picture is yielded, so that a
+        past state is not shown as the present state.
+        """
         self.read_names()
         self.goes_on_at_first = self.run_folder.goes_on
         reader = RunReader(self.run_folder, self.replay_speed, self._clock)
@@ -114,7 +118,7 @@ class LiveView(FollowingScreen[Picture]):
                 leaving.wait(ENDED_READ_SECONDS if reader.ended else READ_SECONDS)
 
     def _look_at_earlier_starts(self) -> None:
-        """Read earlier starts once, in the reading thread, if the run has not measured anything yet."""
+        """In the reading thread: read earlier starts of the preset, once, if the run has no measured step yet."""
         if self._earlier_due and self.latest is not None:
             self._earlier_due = False
             if phases.is_due(self.now) and self.now.outcome is None:
@@ -129,7 +133,7 @@ class LiveView(FollowingScreen[Picture]):
         self.description = "  ".join(filter(None, (tags, note, description(self.run_folder))))
 
     def show_latest(self) -> None:
-        """Show the head each time, and the rest less often while the run is running."""
+        """Paint the head at each reading; while the run is running, paint the other parts less often."""
         self._times_shown += 1
         if self.now.outcome is not None:
             self.show_now()
@@ -145,7 +149,9 @@ class LiveView(FollowingScreen[Picture]):
         self.show_now()
 
     def show_now(self, turn: int | None = None) -> None:
-        """Show the latest picture in a suitable layout; with a `turn` only half of the curves are drawn."""
+        """Show the latest picture in a layout that suits the screen. With a `turn`, only half of the
+        curves are drawn.
+        """
         charts = self.charts(self.app.settings.charts)
         self._charts_count = len(charts)
         layout = self._arranged(self._charts_count)
@@ -161,7 +167,7 @@ class LiveView(FollowingScreen[Picture]):
         self._offer()
 
     def _offer(self) -> None:
-        """Update the keys in the footer that depend on the run."""
+        """Update the footer if the keys that depend on the run have changed."""
         has_messages = bool(self.now.warnings or self.now.error)
         offered = self.now.outcome, self.goes_on_at_first, self.has_checkpoint, has_messages, self.pages > 1
         if offered != self._offered:
@@ -189,7 +195,7 @@ class LiveView(FollowingScreen[Picture]):
         self.open_chart(event.key)
 
     def open_chart(self, key: str) -> None:
-        """Show a chart alone."""
+        """Show the chart with this key alone on a chart screen."""
         from ..chart import ChartScreen  # only when it is asked for
 
         self.app.push_screen(ChartScreen(self, key))

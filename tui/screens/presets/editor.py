@@ -31,7 +31,9 @@ AT_ONCE_SECONDS = 2.0  # an editor that is back so soon, with nothing changed, m
 
 
 async def edit(app: BaseApp) -> None:
-    """Edit the file of the form's preset, which is saved first if it has none, and fill the form with it."""
+    """Edit the file of the form's preset in an editor, then fill the form with it. Without a file of its own, the
+    preset is saved first.
+    """
     state = app.form_state
     if state.path is None or state.shipped or state.of_a_run:
         if not await saving.save_as(app, state):
@@ -45,7 +47,9 @@ async def edit(app: BaseApp) -> None:
 
 
 async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
-    """Edit the file once and fill the form with it; returns whether to edit it again, as it has errors."""
+    """Edit the file once and fill the form with it. Returns True if the file has errors and the user wants to edit it
+    again.
+    """
     command = editor()
     if not command:
         app.complain("no editor was found; name yours, such as: export EDITOR=nano")
@@ -69,7 +73,7 @@ async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
 
 
 def editor() -> list[str]:
-    """Return the command of $VISUAL or $EDITOR, or of an installed editor; empty if there is none."""
+    """Return the command of the editor: $VISUAL, $EDITOR, or an installed editor; an empty list if there is none."""
     for name in ("VISUAL", "EDITOR"):
         try:
             given = shlex.split(os.environ.get(name, ""))
@@ -81,7 +85,9 @@ def editor() -> list[str]:
 
 
 def _run(app: BaseApp, command: list[str], path: Path) -> int | None:
-    """Leave the terminal to the editor until it ends; returns its exit code, or None after a message if it failed."""
+    """Run the editor in the terminal until it ends; returns its exit code. None, after a message, if it
+    could not run.
+    """
     code: int | str
     try:
         with app.suspend(), _interrupts_are_the_editors():
@@ -104,7 +110,9 @@ def _run(app: BaseApp, command: list[str], path: Path) -> int | None:
 
 @contextlib.contextmanager
 def _interrupts_are_the_editors() -> Iterator[None]:
-    """Ctrl-C in the editor ends nothing here; the editor itself starts with the system's own handler."""
+    """Ignore Ctrl-C while the editor runs, so that it ends nothing here; the editor itself has the system's default
+    handler.
+    """
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield
@@ -132,7 +140,7 @@ def _text(path: Path) -> str | None:
 
 
 def _question(fault: PresetError | OSError, text: str | None) -> str:
-    """Return the error with its line; the form keeps its content."""
+    """Return the text of the question after a fault: the error with its line, and that the form is unchanged."""
     problem = fault.problems[0] if isinstance(fault, PresetError) else None
     lines = (text or "").splitlines()
     line = lines[problem.line - 1].strip() if problem and problem.line and problem.line <= len(lines) else ""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 async def save(app: BaseApp, state: FormState) -> bool:
-    """Save over the preset's file, or as a new file if there is none; returns whether it was saved."""
+    """Save over the preset's file, or as a new file if it has no file of its own; returns whether it was saved."""
     if _refused(app, state):
         return False
     if state.path is None or state.shipped or state.of_a_run:
@@ -48,7 +48,7 @@ async def save(app: BaseApp, state: FormState) -> bool:
 
 
 async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
-    """Offer to update the preset that the run came from."""
+    """Ask whether to update the preset `origin` from which the run was started; returns whether something was saved."""
     question = f"These options are those of a run of {short(origin)}"
     before, is_newer = await asyncio.to_thread(_read_origin, origin, state)
     question += ", which was changed after that run began." if is_newer else "."
@@ -66,7 +66,9 @@ async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
 
 
 def _origin(state: FormState) -> Path | None:
-    """The user's own preset that the run was started from, if its file is still there."""
+    """The file of the user's preset from which the run was started; None if there is none, or if it no
+    longer exists.
+    """
     if state.path is None or not state.of_a_run:
         return None
     name = text(read_object(state.path.with_name(FILE)).value.get("file"))
@@ -75,7 +77,9 @@ def _origin(state: FormState) -> Path | None:
 
 
 def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
-    """The text of the preset that the run came from, and whether the file is newer than the run."""
+    """The text of the preset from which the run was started, None if it cannot be read; and whether the file is newer
+    than the run.
+    """
     try:
         text = origin.read_text(encoding="utf-8")
         return text, state.path is not None and origin.stat().st_mtime > state.path.stat().st_mtime
@@ -84,7 +88,9 @@ def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
 
 
 async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happened: str) -> bool:
-    """The file was changed since the form was filled with it: ask whose changes to keep."""
+    """Ask which changes to keep, as the file was changed after the form had been filled with it; returns whether it was
+    saved.
+    """
     gone = not os.path.lexists(path)  # noqa: ASYNC240 - asked once, of a file that is being saved
     answers = ("Write it again", "Save as", "Cancel") if gone else ("Overwrite", "Read again", "Save as", "Cancel")
     answer = await app.push_screen_wait(Ask(f"{short(path)} {happened}.", answers))
@@ -105,7 +111,7 @@ async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happene
 
 
 async def save_as(app: BaseApp, state: FormState) -> bool:
-    """Save as a new preset, asking for its name; returns whether it was saved."""
+    """Ask for a name and save as a new preset; returns whether it was saved."""
     if _refused(app, state):
         return False
     source = None if state.of_a_run else state.path
@@ -126,7 +132,9 @@ async def save_as(app: BaseApp, state: FormState) -> bool:
 
 
 async def _agreed(app: BaseApp, path: Path) -> bool:
-    """Ask before a file is replaced, and before a folder is made, whose name may be a slip."""
+    """Return whether the user agrees that a file is replaced, or that a folder is made, as its name may
+    be a mistake.
+    """
     if path.exists():  # noqa: ASYNC240 - asked once, of a file that is being saved
         return await app.push_screen_wait(Ask(f"{short(path)} exists.", ("Overwrite", "Cancel"))) == "Overwrite"
     if folder := _new_folder(path):
@@ -136,7 +144,9 @@ async def _agreed(app: BaseApp, path: Path) -> bool:
 
 
 def _new_folder(path: Path) -> Path | None:
-    """Return the folder that would be made for the file; None for gputui's own folder of presets."""
+    """Return the folder that must be made for the file; None if it exists, or if it is gputui's own
+    folder of presets.
+    """
     folder = path.parent
     return None if folder == presets.user_folder() or folder.exists() else folder
 
@@ -149,7 +159,7 @@ def _saved(app: BaseApp, state: FormState, path: Path) -> bool:
 
 
 async def save_first(app: BaseApp, state: FormState) -> bool:
-    """Ask what to do with changes that are neither saved nor started; returns whether to continue."""
+    """Ask what to do with changes that are neither saved nor started; returns whether the caller may continue."""
     count = len(state.unsaved())
     what = f"{counted(count, 'changed options')}" if count else "a changed description"
     answer = await app.push_screen_wait(Ask(f"{state.name} has {what} not saved.", ("Save", "Discard", "Cancel")))
@@ -157,7 +167,7 @@ async def save_first(app: BaseApp, state: FormState) -> bool:
 
 
 def _refused(app: BaseApp, state: FormState) -> bool:
-    """Return whether a field is invalid, after a message with the error."""
+    """Return whether a field is invalid, so that the form cannot be saved; if so, show the error."""
     for key, message in state.errors.items():
         app.complain(f"not saved: {key}: {message}")
         return True
@@ -165,7 +175,9 @@ def _refused(app: BaseApp, state: FormState) -> bool:
 
 
 def _names(state: FormState) -> Iterator[str]:
-    """Yield file names for the user's own copy of a preset: free names first, none of a shipped preset."""
+    """Yield file names for the user's copy of a preset: names that no preset has yet, and at last the preset's own
+    name.
+    """
     taken = presets.named_presets()
     names = (state.name, *(f"{state.name}-{number}" for number in range(2, 1000)))
     yield from (f"{name}.yaml" for name in names if name not in taken)
@@ -173,7 +185,7 @@ def _names(state: FormState) -> Iterator[str]:
 
 
 def short(path: Path) -> str:
-    """Return the path as a user would type it: from the current folder, or from the home."""
+    """Return the path as a user would write it: relative to the current folder, or with ~ for the home folder."""
     whole, here, home = os.path.abspath(path), os.getcwd(), os.path.expanduser("~")
     if whole.startswith(here.rstrip(os.sep) + os.sep):
         return os.path.join(".", os.path.relpath(whole, here))
@@ -197,7 +209,7 @@ class AskName(AskText):
         return ""
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show which file would be written; a thread checks whether it exists."""
+        """Show which file would be written. A thread checks whether the file exists."""
         self.query_one("#complaint").display = False
         reason = self.refuse(event.value)
         self._show(Content.styled(clean(reason), "$foreground-muted"))

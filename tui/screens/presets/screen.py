@@ -53,13 +53,13 @@ PLACEHOLDER = "type to filter, or a path; tab completes it"
 
 
 class PresetList(OptionList):
-    """A list whose footer names the action of Enter."""
+    """A list whose footer has a name for the action of Enter."""
 
     BINDINGS = [keys.bind("open", "select", meaning="open this preset in the form"), *keys.moves()]
 
 
 class OpenInput(Input):
-    """The field; the arrow keys move the cursor of the list below it."""
+    """The field for words or a path; the arrow keys move the cursor of the list below."""
 
     BINDINGS = [
         keys.bind("field_down", "screen.move('cursor_down')", show=False, meaning="the next file"),
@@ -71,7 +71,7 @@ class OpenInput(Input):
 
 
 class PresetsScreen(Screen[None]):
-    """The field, the list, and a preview of the preset under the cursor."""
+    """Shows the field, the list of presets, and a preview of the preset under the cursor."""
 
     CSS_PATH = "presets.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]
@@ -142,7 +142,7 @@ class PresetsScreen(Screen[None]):
         return self.query_one("#open", Input).value.strip()
 
     def _show(self) -> None:
-        """Show the list again; the cursor stays on its file."""
+        """Show the list again; the cursor stays on the same file."""
         if not self.query("#list"):
             return
         select = self._select or (self.chosen.path if self.chosen else None)
@@ -174,7 +174,9 @@ class PresetsScreen(Screen[None]):
         return options, listed
 
     def _sections(self) -> list[tuple[str, list[PresetFile], str]]:
-        """Return headings, files and notes: of the typed path, or all that match the words."""
+        """Return (heading, files, note) for each part of the list: the files of the typed path, or all files that match
+        the typed words.
+        """
         if preset_files.is_path(self.typed):
             _, begun = preset_files.split(self.typed)
             listing = self.listings.get("path", Listing())
@@ -191,7 +193,7 @@ class PresetsScreen(Screen[None]):
 
     @property
     def chosen(self) -> PresetFile | None:
-        """The file under the cursor."""
+        """The file under the cursor; None if there is none."""
         entries = self.query_one("#list", OptionList)
         option = entries.highlighted_option
         return self.listed[int(option.id)] if option is not None and option.id else None
@@ -218,7 +220,9 @@ class PresetsScreen(Screen[None]):
             self._show()
 
     def action_complete(self) -> None:
-        """Complete the path; if there is nothing to complete, go to the list."""
+        """Complete the typed path; if it is complete, take the file under the cursor. If the text is no path, go to the
+        list.
+        """
         field = self.query_one("#open", Input)
         if not preset_files.is_path(self.typed):
             self.query_one("#list").focus()
@@ -234,7 +238,7 @@ class PresetsScreen(Screen[None]):
         self.query_one("#open").focus()
 
     def action_back(self) -> None:
-        """Clear the field, or leave the screen if it is empty."""
+        """Clear the field; if it is empty, leave the screen."""
         field = self.query_one("#open", Input)
         if field.value:
             field.value = ""
@@ -247,7 +251,9 @@ class PresetsScreen(Screen[None]):
     @on(Input.Submitted, "#open")
     @on(OptionList.OptionSelected)
     def action_open(self) -> None:
-        """Open the file under the cursor, or the file whose path is typed; a folder is listed."""
+        """Open the typed path if it names a preset's file, else the file under the cursor. If that is a folder, list
+        its files.
+        """
         chosen, typed = self.chosen, self.typed
         if preset_files.is_path(typed) and self.focused is self.query_one("#open"):
             folder, name = preset_files.split(typed)
@@ -309,7 +315,7 @@ class PresetsScreen(Screen[None]):
         self._change(bring_back, deleted.path, f"{deleted.path.stem} was restored")
 
     def _change(self, change: Callable[[], None], select: Path | None, message: str = "") -> None:
-        """Change a file and read the list again; `message` is shown after the change."""
+        """Change a file and read the list again, with the cursor on `select`; `message` is shown after the change."""
         try:
             change()
         except SaveError as fault:
@@ -324,7 +330,7 @@ class PresetsScreen(Screen[None]):
 
     @on(OptionList.OptionHighlighted)
     def _moved(self) -> None:
-        """A cursor that the user has moved stays on its file when more files are listed."""
+        """Show the preview. If the user has moved the cursor, keep it on its file when more files are listed."""
         if self.chosen and self.chosen.path != self._placed:
             self._select = None
         self._preview()
@@ -362,7 +368,9 @@ Found = Preset | PresetError
 
 
 def prompt(file: PresetFile, width: int, room: int, glyphs: Glyphs) -> Content:
-    """Return a line of at most `room` cells, whose description ends at a word."""
+    """Return the line of a file in at most `room` cells; a long description ends after a whole word. `room` 0: no
+    limit.
+    """
     name = clean(file.name).ljust(width + 2)
     text = whole_words(clean(file.text), room - len(name) - 2, glyphs) if room else clean(file.text)
     if file.other:
@@ -373,7 +381,9 @@ def prompt(file: PresetFile, width: int, room: int, glyphs: Glyphs) -> Content:
 
 
 def preview(path: Path, preset: Found) -> Content:
-    """Return the file, the description, and the options that differ from the defaults."""
+    """Return the file's name and path, its description, and the options that differ from the defaults; or why it cannot
+    be used.
+    """
     head = Content.assemble((clean(path.stem), "bold $text-primary"), "\n", (clean(path), "$foreground-muted"))
     if isinstance(preset, PresetError):
         wrong = "\n".join(clean(problem) for problem in preset.problems)

@@ -35,7 +35,7 @@ MOST_MINUTES = 100_000
 
 
 async def stop(app: BaseApp, proof: Proof, is_search: bool = False) -> None:
-    """Ask the user, then ask the proof's process to stop."""
+    """Ask the user whether to stop, then ask the proof's process to stop."""
     what = "search" if is_search else "proof"
     question = Ask(STOP.format(what=what), ("Stop", "Go on"), lambda: _ended(proof, what))
     if await app.push_screen_wait(question) != "Stop":
@@ -53,7 +53,7 @@ def _ended(proof: Proof, what: str) -> str:
 
 
 async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
-    """Go on with a search that has ended before its time, or for as many more minutes as the user gives it."""
+    """Resume a search that has ended before its time. If its time is used up, ask the user for more minutes first."""
     from ....engine.tune import tune_request  # only if it is gone on with
 
     minutes = None
@@ -74,7 +74,7 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
 
 
 class AskMinutes(AskText):
-    """Asks for a number of minutes."""
+    """Asks for a number of minutes; refuses other texts."""
 
     def refuse(self, text: str) -> str:
         try:
@@ -84,7 +84,7 @@ class AskMinutes(AskText):
 
 
 def _is_out_of_time(data: Record) -> bool:
-    """Whether nothing is left of the search's own minutes, or it has ended."""
+    """Whether the search has used its minutes, or is done."""
     limit, spent = limit_seconds(data), data.seconds
     return data.state == "done" or (limit is not None and spent >= limit)
 
@@ -101,7 +101,7 @@ async def open_improved(app: BaseApp, proof: Proof, preset_yaml: str) -> None:
 
 
 async def save_report(app: BaseApp, proof: Proof, data: Record, folder: Path) -> None:
-    """Save the report as Markdown to a file that the user names."""
+    """Ask for a path, and save the proof's report there as Markdown."""
     path = await _path(app, "Save the report as Markdown to this path", f"proof-{proof.id}.md", folder)
     if path is None:
         return
@@ -114,7 +114,7 @@ async def save_report(app: BaseApp, proof: Proof, data: Record, folder: Path) ->
 
 
 async def save_kept(app: BaseApp, proof: Proof, name: str, folder: Path) -> None:
-    """Save the preset with all changes that were kept to a file that the user names."""
+    """Ask for a path, and save the preset with all kept changes there."""
     path = await _path(app, "Save the preset with the best settings to this path", name, folder)
     if path is None:
         return
@@ -133,7 +133,7 @@ def _save_kept(proof: Proof, path: Path) -> None:
 
 
 async def _path(app: BaseApp, question: str, name: str, folder: Path) -> Path | None:
-    """Ask for a path, and before a file is replaced."""
+    """Ask for a path, and again before an existing file is replaced; returns None if the user does not want to save."""
     given = await app.push_screen_wait(AskText(question, name))
     if not given or not given.strip():
         return None
@@ -144,9 +144,9 @@ async def _path(app: BaseApp, question: str, name: str, folder: Path) -> Path | 
 
 
 async def apply_kept(app: BaseApp, proof: Proof, data: Record) -> None:
-    """Put the changes that were kept into the form of the preset that they were measured on, as changes of it.
+    """Put the kept changes into the form, with the preset on which they were measured, as unsaved changes.
 
-    Those that are not proved are marked as such. If that is no file, the improved preset is opened.
+    Changes that are not proved are marked as such. If the preset has no file, the improved preset is opened instead.
     """
     kept = sentences.to_take(data)
     mark = " (not proved)" if sentences.unproved(data) else ""
@@ -170,7 +170,9 @@ def _improved(proof: Proof) -> str:
 
 
 def _wanted(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options]:
-    """The file of the preset, if it is one that is still there, and all options as they were found the best."""
+    """The file of the preset, None if it has none or the file no longer exists; and all options with
+    the kept changes.
+    """
     from ....engine.trials.trial_preset import with_changes  # only if it is put into the form
 
     request = proof.request
@@ -180,7 +182,7 @@ def _wanted(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options
 
 
 async def copy_report(app: BaseApp, data: Record) -> None:
-    """Copy the report as Markdown."""
+    """Copy the proof's report as Markdown."""
     try:
         text = as_markdown(data)
     except (KeyError, TypeError, ValueError) as fault:

@@ -26,7 +26,7 @@ STOP_FIRST = "The run has not ended and would disturb the measurements: it has t
 
 
 async def prove(app: BaseApp, run: Run, diagnosis: Mapping[str, Any]) -> None:
-    """Ask the user, start the proof of the run's remedies, and open it; says why if that is not possible."""
+    """Ask the user, start the proof of the run's remedies, and open it; if this is not possible, show the reason."""
     state = await asyncio.to_thread(lambda: run.state)
     if state in runs.GOES_ON:
         await _stop_first(app, run)
@@ -55,7 +55,9 @@ async def _stop_first(app: BaseApp, run: Run) -> None:
 
 
 def _request(run: Run) -> tuple[Request, float]:
-    """The request for the proof, and the time of one comparison; raises the reason if it is not possible."""
+    """The request for the proof, and the duration in seconds of one comparison. Raises an error if the proof is not
+    possible.
+    """
     from ....engine.job import this_machine
     from ....engine.proof import duration, request
 
@@ -65,7 +67,7 @@ def _request(run: Run) -> tuple[Request, float]:
 
 
 def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any], stop: str) -> str:
-    """What will be done, and how long it takes at most."""
+    """The question to the user: what the proof measures, and how long that takes at most."""
     count = sum(bool(remedy.get("changes")) for remedy in diagnosis.get("remedies") or ())
     return (
         f"Prove it by measuring? {counted(max(1, count), 'changes')} to try, one after the other, each in "

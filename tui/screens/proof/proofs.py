@@ -41,7 +41,7 @@ _STYLES = {"running": "curve1", "done": "good", "stopped": "warn"}
 
 
 class ProofsScreen(DeletingScreen[list[ProofEntry]]):
-    """The table; Enter opens a proof."""
+    """The table of proofs; Enter opens a proof."""
 
     DEFAULT_CSS = """
     ProofsScreen { layout: vertical; background: $background; }
@@ -68,7 +68,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         return self.app.proof_trash
 
     def offers(self, action: str) -> bool:
-        """Whether the action could do anything now, so that the palette lists it."""
+        """Whether the palette lists the action: `bring_back` only if there is a deleted proof."""
         return action != "bring_back" or not self.trash.is_empty
 
     @work
@@ -113,7 +113,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
 
     @property
     def _widths(self) -> dict[str, int]:
-        """The columns; the size only if enough room is left for what was kept."""
+        """The columns with their widths; the size is left out on a narrow screen."""
         return {name: width for name, width in WIDTHS.items() if name != "size" or self.size.width >= WIDE}
 
     def on_resize(self) -> None:
@@ -135,7 +135,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         return [cells[name] for name in self._widths]
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
-        """What the proof under the cursor came to."""
+        """The result of the proof under the cursor, or its present activity if it is running."""
         if not self.entries:
             return [[("reading ..." if self.latest is None else EMPTY, "label")]]
         at = self.current
@@ -155,7 +155,9 @@ def _label(name: str) -> Text:
 
 
 def _gain(entry: ProofEntry) -> str:
-    """How many times as fast; of one comparison, its own gain, kept or not."""
+    """The gain of a proof as text: the total gain if it has one; of a single comparison its own gain, even if the
+    change was not kept.
+    """
     total = entry.data.gain_total
     if total is not None:
         return times(total)
@@ -172,7 +174,7 @@ def _gain(entry: ProofEntry) -> str:
 
 
 def _kept(entry: ProofEntry) -> str:
-    """The changes that were kept, or what was compared."""
+    """The kept changes of a proof as text, or the compared changes if there are none."""
     kept = entry.data.changes_kept
     if entry.data.kind == "tune":
         best = kept or search_of(entry.data).best

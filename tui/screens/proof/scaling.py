@@ -23,7 +23,7 @@ LINES = ((9, 9), (9, 1), (2, 1))  # that a remark and a trial may take, from the
 
 
 class ScalingScreen(ProofScreen):
-    """Its points stand where a proof has its comparisons."""
+    """Shows a measurement of scaling; its rows are the numbers of replicas, in place of a proof's comparisons."""
 
     EXPLAINED = {"stop": "stop", "file": "", "resume": "resume", "start": "again"}
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -36,7 +36,7 @@ class ScalingScreen(ProofScreen):
         return scaling_sentences.points(self.data)
 
     def _widths(self) -> dict[str, int]:
-        """Without the last column if there is no room."""
+        """The columns with their widths; the last column is left out if there is no room."""
         if self.size.width >= sum(WIDTHS.values()) + 3:
             return WIDTHS
         return {name: WIDTHS[name] for name in scaling_sentences.HEAD[:-1]}
@@ -49,9 +49,9 @@ class ScalingScreen(ProofScreen):
         return [Text(cells[name], justify="right", no_wrap=True) for name in self._widths()]
 
     def _detail(self, width: int, height: int) -> list[Row]:
-        """What limits the scaling; then the trials with the replicas under the cursor.
+        """Rows about what limits the scaling, then the trials with the number of replicas under the cursor.
 
-        Each is told whole if all fit; what limits the scaling is cut last.
+        If not all rows fit, trials are shortened first, then the text about what limits the scaling.
         """
         remarks = [*scaling_sentences.remarks(self.data), scaling_sentences.ABOUT] if self.compared else []
         trials = [scaling_sentences.trial(trial) for trial in (self.picked.trials if self.picked else ())]
@@ -70,7 +70,7 @@ class ScalingScreen(ProofScreen):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys without a purpose now are not in the footer."""
+        """Return whether the action has a purpose now; other keys are not in the footer."""
         if action == "resume":
             return self.data.state in RESUMABLE
         if action == "again":
@@ -78,7 +78,7 @@ class ScalingScreen(ProofScreen):
         return super().check_action(action, parameters)
 
     def why_not(self, verb: str) -> str:
-        """Why a key of this screen does nothing now."""
+        """The reason why the key of a verb has no effect now, as a message to the user."""
         if verb == "file":
             return "a measurement of scaling changes no preset"
         return "it goes on" if self.goes_on else f"it has ended; {self.app.key('start')} measures the same once more"
