@@ -24,7 +24,7 @@ MAX_SOURCE_BYTES = 1024**2  # a larger file was not written by a person, and tak
 
 @dataclass(frozen=True)
 class Entry:
-    """A function, and the file or module (of `place` one is None) that contains it."""
+    """A function, and the file or the module that contains it; the other of the two is None."""
 
     file: str | None
     module: str | None
@@ -35,7 +35,10 @@ class Entry:
 
 
 class EntryFault(Exception):
-    """The entry cannot be used; the text says why, with file and line where known, and `change` what to do."""
+    """The entry cannot be used.
+
+    The text gives the reason, with file and line if they are known; `change` is the remedy.
+    """
 
     def __init__(self, message: str, change: str) -> None:
         self.message, self.change = brief(harmless(message)), change
@@ -43,7 +46,7 @@ class EntryFault(Exception):
 
 
 def parse(text: str) -> Entry:
-    """The function and file or module in a valid value of the option."""
+    """Return the function, and the file or module, that a valid value of workload.entry names."""
     match = ENTRY.fullmatch(text)
     assert match is not None, "the option has been validated"
     place, function = match["place"], match["function"]
@@ -51,7 +54,11 @@ def parse(text: str) -> Entry:
 
 
 def source_file(entry: Entry, folder: Path, search_path: Sequence[str] | None = None) -> Path:
-    """The file that contains the function; raises EntryFault. `search_path`: the sys.path of the Python that trains."""
+    """Return the file that contains the function. Raises EntryFault if there is none.
+
+    Files and modules are searched in `folder`, and modules then in `search_path`, the sys.path of the Python that
+    trains.
+    """
     if entry.file is not None:
         path = folder / os.path.expanduser(entry.file)
         if not os.path.isfile(path):  # does not raise, whatever the name is
@@ -68,9 +75,10 @@ def source_file(entry: Entry, folder: Path, search_path: Sequence[str] | None = 
 
 
 def look(text: str, folder: Path, search_path: Sequence[str] | None = None, newer_python: bool = False) -> None:
-    """Raises EntryFault if running the code must fail: no file, no such function, or not valid Python.
+    """Raise EntryFault if the entry's code cannot run: there is no file, no such function, or the file is not valid
+    Python.
 
-    With `newer_python`, code that this Python cannot read may be valid.
+    With `newer_python`, a syntax error is ignored, as the Python that trains may accept the code.
     """
     entry = parse(text)
     path = source_file(entry, folder, search_path)
@@ -110,7 +118,10 @@ def _parsed(path: Path, shown: str) -> ast.Module:
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
-    """The names that a module defines at its top level, also inside conditions; `*` for an import of unknown names."""
+    """Yield each name that a module defines at its top level, also inside conditions, with its statement.
+
+    The name `*` stands for an import of unknown names.
+    """
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, node
@@ -142,7 +153,9 @@ def _takes_one_argument(node: ast.stmt | None, name: str, shown: str) -> None:
 
 
 def _find_module(name: str, folder: Path, search_path: Sequence[str]) -> ModuleSpec | None:
-    """The module's file, found without importing any of its packages."""
+    """Return the specification of a module, found without importing any of its packages; None if there is no such
+    module.
+    """
     places: list[str] | None = [str(folder), *search_path]
     spec = None
     for length, _ in enumerate(name.split("."), start=1):

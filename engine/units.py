@@ -18,7 +18,11 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def amount(value: float | None, decimals: int | None = None) -> str:
-    """So many decimals, or about three significant digits: 0.0123, 1.23, 123, 12,346."""
+    """Return a number with `decimals` decimals; without `decimals`, with about three significant digits: 0.0123, 1.23,
+    123, 12,346.
+
+    None becomes a dash.
+    """
     if value is None:
         return NONE
     if decimals is not None or abs(value) >= 100:
@@ -27,17 +31,20 @@ def amount(value: float | None, decimals: int | None = None) -> str:
 
 
 def three_digits(value: float | None) -> str:
-    """Three significant digits, zeros at the end too, for values below each other: 1.00, 0.110, 0.0607."""
+    """Return a number with exactly three significant digits, so that numbers in a column align: 1.00, 0.110, 0.0607.
+
+    Numbers from 100 on are written as by `amount`.
+    """
     return amount(value) if value is None or abs(value) >= 99.95 else f"{value:#.3g}"
 
 
 def count(value: float | None) -> str:
-    """12,346."""
+    """Return a whole number: 12,346."""
     return amount(value, 0)
 
 
 def abbreviated(value: float | None) -> str:
-    """Large counts in short: 23.5 M, 1.2 G."""
+    """Return a large number in a short form: 23.5 M, 1.2 G; below 1,000 as by `count`."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value is not None and value >= 0.9995 * limit:  # what is 1,000 of the smaller unit once it is rounded
             return f"{value / limit:.3g} {letter}"
@@ -45,12 +52,12 @@ def abbreviated(value: float | None) -> str:
 
 
 def counted(number: int | float | None, things: str) -> str:
-    """A number of things, given in the plural: 1 step, 12,346 steps."""
+    """Return a number and its noun; `things` is the noun in the plural: 1 step, 12,346 steps."""
     return f"{count(number)} {named(number, things)}"
 
 
 def named(number: int | float | None, things: str) -> str:
-    """The word for so many things: step, steps."""
+    """Return the noun in the form that the number needs; `things` is the noun in the plural: step, steps."""
     if number != 1 or not things.endswith("s"):
         return things
     ending = next((ending for ending in _PLURALS if things.endswith(ending)), "s")
@@ -58,22 +65,26 @@ def named(number: int | float | None, things: str) -> str:
 
 
 def share(value: float | None, decimals: int = 0) -> str:
-    """A part of a whole, 0 to 1, in percent: 82 %."""
+    """Return a part of a whole, given from 0 to 1, in percent: 82 %."""
     return NONE if value is None else f"{100 * value:.{decimals}f} %"
 
 
 def percent(value: float | None) -> str:
-    """A share in five characters, for places that are repainted: ` 82 %`, `  - %`."""
+    """Return a share (0 to 1) in percent with at least five characters, so that repainted places keep their width: ` 82
+    %`, `  - %`.
+    """
     return f"{NONE:>3} %" if value is None else f"{share(value):>5}"
 
 
 def change(value: float | None, unit: str = "%") -> str:
-    """A relative difference with its sign: +131 %, -3.2 %; of two shares in `points`."""
+    """Return a relative difference with its sign: +131 %, -3.2 %; the difference of two shares has the unit
+    `points`.
+    """
     return NONE if value is None else f"{100 * value:+.{_change_decimals(value)}f} {unit}"
 
 
 def spread(value: float | None, unit: str = "%") -> str:
-    """The spread of relative differences, with the decimals of `change`: 3.2 %."""
+    """Return the spread of relative differences, with as many decimals as `change`: 3.2 %."""
     return NONE if value is None else f"{100 * value:.{_change_decimals(value)}f} {unit}"
 
 
@@ -82,12 +93,12 @@ def _change_decimals(value: float) -> int:
 
 
 def times(factor: float | None) -> str:
-    """A factor: 2.31 times."""
+    """Return a factor as text: 2.31 times."""
     return NONE if factor is None else f"{factor:.{2 if factor < 10 else 1}f} times"
 
 
 def size(value: float | None) -> str:
-    """Bytes: 70 B, 1.5 MiB, 512 GiB."""
+    """Return a number of bytes as text: 70 B, 1.5 MiB, 512 GiB."""
     if value is None:
         return NONE
     power = next((power for power in range(3) if round(abs(value) / 1024**power) < 1024), 3)
@@ -96,27 +107,27 @@ def size(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Bytes a second: 1.5 MiB/s."""
+    """Return a number of bytes per second as text: 1.5 MiB/s."""
     return NONE if value is None else f"{size(value)}/s"
 
 
 def gibibytes(value: float | None) -> str:
-    """Bytes as a bare number of GiB, for several of them before one unit: 61.4, 512."""
+    """Return a number of bytes in GiB without the unit, if several numbers stand before one unit: 61.4, 512."""
     return NONE if value is None else f"{value / GIB:.{0 if value >= 100 * GIB else 1}f}"
 
 
 def performance_state(value: float | None) -> str:
-    """As NVIDIA writes it: P0."""
+    """Return a performance state in NVIDIA's form: P0."""
     return NONE if value is None else f"P{value:.0f}"
 
 
 def seconds(value: float | None) -> str:
-    """A duration: 4.2 s, 3:07, 2:05:09."""
+    """Return a duration, given in seconds: 4.2 s, 3:07, 2:05:09."""
     return f"{value:.1f} s" if value is not None and value < 59.95 else clock(None if value is None else round(value))
 
 
 def clock(value: float | None) -> str:
-    """A duration in whole seconds: 0:09, 2:05:09."""
+    """Return a duration, given in seconds, without fractions of a second: 0:09, 2:05:09."""
     if value is None:
         return NONE
     minutes, rest = divmod(int(value), 60)
@@ -125,7 +136,9 @@ def clock(value: float | None) -> str:
 
 
 def axis_time(value: float) -> str:
-    """A duration at the tick of an axis, as short as it is exact: 0, 20 s, 5 min, 1:30 h, 2 d."""
+    """Return a duration, given in seconds, for the tick of an axis, in the shortest exact form: 0, 20 s, 5 min, 1:30 h,
+    2 d.
+    """
     if value < MINUTE:
         return f"{value:.0f} s" if value else "0"
     if value < HOUR:
@@ -138,7 +151,7 @@ def axis_time(value: float) -> str:
 
 
 def estimate(value: float) -> str:
-    """An estimated duration, in coarse steps: 10 s, 90 s, 4 min, 2.5 h."""
+    """Return an estimated duration, given in seconds, rounded coarsely: 10 s, 90 s, 4 min, 2.5 h."""
     if value < 100:
         return f"{max(10, round(value, -1)):.0f} s"
     return f"{value / MINUTE:.0f} min" if value < 100 * MINUTE else f"{value / HOUR:.1f} h"
@@ -161,17 +174,20 @@ _UNITLESS = ("value", "")
 
 
 def is_plain(unit: str) -> bool:
-    """Whether values of the unit are bare numbers."""
+    """Return True if values of the unit are written as numbers without a special form."""
     return unit not in _FORMS
 
 
 def bare(value: float | None, unit: str, decimals: int | None = None) -> str:
-    """A value of that unit; the unit stands with it only where its form has one, as 82 % and 1.5 GiB do."""
+    """Return a value without its unit, except for units whose form includes the unit, such as 82 % and 1.5 GiB.
+
+    `decimals` is used for units without a form of their own.
+    """
     form = _FORMS.get(unit)
     return form(value) if form is not None else amount(value, decimals)
 
 
 def with_unit(value: float | None, unit: str, decimals: int | None = None) -> str:
-    """A value with its unit in any case: 12.3 ms, 1,234 samples/s."""
+    """Return a value with its unit: 12.3 ms, 1,234 samples/s. None becomes a dash without a unit."""
     needs_none = value is None or unit in _FORMS or unit in _UNITLESS
     return bare(value, unit, decimals) + ("" if needs_none else f" {unit}")

@@ -60,7 +60,7 @@ PROFILE = _by_key(
 
 
 def measurement(name: str) -> Figure:
-    """The figure of a rule; raises KeyError if it is not declared."""
+    """Return the figure that a rule of the diagnosis uses. Raises KeyError if it is not declared."""
     return _ALL[name]
 
 
@@ -69,6 +69,8 @@ def is_declared(name: str) -> bool:
 
 
 def evidence(name: str, unit: str) -> Figure:
-    """The figure of a piece of evidence; for an unknown one, of another version, a figure by name and unit."""
+    """Return the figure of a piece of evidence; if this version does not declare it with this unit, make a figure from
+    `name` and `unit`.
+    """
     figure = _ALL.get(name)
     return figure if figure is not None and figure.unit == unit else Figure(name, name.replace("_", " "), unit, "", "")

@@ -41,7 +41,7 @@ class Figure:
 
     @property
     def head(self) -> str:
-        """The head of a column of bare values."""
+        """The head of a column whose values have no unit."""
         return self.short or self.label
 
     @property
@@ -50,33 +50,35 @@ class Figure:
 
     @property
     def name(self) -> str:
-        """The short name without the unit; empty if it is the unit alone."""
+        """The short name without the unit; empty if the short name is only the unit."""
         return self.head.removesuffix(self.unit).strip()
 
     @property
     def width(self) -> int:
-        """The width of a column under the narrow head, in characters."""
+        """The width, in characters, of a column with the narrow head."""
         return max(len(self.narrow_head), _WIDTHS.get(self.unit, _WIDTH))
 
     def bare(self, value: float | None) -> str:
-        """The value without its unit, except in forms that have one, such as 82 % and 1.5 GiB."""
+        """Return the value without its unit, except for units whose form includes the unit, such as 82 % and
+        1.5 GiB.
+        """
         return units.bare(value, self.unit, self.digits)
 
     def text(self, value: float | None) -> str:
-        """The value with its unit."""
+        """Return the value with its unit."""
         return units.with_unit(value, self.unit, self.digits)
 
     def item(self, value: float | None) -> tuple[str, str]:
-        """Name and value, with the unit in one of them."""
+        """Return the name and the value; the unit is in one of them."""
         return (self.name, self.text(value)) if self.name else (self.head, self.bare(value))
 
     def phrase(self, value: float | None) -> str:
-        """`1,234 samples/s`, `step 12.3 ms`, `input wait 5 %`."""
+        """Return name and value as one phrase: `1,234 samples/s`, `step 12.3 ms`, `input wait 5 %`."""
         return f"{self.name} {self.text(value)}".strip()
 
 
 def at(values: Mapping[str, Any], key: str) -> float | None:
-    """The number at a dotted key; None if there is none."""
+    """Return the number at a dotted key in nested mappings; None if there is none."""
     value: Any = values
     for name in key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None

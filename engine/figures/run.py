@@ -144,22 +144,24 @@ _LESS_IS_BETTER = ("loss", "error", "mae", "mse")
 
 
 def shown(view: View) -> tuple[Figure, ...]:
-    """The figures of a view, in their order."""
+    """Return the figures that a view shows, in the order of its rows or columns."""
     return tuple(figure for figure in RUN if view in figure.shown)
 
 
 def summed_up(devices: Sequence[str]) -> tuple[Figure, ...]:
-    """The figures in the summary of a run that has trained on these devices, given by TensorFlow's names."""
+    """Return the figures in the summary of a run; `devices` are TensorFlow's names of the devices on which it has
+    trained.
+    """
     cpu_alone = bool(devices) and all("CPU:" in name for name in devices)
     return tuple(figure for figure in shown("summary") if not (cpu_alone and figure.of_gpu))
 
 
 def of_run(key: str) -> Figure:
-    """The figure with that key; raises KeyError if it is not declared."""
+    """Return the figure with this key. Raises KeyError if it is not declared."""
     return _BY_KEY[key]
 
 
 def metric(name: str) -> Figure:
-    """The figure of a metric of the user's own model, given by its name in Keras."""
+    """Return the figure of a metric of the user's own model; `name` is its name in Keras."""
     better = not any(word in name for word in _LESS_IS_BETTER)
     return Figure(f"metrics.{name}", name.replace("_", " "), "value", LOSS.about, LOSS.source, more_is_better=better)

@@ -19,7 +19,7 @@ STAMP = re.compile(r"^\d{8}-\d{6}-")  # of the id of a run, before the name of i
 
 
 def in_current_folder() -> list[Path]:
-    """The preset files in the current folder, without other YAML files."""
+    """Return the preset files in the current folder, without other YAML files and without presets that have a name."""
     named = {path.resolve() for path in named_presets().values()}
     with contextlib.suppress(OSError):
         paths = [Path(name).absolute() for name in sorted(os.listdir()) if name.endswith(PRESET_SUFFIXES)]
@@ -28,7 +28,9 @@ def in_current_folder() -> list[Path]:
 
 
 def twin(name: str) -> str:
-    """A message if a preset is given by name and the current folder has another preset of that name; else empty."""
+    """Return a message if `name` is the name of a preset and the current folder has another preset file of this name;
+    else an empty text.
+    """
     named = named_presets().get(name)
     for suffix in PRESET_SUFFIXES if named else ():
         here = Path(f"{name}{suffix}").absolute()
@@ -39,8 +41,8 @@ def twin(name: str) -> str:
 
 
 def name_of(path: Path) -> str:
-    """The name of a preset and its runs: that of its file, or of its folder for `preset.yaml`, which `gputui init`
-    writes.
+    """Return the name of a preset and of its runs: the name of its file, or of its folder if the file is `preset.yaml`,
+    as `gputui init` writes it.
     """
     folder = path.absolute().parent
     if path.stem == "preset" and folder.parent == runs_folder().absolute():
@@ -56,7 +58,10 @@ def _looks_like_preset(path: Path) -> bool:
 
 
 def find(name_or_path: str, beside: Path | None = None) -> Path:
-    """The file that a preset's name or path refers to, or that of a run for `run:ID`; raises PresetError."""
+    """Return the file of a preset by its name or path, or the preset file of a run for `run:ID`. Raises PresetError.
+
+    A relative path is resolved from `beside`, by default from the current folder.
+    """
     if name_or_path.startswith(RUN) and beside is None:
         return _of_run(name_or_path.removeprefix(RUN))
     if python := of_python(name_or_path):
@@ -81,7 +86,7 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
 
 
 def _of_run(text: str) -> Path:
-    """The preset file of a run, given by its id or a part of it that no other run has; raises PresetError."""
+    """Return the preset file of a run; `text` is its id, or a part that no other id contains. Raises PresetError."""
     folders = runs_folder()
     with contextlib.suppress(OSError):
         names = [name for name in sorted(os.listdir(folders)) if text and text in name and not name.startswith(".")]
@@ -94,7 +99,7 @@ def _of_run(text: str) -> Path:
 
 
 def of_python(word: str) -> str:
-    """What to do with a file of Python code that was given as a preset; empty for other words."""
+    """Return advice if a file of Python code is given as a preset; empty for other words."""
     if not (word.endswith(".py") and os.path.isfile(word)):
         return ""
     line = f'workload: {{entry: "{os.path.basename(word)}:build"}}'
@@ -102,7 +107,7 @@ def of_python(word: str) -> str:
 
 
 def _hint(path: Path, beside: Path | None) -> str:
-    """A suggestion for a path that does not exist: a preset by name, or a file in the same folder."""
+    """Return a suggestion for a path that does not exist: the name of a preset, or a file in the same folder."""
     named = named_presets()
     near = path.stem if path.stem in named else nearest(path.stem, named)
     try:

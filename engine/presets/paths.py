@@ -51,10 +51,11 @@ KEYS = tuple(_PARTS)
 
 
 def absolute(options: Options, bases: Mapping[str, str]) -> Options:
-    """The options with absolute paths.
+    """Return the options with absolute paths.
 
-    `bases`: key -> the folder that the path is relative to; without one, the current folder. The file of an entry is
-    relative to workload.folder if that is given; for an entry with a base, the folder is filled in.
+    `bases` has, by the key of the option, the folder from which its path is resolved; for other options it is the
+    current folder. The file of an entry is resolved from workload.folder if that is given; if not, workload.folder is
+    set to the base of the entry, if it has one.
     """
     workload = options.workload
     update: dict[str, Any] = {"data": _whole(DATA, workload.data, bases.get(DATA, ""))}
@@ -72,9 +73,10 @@ def absolute(options: Options, bases: Mapping[str, str]) -> Options:
 
 
 def relative(key: str, options: Options, folder: str = "") -> Any:
-    """The option's value, with a relative path if the file lies within `folder` (by default the current one).
+    """Return the value of an option, with a relative path if the path is within `folder` (by default the current
+    folder).
 
-    The file of an entry is written relative to workload.folder.
+    The file of an entry is made relative to workload.folder.
     """
     group, name = key.split(".", 1)
     value = getattr(getattr(options, group), name)
@@ -87,12 +89,16 @@ def relative(key: str, options: Options, folder: str = "") -> Any:
 
 
 def near(place: str) -> str:
-    """The path relative to the current folder if it lies within it."""
+    """Return the path relative to the current folder if it is within that folder; else unchanged."""
     return _inside(place, os.path.abspath("")) if os.path.isabs(place) else place
 
 
 def typed_here(key: str, options: Options, file: str) -> str | None:
-    """The right value for a path in a preset's file that is missing but would exist relative to the current folder."""
+    """Return the value that an option should have, if its path in the preset's `file` does not exist but the same path
+    in the current folder does.
+
+    Return None if that is not so, or if the option has no path.
+    """
     group, name = key.split(".", 1)
     value = getattr(getattr(options, group), name)
     home = (key == ENTRY_KEY and options.workload.folder) or os.path.dirname(os.path.abspath(file))
@@ -111,7 +117,9 @@ def _parts(key: str, value: Any) -> Parts | None:
 
 
 def _base(before: str, folder: str) -> str:
-    """The fixed folder at the beginning of a path; a pattern has one, too."""
+    """Return the absolute path of the folder; for a pattern (`before` is `tfrecord:`), with its special characters
+    escaped.
+    """
     whole = os.path.abspath(folder)
     return glob.escape(whole) if before == PATTERN else whole
 
@@ -132,7 +140,7 @@ def _whole(key: str, value: str, base: str) -> str:
 
 
 def _inside(place: str, folder: str) -> str:
-    """The path relative to the folder if it lies within it, otherwise unchanged."""
+    """Return the path relative to the folder if it is within the folder; else unchanged."""
     if place == folder:
         return "."
     prefix = folder.rstrip(os.sep) + os.sep

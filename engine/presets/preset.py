@@ -18,7 +18,7 @@ _KNOWN = opts.by_key(opts.OPTIONS)
 
 @dataclass(frozen=True)
 class Problem:
-    """An error in a preset: its place (a file or `--set`), line (None for --set), key and message."""
+    """An error in a preset: its place (a file or `--set`), its line (None for --set), the key, and the message."""
 
     place: str
     line: int | None
@@ -32,7 +32,7 @@ class Problem:
 
 
 class PresetError(Exception):
-    """A preset that cannot be used; `problems` has at least one entry."""
+    """A preset cannot be used; `problems` has at least one entry."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -41,9 +41,10 @@ class PresetError(Exception):
 
 @dataclass(frozen=True)
 class Preset:
-    """A resolved preset with absolute paths.
+    """A resolved preset, in which all paths are absolute.
 
-    `origins`: key -> place and line that set the value, for each value that was set. `file`: the file that was read.
+    `origins` has the place and line of each value that was set, by its key. `file` is the file that was read; None if
+    there is none.
     """
 
     name: str
@@ -53,11 +54,13 @@ class Preset:
     file: Path | None = None
 
     def to_yaml(self) -> str:
-        """The preset with every value explicit, one a line, readable by `resolve` again."""
+        """Return the preset as YAML with every value explicit, each on a line of its own; `resolve` can read
+        it again.
+        """
         import yaml  # not needed for the first paint
 
         class Dumper(yaml.SafeDumper):
-            """Writes lists in one line."""
+            """Writes each list on one line."""
 
         Dumper.add_representer(list, lambda dumper, value: dumper.represent_sequence(LIST, value, flow_style=True))
         head = {"schema_version": opts.SCHEMA_VERSION, "description": self.description}
@@ -65,7 +68,7 @@ class Preset:
         return yaml.dump(body, Dumper=Dumper, sort_keys=False, default_flow_style=False, width=110, allow_unicode=True)
 
     def changed(self) -> dict[str, Any]:
-        """The options that differ from the defaults: key -> value."""
+        """Return the options that differ from the defaults, as key -> value."""
         return {
             key: value
             for key, info in _KNOWN.items()

@@ -33,7 +33,7 @@ _KNOWN = opts.by_key(opts.OPTIONS)
 
 @dataclass
 class _Layers:
-    """The values so far, with the place of each."""
+    """The values that have been read up to now, and the place at which each was set."""
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, tuple[str, int | None]] = field(default_factory=dict)
@@ -43,7 +43,10 @@ class _Layers:
 
 
 def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
-    """A preset by name or path, with `KEY=VALUE` settings on top; raises PresetError."""
+    """Return a preset by its name or path; `settings` are texts `KEY=VALUE` that replace its values.
+
+    Raises PresetError.
+    """
     path = find(name_or_path)
     layers = _Layers()
     _add_file(layers, path, chain=())
@@ -52,21 +55,27 @@ def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
 
 
 def defaults(settings: Iterable[str] = ()) -> Preset:
-    """The default options with `KEY=VALUE` settings on top; raises PresetError."""
+    """Return a preset of the default options; `settings` are texts `KEY=VALUE` that replace values.
+
+    Raises PresetError.
+    """
     layers = _Layers()
     _add_settings(layers, settings)
     return _validated("default", layers)
 
 
 def resolve_text(text: str, path: Path) -> Preset:
-    """A preset as if `text` stood in the file `path`; raises PresetError."""
+    """Return the preset that the file `path` would have with the content `text`. Raises PresetError."""
     layers = _Layers()
     _add_file(layers, path, chain=(), text=text)
     return _validated(name_of(path), layers)
 
 
 def assemble(name: str, values: Mapping[str, Any], description: str = "") -> Preset:
-    """A preset from values by key, as in a form; raises PresetError with one problem for each wrong option."""
+    """Return a preset with these values by key, as a form has them.
+
+    Raises PresetError with one problem for each wrong value.
+    """
     layers = _Layers(dict(values), dict.fromkeys(values, ("form", None)), description)
     return _validated(name, layers)
 
@@ -95,7 +104,7 @@ def _extends(tree: Mapping[str, Located]) -> Located | None:
 
 
 def _base(base: Located, path: Path, chain: tuple[Path, ...]) -> Path:
-    """The file that `path` extends."""
+    """Return the file that `path` extends. Raises YamlFault."""
     if path.resolve() in chain:
         raise YamlFault("extends itself, through " + " -> ".join(p.name for p in chain), base.line, "extends")
     if len(chain) >= MAX_CHAIN:
@@ -114,7 +123,7 @@ def _names_entry(tree: Mapping[str, Located]) -> bool:
 
 
 def _drop_replaced(layers: _Layers) -> None:
-    """Drop model and data of the extended presets, which a user's own training replaces."""
+    """Remove the model and data of the extended presets, as the user's own code replaces them."""
     for key in [key for key in layers.values if _KNOWN[key].about.own == "replaced"]:
         del layers.values[key]
         layers.origins.pop(key, None)
@@ -147,7 +156,9 @@ def _add_entry(layers: _Layers, place: str, group: str, located: Located) -> Non
 
 
 def _key_meant(word: str) -> str:
-    """A suggestion for a word at the top of a file: another top-level key, or an option without its group."""
+    """Return a suggestion for an unknown word at the top level of a file: another top-level key, or an option whose
+    group is missing.
+    """
     keys = {info.name: info.key for info in opts.OPTIONS}
     near = None if keys_of(word) else nearest(word, [*TOP_LEVEL, *keys])
     return f", did you mean {keys.get(near, near)}?" if near else option_meant(word, opts.OPTIONS)
@@ -173,13 +184,15 @@ def _add_group(layers: _Layers, place: str, group: str, located: Located) -> Non
 
 
 def _option_meant(group: str, value: object) -> str:
-    """A suggestion for a value that was given to a group: the first of its options that has this value as a choice."""
+    """Return a suggestion for a value that was given to a whole group: the first option of the group that has this
+    value as a choice; else empty.
+    """
     takes = (info for info in opts.OPTIONS if info.group == group and value in info.choices)
     return next((f", such as {group}: {{{info.name}: {value}}}" for info in takes), "")
 
 
 def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
-    """Add the settings as one layer: their order has no effect."""
+    """Add all settings as one layer, so that their order has no effect."""
     given = _Layers()
     for setting in settings:
         _add_setting(given, setting)
@@ -223,13 +236,15 @@ def _validated(name: str, layers: _Layers) -> Preset:
 
 
 def _misfit(key: str, layers: _Layers) -> Problem:
-    """The problem of a value that its option does not accept."""
+    """Return the problem of a value that its option does not accept."""
     place, line = layers.origins[key]
     return Problem(place, line, key, _does_not_fit(_KNOWN[key], layers.values[key]))
 
 
 def _does_not_fit(info: opts.OptionInfo, value: Any) -> str:
-    """The accepted values; for a value that TensorFlow has and gputui refuses, the reason."""
+    """Return a message with the values that the option accepts; for a value that gputui refuses on purpose, with the
+    reason.
+    """
     if isinstance(value, str) and value in info.about.not_offered:
         return f"{value} is not available: {info.about.not_offered[value]}"
     return f"{shorten(value)} does not fit: give {info.accepts}"
@@ -239,10 +254,11 @@ def _does_not_fit(info: opts.OptionInfo, value: Any) -> str:
 
 
 def first() -> Preset:
-    """The preset that the form opens with; raises PresetError if its file was changed and is wrong.
+    """Return the preset with which the form opens. Raises PresetError if its file was changed and is wrong.
 
-    The form is painted before YAML and pydantic are imported, so this reads first.json, which holds the resolved values
-    and the text that they were made of (`make docs` writes it). If the file has another text, the file is resolved.
+    The form is painted before YAML and pydantic are imported. So this function reads first.json, which `make docs`
+    writes: it has the resolved values and the text of the preset file that they were made from. If the file has another
+    text now, the file is resolved.
     """
     try:
         made = json.loads(FIRST_AS_JSON.read_text(encoding="utf-8"))
@@ -254,7 +270,7 @@ def first() -> Preset:
 
 
 def first_as_json() -> dict[str, Any]:
-    """The content of first.json."""
+    """Return the content that first.json must have."""
     preset = resolve(str(FIRST))
     values: dict[str, dict[str, Any]] = {}
     for key in preset.origins:

@@ -34,13 +34,14 @@ NEW = f"schema_version: {SCHEMA_VERSION}\n"
 
 
 class SaveError(Exception):
-    """The preset was not saved; the text says why and what to do."""
+    """The preset was not saved; the text gives the reason and the remedy."""
 
 
 def save(preset: Preset, path: Path, opened_text: str | None = None) -> None:
-    """Save the options over a preset file; raises SaveError.
+    """Save the options in an existing preset file. Raises SaveError.
 
-    `opened_text` is the text of the file when the options were read: a file that has changed since is not overwritten.
+    `opened_text` is the text of the file when the options were read; if the file has another text now, it is not
+    overwritten.
     """
     path = path.resolve()
     if path.parent == SHIPPED:
@@ -53,7 +54,7 @@ def save(preset: Preset, path: Path, opened_text: str | None = None) -> None:
 
 
 def changed_since(path: Path, opened_text: str | None) -> str:
-    """The change of the file since it was opened, in words; empty if it is unchanged."""
+    """Return how the file has changed since it was opened, as a phrase; empty if it is unchanged."""
     if not os.path.lexists(path):
         return "is no longer there"
     return "" if opened_text is None or _read(path) == opened_text else "was changed since it was opened"
@@ -66,9 +67,9 @@ def save_as(
     overwrite: bool = False,
     comments: Mapping[tuple[str, str], str] | None = None,
 ) -> None:
-    """Save as a new preset file, with the layout of `source` if given; raises SaveError.
+    """Save the options as a new preset file, with the layout of the file `source` if it is given. Raises SaveError.
 
-    `comments` stand at the values of (group, name), and that of HEAD at the head of the file.
+    `comments` are written at the values of (group, name); the comment of HEAD becomes the first line of the file.
     """
     if path.exists() and not overwrite:
         raise SaveError(f"{path} exists")
@@ -85,13 +86,17 @@ def save_as(
 
 
 def _placed(preset: Preset) -> Preset:
-    """Set the folder of a typed entry to the current one, so that it is found wherever the preset is saved."""
+    """Return the preset with the current folder as the folder of an entry that was typed, so that the entry is found
+    from any folder.
+    """
     return replace(preset, options=paths.absolute(preset.options, {paths.ENTRY_KEY: ""}))
 
 
 def place(name_or_path: str) -> Path:
-    """The file of a new preset: for a plain name in the user's own folder, where presets are found by name; for a path
-    the path itself. Raises SaveError.
+    """Return the path of a new preset file. Raises SaveError.
+
+    For a plain name, the path is in the user's folder of presets, in which presets are found by name; a path is
+    returned as it is.
     """
     text = name_or_path.strip()
     folder = user_folder()
@@ -109,7 +114,7 @@ def place(name_or_path: str) -> Path:
 
 @dataclass(frozen=True)
 class Deleted:
-    """A deleted preset file, with its content and mode; for a symbolic link its target."""
+    """A deleted preset file with its content and mode; for a symbolic link, with the target of the link."""
 
     path: Path
     content: bytes
@@ -117,7 +122,7 @@ class Deleted:
     target: str = ""
 
     def bring_back(self) -> None:
-        """Write the file again; raises SaveError."""
+        """Write the deleted file again. Raises SaveError."""
         if os.path.lexists(self.path):
             raise SaveError(f"{self.path} cannot be restored: there is another file of this name now")
         try:
@@ -129,7 +134,7 @@ class Deleted:
             raise SaveError(f"{self.path} cannot be restored: {fault.strerror}") from None
 
     def _write(self, descriptor: int) -> None:
-        """Write the content to the new file; on OSError the file is removed, so that another try is possible."""
+        """Write the content to the new file; on OSError the file is removed, so that the user can try again."""
         try:
             with open(descriptor, "wb") as stream:
                 with contextlib.suppress(OSError):  # a file system without modes
@@ -142,7 +147,7 @@ class Deleted:
 
 
 def delete(path: Path) -> Deleted:
-    """Delete a preset of the user; the returned object can bring it back. Raises SaveError."""
+    """Delete a preset of the user, and return an object that can restore it. Raises SaveError."""
     if path.resolve().parent == SHIPPED:
         raise SaveError(f"{path.stem} ships with gputui and cannot be deleted")
     try:
@@ -155,7 +160,10 @@ def delete(path: Path) -> Deleted:
 
 
 def updated(text: str, preset: Preset, path: Path) -> str:
-    """The text of a preset file at `path`, changed only where the preset differs; raises SaveError."""
+    """Return `text`, the text of a preset file at `path`, with only those values changed that differ in the preset.
+
+    Raises SaveError.
+    """
     try:
         before = resolving.resolve_text(text, path)
     except PresetError as fault:
@@ -174,7 +182,9 @@ def updated(text: str, preset: Preset, path: Path) -> str:
 
 
 def _goes_without_saying(before: Preset, preset: Preset, path: Path) -> bool:
-    """Whether workload.folder is the file's own folder, in which a new entry runs by default."""
+    """Return True if workload.folder need not be written: it is the folder of the file, in which a new entry runs by
+    default.
+    """
     return before.options.workload.folder is None and preset.options.workload.folder == os.path.abspath(path.parent)
 
 
@@ -193,7 +203,7 @@ def _describe(document: CommentedMap, text: str) -> None:
 
 
 def _set(document: CommentedMap, info: OptionInfo, value: Any) -> None:
-    """Write a value in its place, at the end of its group, or in a new group at the end of the file."""
+    """Write a value in its present place, or at the end of its group, or in a new group at the end of the file."""
     if document.get(info.group) is None:
         group = CommentedMap()
         if not any(isinstance(v, CommentedMap) and not v.fa.flow_style() for v in document.values()):
@@ -207,7 +217,7 @@ def _value(preset: Preset, info: OptionInfo) -> Any:
 
 
 def _moved(text: str, source: Path, target: Path) -> str:
-    """The text for another folder: a relative path of the base becomes absolute."""
+    """Return the text of a preset for another folder: a relative path in `extends` becomes absolute."""
     match = re.search(r"(?m)^extends:[ ]*(?P<base>[^#\n]+)", text)
     base = located_yaml.scalar(match["base"].strip()) if match else None
     if not match or not isinstance(base, str) or source.resolve().parent == target.resolve().parent:
@@ -220,7 +230,7 @@ def _moved(text: str, source: Path, target: Path) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as one line of YAML."""
+    """Return the text as a quoted text of YAML on one line."""
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{quoted}"'
 
@@ -234,7 +244,7 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str, preset: Preset) -> None:
-    """Write the text after checking that it means the preset."""
+    """Write the text, after checking that it is read back as the preset. Raises SaveError."""
     try:
         meant = resolving.resolve_text(text, path)
     except PresetError as fault:

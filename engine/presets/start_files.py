@@ -96,7 +96,11 @@ if __name__ == "__main__":
 
 
 def write(folder: Path, example: str | None = None) -> list[Path]:
-    """Write preset and program; raises FileExistsError, having written nothing, where one of them already exists."""
+    """Write a preset and a program into the folder, and return their paths; `example` names a shipped example to write
+    instead.
+
+    Raises FileExistsError if one of the files exists; then nothing is written.
+    """
     contents = {"preset.yaml": PRESET.format(version=SCHEMA_VERSION), "train.py": PROGRAM}
     if example is not None:
         names = (f"{example}.yaml", f"{example}.py")

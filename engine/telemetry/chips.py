@@ -36,7 +36,10 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True)
 class Peak:
-    """TFLOP/s; `half` is float16 and bfloat16, None stands for formats that the chip lacks."""
+    """The peak of a chip in TFLOP/s; `half` is that of float16 and bfloat16.
+
+    `tf32` is None if the chip does not have TF32.
+    """
 
     float32: float
     half: float
@@ -89,15 +92,15 @@ _CHIPS: tuple[tuple[str, Peak], ...] = (
 
 
 def number_format(policy: str, tf32: bool) -> str:
-    """The number format of the matrix products of a precision policy, if the chip has it."""
+    """Return the number format of the matrix products for a precision policy, if the chip supports it."""
     formats = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
     return formats.get(policy, "tf32" if tf32 else "float32")
 
 
 def peak_flops(name: str | None, number_format: str) -> float | None:
-    """Dense FLOP/s of the chip with NVML's `name`, or None if it is not known.
+    """Return the dense peak in FLOP/s of the chip with NVML's `name`; None if it is not known.
 
-    `tf32` on a chip without it is computed as float32.
+    On a chip without TF32, the format `tf32` is computed as float32.
     """
     if name is None or _PART.search(name):
         return None
@@ -111,13 +114,18 @@ def peak_flops(name: str | None, number_format: str) -> float | None:
 
 
 def multiprocessors(cores: int | None, capability: Sequence[int] | None) -> int | None:
-    """Of a GPU with so many CUDA cores, as NVML counts them; None if NVML does not tell, or for older chips."""
+    """Return the number of multiprocessors of a GPU; `cores` is the number of its CUDA cores according to NVML.
+
+    None if `cores` or the capability is not known, or if the chip is too old for the table.
+    """
     kinds = [kind for kind in _CORES_OF_A_MULTIPROCESSOR if capability is not None and kind <= tuple(capability)]
     return cores // _CORES_OF_A_MULTIPROCESSOR[max(kinds)] if cores and kinds else None
 
 
 def least_multiprocessors(of_all: Iterable[int | None]) -> int:
-    """How many multiprocessors a GPU needs to be used by TensorFlow, if the GPUs have so many."""
+    """Return the number of multiprocessors that a GPU must have so that TensorFlow uses it; `of_all` are the numbers of
+    all GPUs.
+    """
     given = os.environ.get(_LEAST_MULTIPROCESSORS_VARIABLE, "")
     if given.isascii() and given.isdigit():
         return int(given)
@@ -126,7 +134,7 @@ def least_multiprocessors(of_all: Iterable[int | None]) -> int:
 
 
 def cpu_multiplies_bfloat16() -> bool:
-    """Whether this CPU has instructions for bfloat16 products (AVX512-BF16 or AMX), by the kernel's list."""
+    """Return True if this CPU has instructions for bfloat16 products (AVX512-BF16 or AMX), according to the kernel."""
     try:
         flags = _CPU_INFO.read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -135,7 +143,7 @@ def cpu_multiplies_bfloat16() -> bool:
 
 
 def fast_policies(capability: Sequence[int] | None, cpu_bfloat16: bool) -> list[str]:
-    """The mixed precisions for which the devices have instructions; without a `capability` the CPU trains."""
+    """Return the mixed precisions for which the devices have instructions. If `capability` is None, the CPU trains."""
     if capability is None:
         return ["mixed_bfloat16"] if cpu_bfloat16 else []
     needs = (("mixed_float16", FLOAT16_CAPABILITY), ("mixed_bfloat16", BFLOAT16_CAPABILITY))

@@ -25,20 +25,23 @@ HIDDEN, NOT_HERE = "hidden by the system", "not visible from here"
 
 
 def described(processes: Sequence[Mapping[str, Any]], own_pid: int | None, whole: bool = False) -> list[dict[str, Any]]:
-    """Each process with `name`, `own` and `user`, None if they cannot be seen, which `hidden` explains.
+    """Return each process with `name`, `own` and `user`; they are None if they cannot be seen, and `hidden` gives the
+    reason.
 
-    `whole` adds `command`, and the time when it was `started`.
+    `whole` adds `command` and the time `started`.
     """
     return [dict(process) | _described(process["pid"], own_pid, whole) for process in processes]
 
 
 def named(process: Mapping[str, Any]) -> str:
-    """A described process for people."""
+    """Return the name and the id of a described process, for messages."""
     return f"{process['name'] or 'process'} {process['pid']}"
 
 
 def sole(processes: Sequence[Mapping[str, Any]]) -> str:
-    """The process that keeps all others from a GPU in exclusive mode; none if CUDA's MPS shares it out."""
+    """Return the process that excludes all others from a GPU in exclusive mode; empty if there is none, or if CUDA's
+    MPS shares the GPU.
+    """
     shared = any((process["name"] or "").startswith(_MPS) for process in processes)
     return named(processes[0]) if processes and not shared else ""
 
@@ -55,7 +58,7 @@ def _described(pid: int, own_pid: int | None, whole: bool) -> dict[str, Any]:
 
 
 def seen(ask: Any) -> Any:
-    """What psutil tells of a process; None for what its user alone may see."""
+    """Return what the function `ask` of psutil returns; None if only the process' user may see it."""
     try:
         return ask()
     except psutil.AccessDenied:
@@ -63,7 +66,10 @@ def seen(ask: Any) -> Any:
 
 
 def user_of(process: psutil.Process) -> str | None:
-    """The name of a process' user. Its number is known even if the system hides all else (hidepid=1)."""
+    """Return the name of a process' user; None if it cannot be seen.
+
+    It can be seen even if the system hides all else (hidepid=1).
+    """
     if (uids := seen(process.uids)) is not None:
         return _user(uids.real)
     try:
@@ -81,13 +87,13 @@ def _user(number: int) -> str:
 
 
 def command_of(process: psutil.Process) -> str | None:
-    """The command line as one types it, without the folders of the program; None if it cannot be seen."""
+    """Return the command line as a user types it, without the folder of the program; None if it cannot be seen."""
     words = seen(process.cmdline)
     return shlex.join([Path(words[0]).name, *words[1:]])[:_LONGEST_COMMAND] if words else None
 
 
 def _exists(pid: int) -> bool:
-    """Whether there is a process of this number, although /proc does not show it (hidepid=2)."""
+    """Return True if a process with this id exists, even if /proc does not show it (hidepid=2)."""
     try:
         os.getsid(pid)
     except PermissionError:
@@ -98,9 +104,10 @@ def _exists(pid: int) -> bool:
 
 
 def _is_counted_here(pid: int) -> bool:
-    """Whether the driver's number is one of this system's: in a container, only if the process uses NVIDIA's driver.
+    """Return True if the id that the driver reports is an id of this system.
 
-    A stranger's files cannot be seen there, so that it counts as one of another system.
+    In a container this is so only if the process has NVIDIA's devices open. The files of another user's process cannot
+    be seen there, so that the process counts as one of another system.
     """
     if _namespace() in ("", _OF_THE_HOST):
         return True
@@ -126,9 +133,11 @@ _FIRST = 1  # the process that adopts all others
 
 @dataclass(frozen=True)
 class Branch:
-    """A process at its place: `edges` says for each level above it, and last for itself, whether more follow there.
+    """A process and its place in the tree: `edges` has, for each level above it and last for its own level, True if
+    more processes follow there.
 
-    `alike` counts processes of the same command and parent without a GPU or children, of which only the first is shown.
+    `alike` counts processes with the same command and parent, without a GPU and without children, of which only the
+    first is shown.
     """
 
     pid: int
@@ -141,7 +150,10 @@ class Branch:
 
 
 def trees(using: Collection[int]) -> list[Branch]:
-    """From top to bottom, user by user; a process of `using` that cannot be seen is left out."""
+    """Return the trees of the processes that use a GPU (`using` has their ids), from top to bottom, sorted by user.
+
+    Processes that cannot be seen are left out.
+    """
     parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
     branches = {pid: _branch(pid, True) for pid in sorted(set(using) & parents.keys())}
     lines = {pid: branch for pid, branch in branches.items() if branch is not None}
@@ -170,7 +182,7 @@ def _branch(pid: int, uses_gpu: bool) -> Branch | None:
 
 
 def _add_above(pid: int, parents: Mapping[int, int], lines: dict[int, Branch]) -> None:
-    """Add the processes that have started it, up to the first of another user."""
+    """Add the processes above `pid` (its parent, and so on), as long as they belong to the same user."""
     parent = parents[pid]
     while parent in parents and parent > _FIRST and parent not in lines and len(lines) < MOST:
         above = _branch(parent, False)
@@ -191,7 +203,7 @@ def _add_below(pid: int, children: Mapping[int, list[int]], lines: dict[int, Bra
 def _ordered(
     pid: int, edges: tuple[bool, ...], shown: Mapping[int, list[int]], lines: Mapping[int, Branch]
 ) -> Iterator[Branch]:
-    """A branch, and below it those that it has started; those that are alike as one."""
+    """Yield a process, and below it the processes that it has started; processes that are alike are yielded as one."""
     yield replace(lines[pid], edges=edges)
     below = shown.get(pid, [])
     plain = {child for child in below if not lines[child].uses_gpu and not shown.get(child)}

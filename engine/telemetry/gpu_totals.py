@@ -28,10 +28,10 @@ CAUSES = tuple(key.removeprefix("slowed_by_").removesuffix("_seconds") for key i
 
 
 class GpuTotals:
-    """Takes readings in the order of their time; `pause` leaves out the time until the next one.
+    """Adds up readings of GPUs, which are given in the order of time.
 
-    NVML has the power and the energy of a whole card only: of a GPU in MIG mode, which others may use as well, they are
-    not known.
+    After `pause`, the time until the next reading is not counted. NVML reports power and energy only of a whole card.
+    So they are not known for a GPU in MIG mode, which others may also use.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class GpuTotals:
         self._last.clear()
 
     def take(self, t: float, gpu: Reading) -> None:
-        """Add a reading of one GPU at a time in seconds."""
+        """Add a reading of one GPU; `t` is its time in seconds."""
         name = str(gpu.get("uuid") or gpu.get("index"))
         self._seen.add(name)
         self._shared |= isinstance(gpu.get("mig"), list)
@@ -88,34 +88,38 @@ class GpuTotals:
     # ---- figures --------------------------------------------------------------------------------
 
     def mean(self, key: str) -> float | None:
-        """Of `busy`, and while the GPUs work of `sm_clock_mhz`, `max_sm_clock_mhz` and `clock_share`; of a counter the
-        growth in a second.
+        """Return the mean of a value over the readings, or the growth of a counter per second; None if it is not known.
+
+        The keys are `busy`; `sm_clock_mhz`, `max_sm_clock_mhz` and `clock_share` (while the GPUs work); and the names
+        of counters.
         """
         return self._sums[key] / self._weights[key] if self._weights.get(key) else None
 
     @property
     def counts_energy(self) -> bool:
-        """Whether the driver counts the energy of all of them."""
+        """True if the driver counts the energy of all GPUs."""
         return bool(self._seen) and self._counted == self._seen
 
     @property
     def energy_wh(self) -> float | None:
-        """Of all GPUs together, by the driver's counters, or else estimated from samples of the power."""
+        """The energy of all GPUs together in Wh: from the driver's counters, or else estimated from readings of the
+        power.
+        """
         joules = self._sums.get("energy_j" if self.counts_energy else "sampled energy_j")
         return None if joules is None or self._shared else joules / JOULES_PER_WH
 
     @property
     def power_w(self) -> float | None:
-        """The mean of one GPU, of the same source as the energy."""
+        """The mean power of one GPU in W, from the same source as the energy."""
         return None if self._shared else self.mean("energy_j") if self.counts_energy else self.mean("power_w")
 
     @property
     def watts(self) -> float | None:
-        """The mean of all GPUs together."""
+        """The mean power of all GPUs together in W."""
         return None if self.power_w is None else self.power_w * len(self._seen)
 
     def slowed_by(self, cause: str) -> float | None:
-        """The share of the time in which one of CAUSES has held the clock down."""
+        """Return the share of the time in which `cause`, one of CAUSES, has lowered the clock."""
         key = f"slowed_by_{cause}_seconds"
         counted = self.mean(key)
         return min(1.0, counted) if counted else self.mean(f"sampled {key}")  # some drivers count nothing but 0

@@ -18,7 +18,9 @@ _CONFINED = ("container", "NVIDIA_VISIBLE_DEVICES", "KUBERNETES_SERVICE_HOST", "
 
 
 def gpus_on_bus() -> list[str] | None:
-    """The addresses of all GPUs of this machine, such as 0000:01:00.0; None if the bus cannot be seen."""
+    """Return the PCI addresses of all NVIDIA GPUs of this machine, such as 0000:01:00.0; None if the bus cannot be
+    seen.
+    """
     try:
         devices = sorted((limits.ROOT / "sys/bus/pci/devices").iterdir())
     except OSError:
@@ -40,7 +42,7 @@ def _is_lent(device: Path) -> bool:
 
 
 def confined() -> bool:
-    """Whether this is a container or a batch job, which may have been given only some of the GPUs."""
+    """Return True in a container or a batch job, which may have been given only some of the GPUs."""
     files = any((limits.ROOT / name).exists() for name in _CONTAINER_FILES)
     return files or any(os.environ.get(name) for name in _CONFINED)
 
@@ -57,12 +59,12 @@ _WSL = ("dev/dxg", f"{WSL_LIBRARIES}/libcuda.so.1")
 
 
 def has_device_nodes() -> bool:
-    """Whether this machine or container has the device node of a GPU."""
+    """Return True if this machine or container has the device node of a GPU."""
     if all((limits.ROOT / name).exists() for name in _WSL):
         return True
     return any(any(limits.ROOT.glob(node)) for node in _NODES)
 
 
 def lacks_unified_memory() -> bool:
-    """Whether the driver's nodes are there without that of nvidia_uvm, which CUDA needs."""
+    """Return True if the driver's device nodes exist, but not the one of nvidia_uvm, which CUDA needs."""
     return any(limits.ROOT.glob(_NODES[0])) and not (limits.ROOT / _UVM).exists()

@@ -21,9 +21,10 @@ T = TypeVar("T")
 
 
 class Host:
-    """Readings for one trainer, all made by the thread that created it (psutil keeps the last reading of each thread).
+    """Readings of the host for one trainer.
 
-    `network` includes the traffic of all interfaces but the loopback.
+    One thread must make all of them, as psutil keeps the last reading of each thread. `network` adds the traffic of all
+    interfaces except the loopback.
     """
 
     def __init__(self, trainer_pid: int, network: bool = False) -> None:
@@ -57,11 +58,14 @@ class Host:
         return psutil.cpu_percent() / 100
 
     def _io_wait(self) -> float:
-        """The share of all processors that were idle because they waited for the disk."""
+        """Return the share of the processors that were idle because they waited for the disk."""
         return round(float(psutil.cpu_times_percent().iowait) / 100, 3)
 
     def _others_cpu(self, cpu: float | None, engine: float | None, trainer: float | None) -> float | None:
-        """The processor use of all other programs: that of all cores less the training's."""
+        """Return the processor use of all other programs: the use of all cores without that of the training.
+
+        None if a part is not known.
+        """
         if cpu is None or engine is None or trainer is None:
             return None
         own = (engine + trainer + self._children.cores()) / (psutil.cpu_count() or 1)
@@ -77,7 +81,7 @@ class Host:
         return int(self._trainer.memory_info().rss) if self._trainer else None
 
     def _trainer_read(self) -> int | None:
-        """Bytes read from the disk; reads that the page cache served are not included."""
+        """Return the bytes that the trainer has read from the disk, without reads from the page cache."""
         return int(self._trainer.io_counters().read_bytes) if self._trainer else None
 
     def _received(self) -> int:
@@ -97,7 +101,7 @@ class Host:
 
 
 def _or_none(ask: Callable[[], T]) -> T | None:
-    """The value, or None if the kernel does not provide it."""
+    """Return the value of `ask`, or None if the kernel does not provide it."""
     try:
         return ask()
     except (psutil.Error, OSError, AttributeError, ValueError, NotImplementedError):
@@ -115,7 +119,9 @@ class Children:
         self._known: dict[int, psutil.Process] = {}
 
     def cores(self) -> float:
-        """How many cores they have used on average since the last call; a new one counts from its second call on."""
+        """Return how many cores all descendants have used on average since the last call; a new process is counted from
+        its second call on.
+        """
         processes = {}
         for pid in _descendants(self._pid):
             with contextlib.suppress(psutil.Error):

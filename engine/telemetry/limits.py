@@ -27,14 +27,14 @@ _MEMORY_FILES = (
 
 @dataclass(frozen=True)
 class Memory:
-    """Sizes in bytes."""
+    """The total and the available memory, in bytes."""
 
     total: int
     available: int
 
 
 def memory() -> Memory:
-    """The smallest memory that the machine and the groups above this process allow."""
+    """Return the smallest memory that the machine and the control groups of this process allow."""
     machine = _of_machine()
     total, available = machine.total, machine.available
     for folder in _groups("memory"):
@@ -61,7 +61,7 @@ def _kilobytes(text: str) -> int:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Limits that can end a process that asks for more; None if no limit is known."""
+    """Limits at which requests of a process fail; None if there is no limit or it is not known."""
 
     address_space_bytes: int | None = None  # ulimit -v
     processes: int | None = None  # ulimit -u, or the container's; a thread counts as one
@@ -69,7 +69,7 @@ class Ceilings:
 
 
 def ceilings() -> Ceilings:
-    """The limits of this process and of those that it starts."""
+    """Return the limits of this process and of the processes that it starts."""
     of_groups = [limit for folder in _groups("pids") if (limit := _number(folder / "pids.max")) is not None]
     # The superuser's number of processes is not limited by ulimit.
     of_user = _soft(resource.RLIMIT_NPROC) if os.geteuid() else None
@@ -83,24 +83,26 @@ def _soft(limit: int) -> int | None:
 
 
 def cpus() -> float | None:
-    """How many processors' time the groups allow; None without a limit."""
+    """Return how many processors' time the control groups allow, such as 1.5; None without a limit."""
     allowed = [share for folder in _groups("cpu") for share in (_share_v2(folder), _share_v1(folder)) if share]
     return min(allowed, default=None)
 
 
 def usable_cpus() -> int:
-    """How many CPUs this process can use: those that it may run on, or as many as their time is limited to."""
+    """Return how many CPUs this process can use: those on which it may run, or fewer if its CPU time is limited."""
     allowed, limit = len(os.sched_getaffinity(0)), cpus()
     return allowed if limit is None else max(1, min(allowed, math.ceil(limit)))
 
 
 def cpus_limited() -> bool:
-    """Whether the time limit leaves less than the CPUs that the process may run on, which TensorFlow counts."""
+    """Return True if the limit on CPU time leaves less than the CPUs on which the process may run, which TensorFlow
+    counts.
+    """
     return usable_cpus() < len(os.sched_getaffinity(0))
 
 
 def memory_limited() -> bool:
-    """Whether the groups leave less memory than the machine has, which TensorFlow counts."""
+    """Return True if the control groups allow less memory than the machine has, which TensorFlow counts."""
     return memory().total < _of_machine().total
 
 
@@ -118,10 +120,10 @@ def _share_v1(folder: Path) -> float | None:
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """The folders of the groups that this process is in, innermost first.
+    """Yield the folders of the control groups of this process for a controller, the innermost first.
 
-    A container may see its own group as the topmost one while the kernel gives the path as seen from outside. Folders
-    that do not exist are skipped.
+    A container may see its own group as the topmost one, while the kernel gives the path as it is seen from outside.
+    Folders that do not exist are yielded, too, and have no limits.
     """
     mounted = ROOT / "sys/fs/cgroup"
     for line in _lines(ROOT / "proc/self/cgroup") or ["0::/", f"1:{controller}:/"]:
@@ -156,13 +158,13 @@ def _named_number(path: Path, name: str) -> int:
 
 
 def numa_nodes() -> int:
-    """The number of the machine's NUMA nodes."""
+    """Return the number of the machine's NUMA nodes."""
     folders = list((limits.ROOT / Path("sys/devices/system/node")).glob("node[0-9]*"))
     return max(1, len(folders))
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """`0-3,8`, as the kernel writes a list of CPUs."""
+    """Return a list of CPUs in the kernel's form: `0-3,8`."""
     ranges: list[list[int]] = []
     for cpu in sorted(cpus):
         if ranges and cpu == ranges[-1][1] + 1:

@@ -29,13 +29,18 @@ ALL_LOST_HINT = (
 
 
 class GpuReader(threading.Thread):
-    """Passes on a GpuReadings every `interval_seconds`, or as often as the driver allows; once, why there is none."""
+    """Passes a GpuReadings to `tell` every `interval_seconds`, or less often if the driver is slow.
+
+    If there are no readings, it passes the reason once.
+    """
 
     def __init__(
         self, tell: Callable[[Event], None], interval_seconds: float, *, pcie: bool = False, own_pid: int | None = None,
         processes: bool = False,
     ) -> None:  # fmt: skip
-        """`pcie` and `processes`: also the traffic with the host, and all of the processes at each reading."""
+        """`pcie` adds the traffic with the host to the readings, and `processes` the full data of all processes at each
+        reading.
+        """
         super().__init__(name="gpu-reader", daemon=True)
         self._all_of_processes = processes
         self._tell, self._asked_seconds, self._pcie, self._own_pid = tell, interval_seconds, pcie, own_pid
@@ -49,12 +54,14 @@ class GpuReader(threading.Thread):
 
     @property
     def stuck_seconds(self) -> float:
-        """For how many seconds the driver has not answered."""
+        """The seconds for which the driver has not answered; 0 if no call is in progress."""
         since = self._calling_since
         return time.monotonic() - since if since is not None else 0.0
 
     def errors_since(self, since: float, gpus: Collection[str]) -> list[str]:
-        """The errors of these GPUs reported since a time of the steady clock, as the driver's log has them."""
+        """Return the errors of these GPUs that were reported since `since` (a time of the steady clock), in the form of
+        the driver's log.
+        """
         return [
             f"NVRM: Xid (GPU {error.gpu}): {error.number}" + (f", {error.about}" if error.about else "")
             for reported, uuid, error in self._errors
@@ -62,7 +69,7 @@ class GpuReader(threading.Thread):
         ]
 
     def stop(self, timeout_seconds: float = 2.0) -> None:
-        """Close NVML and return; a call that hangs is abandoned with its daemon thread, and NVML stays open."""
+        """Close NVML and return. If a call hangs, it is abandoned with its thread, and NVML stays open."""
         self._done.set()
         if self.is_alive():
             self.join(timeout_seconds)
@@ -119,7 +126,7 @@ class GpuReader(threading.Thread):
         return self._done.is_set()
 
     def _pace(self, seconds: float, gpus: int) -> None:
-        """Lengthen the interval if a reading takes more than its share of it, and report it when that lasts."""
+        """Lengthen the interval if readings take more than half of it, and report this if it happens twice in a row."""
         self.interval_seconds = max(self._asked_seconds, seconds / DUTY)
         self._overruns = self._overruns + 1 if self.interval_seconds > 1.2 * self._asked_seconds else 0
         if self._overruns >= 2:
@@ -130,7 +137,7 @@ class GpuReader(threading.Thread):
             self._say_once("slow", Warn(kind="telemetry_slow", message=message, hint="training does not wait for it"))
 
     def _report_lost(self, readings: Sequence[dict[str, Any]]) -> None:
-        """Warn of each loss once, at the second reading without the GPU: by then it shows whether all are lost."""
+        """Warn once of each lost GPU, at the second reading without it: then it is known whether all GPUs are lost."""
         lost = {gpu["index"]: gpu for gpu in readings if "lost_since" in gpu}
         before, self._lost = self._lost, set(lost)
         if back := before - set(lost):
@@ -150,7 +157,10 @@ class GpuReader(threading.Thread):
             self._say_once(f"lost {index} {gpu['lost_since']}", Warn(kind="gpu_lost", message=message, hint=hint))
 
     def _report_errors(self, errors: Sequence[DriverError], readings: Sequence[dict[str, Any]]) -> None:
-        """Keep them for the end of the run, and warn at once of those of the hardware; others may be of any program."""
+        """Keep all errors for the end of the run.
+
+        Warn at once of errors of the hardware; other errors may come from any program.
+        """
         gpus = {gpu["index"]: gpu for gpu in readings}
         for error in errors:
             gpu = gpus.get(error.gpu, {})
@@ -168,7 +178,9 @@ class GpuReader(threading.Thread):
             self._told.add(key)
 
     def _say(self, event: Event) -> bool:
-        """Emit an event; False if the disk is full: then it is left out, and the reading goes on."""
+        """Emit an event, and return True; return False if the disk is full: the event is then lost, and the readings
+        continue.
+        """
         try:
             self._tell(event)
         except OSError:
@@ -183,7 +195,7 @@ STUCK_SECONDS = 30.0
 
 
 class Sampler(threading.Thread):
-    """Emits a `host` event every `interval_seconds` and lets a GpuReader emit the `gpu` events."""
+    """Emits a `host` event every `interval_seconds`, and starts a GpuReader that emits the `gpu` events."""
 
     def __init__(
         self,
@@ -202,14 +214,16 @@ class Sampler(threading.Thread):
         self._gpus = GpuReader(events.emit, interval_seconds, pcie=pcie, own_pid=trainer_pid)
 
     def stop(self) -> None:
-        """Let the readings in progress end; NVML is closed by its own thread, after its last call."""
+        """Wait for the readings in progress to end; the GpuReader's thread closes NVML after its last call."""
         self._done.set()
         self._gpus.stop()
         if self.is_alive():
             self.join(timeout=2)
 
     def driver_errors(self, seconds: float, gpus: Collection[str]) -> list[str]:
-        """The errors of these GPUs that the driver has reported in the last seconds, as its log has them."""
+        """Return the errors of these GPUs that the driver has reported in the last `seconds`, in the form of
+        its log.
+        """
         return self._gpus.errors_since(time.monotonic() - seconds, gpus)
 
     def run(self) -> None:

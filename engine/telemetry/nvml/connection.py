@@ -26,7 +26,7 @@ LIBRARY_ALONE_MISSING = f"the NVIDIA driver's {LIBRARY} is missing"  # its devic
 
 
 class Nvml:
-    """An open NVML; raises NvmlUnavailable with the reason when it cannot be opened."""
+    """A connection to NVML. Raises NvmlUnavailable with the reason if it cannot be opened."""
 
     def __init__(self, *, pcie: bool = False, own_pid: int | None = None, processes: bool = False) -> None:
         self._pid, self._open = os.getpid(), False
@@ -48,20 +48,27 @@ class Nvml:
             raise _unavailable(fault) from None
 
     def identities(self) -> list[dict[str, Any]]:
-        """The properties of each GPU that never change; `missing` in them says why a GPU cannot be asked."""
+        """Return the properties of each GPU that never change; in them `missing` is the reason why a GPU cannot be
+        read.
+        """
         return [device.identity() for device in self._mine()]
 
     def cuda(self) -> tuple[int, int] | None:
-        """The newest CUDA version that the driver supports, as cuDriverGetVersion tells it."""
+        """Return the newest CUDA version that the driver supports, as cuDriverGetVersion reports it; None if it is not
+        known.
+        """
         version = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
         return (version // 1000, version % 1000 // 10) if version else None
 
     def driver(self) -> str:
-        """The driver's version; empty if it does not tell."""
+        """Return the driver's version; empty if the driver does not report it."""
         return or_none(pynvml.nvmlSystemGetDriverVersion) or ""
 
     def read(self, slow: bool = True, stopping: Callable[[], bool] = lambda: False) -> list[dict[str, Any]]:
-        """A reading of each GPU; stops between two GPUs when `stopping` is set."""
+        """Return a reading of each GPU. If `stopping` returns True, the remaining GPUs are not read.
+
+        `slow` includes figures that change rarely or take long to read.
+        """
         readings: list[dict[str, Any]] = []
         if self._mine() and all(device.looks_again for device in self.devices):
             self._open_again()
@@ -72,7 +79,7 @@ class Nvml:
         return readings
 
     def _open_again(self) -> None:
-        """What was opened before the driver was loaded again never gets an answer any more."""
+        """Open NVML again. After the driver was loaded again, the old connection gets no more answers."""
         if self._errors is not None:
             self._errors.close()
             self._errors = None
@@ -82,7 +89,10 @@ class Nvml:
             pynvml.nvmlInit()
 
     def errors(self) -> list[DriverError]:
-        """The errors of GPUs that the driver has reported since the last call; the first begins to listen."""
+        """Return the errors of GPUs that the driver has reported since the last call.
+
+        The first call begins to collect them.
+        """
         if self._errors is None:
             self._errors = DriverErrors([(device.index, device.handle) for device in self._mine()])
         return self._errors.read()
@@ -117,7 +127,9 @@ _BITS = 64
 
 
 def cpus_near(indexes: Sequence[int]) -> list[frozenset[int]]:
-    """The CPUs of the NUMA node of each of these GPUs, by NVML's index; empty if the driver does not report them."""
+    """Return, for each of these GPUs (by NVML's index), the CPUs of its NUMA node; empty sets if the driver does not
+    report them.
+    """
     try:
         return BackgroundCall(lambda: _ask(indexes)).result(PATIENCE_SECONDS)
     except (pynvml.NVMLError, TimeoutError, OSError):

@@ -25,9 +25,9 @@ REFUSED = (Reason.UNSUPPORTED, Reason.NO_PERMISSION)
 
 
 class Flow:
-    """The available figures of GPM, and `nvlink`; a fault that means a lost GPU is raised.
+    """The activity and traffic of a GPU, from GPM and NVLink. If the GPU is lost, NVMLError is raised.
 
-    `tells_pcie`: GPM reports the PCIe traffic, so that the question that blocks need not be asked.
+    `tells_pcie` is True if GPM reports the PCIe traffic, so that NVML's blocking question for it is not needed.
     """
 
     def __init__(self, gpu: Handle) -> None:
@@ -37,7 +37,7 @@ class Flow:
         self.tells_pcie = self._gpm.ask(lambda _: True) not in REFUSED
 
     def read(self, fresh: bool = True) -> Values:
-        """`fresh`: of now, else GPM's of the last reading, and the rest of now."""
+        """Return the available figures. If `fresh` is False, GPM's figures are those of the last reading."""
         answer = self._gpm.ask(Gpm.read if fresh else Gpm.last)
         values: Values = dict.fromkeys(GPM_KEYS, answer) if isinstance(answer, Reason) else dict(answer)
         nvlink = self._nvlink(values.pop("nvlink_rx"), values.pop("nvlink_tx"))
@@ -51,12 +51,12 @@ class Flow:
         return Gpm(self._gpu)
 
     def close(self) -> None:
-        """Release what the driver holds for GPM."""
+        """Release the driver's memory for GPM."""
         if self._gpm.reader is not None:
             or_none(self._gpm.reader.close)
 
     def _nvlink(self, received: int | Reason, sent: int | Reason) -> Values:
-        """The NVLink traffic from GPM, or from the counters if GPM refuses."""
+        """Return the NVLink traffic reported by GPM; if GPM refuses, the traffic from the NVLink counters."""
         if received in REFUSED or sent in REFUSED:
             answer = self._links.ask(NvLink.read)
         elif Reason.ERROR in (received, sent):
@@ -68,7 +68,7 @@ class Flow:
 
 
 class Source(Generic[T]):
-    """A reader that is made when it is first asked; `refused` is the reason if the source is given up."""
+    """A reader that is created at the first question. `refused` is the reason if the source is not asked any more."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -76,7 +76,10 @@ class Source(Generic[T]):
         self.refused: Reason | None = None
 
     def ask(self, question: Callable[[T], R]) -> R | Reason:
-        """The reader's answer, or the reason why there is none; raises the fault that means that the GPU is lost."""
+        """Return the reader's answer, or the reason why there is none.
+
+        Raises the exception if it means that the GPU is lost.
+        """
         if self.refused is not None:
             return self.refused
         try:
@@ -121,7 +124,9 @@ def ask_for_gpm(gpu: Handle) -> None:
 
 
 class Gpm:
-    """The performance metrics of one GPU that has them, or of a GPU instance of it by its id."""
+    """The performance metrics (GPM) of one GPU, or of one of its GPU instances; `instance` is the id of that
+    instance.
+    """
 
     def __init__(self, gpu: Handle, instance: int | None = None) -> None:
         self._instance = instance
@@ -135,11 +140,14 @@ class Gpm:
             self._request.metrics[position].metricId = metric
 
     def last(self) -> Values:
-        """The means of the last reading."""
+        """Return the values of the last reading."""
         return self._last
 
     def read(self) -> Values:
-        """Means of each of GPM_KEYS since the last reading; when that is too recent, the same means again."""
+        """Return the means of each of GPM_KEYS since the last reading.
+
+        If that is less than 0.1 s ago, return the values of the last reading.
+        """
         now = time.monotonic()
         if self._taken is not None and now - self._taken < GPM_SECONDS:
             return self._last
@@ -166,14 +174,14 @@ class Gpm:
 
 
 def _figure(metric: Any, convert: Callable[[float], float]) -> Any:
-    """The metric's value, or the reason why it has none; each metric has its own return code."""
+    """Return the metric's value, or the reason why it has none; each metric has its own return code."""
     if metric.nvmlReturn != pynvml.NVML_SUCCESS:
         return reason_of(pynvml.NVMLError(metric.nvmlReturn))
     return convert(metric.value) if math.isfinite(metric.value) and metric.value >= 0 else Reason.UNSUPPORTED
 
 
 class NvLink:
-    """Traffic over all links of one GPU, from its counters; raises NVMLError if the GPU has no links."""
+    """The traffic over all links of one GPU, from its counters. Raises NVMLError if the GPU has no links."""
 
     def __init__(self, gpu: Handle) -> None:
         self._gpu = gpu
@@ -183,7 +191,7 @@ class NvLink:
         self._before: tuple[float, list[int]] | None = None
 
     def read(self) -> Values:
-        """Bytes per second since the last reading; None at the first."""
+        """Return the bytes per second since the last reading; None as both values at the first reading."""
         counters = self._fields(
             (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ALL_LINKS),
             (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, ALL_LINKS),
@@ -215,7 +223,7 @@ class NvLink:
 
 
 class Instances:
-    """The GPM figures of one GPU's instances; a fault that means a lost GPU is raised."""
+    """The GPM figures of all instances of a GPU in MIG mode. If the GPU is lost, NVMLError is raised."""
 
     def __init__(self, gpu: Handle) -> None:
         self._gpu = gpu
@@ -229,7 +237,10 @@ class Instances:
         return self._left <= 0
 
     def read(self, listed: Sequence[Values]) -> list[Values]:
-        """The instances as listed, each with what is known of its activity."""
+        """Return the instances in `listed`, each with the latest known figures of its activity.
+
+        Each call reads one instance, or none.
+        """
         self._follow({instance["gpu_instance"] for instance in listed if instance.get("gpu_instance") is not None})
         if self.turn_of_the_whole:
             self._left = len(self._sources)
@@ -239,7 +250,7 @@ class Instances:
         return [{**instance, **self._known.get(instance.get("gpu_instance", -1), {})} for instance in listed]
 
     def close(self) -> None:
-        """Release what the driver holds for GPM."""
+        """Release the driver's memory for GPM."""
         self._follow(set())
 
     def _read_next(self) -> None:
@@ -250,7 +261,10 @@ class Instances:
         self._known[instance] = {key: value for key, value in shares.items() if not isinstance(value, Reason)}
 
     def _follow(self, instances: set[int]) -> None:
-        """Instances are made and destroyed while the GPU is read; if the chip has no GPM there is none to read."""
+        """Add readers for new instances, and remove those of instances that no longer exist.
+
+        If the chip has no GPM, there are none.
+        """
         if instances and isinstance(self._chip.ask(lambda _: True), Reason):
             instances = set()
         for gone in self._sources.keys() - instances:

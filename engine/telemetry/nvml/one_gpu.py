@@ -49,11 +49,11 @@ CORE = (
 
 
 class _Lost(Exception):
-    """The GPU no longer answers; the text says so in words for the user."""
+    """The GPU no longer answers; the text says so for the user."""
 
 
 class Device:
-    """A GPU by its NVML index; all its methods are called by one thread."""
+    """One GPU, identified by its NVML index. One thread calls all of its methods."""
 
     def __init__(self, index: int, *, pcie: bool = False, own_pid: int | None = None, processes: bool = False) -> None:
         self.index, self._own_pid, self._pcie, self._all_of_processes = index, own_pid, pcie, processes
@@ -73,12 +73,12 @@ class Device:
 
     @property
     def looks_again(self) -> bool:
-        """Whether the GPU is lost, and the next reading tries to open it."""
+        """True if the GPU is lost, and the next reading will try to open it."""
         return self._handle is None and time.monotonic() >= self._look_again
 
     @property
     def handle(self) -> Handle | None:
-        """NVML's; None while the GPU is lost."""
+        """NVML's handle of the GPU; None while the GPU is lost."""
         return self._handle
 
     # ---- identity ------------------------------------------------------------------------------
@@ -94,9 +94,11 @@ class Device:
             self.facts[key] = value or self.facts.get(key)
 
     def identity(self) -> dict[str, Any]:
-        """What does not change: index, uuid, name, pci_bus_id, compute_capability, multiprocessors, memory_total_bytes;
-        and what a training finds now: `mig`, by its compute mode `exclusive` or `prohibited`, `memory_used_bytes` and
-        the processes that compute (`holders`). Of a GPU that cannot be asked: `missing`, and whether it is `lost`.
+        """Return the properties that never change, and those that matter to a training that starts now.
+
+        Never changing: index, uuid, name, pci_bus_id, compute_capability, multiprocessors, memory_total_bytes. At this
+        moment: `mig` (its instances), `exclusive` and `prohibited` (its compute mode), `memory_used_bytes`, and
+        `holders` (the processes that compute on it). For a GPU that cannot be read: `missing`, the reason, and `lost`.
         """
         if self._handle is None:
             return self.facts | {"missing": self.missing, "lost": self._why is Reason.LOST}
@@ -120,7 +122,7 @@ class Device:
     # ---- readings -----------------------------------------------------------------------------
 
     def read(self, slow: bool) -> dict[str, Any]:
-        """Read the GPU now; `slow` includes the figures that change rarely or take long to read."""
+        """Return a reading of the GPU. `slow` includes the figures that change rarely or take long to read."""
         if self.looks_again:
             self._open()
         if self._handle is None:
@@ -134,7 +136,7 @@ class Device:
         return self._event(values)
 
     def close(self) -> None:
-        """Release what the driver holds for this GPU."""
+        """Release the driver's memory for this GPU."""
         for reader in (self._flow, self._instances):
             if reader is not None:
                 reader.close()
@@ -153,8 +155,9 @@ class Device:
         return reading | self._instances_now(reading.get("mig")) | self._work_now(reading.get("processes"))
 
     def _questions(self) -> tuple[Question, ...]:
-        """The questions to ask. GPM also reports PCIe traffic, for the whole time between two readings and without
-        blocking.
+        """Return the questions to ask.
+
+        The question for PCIe traffic is left out if GPM reports the traffic, which it does without blocking.
         """
         by_gpm = self._flow is not None and self._flow.tells_pcie
         return (*QUESTIONS, PCIE) if self._pcie and not by_gpm else QUESTIONS
@@ -166,8 +169,8 @@ class Device:
     def _see_whether_lost(self, answers: Mapping[Question, Values]) -> None:
         """Raise _Lost if every question fails: a GPU that has fallen off the bus may never report "lost" itself.
 
-        A question that the driver refuses without asking the GPU is neither an answer nor an error. A single error is
-        not enough either, as on some platforms there is hardly anything to ask.
+        A question that the driver refuses without asking the GPU counts neither as an answer nor as an error. A single
+        error is not enough, as on some platforms only few questions are possible.
         """
         values = [answer[question.keys[0]] for question, answer in answers.items()]
         answered = [value for value in values if value not in REFUSED]
@@ -175,7 +178,10 @@ class Device:
             raise _Lost(f"the GPU no longer answers ({self._fault})")
 
     def _answer(self, question: Question) -> Values:
-        """Values or Reasons; a question that was refused is not asked again before the next slow reading."""
+        """Return values, or Reasons in their place.
+
+        A question that was refused is not asked again before the next slow reading.
+        """
         if question in self._refused:
             return dict.fromkeys(question.keys, self._refused[question])
         reason = Reason.UNSUPPORTED
@@ -201,7 +207,7 @@ class Device:
             raise _Lost(text_of(fault)) from None
 
     def _instances_now(self, listed: Any) -> Values:
-        """The instances with their activity, if the GPU is in MIG mode and has any."""
+        """Return the instances with their activity; empty if the GPU is not in MIG mode or has no instances."""
         if not isinstance(listed, list) or not listed:
             return {}
         try:
@@ -211,7 +217,9 @@ class Device:
             raise _Lost(text_of(fault)) from None
 
     def _work_now(self, listed: Any) -> Values:
-        """The processes with what each of them does, if that is asked for and the driver tells it."""
+        """Return the processes with the use of each; empty if this was not requested, or the reason if the driver does
+        not report it.
+        """
         if not self._all_of_processes or not isinstance(listed, list) or not listed:
             return {}
         self._work = self._work or Source(lambda: Work(self._handle))
@@ -249,7 +257,9 @@ class Device:
         return self.facts | dict.fromkeys(CORE) | figures | ({"reasons": reasons} if reasons else {})
 
     def _shares_memory(self, values: Values) -> bool:
-        """On GB10 and Jetson the GPU shares the host's memory, whose size NVML does not report or reports as zero."""
+        """Return True if the GPU shares the host's memory, as on GB10 and Jetson: NVML does not report its size, or
+        reports zero.
+        """
         return self._refused.get(MEMORY) is Reason.UNSUPPORTED or values.get("memory_total_bytes") == 0
 
     def _nothing(self) -> dict[str, Any]:

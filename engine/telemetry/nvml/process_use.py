@@ -14,9 +14,10 @@ _FIRST_MICROSECONDS = 1_000_000  # how far the first question goes back
 
 
 class Work:
-    """Which of a GPU's processes work, by the driver's samples, and since when the others do not.
+    """The use of a GPU by each of its processes, from the driver's samples, and for how long the other processes have
+    been idle.
 
-    `read` raises NVMLError if the driver does not tell it, as for a GPU in MIG mode.
+    `read` raises NVMLError if the driver does not report this, as for a GPU in MIG mode.
     """
 
     def __init__(self, gpu: Any) -> None:
@@ -26,7 +27,10 @@ class Work:
         self._worked: dict[int, float] = {}  # when it worked last
 
     def read(self) -> dict[int, float]:
-        """The share of the time in which each process has used the chip; who has not used it is not listed."""
+        """Return the share of the time in which each process has used the chip since the last call, by process id.
+
+        Processes that have not used it are not in the result.
+        """
         try:
             samples = pynvml.nvmlDeviceGetProcessUtilization(self._gpu, self._newest)
         except pynvml.NVMLError as fault:
@@ -42,13 +46,14 @@ class Work:
         return used
 
     def forget(self) -> None:
-        """After a question without an answer nothing is known of the time before."""
+        """Forget the earlier samples, as after a question without an answer nothing is known about the time before."""
         self._first, self._worked = {}, {}
 
     def of(self, processes: Sequence[Mapping[str, Any]], used: Mapping[int, float]) -> list[dict[str, Any]]:
-        """The processes with their `use`, and `idle_seconds`: for how long that has been 0.
+        """Return the processes with `use`, and `idle_seconds`: the time since their use was last above 0.
 
-        `idle_at_least`: a process has done nothing since it was first looked at, and perhaps not before either.
+        `idle_at_least` is True if a process has not worked since it was first seen; it may have been idle before that,
+        too.
         """
         now, pids = time.monotonic(), {process["pid"] for process in processes}
         self._first = {pid: self._first.get(pid, now) for pid in pids}

@@ -44,7 +44,10 @@ _REASONS = (THROTTLE_REASONS, CLOCK_SETTINGS)
 
 @dataclass(frozen=True)
 class Question:
-    """`keys` are the figures it answers; it is asked at each reading, or only every few seconds when `slow`."""
+    """A question to NVML. `keys` are the figures that it answers, `ways` the functions that may answer it.
+
+    If it is `slow`, it is asked only every few seconds.
+    """
 
     keys: tuple[str, ...]
     ways: tuple[Way, ...]
@@ -52,18 +55,18 @@ class Question:
 
 
 def known(raw: Any) -> Any:
-    """The value, or a Reason if it is NVML's mark for "not available", the largest number of the type."""
+    """Return the value, or a Reason if it is the largest number of its type, NVML's mark for "not available"."""
     return Reason.UNSUPPORTED if raw is None or raw in NOT_AVAILABLE else raw
 
 
 def text(function: Callable[[Handle], Any], gpu: Handle) -> str:
-    """A text from the driver; bytes that are not UTF-8 are replaced, where `pynvml` itself would fail."""
+    """Return a text from the driver; bytes that are not UTF-8 are replaced (`pynvml` itself would fail)."""
     raw = getattr(function, "__wrapped__", function)(gpu)
     return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
 
 
 def names(gpu: Handle) -> Values:
-    """`uuid`, `name` and `pci_bus_id`, which never change; None if the driver does not tell them."""
+    """Return `uuid`, `name` and `pci_bus_id`, which never change; a value is None if the driver does not report it."""
     return {
         "uuid": or_none(lambda: text(pynvml.nvmlDeviceGetUUID, gpu)),
         "name": or_none(lambda: text(pynvml.nvmlDeviceGetName, gpu)),
@@ -72,7 +75,9 @@ def names(gpu: Handle) -> Values:
 
 
 def chip(gpu: Handle) -> Values:
-    """`compute_capability` (major, minor) and `multiprocessors`, which never change; None if they are not known."""
+    """Return `compute_capability` (major, minor) and `multiprocessors`, which never change; a value is None if it is
+    not known.
+    """
     capability = or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(gpu))
     cores = or_none(lambda: pynvml.nvmlDeviceGetNumGpuCores(gpu))
     return {
@@ -97,7 +102,7 @@ def _memory_v2(gpu: Handle) -> Values:
 
 
 def _memory_v1(gpu: Handle) -> Values:
-    """Memory as older drivers report it: what they reserve for themselves counts as used."""
+    """Return the memory as older drivers report it: memory that the driver reserves for itself counts as used."""
     values = _memory(pynvml.nvmlDeviceGetMemoryInfo(gpu))
     return values | {"memory_reserved_bytes": Reason.UNSUPPORTED, "memory_used_counts_reserved": True}
 
@@ -132,13 +137,15 @@ def _default_power_limit(gpu: Handle) -> Values:
 
 
 def _energy(gpu: Handle) -> Values:
-    """Joules since the driver was loaded, from Volta on."""
+    """Return the joules since the driver was loaded; available from Volta on."""
     millijoules = known(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
     return {"energy_j": millijoules if isinstance(millijoules, Reason) else round(millijoules / 1000, 1)}
 
 
 def _slowed(policies: Mapping[str, int]) -> Question:
-    """For how long each cause has slowed the GPU down since the driver was loaded (nvml.h, "violationTime")."""
+    """Return the question for how long each cause has slowed the GPU since the driver was loaded (nvml.h,
+    "violationTime").
+    """
 
     def ask(gpu: Handle) -> Values:
         times = {name: known(pynvml.nvmlDeviceGetViolationStatus(gpu, policy).violationTime)
@@ -184,7 +191,7 @@ def _pstate(gpu: Handle) -> Values:
 
 
 def _ecc(gpu: Handle) -> Values:
-    """Errors since the driver was loaded; uncorrected ones ended the program that ran."""
+    """Return the memory errors since the driver was loaded; an uncorrected error has ended the program that ran."""
     kinds = {
         "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
         "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
@@ -196,7 +203,10 @@ def _ecc(gpu: Handle) -> Values:
 
 
 def _processes(gpu: Handle, version: int) -> Values:
-    """Process ids and bytes; the driver lists a process that both computes and draws twice."""
+    """Return the process ids and their bytes of memory.
+
+    The driver lists a process that both computes and draws twice; here it is listed once.
+    """
     bytes_of: dict[int, int | None] = {}
     for kind in ("Graphics", "Compute"):
         listed = getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(gpu)
@@ -207,7 +217,7 @@ def _processes(gpu: Handle, version: int) -> Values:
 
 
 def computing(gpu: Handle) -> list[dict[str, Any]]:
-    """The processes with a CUDA context, without those that only draw."""
+    """Return the processes with a CUDA context; processes that only draw are not included."""
     asked = or_none(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu))
     listed = pynvml.nvmlDeviceGetComputeRunningProcesses_v2(gpu) if asked is None else asked
     return [{"pid": process.pid} for process in listed]
@@ -222,7 +232,7 @@ def _processes_v2(gpu: Handle) -> Values:
 
 
 def _mig(gpu: Handle) -> Values:
-    """The instances of a GPU in MIG mode, possibly none; None if the mode is off."""
+    """Return the instances of a GPU in MIG mode, which may be none; None if the mode is off."""
     if not pynvml.nvmlDeviceGetMigMode(gpu)[0]:
         return {"mig": None}
     instances = []
@@ -237,7 +247,7 @@ def _mig(gpu: Handle) -> Values:
 
 
 def _gpu_instance(uuid: str, instance: Handle) -> int | None:
-    """The id of the GPU instance, asked once: the UUID is made from it."""
+    """Return the id of the GPU instance. It is asked only once for each UUID, as the UUID is made from the id."""
     if uuid not in _GPU_INSTANCES:
         _GPU_INSTANCES[uuid] = or_none(lambda: int(pynvml.nvmlDeviceGetGpuInstanceId(instance)))
     return _GPU_INSTANCES[uuid]
@@ -249,7 +259,7 @@ def _instance_memory(instance: Handle) -> Values:
 
 
 def _pcie(gpu: Handle) -> Values:
-    """PCIe throughput; each of the two calls blocks for the 20 ms that it measures."""
+    """Return the PCIe throughput; each of the two calls blocks for the 20 ms during which it measures."""
     received = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_RX_BYTES)
     sent = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_TX_BYTES)
     return {"pcie_rx_bytes_per_second": received * 1024, "pcie_tx_bytes_per_second": sent * 1024}

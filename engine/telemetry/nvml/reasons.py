@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Reason(StrEnum):
-    """Takes the place of a value that is not available."""
+    """The reason why a value is not available; it takes the place of the value."""
 
     UNSUPPORTED = "unsupported"  # this chip, driver or platform does not have it
     LOST = "lost"  # the GPU no longer answers
@@ -26,7 +26,7 @@ class Reason(StrEnum):
 
 
 class NvmlUnavailable(Exception):
-    """NVML cannot be used at all; the text says why, `code` is NVML's number for it if it gave one."""
+    """NVML cannot be used; the text gives the reason, and `code` is NVML's error number, if there is one."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
@@ -76,7 +76,7 @@ _TEXTS = {
 
 
 def reason_of(fault: Exception) -> Reason:
-    """The reason for any exception that a call raised."""
+    """Return the reason that an exception of any call to NVML means."""
     if isinstance(fault, pynvml.NVMLError):
         return _BY_CODE.get(fault.value, Reason.ERROR)
     # Raised instead of an NVMLError if the driver is older than the function; an older pynvml lacks the name itself.
@@ -85,7 +85,7 @@ def reason_of(fault: Exception) -> Reason:
 
 
 def text_of(fault: Exception) -> str:
-    """The same as one line of text for the user."""
+    """Return the meaning of such an exception as one line of text for the user."""
     code = getattr(fault, "value", None)
     if code in _TEXTS:
         return _TEXTS[code]
@@ -95,9 +95,7 @@ def text_of(fault: Exception) -> str:
 
 
 def or_none(ask: Callable[[], T]) -> T | None:
-    """The result of a call, or None if it raised: a broken driver may raise anything, and this fact is not
-    essential.
-    """
+    """Return the result of a call, or None if it raised any exception. Used for values that are not essential."""
     try:
         return ask()
     except Exception:  # noqa: BLE001 - see above

@@ -45,7 +45,10 @@ CLEANUP = 45  # follows another error, or the end of a program that was killed
 
 @dataclass(frozen=True)
 class DriverError:
-    """`gpu` is NVML's index; None if the driver names a GPU that was not asked for."""
+    """An error of a GPU that the driver has reported.
+
+    `gpu` is NVML's index; None if the driver names an unknown GPU.
+    """
 
     gpu: int | None
     number: int
@@ -56,12 +59,12 @@ class DriverError:
 
     @property
     def is_of_a_program(self) -> bool:
-        """Whether a program is the cause as a rule, whosever it is, and not the hardware."""
+        """True if the cause is usually a program (of any user), and not the hardware."""
         return self.number in OF_PROGRAMS
 
 
 class DriverErrors:
-    """Collects events of the GPUs with these handles, until it is closed; all calls are by one thread."""
+    """Collects the error events of these GPUs until it is closed. One thread makes all calls."""
 
     def __init__(self, gpus: Sequence[tuple[int, Handle | None]]) -> None:
         self._gpus = {_address(handle): index for index, handle in gpus if handle is not None}
@@ -79,7 +82,7 @@ class DriverErrors:
         return True
 
     def read(self) -> list[DriverError]:
-        """What has been reported since the last time."""
+        """Return the errors that have been reported since the last call."""
         errors: list[DriverError] = []
         while self._set is not None and len(errors) < MOST_AT_ONCE:
             try:
