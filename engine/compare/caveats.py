@@ -100,7 +100,7 @@ def _seen(options: Options, steps: float, batch: float, started: Started | None)
     samples = started.train_samples if started else None
     if started is None or not samples or batch < 1:
         return steps * batch
-    batches = started.steps_per_epoch  # in an epoch of one pass, as the trainer has counted them
+    batches = started.steps_per_epoch  # of an epoch with one pass, counted by the trainer
     if options.get("train.steps_per_epoch") or started.global_batch_size != batch:
         drops = options.get("input.drop_remainder") is True
         batches = batches_per_pass(samples, int(batch), started.replicas or 1, drops)

@@ -87,7 +87,7 @@ class Proof:
         """The run folders of the proof's trials, in the order of their start."""
         folder = self.path / "trials"
         names = sorted(os.listdir(folder), key=trial.place) if folder.is_dir() else []
-        return [Run(folder / name) for name in names if not name.startswith(".")]  # those are being made
+        return [Run(folder / name) for name in names if not name.startswith(".")]  # such a folder is not complete
 
     def liveness(self, record: Record) -> Liveness:
         """Whether the process of the proof is alive, and on which machine; `record` is the content of proof.json."""

@@ -199,7 +199,7 @@ def _learns_better(value: Any, search: Search) -> Iterator[str]:
             yield f"{sentences.value(worse[0])} is faster and learns worse; {losses}"
 
 
-# ---- several candidates that were kept one after another ------------------------------------------
+# ---- the gain of several kept candidates ---------------------------------------------------------
 
 
 def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Candidate]:

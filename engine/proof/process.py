@@ -52,7 +52,7 @@ class Site:
     earlier: Sequence[Trial] = ()
 
 
-STAND = ("ok", "slower", "timeout")  # outcomes of trials that a sitting which has failed leaves to the next one
+STAND = ("ok", "slower", "timeout")  # a resumed proof that had failed keeps its trials with these outcomes
 Work = Callable[[Site], None]  # may raise Stopped and BaselineFailed
 
 
@@ -125,11 +125,11 @@ def _end(run: Run) -> None:
     asked, since = False, time.monotonic()
     while run.liveness.engine or run.alive("trainer"):
         if not asked:
-            with contextlib.suppress(RunError):  # it has not told its process id yet
+            with contextlib.suppress(RunError):  # its process id is not known yet
                 runs.request_stop(run)
                 asked = True
         if time.monotonic() - since > ORPHAN_SECONDS:
-            kill_trainer(run)  # its engine, if it has one, ends after it
+            kill_trainer(run)  # the engine, if it is alive, then ends as well
         time.sleep(POLL_SECONDS)
 
 

@@ -20,7 +20,7 @@ from ..trials import LEAST_REPEATS, TRIAL_SECONDS, scaling_record, sentences
 from ..trials.search_record import Limits
 from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, with_changes
 
-SINGLE_STEPS = {"compile.steps_per_execution": 1}  # several steps in one execution cannot be told apart in a profile
+SINGLE_STEPS = {"compile.steps_per_execution": 1}  # a profile does not separate the steps of one execution
 
 
 class ProofError(RunError):

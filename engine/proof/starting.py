@@ -32,7 +32,7 @@ from .request import ProofError, Request, refuse, sides
 
 WAIT_SECONDS = 1.0
 TRIALS = "trials"  # the folder of a proof that holds its trials
-Names = frozenset[str]  # of GPUs, by UUID if there is one; none: the CPU
+Names = frozenset[str]  # UUIDs of GPUs, or indices without UUIDs; empty for the CPU
 
 
 def of_options(options: Options, here: Machine) -> Names:
@@ -115,7 +115,7 @@ def _active(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
 
 def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
     for run in runs.all_runs():
-        now = run.liveness  # one of another machine shares nothing
+        now = run.liveness  # a run on another machine shares no device
         if run.path != but and not now.host and (state := run.state_of(now)) in runs.GOES_ON:
             yield f"the run {run.id} is {state}", _of_run(run, here)
     for proof in proofs():
@@ -155,7 +155,7 @@ def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Name
             continue
         path = Path(words[-1])
         if but is None or but not in path.parents:
-            # Of another user, whose folders only they can read, the driver tells the GPUs.
+            # If only its user can read the folder, the driver reports the GPUs of the process.
             theirs = (
                 _of_run(Run(path), here) if os.access(path, os.R_OK | os.X_OK) else this_machine.gpus_of(process.pid)
             )
@@ -181,7 +181,7 @@ def _name(gpu: Gpu) -> str:
     return gpu.uuid or str(gpu.index)
 
 
-# ---- going on with what has ended before its time ------------------------------------------------
+# ---- resuming a proof that has ended early -------------------------------------------------------
 
 
 def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collection[str], nothing: str) -> Proof:
@@ -192,7 +192,7 @@ def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collectio
     """
     newest = None
     for proof in proofs():
-        with contextlib.suppress(ProofError, PresetError):  # one that cannot be read is none
+        with contextlib.suppress(ProofError, PresetError):  # a proof that cannot be read is skipped
             if not is_meant(proof.request):
                 continue
             if proof.state not in passed_over:

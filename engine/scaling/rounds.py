@@ -89,7 +89,7 @@ class Rounds:
                 self._note(point, trial)
                 return
             if self.bench.stop.count:
-                trial.key = ""  # whoever goes on measures it anew
+                trial.key = ""  # a resumed measurement measures it again
                 raise Stopped
             if trial.outcome in FINAL:
                 break

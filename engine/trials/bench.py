@@ -30,10 +30,10 @@ from ..units import share
 from .trial import FIGURES, Trial
 from .trial_preset import PROBE_SECONDS, as_training, as_trial
 
-SLOWER = 0.8  # of the best speed: below this a trial that goes on would not change what is decided
-LEAST_REPORTS = 3  # each a quarter of a second after the one before, from the end of the warm-up on
+SLOWER = 0.8  # share of the best speed: a slower trial cannot change the decision, so that it is ended
+LEAST_REPORTS = 3  # progress events since the end of the warm-up, one every quarter of a second
 
-# Given the speeds that a trial has told since its warm-up, the latest last: whether it is ended.
+# Returns whether a trial is to be ended; the argument is its speeds since the warm-up, the latest last.
 Judge = Callable[[Sequence[float]], bool]
 
 
@@ -67,8 +67,8 @@ class SpeedWatch:
 
 
 POLL_SECONDS = 0.05
-ROOM_SECONDS = results.ENGINE_SECONDS  # how long a trial waits for a disk that is full
-ORPHAN_SECONDS = 60.0  # how long a trainer without its engine may take to end
+ROOM_SECONDS = results.ENGINE_SECONDS  # for which a trial waits if the disk is full
+ORPHAN_SECONDS = 60.0  # that a trainer may take to end after its engine
 
 
 class Stop:
@@ -127,7 +127,7 @@ class Bench:
         self.folder, self.paths_from, self.machine, self.stop = folder, paths_from, machine, stop
         self.seed, self.measure_seconds, self.beside = seed, seconds, beside
         self.most_seconds: Callable[[], float] = lambda: math.inf  # of the next trial
-        self._count = sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0  # those of an earlier sitting
+        self._count = sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0  # also a resumed proof's earlier ones
         self._starting = threading.Lock()
         self._fork_server = ForkServer(folder, in_a_hurry=lambda: stop.count > 0)
 
@@ -227,11 +227,11 @@ class Bench:
         watch = SpeedWatch(run, judge) if judge else None
         while engine_runs() or run.alive("trainer"):
             if watch is not None and not slower and not passed_on and watch.is_slower():
-                with contextlib.suppress(RunError):  # it has just ended
+                with contextlib.suppress(RunError):  # the run has just ended
                     runs.request_stop(run)
                     slower = True
             if self.stop.count > passed_on:
-                with contextlib.suppress(RunError):  # it has not told its process id yet
+                with contextlib.suppress(RunError):  # its process id is not known yet
                     runs.request_stop(run)
                     passed_on += 1
             if not engine_runs():

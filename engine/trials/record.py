@@ -105,8 +105,8 @@ class Record:
     started_t: float = field(default_factory=time.time)
     started_mark: float = field(default_factory=steady)  # the same moment on the steady clock
     seconds: float = 0.0
-    budget_seconds: float | None = None  # the least that it takes in all
-    budget_most_seconds: float | None = None  # the most, if that is more
+    budget_seconds: float | None = None  # the least total time that is expected
+    budget_most_seconds: float | None = None  # the longest total time that is expected, if longer
     doing: str = ""
     machine: Annotated[Mapping[str, Any], Fields(MACHINE)] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Record:
     ablation: Ablation | None = None
     profile_trial: Trial | None = None
     profile: Mapping[str, Any] | None = None  # engine/profile/reports.py, as plain values
-    profile_missing: str = ""  # why there is none although one was requested
+    profile_missing: str = ""  # why a requested profile is missing
     diagnosis: Verdict | None = None  # of the original preset
     comparisons: list[Comparison] = field(default_factory=list)
     before: Mapping[str, float | None] | None = None
@@ -125,7 +125,7 @@ class Record:
     changes_kept: dict[str, Any] = field(default_factory=dict)
     search: Search | None = None  # of a `tune`
     scaling: Scaling | None = None  # of a `scaling`
-    earlier: list[Trial] = field(default_factory=list)  # trials of earlier sittings, until this one has ended
+    earlier: list[Trial] = field(default_factory=list)  # trials from before the proof was resumed, until it has ended
     ended_because: str = ""
     error: str | None = None
 

@@ -32,7 +32,7 @@ class Asked:
 
     settings: Sequence[Setting]
     keep: str = KEEPS[0]
-    shared: str = ""  # then in words what they share
+    shared: str = ""  # for example "replicas share a GPU"
 
 
 @dataclass(kw_only=True)

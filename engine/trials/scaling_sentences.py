@@ -10,7 +10,7 @@ from .record import Comparison, Record
 from .scaling_record import Point
 from .trial import Trial
 
-GOOD = 0.9  # of n times the speed: below this it is told what grew (gputui's own threshold)
+GOOD = 0.9  # efficiency below which a sentence says what has grown (gputui's own threshold)
 HALF = 0.5
 _SPEED, _STEP, _WAIT = (figures.of_run(key) for key in ("samples_per_second", "step_ms", "input_wait"))
 HEAD = ("replicas", "global batch", _SPEED.head, "speed-up", "efficiency", "spread", _STEP.head, _WAIT.head)

@@ -13,7 +13,7 @@ from typing import Any
 from . import STAGES
 from .trial import Trial
 
-DECISIONS = ("kept", "rejected", "failed", "left out", "measured", "running")  # measured: its memory alone
+DECISIONS = ("kept", "rejected", "failed", "left out", "measured", "running")  # measured: only its memory
 LOSS_DECISIONS = ("no worse", "worse", "not judged", "failed")
 
 
@@ -134,12 +134,12 @@ class LossCheck:
     settings: Mapping[str, Any]
     of: str = ""
     samples: int | None = None
-    passes: int | None = None  # whole ones over the data; None: a part of the first
+    passes: int | None = None  # whole passes over the data; None: a part of the first pass
     trials: list[Trial] = field(default_factory=list)
     loss_a: float | None = None
     loss_b: float | None = None
     worse_from: float | None = None
-    decision: str = "running"  # then one of LOSS_DECISIONS
+    decision: str = "running"  # in the end one of LOSS_DECISIONS
     why: str = ""
 
 
@@ -181,7 +181,7 @@ class Search:
     study: StudyState | None = None  # of a wide search
     losses: list[LossCheck] = field(default_factory=list)
     unproved: dict[str, Any] = field(default_factory=dict)
-    learning: str = ""  # what followed from the losses
+    learning: str = ""  # what the search did because of the losses
     rate_fixed: str = ""  # why the learning rate cannot be scaled
 
     @property

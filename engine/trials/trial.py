@@ -41,14 +41,14 @@ class Trial:
     sample_energy_j: float | None = None
     sample_energy_estimated_j: float | None = None
     loss_at_samples: float | None = None
-    replicas: int | None = None  # with the global batch as the trainer has told them
+    replicas: int | None = None  # this and the global batch are from the trainer's event `started`
     global_batch_size: int | None = None
     seconds: float = 0.0
     error: str | None = None
     disturbed: str = ""  # which other programs used the trial's devices or cores
-    # Of the best settings on the GPU of this trial, relative to those on the first GPU: a search compares `speed`.
+    # Speed of the best settings on this trial's GPU, relative to the first GPU; `speed` is corrected by it.
     gpu_speed: float = 1.0
-    key: str = ""  # in a search: identifies the settings and the turn, so that a resumed one does not measure it again
+    key: str = ""  # identifies settings and turn, so that a resumed search does not measure the trial again
 
     @property
     def good(self) -> bool:

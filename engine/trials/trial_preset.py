@@ -20,7 +20,7 @@ STEPS = 1_000_000_000  # the most that train.steps_per_epoch takes: at 10 us a s
 # are warm-up, and it ends with the first of the others that takes long enough to be measured, or with the epoch.
 PROBE_SECONDS, PROBE_STEPS = 0.01, 30
 LIMIT_MINUTES = 15.0  # before anything is measured: start-up, the pass that fills the cache; a shorter limit stands
-# The trial's own; to change one of them would change nothing that a trial measures.
+# Every trial sets these options itself, so that changes of them cannot be measured.
 OWN = frozenset(
     {
         "train.epochs",
@@ -36,9 +36,9 @@ OWN = frozenset(
         "run.measure_seconds",
     }
 )
-ONE_BATCH = {"input.one_batch": True}  # one batch again and again: the training without its input
+ONE_BATCH = {"input.one_batch": True}  # the same batch is repeated, so that the input costs nothing
 
-# A trial leaves nothing that would be gone on with, and ends if its memory runs out.
+# A trial saves nothing from which a training could continue, and ends if it runs out of memory.
 LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model": False}
 
 

@@ -34,7 +34,7 @@ from .losses import Losses
 from .stages.batch_size import rounded
 from .time_plan import TimePlan
 
-OF_WHAT_IS_LEFT = 0.5  # if the search has ended early; the rest is for settings that are looked at instead
+OF_WHAT_IS_LEFT = 0.5  # share of the remaining time for the first losses; the rest is for other settings
 SHORT = "the losses were compared after a part of a pass: that shows settings that fail, and no small difference"
 NO_TIME = "no time was left for further pairs"
 
@@ -48,7 +48,7 @@ class Deciding:
         self._request, self._record, self._trials, self._report = request, record, trials, report
         self._baseline = request.baseline()
         self._chosen = "the fastest settings"
-        self._fault = ""  # why these cannot be taken
+        self._fault = ""  # why the fastest settings cannot be chosen
 
     @property
     def _limits(self) -> Limits:
@@ -225,7 +225,7 @@ class Deciding:
 
 
 STEPS_BACK = 2  # batch sizes between the preset's and the fastest
-LEAST_STEP = 1.25  # a batch that is larger than the preset's by less is hardly faster
+LEAST_STEP = 1.25  # factor; a batch that is nearer to the preset's is hardly faster
 
 
 def learns_alike(baseline: Preset, settings: Settings) -> dict[str, Any]:

@@ -30,10 +30,10 @@ from .memory_model import MemoryModel
 from .report import memory_sentences
 from .stages.batch_size import STEPS_OF_A_PROBE, rounded
 
-SMALLER = 4  # the first probe is so many times smaller than the preset's batch, and so is a second one after it failed
-LARGER = 32  # the second of a process is so many times larger than the first, at most
-SHARE = 0.5  # of the memory that may be taken: the most that the second can take, whatever the line
-SECONDS = 15.0  # for the steps of the second
+SMALLER = 4  # the first probe has the preset's batch divided by this; if it fails, divided by this again
+LARGER = 32  # the batch of the second probe on a CPU is at most so many times that of the first
+SHARE = 0.5  # of the memory that may be taken: the second probe is sure to take no more
+SECONDS = 15.0  # for the steps of the second probe
 
 
 class Prediction:

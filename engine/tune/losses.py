@@ -35,8 +35,8 @@ from ..trials.trial import Trial
 from ..trials.trial_preset import with_changes
 from .candidates.search_trials import OutOfTime, Trials
 
-LEAST_UPDATES = 40  # of the settings with the larger batch; fewer if that is the whole training
-PASS_SECONDS = 0.3  # besides the steps: evaluating and starting a pass of the preset quickstart on two CPU cores
+LEAST_UPDATES = 40  # of the weights with the larger batch; fewer if the whole training has fewer
+PASS_SECONDS = 0.3  # of a pass without its steps: its start and the evaluation (quickstart on two CPU cores)
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ def growth(before: Preset, after: Preset, machine: Machine) -> float:
 
 
 Told = TypeVar("Told", bound=Event)
-PAIRS = 2  # at most, with different seeds: one alone may be chance
+PAIRS = 2  # at most, with different seeds: the result of one pair may be chance
 WORSE = 0.05
 LEAST_OF_FALL, MOST_OF_FALL = 0.01, 0.1
-FALL_IS_OVER = 0.5  # of a part of a pass: the second half counts
+FALL_IS_OVER = 0.5  # share of a part of a pass; only the losses after it count
 SLACK = 1.2  # of the expected time
 
 

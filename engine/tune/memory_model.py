@@ -78,8 +78,8 @@ def _least_squares(points: Points, weights: Sequence[float]) -> Line:
     return Line(taken - slope * batch, slope)
 
 
-ROOM = 0.9  # share of the limit that may be used: the rest is for what a line does not see, such as fragmentation
-# The figure of a trial that is limited, by what is counted.
+ROOM = 0.9  # share of the limit that may be used; the line does not include fragmentation, for example
+# The figure of a trial with its peak, for each kind of memory.
 FIGURES = {
     "allocator": "peak_memory_bytes",
     "process": "peak_process_bytes",
@@ -274,7 +274,7 @@ class MemoryModel:
         if not self._taken() or (self.of != "process" and self.beyond is None):
             return None
         fitting = [(batch, taken) for batch, taken in self._taken() if taken <= most]
-        if not fitting:  # nothing is sure: half of the smallest is worth a trial
+        if not fitting:  # no batch is sure to fit: half of the smallest is worth a trial
             return (self.beyond or 0) // 2
         batch, taken = max(fitting)
         return self._between(int(batch * most / taken))

@@ -107,8 +107,8 @@ def _has_room(baseline: Baseline, screening: Screening, size: int) -> bool:
     return not screening.best.settings or size == 1 or peak is None or most is None or peak <= most
 
 
-KEPT_BACK_SHARE = 0.5  # of the time before the decision, that candidates leave for what comes later, at most
-WIDE_SHARE = 0.5  # of the time before the pairs: for combinations, if they are tried after the ordered search
+KEPT_BACK_SHARE = 0.5  # at most, of the time before the decision, for later parts of the search
+WIDE_SHARE = 0.5  # of the time before the pairs, for combinations after the ordered search
 
 
 class Searcher:
@@ -130,7 +130,7 @@ class Searcher:
         self.deciding = Deciding(request, record, self.trials, self._report)
         self._space: Space | None = None
         self._memory: MemoryModel | None = None
-        self._kept_back = 0.0  # seconds, besides those of the decision, that candidates leave for what comes later
+        self._kept_back = 0.0  # seconds for later parts of the search, without the decision
         self._deciding = False
         self._member = Member.of(request, machine, record.path.parent, SCREENING_SECONDS) if self.limits.wide else None
 
@@ -143,7 +143,7 @@ class Searcher:
             if self.limits.wide != "instead":
                 self._in_order()
             self.record.ended_because = self._combine(self._member) if self._member else "every option was tried"
-        except StudyError as fault:  # it cannot be joined
+        except StudyError as fault:  # the study cannot be joined
             raise BaselineFailed(str(fault)) from fault
         except OutOfTime:
             if self._space is None:
@@ -193,7 +193,7 @@ class Searcher:
         try:
             side_by_side = SideBySide(self.trials, self.machine)
             wide = WideSearch(member, self.screening, self.space, self.memory, side_by_side)
-        except StudyError as fault:  # what the ordered search has found is still decided
+        except StudyError as fault:  # the results of the ordered search still count
             return str(fault)
         self.search.study = wide.state
         return wide.run()

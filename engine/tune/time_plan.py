@@ -20,9 +20,9 @@ LEARNING_SHARE = 0.2  # of the minutes, for comparing losses
 SLACK = 1.1  # of the time of the pairs: some of their trials take longer than others
 GRACE_SHARE = 0.1  # of the minutes, by which pairs may take longer than planned
 LEARNT = {"batch_size", "precision", "strategy"}  # stages whose options change what is learnt
-SCREENING_SECONDS = 2.0  # measured in a trial that only screens
+SCREENING_SECONDS = 2.0  # measured in a trial before the pairs
 FIRST_TRIALS = 2  # the preset, and the preset without its input
-SOME_CHANGES = 8  # that a search should be able to try
+SOME_CHANGES = 8  # a search with time for these is long enough
 LONGEST_MINUTES = 24 * 60
 
 

@@ -25,7 +25,7 @@ from .time_plan import SCREENING_SECONDS, TimePlan
 from .wide import storage
 from .wide.search import Member
 
-# The option of a stage that changes only one.
+# Stages that change a single option, and this option.
 ONLY_OPTION = {
     "batch_size": "input.batch_size",
     "precision": "precision.policy",

@@ -110,7 +110,7 @@ def noise_of(candidates: Sequence[Candidate]) -> float:
         if len(speeds) > 1:
             squares += statistics.variance(speeds) / statistics.fmean(speeds) ** 2 * (len(speeds) - 1)
             freedom += len(speeds) - 1
-    # The first guess counts as one repetition, so that two speeds that happen to agree do not make it nothing.
+    # The first guess counts as one repetition, so that two speeds that are equal by chance do not give 0.
     return math.sqrt((squares + FIRST_NOISE**2) / (freedom + 1))
 
 

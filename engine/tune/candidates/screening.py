@@ -26,8 +26,8 @@ from .space import value_of
 
 MOST_TRIALS = 2  # of a candidate
 SIDE = "s"  # of a trial that screens
-Report = Callable[[str], None]  # writes the record; a text says what happens now
-Conflict = Callable[[Preset], str]  # why a preset cannot be trained here, or nothing
+Report = Callable[[str], None]  # writes the record; the text is the present work
+Conflict = Callable[[Preset], str]  # why a preset cannot be trained here; empty if it can
 
 
 class Screening:
@@ -43,9 +43,9 @@ class Screening:
         self._report, self._conflict, self._seconds = report, conflict, seconds
         self.best = Best(baseline)
         self.without_input = False
-        self.peak_figure = ""  # of a trial: the memory that is limited here, as the first one tells
-        self.may_take: float | None = None  # of it
-        self.waits_count = False  # waits and work add up to the time of a step, as they do on a CPU
+        self.peak_figure = ""  # the figure of a trial with the memory that is limited; empty before the first trial
+        self.may_take: float | None = None  # bytes of this memory
+        self.waits_count = False  # waits and work add up to the time of a step; on a CPU only
 
     # ---- the best settings --------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class Screening:
             ended = "a stop was requested" if isinstance(why, Stopped) else "no time was left"
             if not candidate.trials:
                 candidate.decision, candidate.why = "left out", ended
-            elif candidate.decision == "running":  # what it gained may be chance
+            elif candidate.decision == "running":  # its gain may be chance
                 candidate.decision = "rejected"
                 candidate.why = f"{units.change(candidate.gain)}: {ended} to measure it once more"
             raise

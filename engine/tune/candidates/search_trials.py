@@ -16,10 +16,10 @@ from ...trials.bench import Bench, Judge, Stop
 from ...trials.comparing import Stopped
 from ...trials.trial import Trial
 
-LEAST_SECONDS = 3.0  # no trial starts and measures in less
-SLOWEST = 6.0  # times as long as the others may a trial take to start, besides the time in which it measures
-OF_FIRST = 0.5  # of the time of the first trial that another takes at least
-LATE = 2.0  # times as long as expected may a training for the loss take
+LEAST_SECONDS = 3.0  # no trial takes less time
+SLOWEST = 6.0  # times the time of other trials: the most that a trial may take, without its measured time
+OF_FIRST = 0.5  # share of the time of the first trial that other trials take at least
+LATE = 2.0  # times the expected time: the most that a training for the loss may take
 
 
 class OutOfTime(Exception):

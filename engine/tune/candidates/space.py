@@ -21,10 +21,10 @@ BATCH = "input.batch_size"
 POLICY = "precision.policy"
 XLA = "compile.xla"
 TOGETHER = "compile.steps_per_execution"
-LEAST_STEPS_PER_PASS = 10  # fewer updates in a pass over the data are another training, not a faster one
+LEAST_STEPS_PER_PASS = 10  # with fewer updates in a pass the training is a different one
 STEPS_TOGETHER = (4, 16, 64)  # gputui's mlp on a CPU: 622 us a step at 1, 228 us at 50
-MOST_BATCH = 10_000_000  # that the option takes
-# What TensorFlow's guide to input performance proposes; a change of one of them alone often changes nothing.
+MOST_BATCH = 10_000_000  # the largest value of the option
+# Proposed by TensorFlow's guide to input performance; a single one of these options often has no effect.
 TUNED_INPUT = {"input.parallel_calls": "auto", "input.prefetch": "auto", "input.prefetch_to_device": "auto"}
 MIRRORED = {"strategy.kind": "mirrored", "strategy.devices": "all"}
 CACHED = {"input.cache": "memory"}

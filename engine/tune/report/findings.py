@@ -19,7 +19,7 @@ from ...trials.sentences import changes, to_take
 from ...units import MINUTE, change, spread
 
 PAIRS = "pairs"  # the stage of a candidate that was measured in pairs with the preset
-WITHOUT_INPUT = "*"  # the mark of what was measured without its input
+WITHOUT_INPUT = "*"  # marks a value that was measured without the input
 SCALED = ("train.learning_rate", "train.hold_steps", "train.decay_steps", "train.warmup_steps")  # with the batch size
 WORDS = {
     "batch_size": "batch size", "precision": "precision", "xla": "XLA", "steps_per_execution": "steps per execution",

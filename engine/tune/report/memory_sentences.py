@@ -7,8 +7,8 @@ from ...trials.record import Record
 from ...trials.search_record import Memory
 from .findings import limits_of, memory_of
 
-FAR = 8  # a prediction for a batch so many times larger than the measured ones is a guess
-NEAR = 1.1  # a batch that is larger by less is as good as the one that was tried
+FAR = 8  # factor; beyond it from the measured batches a prediction is a guess
+NEAR = 1.1  # factor; a larger batch within it counts as the batch that was trained
 _LIMITS = {
     "allocator": "that TensorFlow may take of a device",
     "process": "that the host has free",

@@ -22,7 +22,7 @@ from .findings import PAIRS, WORDS, is_best, is_dropped, largest_error, limits_o
 _KINDS = {
     "allocator": "of TensorFlow's allocator", "process": "of the process", "address_space": "of the address space",
 }  # fmt: skip
-LEAST_MINUTES, LONG_TRIAL = 2, 15.0  # that a search is given, and seconds of a trial if none was measured
+LEAST_MINUTES, LONG_TRIAL = 2, 15.0  # the fewest minutes to propose; seconds of a trial if none was measured
 HARMLESS = 0.05  # if the training is not faster than this without its input, the input does not hold it back
 ABOUT_INPUT = "measured on one repeated batch: the input would hide what the device gains"
 ABOUT_GAINS = "the gain of a candidate is against the best settings before it, and not against the start"
@@ -74,7 +74,7 @@ def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
         return "" if decision == "kept" else why
     if decision == "kept":
         return "kept"
-    reason = why.partition(": ")[2] if candidate.gain is not None else why  # its gain is told beside it
+    reason = why.partition(": ")[2] if candidate.gain is not None else why  # the gain is shown in its own column
     return f"{decision}: {reason}" if reason else decision
 
 

@@ -16,7 +16,7 @@ from ..candidates.space import BATCH, value_of
 from ..memory_model import MemoryModel
 
 LEAST_GROWTH = 0.05  # gain of a doubling
-LEAST_STEP = 1.125  # a larger batch by less is not worth a trial
+LEAST_STEP = 1.125  # factor; a batch that is larger by less is not worth a trial
 
 
 class BatchSize:
@@ -113,10 +113,10 @@ def rounded(batch: int) -> int:
 # ---- the largest batch ---------------------------------------------------------------------------
 
 
-STEP = 1.0625  # a larger batch by less is not looked for
+STEP = 1.0625  # factor; a batch that is larger by less is not searched
 MOST_TRIALS = 8
-STEPS_OF_A_PROBE = 8  # of long ones
-MOST_SECONDS = 60.0  # for the steps of one of them
+STEPS_OF_A_PROBE = 8  # if a step takes long
+MOST_SECONDS = 60.0  # for the steps of one probe
 
 
 class LargestBatch:

@@ -53,7 +53,7 @@ class OrderedSearch:
         self._input.run()
         self._device.stage("threads")
         if left_out and not self._input.is_harmless:
-            self._device.stage("batch_size")  # with its input another one may be the fastest
+            self._device.stage("batch_size")  # with the input another batch size may be the fastest
         SecondLook(self._screening, self._device.go_on_from).run()
 
     def _fit_batch(self) -> None:

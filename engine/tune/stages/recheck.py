@@ -21,7 +21,7 @@ from ..candidates.space import BATCH
 SHARE = 1 / 3  # of the time of all trials until then,
 LEAST = 2  # or so many trials, if there were few
 MOST_MEASURED = 3  # trials of one candidate
-MOST_ENDED = 2  # of one that was ended as slower each time
+MOST_ENDED = 2  # trials of a candidate that was ended as slower each time
 STAGE = "together"
 
 

@@ -18,7 +18,7 @@ from ..candidates.space import BATCH, STEPS_TOGETHER, TOGETHER, Settings, Space,
 from ..stages.batch_size import rounded
 
 AS_IT_IS = "as in the preset"
-NEAR = 1.25  # numbers that differ by less count as one for the sampler; they are measured as they are
+NEAR = 1.25  # factor; nearer numbers are the same for the sampler, but are measured as they are
 Params = Mapping[str, Any]  # a value for each axis
 
 

@@ -33,10 +33,10 @@ from .study import Found, Proposal, Study
 
 STAGE = "wide"
 AGAIN = "measured before the search was resumed"
-AT_RANDOM = 5  # proposals in a row that need no trial: then the sampler's model repeats itself, and chance goes on
-MOST_REPEATS = 60  # then there is hardly anything left to propose
-LEANER = 2  # settings of which nothing is known may take half of what the leanest known ones take, as 16 bits do
-# Settings that decide, beside the batch size, how much memory a training takes.
+AT_RANDOM = 5  # proposals in a row without a trial: the sampler's model repeats itself, so the next are random
+MOST_REPEATS = 60  # proposals in a row without a trial: hardly any others are left
+LEANER = 2  # unknown settings may need only half the memory of the known ones, as with 16 bits
+# The options, apart from the batch size, that decide how much memory a training takes.
 OF_MEMORY = (POLICY, XLA, "strategy.kind", "strategy.devices", "input.cache", "input.prefetch_to_device", "input.cast")
 
 

@@ -104,7 +104,7 @@ def _mend(path: Path, lock: Any) -> None:
         return
     lock.acquire()
     try:
-        if _is_torn(path):  # and not just being written
+        if _is_torn(path):  # another member may have completed the line
             os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
     finally:
         lock.release()
@@ -128,7 +128,7 @@ def faults_of(location: str) -> Iterator[None]:
 
 def _why(fault: Exception, location: str) -> str:
     cause: BaseException = fault
-    while cause.__cause__ is not None:  # Optuna wraps what a database says
+    while cause.__cause__ is not None:  # Optuna wraps the error of a database
         cause = cause.__cause__
     if isinstance(cause, OSError):
         return f"{cause.strerror or cause}; every member must be allowed to write to it and to its folder"

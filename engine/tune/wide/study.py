@@ -27,7 +27,7 @@ from .storage import StudyError
 
 COMMON, AXES = "gputui", "gputui_axes"  # attributes of a study
 MEMBER, SETTINGS, FOUND = "member", "settings", "found"  # attributes of a trial
-LEAST_PATIENCE_SECONDS, PATIENCE = 300.0, 10.0  # for the trial of another machine: so long, or so many times a trial
+LEAST_PATIENCE_SECONDS, PATIENCE = 300.0, 10.0  # another machine's trial may last so long, or so many times a trial
 
 
 @dataclass(frozen=True)
