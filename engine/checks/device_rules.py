@@ -112,7 +112,9 @@ def xla(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _has_smaller_batch(options: Options, machine: Machine) -> bool | None:
-    """Whether a step gets a last, smaller batch; None if the number of samples is not known."""
+    """Return True if some step of the training gets the last, smaller batch of an epoch; None if the number of samples
+    is not known.
+    """
     if options.input.drop_remainder or options.input.one_batch:
         return False
     samples = plan.training_samples(options.workload, options.train)

@@ -34,7 +34,7 @@ _WITHOUT_EFFECT = (
 
 
 def unkept(preset: Preset) -> Iterator[Finding]:
-    """A warning if much would be lost if the run were stopped."""
+    """Yield a warning if the run has no checkpoints and much training would be lost if it ended early."""
     options = preset.options
     if options.run.checkpoint != "off":
         return
@@ -50,7 +50,11 @@ def unkept(preset: Preset) -> Iterator[Finding]:
 
 
 def expected_seconds(preset: Preset) -> float | None:
-    """How long the preset will train; None if no such run has ended after a whole epoch."""
+    """Return how long the preset will train, in seconds, according to an earlier run with the same options on this
+    machine.
+
+    None if no such run has completed an epoch.
+    """
     mine, here = _what_matters(_values(preset.options)), Place.here().host
     for run in runs.all_runs()[:LOOKED_AT]:
         if title_of(run).preset != preset.name or run.status.get("host", here) != here:
@@ -62,7 +66,7 @@ def expected_seconds(preset: Preset) -> float | None:
 
 
 def _times(run: Run) -> tuple[float, float] | None:
-    """The seconds of the start of a run, and of one of its epochs."""
+    """Return the seconds of a run's start, and of one of its epochs; None if they are not known."""
     result = run.whole_result  # of all sittings, as the epochs are
     whole, start, epochs = (at(result, key) for key in ("seconds", "startup_seconds", "epochs"))
     if not whole or not epochs:
@@ -83,7 +87,9 @@ def _what_matters(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def time_limit(options: Options, machine: Machine) -> Iterator[Finding]:
-    """What run.max_minutes=auto will do here."""
+    """Yield a note about the effect of run.max_minutes=auto on this machine, and a warning if the run has no
+    checkpoints.
+    """
     key, job = "run.max_minutes", machine.job_id
     if options.run.max_minutes != "auto":
         return
@@ -101,7 +107,7 @@ def time_limit(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def stop_signal(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """A run that is ended by its scheduler and keeps nothing."""
+    """Yield a warning if run.stop_signal is set and the run has no checkpoints."""
     if options.run.stop_signal != "none" and options.run.checkpoint == "off":
         yield _nothing_kept("run.stop_signal")
 

@@ -75,7 +75,7 @@ def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def _no_effect(options: Options) -> Iterator[Finding]:
-    """Options that did nothing in the last run of the same code."""
+    """Yield a warning for each option that had no effect in the last run of the same code."""
     earlier = launched_with.of_same_code(options)
     for info in OPTIONS if earlier else ():
         why = earlier.inapplicable.get(info.key) if earlier else None
@@ -85,7 +85,9 @@ def _no_effect(options: Options) -> Iterator[Finding]:
 
 
 def own_batch(options: Options) -> int | None:
-    """The global batch of the user's code, if it did not follow input.batch_size in its last run."""
+    """Return the global batch size of the user's code if the code did not use input.batch_size in its last run; else
+    None.
+    """
     earlier = launched_with.of_same_code(options)
     return earlier.global_batch_size if earlier and "input.batch_size" in earlier.inapplicable else None
 
@@ -106,7 +108,9 @@ def data_and_cache(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def _misspelt(cache: str) -> str | None:
-    """The word for which the name of a cache's folder that does not exist was probably meant."""
+    """Return the word (`off` or `memory`) that was probably meant by `cache`, the name of a folder that does not exist;
+    else None.
+    """
     words = ("off", "memory")
     return None if cache in words or os.path.isdir(cache) else nearest(os.path.basename(cache), words)
 
@@ -133,8 +137,9 @@ def validation(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def _missing_test_part(place: str) -> list[str]:
-    """The arrays that a test part needs and that are missing; none if the file cannot be read, which another rule
-    reports.
+    """Return the names of the arrays of a test part that the .npz file does not have.
+
+    Return none if the file cannot be read, which another rule reports.
     """
     try:
         there = arrays_of_npz(place)
@@ -144,7 +149,7 @@ def _missing_test_part(place: str) -> list[str]:
 
 
 def _no_folder(path: str) -> str:
-    """Why no folder of this name can be made, or nothing."""
+    """Return the reason why the path cannot be a folder; empty if it is a folder or can be created."""
     try:
         return "" if stat.S_ISDIR(os.stat(path).st_mode) else "is a file"
     except FileNotFoundError:
@@ -162,7 +167,7 @@ Fault = tuple[str, str, str]  # level, what is wrong, what to do
 
 
 def dataset_faults(kind: str, place: str) -> Iterator[Fault]:
-    """The faults of a data source that can be found without reading the data."""
+    """Yield the faults of a data source that can be recognized without reading its data."""
     if kind in KERAS_FILES:
         yield from _download(kind)
         return
@@ -185,7 +190,7 @@ def _download(name: str) -> Iterator[Fault]:
 
 
 def arrays_of_npz(place: str) -> list[str]:
-    """The names of the arrays in a .npz file; raises OSError, or one of NO_ZIP."""
+    """Return the names of the arrays in a .npz file. Raises OSError, or one of NO_ZIP."""
     with zipfile.ZipFile(place) as file:
         return [name.removesuffix(".npy") for name in file.namelist()]
 

@@ -44,9 +44,9 @@ def _too_old(gpu: Gpu, capability: tuple[int, int], needed: tuple[int, int]) -> 
 
 
 def compiled(options: Options, machine: Machine) -> bool:
-    """Whether XLA compiles the step of a training on GPUs, by options and chips.
+    """Return True if XLA compiles the training step on GPUs, according to the options and chips.
 
-    `auto` follows trainer/setup/xla.py, which also looks at the layers.
+    For `auto` the rules are those of trainer/setup/xla.py, which also considers the layers.
     """
     gpus = training_gpus(options, machine)
     if options.compile.xla != "auto":
@@ -90,7 +90,9 @@ def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[Finding]:
-    """A finding if XLA is going to fail at convolutions and the model has or may have some."""
+    """Yield a finding with `message`, which says that XLA fails at convolutions, if the model has convolutions or may
+    have some.
+    """
     has_convolutions = _has_convolutions(options)
     if not has_convolutions and options.workload.entry is None:
         return
@@ -102,7 +104,9 @@ def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[F
 
 
 def _has_convolutions(options: Options) -> bool:
-    """Whether gputui's own model has layers that are cuDNN's; of a user's model it is not known."""
+    """Return True if the model is gputui's and has layers of cuDNN; False for a user's model, of which this is not
+    known.
+    """
     return options.workload.entry is None and options.workload.model in _WITH_CUDNN
 
 

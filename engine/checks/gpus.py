@@ -18,14 +18,16 @@ _OTHER = f"choose another GPU with {KEY}"
 
 
 def replicas(options: Options, machine: Machine) -> int:
-    """How many replicas of the model train in parallel."""
+    """Return the number of replicas of the model that train in parallel, over all workers."""
     workers = len(machine.cluster.workers) if machine.cluster else 1
     return plan.replicas(options.strategy, plan.devices(options, len(visible_gpus(options, machine))), workers)
 
 
 def on_cpu(options: Options, machine: Machine) -> bool:
-    """Whether it is certain that no GPU trains; false if NVML cannot be read or does not know a MIG instance, and
-    if the driver does not start.
+    """Return True if it is certain that no GPU trains.
+
+    Return False if NVML cannot be read, if a MIG instance is named (NVML may not know it), or if the driver does not
+    work.
     """
     visible = options.device.visible
     stopped = machine.fault is not None and machine.fault.level == "error"
@@ -38,7 +40,7 @@ def on_cpu(options: Options, machine: Machine) -> bool:
 
 
 def share_a_gpu(options: Options, machine: Machine) -> bool:
-    """Whether two replicas train on partitions of one GPU."""
+    """Return True if two replicas train on partitions of the same GPU."""
     gpu_of_each = positions(options, len(visible_gpus(options, machine)))
     return len(set(gpu_of_each)) < len(gpu_of_each)
 
@@ -47,7 +49,7 @@ def share_a_gpu(options: Options, machine: Machine) -> bool:
 
 
 def none_shown(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Finds what lets a machine with GPUs train on the CPU, or on other GPUs than are meant."""
+    """Yield findings if a machine with GPUs would train on the CPU, or on other GPUs than the user means."""
     if options.device.visible == "none" or (options.device.visible == "all" and machine.on_cpu_by_variable):
         return
     if machine.fault and not machine.missing:
@@ -71,13 +73,16 @@ def _of_fault(fault: Fault) -> Finding:
 
 
 def _matters(fault: Fault, options: Options, machine: Machine) -> bool:
-    """An order of GPUs that may mislead does not matter if all of them train."""
+    """Return True if the fault concerns this training.
+
+    A misleading order of the GPUs does not matter if all of them train.
+    """
     all_train = machine.visible_devices is None and options.strategy.kind in plan.SEVERAL_REPLICAS
     return not (fault.about == gpu_faults.ORDER and all_train)
 
 
 def usable(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Finds GPUs that are to train and cannot, or that others use."""
+    """Yield findings about GPUs that shall train but cannot, or whose memory other processes use."""
     gpus = training_gpus(options, machine)
     for gpu in gpus:
         if gpu.lost:
@@ -96,7 +101,7 @@ def usable(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def alike(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Finds replicas on GPUs of different models."""
+    """Yield a warning if replicas train on GPUs of different models."""
     models = dict.fromkeys(gpu.name for gpu in training_gpus(options, machine))
     if len(models) > 1 and options.strategy.kind in plan.SEVERAL_REPLICAS:
         message = f"replicas on different GPUs ({', '.join(map(str, models))}): each step waits for the slowest"
@@ -104,7 +109,7 @@ def alike(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def too_old(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Finds that TensorFlow has no code for any of the GPUs: it would train on the CPU."""
+    """Yield an error if TensorFlow has no code for any of the GPUs, and would therefore train on the CPU."""
     visible = options.device.visible
     if visible == "none":
         return
@@ -137,7 +142,7 @@ def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Finds GPUs outside of the job's allocation, which belong to somebody else."""
+    """Yield findings about GPUs that are not allocated to this job and may belong to other users."""
     given, visible = machine.allocation, options.device.visible
     if given is None or visible == "none":
         return

@@ -19,27 +19,27 @@ _RUN_OF_ITS_OWN = "measure one machine of it with strategy.kind=mirrored, and co
 
 
 def of_job(machine: Machine) -> list[Finding]:
-    """The finding about other tasks of the job, for a training on this machine alone."""
+    """Return the findings about other tasks of the job, for a training on this machine alone."""
     return of_remarks(machine.job)
 
 
 def of_remarks(remarks: Iterable[Remark]) -> list[Finding]:
-    """Remarks on the job or the cluster, as findings about strategy.kind."""
+    """Return remarks on the job or the cluster as findings about strategy.kind."""
     return [Finding(remark.level, (KEY,), remark.message, remark.change) for remark in remarks]
 
 
 def of_kind(kind: object, machine: Machine) -> list[Finding]:
-    """The findings about other tasks and machines, for a run with this strategy."""
+    """Return the findings about other tasks and machines for a run with the strategy `kind`."""
     return list(_several(machine)) if kind == MULTI_WORKER else of_job(machine)
 
 
 def others(options: Options, machine: Machine) -> Iterator[Finding]:
-    """The rule for tasks and machines."""
+    """Yield the findings of `of_kind`, in the form of a rule."""
     yield from of_kind(options.strategy.kind, machine)
 
 
 def together(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Options that one worker cannot obey for itself."""
+    """Yield an error for run.on_oom in a training on several machines, as one worker cannot continue alone."""
     if options.strategy.kind == MULTI_WORKER and options.run.on_oom != "stop":
         yield Finding(
             "error",
@@ -50,14 +50,16 @@ def together(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def measured_alone(kind: str) -> str:
-    """Why a proof or a search does not measure this strategy; empty if it does."""
+    """Return the reason why a proof or a search cannot measure the strategy `kind`; empty if it can."""
     if kind != MULTI_WORKER:
         return ""
     return f"strategy.kind=multi_worker: its trials would have to be started on all machines; {_RUN_OF_ITS_OWN}"
 
 
 def by_command(kind: object) -> list[Finding]:
-    """The finding that a run with this strategy is not started from a screen, which is on one machine."""
+    """Return an error if a run with the strategy `kind` cannot be started from a screen, as it trains on several
+    machines; else no finding.
+    """
     if kind != MULTI_WORKER:
         return []
     change = "save the preset, and start it on every machine: gputui --preset P; gputui resume RUN resumes it there"
@@ -77,9 +79,10 @@ def _several(machine: Machine) -> Iterator[Finding]:
 
 
 def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Workers on one host that each see only GPUs of their own, whether by their launcher or shared out by gputui.
+    """Yield a warning if several workers on this host each see only their own GPUs, given by their launcher or by
+    gputui.
 
-    NCCL needs to see all GPUs of a node to find every NVLink between them (github.com/NVIDIA/nccl/issues/1066).
+    NCCL must see all GPUs of a node to find every NVLink between them (github.com/NVIDIA/nccl/issues/1066).
     """
     here = len(machine.cluster.on_this_host) if machine.cluster else 0
     if options.strategy.kind == MULTI_WORKER and here > 1 and not on_cpu(options, machine):
@@ -90,7 +93,7 @@ def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _parts(fault: str) -> tuple[str, str]:
-    """What is wrong, and what to do."""
+    """Return the two parts of the text of a fault: the message, and the remedy."""
     message, separator, change = fault.rpartition("; ")
     return (message, change) if separator else (fault, "correct it on every machine")
 
@@ -99,7 +102,9 @@ def _parts(fault: str) -> tuple[str, str]:
 
 
 def devices(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Every worker takes all of its visible GPUs, or its CPU as one device."""
+    """Yield errors for options that choose devices, as each worker uses all of its visible GPUs, or its CPU as one
+    device.
+    """
     if options.strategy.kind != MULTI_WORKER:
         return
     if options.strategy.devices != "all":
@@ -111,7 +116,9 @@ def devices(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def communication(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Some ways of exchange are for one machine, one is for several."""
+    """Yield an error if strategy.communication does not fit: some values are for one machine, and one is for several
+    machines.
+    """
     kind, way = options.strategy.kind, options.strategy.communication
     if kind == MULTI_WORKER and way in WITHIN_A_MACHINE:
         yield error(_COMMUNICATION, f"{way} exchanges within one machine", "set it to auto, ring or nccl")

@@ -9,8 +9,9 @@ from ..files.values import LONGEST_LINE
 
 @dataclass(frozen=True)
 class Finding:
-    """An `error` refuses the launch; a `warning` or a `note` is only shown. `options` are the keys of the options
-    concerned; none if it is about what is installed.
+    """A result of a check. An `error` prevents the launch; a `warning` or a `note` is only shown.
+
+    `options` are the keys of the options concerned; empty if the finding is about installed packages.
     """
 
     level: str
@@ -23,7 +24,10 @@ class Finding:
         return f"{about}{self.message}; {self.change}"
 
     def whole(self, line: str) -> str:
-        """A line that ends with this finding; what to change on a line of its own if one line would be cut."""
+        """Return `line`, which ends with this finding.
+
+        If it is too long for one line of a message, put the part that says what to change on a second line.
+        """
         end = f"; {self.change}"
         return line if len(line) <= LONGEST_LINE else f"{line.removesuffix(end)}\n{self.change}"
 

@@ -134,7 +134,7 @@ def optimizer(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def without_effect(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Options that have no effect because of the value of another option."""
+    """Yield findings about options that have no effect because of the value of another option."""
     workload = options.workload
     if workload.entry is not None:
         return
@@ -212,7 +212,10 @@ _RATE_SCALING = "train.learning_rate_scaling"
 
 
 def scaling(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Notes only, and only if scaling is asked for: a rate that stays may have been found for this global batch."""
+    """Yield notes about the scaled learning rate, only if train.learning_rate_scaling is set.
+
+    Without scaling there is no note, as the learning rate may have been chosen for this global batch.
+    """
     train, count = options.train, replicas(options, machine)
     factor = plan.rate_factor(train.learning_rate_scaling, count)
     rate = amount(train.learning_rate * factor)

@@ -18,7 +18,10 @@ _WAYS = f"{KEY} (or {interpreter.VARIABLE})"  # to name one
 
 
 def of_packages(option: str | None) -> list[Finding]:
-    """The findings about what is installed, whatever the options but `run.python` are."""
+    """Return the findings about the Python that trains and its packages; `option` is the value of run.python.
+
+    They do not depend on other options.
+    """
     python = interpreter.chosen(option)
     own = interpreter.is_own(python)
     keys = () if own else (KEY,)
@@ -36,7 +39,9 @@ def of_packages(option: str | None) -> list[Finding]:
 
 
 def of_resumed(python: str, preset_file: str) -> list[Finding]:
-    """The same for a run that is resumed: it goes on in the Python that its own preset names."""
+    """Return the findings of `of_packages` for a run that is resumed: it continues in the Python that its own preset
+    names.
+    """
     where = f"{KEY} in {preset_file}"
     return [replace(finding, change=_of_resumed(finding, where)) for finding in of_packages(python)]
 
@@ -59,11 +64,11 @@ def _trains(option: str | None, described: Interpreter) -> Finding:
 
 
 def _from(option: str | None, what: str) -> str:
-    """The text with the name of the variable, if the interpreter comes from it."""
+    """Return the text; if the interpreter comes from GPUTUI_PYTHON, followed by the name of this variable."""
     return f"{what} ({interpreter.VARIABLE})" if option is None and interpreter.from_environment() else what
 
 
 def _remark(remark: Remark, keys: tuple[str, ...], described: Interpreter) -> Finding:
-    """The remark as a finding, with the name of the interpreter if it is another than gputui's."""
+    """Return the remark as a finding; if the interpreter is not gputui's own, its path is added."""
     what = f"{described.python}: {remark.what}" if keys else remark.what
     return Finding(remark.level, keys, what, remark.remedy)

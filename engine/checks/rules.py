@@ -21,12 +21,17 @@ Rule = Callable[[Options, Machine], Iterator[Finding]]
 
 
 def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
-    """All findings; for a relative path that does not exist, also whether it would be right from the current folder."""
+    """Return all findings about a preset.
+
+    An error about a relative path says if the path would exist in the current folder.
+    """
     return [*(_with_remedy(finding, preset) for finding in check(preset.options, machine)), *early_end.unkept(preset)]
 
 
 def on_screen(preset: Preset, machine: Machine) -> list[Finding]:
-    """The same for a run that is started from a screen: which is no place to name the machines of several workers."""
+    """Return all findings about a preset whose run is started from a screen, from which a training on several machines
+    cannot be started.
+    """
     elsewhere = multi_worker.by_command(preset.options.strategy.kind)
     findings = of_preset(preset, machine)
     return [*elsewhere, *(finding for finding in findings if not elsewhere or finding.options != (multi_worker.KEY,))]
@@ -42,7 +47,7 @@ def _with_remedy(finding: Finding, preset: Preset) -> Finding:
 
 
 def check(options: Options, machine: Machine) -> list[Finding]:
-    """All findings, errors first."""
+    """Return the findings of all rules: errors first, then warnings, then notes."""
     with installed.of(interpreter.chosen(options.run.python)):
         findings = [finding for rule in RULES for finding in rule(options, machine)]
     return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))

@@ -24,9 +24,9 @@ PATIENCE_SECONDS, DEEP_PATIENCE_SECONDS = 2.0, 17.0
 
 
 class Examination:
-    """One examination of the machine, which begins when the object is made; `end` may be called by any thread.
+    """One examination of the machine, which begins when the object is created. Any thread may call `end`.
 
-    `python` is the interpreter that trains; by default the one that trains if run.python is not set.
+    `python` is the interpreter that trains; by default the interpreter that trains if run.python is not set.
     """
 
     def __init__(self, deep: bool = False, python: str | None = None) -> None:
@@ -37,7 +37,10 @@ class Examination:
         self._nvml, self._cuda = NvmlQuery(), CudaQuery()
 
     def findings(self) -> list[Finding]:
-        """All findings, causes before consequences. The driver and TensorFlow answer while the rest is examined."""
+        """Return all findings, causes before consequences.
+
+        The driver and TensorFlow are asked while the rest is examined.
+        """
         with installed.of(self._python):
             return self._findings()
 
@@ -73,7 +76,7 @@ class Examination:
 
 
 def examine(deep: bool = False, python: str | None = None) -> list[Finding]:
-    """All findings."""
+    """Examine the machine, and return all findings. `deep` also imports TensorFlow, in another process."""
     examination = Examination(deep, python)
     try:
         return examination.findings()
@@ -82,5 +85,5 @@ def examine(deep: bool = False, python: str | None = None) -> list[Finding]:
 
 
 def blocks(findings: list[Finding]) -> bool:
-    """Whether a finding prevents training as intended: on the GPUs of a machine that has some, else on the CPU."""
+    """Return True if a finding prevents the intended training: on the GPUs if the machine has some, else on the CPU."""
     return any(finding.level == "error" for finding in findings)

@@ -30,9 +30,10 @@ _NO_DEVICE, _MISMATCH = "CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_SYSTEM_DRIVER_MISMAT
 
 @dataclass(frozen=True)
 class CudaAnswer:
-    """`error` is the name of CUDA's error, empty if CUDA works; `count` is the number of visible GPUs.
+    """The answer of the driver's CUDA library.
 
-    `answered` is False if the library is missing or has not answered in time.
+    `error` is the name of CUDA's error, empty if CUDA works; `count` is the number of visible GPUs. `answered` is False
+    if the library is missing or has not answered in time.
     """
 
     answered: bool = False
@@ -41,7 +42,7 @@ class CudaAnswer:
 
     @property
     def works(self) -> bool | None:
-        """Whether CUDA starts; None if it has not answered."""
+        """True if CUDA starts, False if it does not; None if it has not answered."""
         return not self.error if self.answered else None
 
 
@@ -49,13 +50,13 @@ UNKNOWN = CudaAnswer()
 
 
 class CudaQuery:
-    """The query, which starts when the object is created."""
+    """A query to the CUDA library in a child process, which starts when the object is created."""
 
     def __init__(self) -> None:
         self._child = Child(PROGRAM, {}, "-S", "-E")
 
     def by(self, deadline: float) -> CudaAnswer:
-        """The answer, or that there was none by the deadline."""
+        """Return the answer; UNKNOWN if there is none by the deadline (in seconds of time.monotonic)."""
         output = self._child.output(deadline)
         try:
             code, count = json.loads(output.text) if output else (None, 0)
@@ -70,7 +71,10 @@ class CudaQuery:
 
 
 def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) -> Iterator[Finding]:
-    """A finding if CUDA refuses to work on a machine with GPUs; what was found `before` explains a vague one."""
+    """Yield a finding if CUDA does not work on a machine with GPUs.
+
+    It is left out if CUDA's error is vague and an error among the findings `before` explains it.
+    """
     chosen = os.environ.get(VARIABLE)
     if not answer.error or (answer.error == _NO_DEVICE and hides_all(chosen)):
         return
@@ -89,9 +93,9 @@ def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) ->
 
 @dataclass(frozen=True)
 class Cause:
-    """What is wrong, and what to do; {driver} stands for the driver's version.
+    """The cause of a CUDA error, and the remedy; {driver} stands for the driver's version.
 
-    A `vague` one only says that CUDA does not start: what the driver says of itself or of a GPU explains it.
+    A `vague` cause only says that CUDA does not start: what the driver reports about itself or a GPU is more exact.
     """
 
     what: str
@@ -137,20 +141,22 @@ _NAME = re.compile(r"CUDA_ERROR_(\w+)")
 
 
 def cause_of(text: str, driver: str) -> Cause:
-    """The cause behind an error that is named in the text."""
+    """Return the cause of the error that the text names; a general cause if the text names no known error."""
     cause = cause_named_in(text)
     return filled(_OTHER if cause is None else cause, driver)
 
 
 def filled(cause: Cause, driver: str) -> Cause:
-    """The cause with the driver's version in its remedy, and with the words for a container in a container."""
+    """Return the cause with the driver's version in its remedy, and, in a container, with the advice for containers."""
     container = _CONTAINER if hardware.confined() else ""
     remedy = cause.remedy.format(driver=driver or "of an unknown version", container=container)
     return replace(cause, remedy=remedy)
 
 
 def cause_named_in(text: str) -> Cause | None:
-    """The first known error in the text; CUDA's words for one are as good as its name."""
+    """Return the cause of the first known error in the text, named by its CUDA name or its message; None if there is no
+    known error.
+    """
     if "system not yet initialized" in text:
         return FABRIC
     name = next((name for name in _NAME.findall(text) if name in _CAUSES), None)

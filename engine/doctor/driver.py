@@ -19,10 +19,10 @@ Bus = Sequence[str] | None
 
 
 def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNKNOWN) -> Iterator[Finding]:
-    """The findings about the driver.
+    """Yield the findings about the driver.
 
-    `bus` holds the addresses of all GPUs in the machine; `confined` says whether some may be withheld on purpose;
-    `cuda` is what CUDA itself has said.
+    `bus` has the addresses of all GPUs in the machine. `confined` is True if some of them may be withheld on purpose.
+    `cuda` is the answer of the CUDA library.
     """
     if unreadable(seen):
         yield _unreadable(confined)
@@ -42,14 +42,14 @@ def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNK
 
 
 def present(seen: NvmlAnswers, bus: Bus, confined: bool = False) -> bool:
-    """Whether there is a driver whose GPUs TensorFlow should be able to use."""
+    """Return True if there is a driver whose GPUs TensorFlow should be able to use."""
     expected = gpu_faults.gpu_expected(seen.reason, seen.code, bus)
     without = seen.code == Code.LIBRARY_NOT_FOUND or gpu_faults.driver_withheld(seen.code, confined)
     return not seen.reason or unreadable(seen) or (expected and not without)
 
 
 def unreadable(seen: NvmlAnswers) -> bool:
-    """Whether NVML is missing although the driver's device nodes exist: CUDA may work without it."""
+    """Return True if NVML is missing although the driver's device nodes exist: CUDA may work without NVML."""
     return seen.code == Code.LIBRARY_NOT_FOUND and hardware.has_device_nodes()
 
 
@@ -72,7 +72,7 @@ def _calm(seen: NvmlAnswers, bus: Bus) -> Finding:
 
 
 def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
-    """The finding if there should be GPUs and none can be asked."""
+    """Return the finding for a machine that should have GPUs, if none can be read."""
     if seen.late_seconds is not None:
         return Finding("warning", "driver", seen.reason, _quicker(seen))
     fault = gpu_faults.of_driver(seen.reason, seen.code, bus, confined)
@@ -80,7 +80,7 @@ def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
 
 
 def _quicker(seen: NvmlAnswers) -> str:
-    """What to do about a driver that has not answered everything in time."""
+    """Return the remedy for a driver that has not answered all questions in time."""
     longer = "gputui doctor --deep waits longer; " if (seen.late_seconds or 0) < 10 else ""
     return f"{longer}nvidia-smi -pm 1 (as root) keeps the driver loaded, so that it answers faster"
 
@@ -98,7 +98,9 @@ def _version(seen: NvmlAnswers) -> Iterator[Finding]:
 
 
 def _left_out(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
-    """GPUs on the bus that the driver does not show, with their addresses if all others are known."""
+    """Yield a warning about GPUs on the bus that the driver does not show, with their addresses if they can be
+    determined.
+    """
     if len(bus) <= seen.count:
         return
     shown = {str(gpu.get("pci_bus_id") or "").lower()[-len("0000:01:00.0") :] for gpu in seen.gpus}

@@ -36,7 +36,10 @@ _REMEDIES: dict[Reason | None, str] = {
 
 
 def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
-    """The GPUs that cannot be used, then the findings about the others; `cuda_works` is None if that is unknown."""
+    """Yield the findings about GPUs that cannot be used, then those about the others.
+
+    `cuda_works` is None if it is not known.
+    """
     yield from hidden(seen, cuda_works)
     there = [gpu for gpu in seen.gpus if not gpu.get("missing")]
     least = chips.least_multiprocessors(gpu.get("multiprocessors") for gpu in there)
@@ -52,7 +55,10 @@ def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Find
 
 
 def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
-    """The GPUs that CUDA does not show; an error if they leave none that works."""
+    """Yield a finding for each GPU that CUDA does not show.
+
+    It is an error if no usable GPU is left, or if CUDA does not work.
+    """
     left = len(seen.gpus) < seen.count or any(usable(gpu) for gpu in seen.gpus)
     level = "warning" if left and cuda_works is not False else "error"
     missing = [gpu for gpu in seen.gpus if gpu.get("missing")]
@@ -64,7 +70,7 @@ def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Findin
 
 
 def usable(gpu: Gpu) -> bool:
-    """Whether CUDA can compute on the GPU."""
+    """Return True if CUDA can compute on the GPU: it can be read, and is not in MIG mode without instances."""
     return not gpu.get("missing") and gpu.get("mig") != []
 
 
@@ -73,7 +79,7 @@ def _empty(gpu: Gpu, level: str) -> Finding:
 
 
 def _together(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Findings that apply to several GPUs, each stated once."""
+    """Yield each finding once, with the numbers of all GPUs for which it was made."""
     numbers: dict[tuple[str, str, str], list[int]] = {}
     for finding in findings:
         number = int(finding.about.removeprefix("GPU "))
@@ -114,12 +120,12 @@ def _precision(gpu: Gpu, capability: tuple[int, int]) -> tuple[str, str]:
 
 
 def _left_out(gpu: Gpu) -> bool:
-    """Whether TensorFlow leaves out the GPU, such as a display card next to one for computing."""
+    """Return True if TensorFlow does not use the GPU because it is much smaller than others, such as a display card."""
     return (count := gpu.get("multiprocessors")) is not None and count < gpu.get("least", 0)
 
 
 def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
-    """What keeps TensorFlow's kernels, those of cuDNN, and XLA's from running on the chip."""
+    """Yield findings if the kernels of TensorFlow, cuDNN or XLA cannot run on the chip."""
     if _left_out(gpu):
         few = f"it has {counted(gpu['multiprocessors'], 'multiprocessors')}, fewer than {gpu['least']}"
         remedy = "to train on it, name it alone in device.visible"
@@ -137,7 +143,9 @@ def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
 
 
 def _kernels(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
-    """Findings if TensorFlow has no code for the chip, or compiles all of it at first use."""
+    """Yield a finding if TensorFlow has no code for the chip, if it compiles its kernels at first use, or if XLA
+    crashes on it.
+    """
     newest = installed.newest_target()
     if compatibility.too_old(capability):
         what = f"TensorFlow has no code for compute capability {dotted(capability)}"
@@ -221,7 +229,7 @@ def _compute_mode(gpu: Gpu) -> Iterator[Finding]:
 
 
 def held(gpu: Gpu) -> str:
-    """The process that has the GPU for itself."""
+    """Return the process that uses the GPU alone in exclusive mode; empty if there is none."""
     return sole(gpu.get("holders") or ()) if gpu.get("compute_mode") in EXCLUSIVE else ""
 
 
@@ -244,7 +252,10 @@ def _fabric(gpu: Gpu) -> Iterator[Finding]:
 
 
 def _nvlinks(gpu: Gpu) -> Iterator[Finding]:
-    """None active is normal for a card without a bridge; all GPUs behind NVLink switches have them all."""
+    """Yield a finding if only some of the GPU's NVLinks are active.
+
+    No active link is normal for a card without a bridge. Behind NVLink switches all links of a GPU should be active.
+    """
     active, count = gpu.get("nvlinks") or (0, 0)
     if 0 < active < count:
         level = "note" if gpu.get("fabric") is None else "warning"
@@ -268,7 +279,7 @@ def _licence(gpu: Gpu) -> Iterator[Finding]:
 
 
 def hides(gpu: Gpu) -> Iterator[Finding]:
-    """What keeps CUDA from using the GPU at all."""
+    """Yield errors that prevent CUDA from using the GPU at all."""
     yield from (finding for look in (_compute_mode, _fabric) for finding in look(gpu) if finding.level == "error")
 
 
@@ -293,7 +304,7 @@ _TRANSLATES = "DMA"  # the type of an IOMMU group in the kernel: DMA, DMA-FQ; "i
 
 
 def iommu_findings(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
-    """A warning for several GPUs that copy to each other over PCIe behind an IOMMU."""
+    """Yield a warning if several GPUs copy to each other over PCIe and an IOMMU translates their addresses."""
     there = [gpu for gpu in seen.gpus if usable(gpu)]
     linked = all((gpu.get("nvlinks") or (0, 0))[0] for gpu in there)
     asked = all("compute_mode" in gpu for gpu in there)

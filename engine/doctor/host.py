@@ -18,7 +18,7 @@ TENSORFLOW_BYTES = GIB  # memory of a process with TensorFlow and a small model
 
 
 def findings(gpus: int = 0) -> Iterator[Finding]:
-    """`gpus` is how many this machine has."""
+    """Yield the findings about the host; `gpus` is the number of GPUs in this machine."""
     yield from _processors()
     yield from _memory()
     yield from _shared_memory(gpus)
@@ -27,7 +27,7 @@ def findings(gpus: int = 0) -> Iterator[Finding]:
 
 
 def _cluster() -> Iterator[Finding]:
-    """The training on several machines that a run started here would be a part of, if a launcher names one."""
+    """Yield a finding about the cluster that the environment names, to which a run started here would belong."""
     named, fault = cluster.told(os.environ)
     if fault:
         message, _, change = fault.rpartition("; ")
@@ -62,7 +62,10 @@ def _memory() -> Iterator[Finding]:
 
 
 def _shared_memory(gpus: int) -> Iterator[Finding]:
-    """NCCL and worker processes exchange data through /dev/shm, of which containers get 64 MiB by default."""
+    """Yield a finding about /dev/shm, through which NCCL and worker processes exchange data.
+
+    Containers get 64 MiB of it by default.
+    """
     try:
         total = shutil.disk_usage("/dev/shm").total
     except OSError:

@@ -34,7 +34,10 @@ MOST_PACKAGES = 2  # that are named one by one if they are missing
 
 
 def tensorflow(has_driver: bool) -> Iterator[Finding]:
-    """The versions of TensorFlow, Keras and CUDA; a TensorFlow without CUDA is an error on a machine with GPUs."""
+    """Yield findings about the versions of TensorFlow, Keras and CUDA.
+
+    With a driver, a TensorFlow without CUDA is an error.
+    """
     meant = installed.meant()
     try:
         interpreter.require(meant.python)
@@ -67,12 +70,15 @@ def tensorflow(has_driver: bool) -> Iterator[Finding]:
 
 
 def missing() -> dict[str, str]:
-    """The CUDA libraries that TensorFlow would not find, each with the package that provides it."""
+    """Return the CUDA libraries that TensorFlow would not find, each with the package that provides it."""
     return {name: package for name, package in LIBRARIES.items() if not _is_there(name)}
 
 
 def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
-    """Findings about the libraries that training on a GPU needs; notes on a machine without a driver."""
+    """Yield findings about the `missing` libraries for training on a GPU.
+
+    On a machine without a driver they are only notes.
+    """
     if not _has_cuda():
         return
     needed = {name: package for name, package in missing.items() if name != CUPTI}
@@ -93,9 +99,10 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
 
 
 def cudnn(gpus: Iterable[Mapping[str, Any]], has_driver: bool) -> Iterator[Finding]:
-    """Findings about a cuDNN that does not fit TensorFlow, or these GPUs with XLA; notes on a machine without a driver.
+    """Yield a finding if the cuDNN does not fit TensorFlow, or these GPUs with XLA.
 
-    Of a chip that the loaded cuDNN has no code for gpus.py tells.
+    On a machine without a driver it is only a note. A chip for which the loaded cuDNN has no code is reported in
+    gpus.py.
     """
     if not _has_cuda():
         return
@@ -113,7 +120,7 @@ def _version_of_systems() -> installed.Version | None:
 
 
 def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
-    """A finding if the driver's CUDA library is missing, which can happen even though NVML works."""
+    """Yield a finding if the driver's CUDA library is missing, which is possible even if NVML works."""
     if _is_there(LIBCUDA) or any((folder / LIBCUDA).exists() for folder in _driver_folders()):
         return
     package = f" {driver} (Ubuntu: libnvidia-compute-{driver.split('.')[0]})" if driver else ""
@@ -124,16 +131,17 @@ def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
 
 
 def _driver_folders() -> Iterator[Path]:
-    """Folders that the loader searches besides its cache, among them those of WSL and NixOS."""
+    """Yield further folders that the loader searches for the driver's libraries, among them those of WSL and NixOS."""
     for folder in ("usr/lib", "usr/lib64", "usr/lib/wsl/lib", "run/opengl-driver/lib"):
         yield limits.ROOT / folder
     yield from (limits.ROOT / "usr/lib").glob("*-linux-gnu")
 
 
 def xla_tools(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
-    """Whether XLA finds what it compiles with, at its two places: with TensorFlow, and in the CUDA toolkit's folder.
+    """Yield a finding about the files that XLA needs to compile, which are installed with TensorFlow or in the CUDA
+    toolkit's folder.
 
-    If all of CUDA's libraries are missing, what installs them brings these files, too.
+    If several packages of CUDA are missing, nothing is reported, as installing all of them adds these files, too.
     """
     if not _has_cuda() or len(set(missing.values())) > MOST_PACKAGES:
         return
@@ -151,7 +159,10 @@ def xla_tools(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
 
 
 def _xla_folder() -> Path:
-    """The CUDA toolkit that XLA uses: CUDA_DIR and CUDA_HOME are not read, whatever its messages advise."""
+    """Return the folder of the CUDA toolkit that XLA uses.
+
+    XLA does not read CUDA_DIR and CUDA_HOME, even if its messages advise to set them.
+    """
     named = re.findall(r"--xla_gpu_cuda_data_dir=(\S+)", os.environ.get("XLA_FLAGS", ""))
     return Path(named[-1]) if named else limits.ROOT / "usr/local/cuda"
 
@@ -164,7 +175,7 @@ def _has_cuda() -> bool:
 
 
 def _wheel(relative: str) -> bool:
-    """Whether one of NVIDIA's pip packages provides the file."""
+    """Return True if one of NVIDIA's pip packages provides the file."""
     return installed.site(f"nvidia/{relative}") is not None
 
 
@@ -178,7 +189,7 @@ def _is_there(library: str) -> bool:
 
 @functools.cache
 def _loader_cache() -> Mapping[str, str]:
-    """The libraries in the cache of the system's loader: name and path."""
+    """Return the libraries in the cache of the system's loader: the path of each by its name."""
     for command in ("ldconfig", "/sbin/ldconfig"):
         try:
             listed = subprocess.run([command, "-p"], capture_output=True, text=True, timeout=1, check=False).stdout

@@ -9,7 +9,7 @@ LEVELS = ("ok", "note", "warning", "error")
 
 @dataclass(frozen=True)
 class Finding:
-    """`about` is the part of the machine; `remedy` may be empty if nothing needs to be done."""
+    """A finding about a part of the machine. `about` names the part; `remedy` is empty if nothing needs to be done."""
 
     level: str
     about: str

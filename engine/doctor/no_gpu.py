@@ -23,22 +23,25 @@ _BLOCKS = ("error", "warning")
 
 
 def reason(log: str = "") -> str:
-    """One line that says what is wrong and what to do, empty if nothing is found; takes two seconds at the most.
+    """Return one line about why TensorFlow sees no GPU, with the remedy; empty if no cause is recognized.
 
-    `log` is what TensorFlow has logged when it looked for GPUs. This imports no TensorFlow and starts a short process.
+    It takes two seconds at most. `log` is what TensorFlow has logged when it searched for GPUs. TensorFlow is not
+    imported; a short process is started.
     """
     finding = first(log)
     return "" if finding is None else "; ".join(part for part in (finding.what, finding.remedy) if part)
 
 
 def first(log: str = "") -> Finding | None:
-    """The same as the doctor's finding: `what` is wrong and the `remedy`; of errors the first, else of warnings."""
+    """Return the most important finding about why TensorFlow sees no GPU: the first error, else the first warning, else
+    None.
+    """
     findings = list(_causes(log))
     return next((finding for level in _BLOCKS for finding in findings if finding.level == level), None)
 
 
 def _causes(log: str) -> Iterator[Finding]:
-    """What keeps TensorFlow from using the GPUs, causes before consequences."""
+    """Yield all findings about why TensorFlow cannot use the GPUs, causes before consequences."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     nvml, cuda = NvmlQuery(), CudaQuery()
     try:

@@ -28,10 +28,10 @@ _ASKED = [question for question in QUESTIONS if set(_FIGURES) & set(question.key
 
 @dataclass(frozen=True)
 class NvmlAnswers:
-    """What NVML has said so far. `reason` says why there is nothing, and `code` is NVML's number for it.
+    """The answers of NVML up to now. If there are none, `reason` gives the reason, and `code` is NVML's error number.
 
-    `count` is how many GPUs there are once that is known, `gpus` those that have answered; `driver` and `cuda` are
-    versions. `late_seconds` is how long the driver was waited for when it has not said everything.
+    `count` is the number of GPUs, 0 until it is known; `gpus` are the GPUs that have answered. `driver` and `cuda` are
+    versions. `late_seconds` is the time after which the driver had not answered all questions; None if it has.
     """
 
     gpus: tuple[dict[str, Any], ...] = ()
@@ -44,14 +44,16 @@ class NvmlAnswers:
 
 
 class NvmlQuery:
-    """Asks from when it is made; one that hangs is left behind."""
+    """Asks NVML in another thread, from the creation of the object on. A thread that hangs ends with the process."""
 
     def __init__(self) -> None:
         self._seen, self._began = NvmlAnswers(), time.monotonic()
         self._call = BackgroundCall(self._ask)
 
     def by(self, deadline: float) -> NvmlAnswers:
-        """What is known when everything has been answered, or at the deadline."""
+        """Return the answers when all questions have been answered, or at the deadline (in seconds of
+        time.monotonic).
+        """
         try:
             self._call.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
@@ -105,7 +107,7 @@ class NvmlQuery:
 
 
 def _gpu(index: int) -> dict[str, Any]:
-    """The facts and settings of one GPU; `missing` and `why` for a GPU that cannot be asked."""
+    """Return the facts and settings of one GPU; for a GPU that cannot be read, `missing` and `why`."""
     gpu: dict[str, Any] = {"index": index}
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -119,9 +121,10 @@ def _gpu(index: int) -> dict[str, Any]:
 
 
 def _answer(handle: Any, question: Question) -> dict[str, Any]:
-    """The figures of one question: None if asking failed, left out if this driver or chip has none.
+    """Return the figures that answer one question.
 
-    Raises the fault that means that the GPU is lost.
+    A figure is None if asking failed; all are left out if this driver or chip does not have them. Raises the exception
+    if it means that the GPU is lost.
     """
     for way in question.ways:
         try:
@@ -136,12 +139,14 @@ def _answer(handle: Any, question: Question) -> dict[str, Any]:
 
 
 def _host_memory() -> dict[str, Any]:
-    """On GB10 and Jetson the GPU shares the host's memory, whose size NVML does not report or reports as zero."""
+    """Return the host's memory as the GPU's, for GB10 and Jetson: the GPU shares it, and NVML does not report its size,
+    or reports zero.
+    """
     return {"memory_used_bytes": None, "memory_total_bytes": limits.memory().total, "shared_with_host": True}
 
 
 def _settings(handle: Any) -> dict[str, Any]:
-    """The settings of a GPU that an administrator can change."""
+    """Return the settings of a GPU that an administrator can change; a value is None if it is not known."""
     default = or_none(lambda: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
     return {
         "persistence": or_none(lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(handle))),
@@ -157,7 +162,7 @@ Handle = Any
 
 
 def details(gpu: Handle) -> dict[str, Any]:
-    """The answers that there are, by these keys:
+    """Return the details of a GPU that are available, by these keys:
 
     `compute_mode`, `holders` (processes that compute), `pcie_lanes` (now, at most), `fabric` (the state of its
     registration at the NVLink switches), `nvlinks` (active, all), `repair` (what waits for a reset: rows or pages),
@@ -172,7 +177,7 @@ def _pcie_lanes(gpu: Handle) -> tuple[int, int]:
 
 
 def _fabric(gpu: Handle) -> int | None:
-    """NVML's number of the state; None on boards without NVLink switches."""
+    """Return NVML's number of the registration's state; None on boards without NVLink switches."""
     info = or_none(lambda: _fabric_v(gpu)) or _fabric_before_r545(gpu)
     state = int(info.state) & 0xFF
     return None if state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED else state
@@ -198,7 +203,10 @@ def _nvlinks(gpu: Handle) -> tuple[int, int] | None:
 
 
 def _repair(gpu: Handle) -> str | None:
-    """Ampere and later replace rows of their memory, older chips leave out pages: both at the next reset."""
+    """Return the part of the memory that the next reset will replace; None if there is none.
+
+    Ampere and later chips replace rows; older chips stop using pages.
+    """
     rows = or_none(lambda: pynvml.nvmlDeviceGetRemappedRows(gpu))
     if rows is not None:
         return "rows of its memory" if rows[2] else None
@@ -210,7 +218,9 @@ def _unrepaired(gpu: Handle) -> bool:
 
 
 def _licensed(gpu: Handle) -> bool | None:
-    """Of a virtual GPU (NVIDIA vGPU): whether it has its licence, without which it is slowed down."""
+    """Return True if a virtual GPU (NVIDIA vGPU) has its licence, False if not (then it is slowed down); None for other
+    GPUs.
+    """
     if pynvml.nvmlDeviceGetVirtualizationMode(gpu) != pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU:
         return None
     features = pynvml.nvmlDeviceGetGridLicensableFeatures(gpu)

@@ -24,7 +24,9 @@ ABOUT = "pynvml"
 
 
 def nvml_module_findings() -> Iterator[Finding]:
-    """Findings if the right module is missing, or is shadowed or slowed down by an outdated package."""
+    """Yield a finding about the module pynvml: whether it is missing, comes from another package, or is slowed down by
+    an old one.
+    """
     right, old = _version(RIGHT), _version("pynvml")
     place = _place()
     owner = _owner(place) if place else None
@@ -51,7 +53,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _place() -> Path | None:
-    """The file of the module."""
+    """Return the file of the module pynvml; None if there is none."""
     try:
         spec = importlib.util.find_spec(ABOUT)
     except (ImportError, ValueError):
@@ -60,14 +62,21 @@ def _place() -> Path | None:
 
 
 def _owner(place: Path) -> str | None:
-    """The package that provides the file; of several, the one whose list has its checksum, which was installed last."""
+    """Return the package that provides the file; None if no package lists it.
+
+    If several packages list it, return the one whose list has the file's checksum: it was installed last.
+    """
     owners = [name for name in set(metadata.packages_distributions().get(ABOUT, [])) if _lists(name, place)]
     last = [name for name in owners if _checksum(place) in _lists(name, place)]
     return next(iter(sorted(last) or sorted(owners)), None)
 
 
 def _lists(distribution: str, place: Path) -> list[str]:
-    """The checksums under which a package lists a file, "" for a file without one; system packages have no list."""
+    """Return the checksums with which a package lists a file; empty if it does not list the file.
+
+    An empty text stands for a listed file without a checksum, and for a package without a list, such as a system
+    package.
+    """
     files = metadata.files(distribution)
     if files is None:
         return [""]
@@ -77,7 +86,7 @@ def _lists(distribution: str, place: Path) -> list[str]:
 
 
 def _checksum(place: Path) -> str:
-    """The checksum of a file, written as in a package's list of files."""
+    """Return the checksum of a file in the form in which packages list it."""
     digest = hashlib.sha256(place.read_bytes()).digest()
     return base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")
 
@@ -91,7 +100,7 @@ _BY_HASH = 1  # a flag in the header of a .pyc file
 
 
 def bytecode_findings() -> Iterator[Finding]:
-    """A warning when there is no bytecode that Python would use and Python cannot write it either."""
+    """Yield a note if Python has no valid bytecode of TensorFlow and cannot write it."""
     python = installed.meant()
     if python.version[:2] != sys.version_info[:2]:  # whose bytecode has other names and another form
         return
@@ -114,7 +123,7 @@ def bytecode_findings() -> Iterator[Finding]:
 
 
 def _is_fresh(source: Path) -> bool:
-    """Whether Python uses the compiled file: made by this Python, from the source as it is now (PEP 552)."""
+    """Return True if Python uses the compiled file: this Python has made it from the present source (PEP 552)."""
     try:
         with Path(importlib.util.cache_from_source(str(source))).open("rb") as stream:
             header = stream.read(_HEADER_BYTES)
@@ -129,6 +138,6 @@ def _is_fresh(source: Path) -> bool:
 
 
 def _can_be_kept(source: Path) -> bool:
-    """Whether the compiled file can be written, or its folder created."""
+    """Return True if the compiled file can be written; its folder may have to be created."""
     cache = Path(importlib.util.cache_from_source(str(source))).parent
     return os.access(next(folder for folder in (cache, *cache.parents) if folder.exists()), os.W_OK | os.X_OK)

@@ -15,7 +15,7 @@ from ..system.background_call import BackgroundCall
 
 @dataclass(frozen=True)
 class Output:
-    """The return code and the output of the process."""
+    """The return code of a process, its standard output (`text`) and its standard error (`log`)."""
 
     returncode: int
     text: str
@@ -23,7 +23,7 @@ class Output:
 
 
 class Child:
-    """The process, which starts when the object is made. `end` may be called by any thread at any time."""
+    """A Python process, which starts when the object is created. Any thread may call `end` at any time."""
 
     def __init__(self, program: str, environment: Mapping[str, str], *flags: str, python: str = sys.executable) -> None:
         self._began, self.seconds = time.monotonic(), 0.0
@@ -47,7 +47,7 @@ class Child:
         return Output(self._process.returncode, output, log)
 
     def output(self, deadline: float) -> Output | None:
-        """The result once the process has ended; None when it has not by the deadline."""
+        """Return the output when the process has ended. If it has not ended by the deadline, end it and return None."""
         try:
             return self._output.result(max(0.1, deadline - time.monotonic()))
         except TimeoutError:
@@ -56,7 +56,10 @@ class Child:
             return None
 
     def end(self) -> None:
-        """Kill the process; one in the driver's uninterruptible sleep does not die and is left to the system."""
+        """Kill the process.
+
+        A process in an uninterruptible call of the driver does not end, and is not waited for any longer.
+        """
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.kill()

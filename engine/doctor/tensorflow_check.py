@@ -51,12 +51,14 @@ _TELLING = (  # what the log has, what that means, and what to do: nothing, if a
 
 
 def started(python: str) -> Child:
-    """The process that imports TensorFlow; only at this level of logging does it say why it does not use a GPU."""
+    """Return a new process that imports TensorFlow, with the level of logging at which TensorFlow says why it does not
+    use a GPU.
+    """
     return Child(PROGRAM, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TF_CPP_MIN_LOG_LEVEL": "0"}, python=python)
 
 
 def findings(child: Child, seen: NvmlAnswers, deadline: float) -> Iterator[Finding]:
-    """That TensorFlow can be imported, and sees the GPUs that NVML sees."""
+    """Yield findings about whether TensorFlow can be imported, and whether it sees the GPUs that NVML sees."""
     output = child.output(deadline)
     if output is None:
         what = f"TensorFlow could not be imported within {child.seconds:.0f} s"
@@ -106,7 +108,11 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
 
 
 def _differing(there: int, due: int, count: int, reason: Cause | None) -> Finding:
-    """A finding if TensorFlow does not see the GPUs that the driver and the settings should leave it."""
+    """Return the finding for a TensorFlow that does not see the GPUs that it should see by the driver and the settings.
+
+    `there` is the number of GPUs that the driver shows, `due` the number that TensorFlow should see, and `count` the
+    number that it sees.
+    """
     what = f"the driver shows {there} GPU(s), but TensorFlow sees {count}"
     if due != there:
         what = f"the driver shows {there} GPU(s), of which TensorFlow should see {due}, but it sees {count}"
@@ -116,7 +122,9 @@ def _differing(there: int, due: int, count: int, reason: Cause | None) -> Findin
 
 
 def likely(log: str, driver: str) -> Cause | None:
-    """The reason that TensorFlow has logged for a GPU that it cannot use, and what helps."""
+    """Return the reason that TensorFlow has logged for not using a GPU, with the remedy; None if the log has no known
+    reason.
+    """
     if cuda_library.cause_named_in(log):
         return cuda_library.cause_of(log, driver)
     for pattern, words, remedy in _TELLING:

@@ -17,14 +17,18 @@ HIDDEN = "no GPU"  # what the finding is about that all GPUs are hidden on purpo
 
 
 def expected(seen: NvmlAnswers, value: str | None) -> int:
-    """The number of GPUs that CUDA should show; `value` is that of CUDA_VISIBLE_DEVICES, None if it is not set."""
+    """Return the number of GPUs that CUDA should show; `value` is that of CUDA_VISIBLE_DEVICES, None if it is
+    not set.
+    """
     gpus = all_of(seen)
     lost = {gpu["index"] for gpu in gpus if not usable(gpu)}
     return sum(device.index not in lost for device in visible(value, [_device(gpu) for gpu in gpus]))
 
 
 def findings(seen: NvmlAnswers) -> Iterator[Finding]:
-    """Findings about the choice of GPUs, and about a launcher that has allocated fewer than the driver shows."""
+    """Yield findings about the choice of GPUs by CUDA_VISIBLE_DEVICES, and about a launcher that has allocated only
+    some of the GPUs.
+    """
     value = os.environ.get(VARIABLE)
     if seen.count and hides_all(value):
         yield Finding("note", HIDDEN, f"{VARIABLE}={value!r} hides all GPUs: the CPU trains", "unset it to use them")
@@ -50,7 +54,7 @@ def _allocated(seen: NvmlAnswers) -> Iterator[Finding]:
 
 
 def all_of(seen: NvmlAnswers) -> list[dict[str, Any]]:
-    """Those that have not answered yet are taken to be well."""
+    """Return all GPUs that NVML counts. A GPU that has not answered yet is assumed to work."""
     return [*seen.gpus, *({"index": index} for index in range(len(seen.gpus), seen.count))]
 
 
