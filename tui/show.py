@@ -21,7 +21,7 @@ DUMB = ("dumb", "unknown")  # rich assumes 80 x 25 for these, and a screen of an
 
 
 def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
-    """Raise Refused without a usable terminal; the message names a command that needs none."""
+    """Raise Refused without a usable terminal. `instead` names, in the message, a command that needs no terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise Refused(f"the screen needs a terminal (ssh -t gives one); {clean(instead)} without one")
     if (name := os.environ.get("TERM", "")).lower() in DUMB:
@@ -30,7 +30,7 @@ def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
 
 
 def show(preset: FormState | None = None, watch: Run | None = None, replay_speed: float | None = None) -> int:
-    """Run the TUI, and print which runs and measurements continue; returns the exit code."""
+    """Run the screens until the user quits, then print which runs and measurements continue; returns the exit code."""
     need_a_terminal(*([f"gputui logs {watch.id} prints the log"] if watch else []))
     gc.disable()  # until the application has been painted
     from .app import GputuiApp

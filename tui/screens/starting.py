@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class ConflictError(Exception):
-    """The options conflict with each other or with this machine."""
+    """The options conflict with each other or with this machine; `findings` are the results of the check."""
 
     def __init__(self, here: Machine, findings: tuple[Finding, ...]) -> None:
         super().__init__(str(next(finding for finding in findings if finding.level == "error")))
@@ -62,12 +62,14 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
 
 
 def code_changed(run: Run) -> str:
-    """Return the changes of the code since the checkpoint of a run was written, in words; empty if there are none."""
+    """Return in words how the code has changed since the run's checkpoint was written; empty if it has not."""
     return code_files.describe(run) if steps_in(run.file("checkpoints")) else ""
 
 
 def resumed_run(run: Run, new_code: bool = False) -> Start:
-    """Return the start that resumes a run from its last checkpoint; `new_code`: even if its code has changed."""
+    """Return the start that resumes a run from its last checkpoint. With `new_code` it is resumed even if its code has
+    changed.
+    """
 
     def in_the_way() -> str:
         if not steps_in(run.file("checkpoints")):  # raised before any question
@@ -87,7 +89,7 @@ def resumed_run(run: Run, new_code: bool = False) -> Start:
 
 
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
-    """Check and launch a run; returns it with its engine's process. Raises ConflictError, OSError and RunError."""
+    """Check and launch a run; returns the run and its engine's process. Raises ConflictError, OSError or RunError."""
     here = this_machine.read()
     findings = tuple(checks.on_screen(preset, here))
     if any(finding.level == "error" for finding in findings):
@@ -99,7 +101,9 @@ WAIT, START, MEASURE, CANCEL = "Wait for it", "Start anyway", "Measure anyway", 
 
 
 async def may_start(app: BaseApp, start: Start) -> bool:
-    """Return whether to start now: the devices are free, or the user starts anyway. Queues a start that shall wait."""
+    """Return whether to start now: the devices are free, or the user starts anyway. If the user chooses to wait, the
+    start is added to the waiting starts and False is returned.
+    """
     busy = await asyncio.to_thread(start.in_the_way)
     if not busy:
         return True
@@ -112,9 +116,9 @@ async def may_start(app: BaseApp, start: Start) -> bool:
 
 
 async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
-    """Launch a run or proof; returns it with its process, or None if it waits or was cancelled.
+    """Launch a run or a proof; returns it with its process. None if it waits for its devices or was cancelled.
 
-    Raises the exceptions of its launch.
+    Raises the exceptions of the launch.
     """
     return await asyncio.to_thread(start.launch) if await may_start(app, start) else None
 
@@ -128,7 +132,7 @@ async def launch_and_open(app: BaseApp, start: Start) -> bool:
 
 
 def open_measurement(app: BaseApp, proof: Proof, process: subprocess.Popen[bytes]) -> None:
-    """Open a measurement that was launched."""
+    """Open the screen of a measurement that was launched; `process` is its process."""
     app.engines.append(process)
     app.open_proof(proof)
 
@@ -145,7 +149,7 @@ def new_measurement(app: BaseApp, title: str, request: Request) -> Start:
 
 
 def resumed_measurement(app: BaseApp, title: str, proof: Proof, resume: Callable[[], subprocess.Popen[bytes]]) -> Start:
-    """Return the start that resumes a measurement that ended early."""
+    """Return the start that resumes a measurement that has ended before its time."""
     return _measurement(app, title, lambda: proof.request, lambda: (proof, resume()), proof.path)
 
 
@@ -156,7 +160,9 @@ def _measurement(
     launch: Callable[[], tuple[Proof, subprocess.Popen[bytes]]],
     but: Path | None = None,
 ) -> Start:
-    """Return the start of a measurement, which closes the warm engine first. `but` is its own folder, if it has one."""
+    """Return the start of a measurement; it closes the warm engine before the launch. `but` is the folder of a resumed
+    measurement, which does not count as another user of the devices.
+    """
 
     def in_the_way() -> str:
         from ...engine.job import this_machine

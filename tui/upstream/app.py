@@ -34,18 +34,22 @@ Dispatch = Callable[[Message], Awaitable[None]]
 
 
 class UpstreamApp(App[None]):
-    """Subclasses decide which exceptions end the application, and which line it then leaves on the terminal."""
+    """The base of the application. Subclasses decide which exceptions end it, and which line then stays on the
+    terminal.
+    """
 
     def continues_after(self, _error: Exception, _node: MessagePump | None = None) -> bool:
-        """Return whether the application continues after an exception of a node, or of the code that runs now."""
+        """Return whether the application continues after an exception. `_node` has failed; None: the node that handles
+        a message now.
+        """
         return False
 
     def last_line(self, error: BaseException) -> str:
-        """The line on the terminal if an exception ends the application."""
+        """The line that stays on the terminal if an exception ends the application."""
         raise NotImplementedError
 
     async def _guard(self, node: MessagePump, dispatch: Dispatch, message: Message) -> None:
-        """Dispatch a message of a node; an exception ends neither the node nor the application if they may continue."""
+        """Dispatch a message to a node. An exception is raised again only if it must end the application."""
         try:
             await dispatch(message)
         except Exception as error:
@@ -53,7 +57,9 @@ class UpstreamApp(App[None]):
                 raise
 
     def _register_child(self, parent: DOMNode, child: Widget, before: int | None, after: int | None) -> None:
-        """An exception in a screen or a widget would end its handling of messages."""
+        """Register a child whose messages are dispatched by `_guard`, so that an exception does not end its message
+        handling.
+        """
         super()._register_child(parent, child, before, after)
         vars(child)["_dispatch_message"] = partial(self._guard, child, child._dispatch_message)
 
@@ -61,53 +67,57 @@ class UpstreamApp(App[None]):
         await self._guard(self, super()._dispatch_message, message)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Called by Textual before it ends: for timers, workers, painting, and what `_guard` raises again."""
+        """Called by Textual to end the application after an exception of a timer, a worker, painting, or `_guard`; does
+        nothing if the application continues.
+        """
         if not self.continues_after(error):
             super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
-        """Leave one line on the terminal, where Textual would print the traceback."""
+        """Leave one line about the exception on the terminal; Textual would print the traceback."""
         error = sys.exception()
         assert error is not None
         self.panic(Text(self.last_line(error)))
 
     @property
     def _background_screens(self) -> list[Screen[Any]]:
-        """The screens that are seen through the screen in front."""
+        """The screens that can be seen behind the screen in front; none if that screen is opaque."""
         return [] if self.screen.styles.background.a == 1 else super()._background_screens
 
     def withdraw(self) -> None:
-        """Remove the information that is shown now: it is no longer true, or there is a newer one."""
+        """Remove the shown messages of severity information, as they are no longer true or newer
+        messages replace them.
+        """
         for notification in list(self._notifications):
             if notification.severity == "information":
                 self._unnotify(notification)
 
     def write_sequence(self, sequence: str) -> None:
-        """Write a control sequence to the terminal, as Textual's own bell and clipboard do."""
+        """Write a control sequence to the terminal, in the same way as Textual's bell and clipboard."""
         if (driver := self._driver) is not None:
             driver.write(sequence)
             driver.flush()
 
 
 def keymap_of(app: App[Any]) -> Mapping[str, str]:
-    """The keys of bindings that `set_keymap` has changed, by the id of the binding."""
+    """The keys that were set by `set_keymap`, by the id of the binding."""
     return app._keymap
 
 
 def name_of(character: str) -> str:
-    """The name that Textual gives to the key of a character, such as slash."""
+    """Textual's name of the key for a character, such as slash."""
     return _character_to_key(character)
 
 
 def failed_node(app: App[Any], error: Exception) -> MessagePump:
-    """The node whose code has failed: that of the worker, or the node that handles a message now."""
+    """The node whose code has failed: the worker's node, or the node that is handling a message now."""
     if isinstance(error, WorkerFailed):
         return get_current_worker().node
     return active_message_pump.get(app)
 
 
 def is_built(node: MessagePump) -> bool:
-    """Return whether the node was mounted completely."""
+    """Return whether the node has been mounted completely."""
     return node._is_mounted
 
 

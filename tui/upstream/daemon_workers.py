@@ -19,7 +19,9 @@ Result = TypeVar("Result")
 
 
 def in_background(owner: Widget, reading: Callable[[], Result], take: Callable[[Result], None]) -> None:
-    """Call `reading` in a thread of its own, then `take` with the result in this thread, if `owner` still exists."""
+    """Call `reading` in a daemon thread, then `take` with its result in the calling thread; nothing is taken if `owner`
+    has been removed.
+    """
     loop, context = asyncio.get_running_loop(), copy_context()
 
     def done(act: Callable[[], None]) -> None:

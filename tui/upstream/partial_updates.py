@@ -40,7 +40,7 @@ Span = tuple[int, int, int]  # a line, a column, and the column after the last
 
 
 class Look(NamedTuple):
-    """The look of cells, as codes of SGR; each may be empty."""
+    """The attributes and colours of cells as codes of SGR; each text may be empty."""
 
     attributes: str
     foreground: str
@@ -48,12 +48,12 @@ class Look(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether a blank looks the same in any foreground."""
+        """Whether a blank with these attributes looks the same in every foreground colour."""
         return _SEEN_IN_BLANKS.isdisjoint(self.attributes.split(";"))
 
 
 class Piece(NamedTuple):
-    """Changed cells next to each other; the look of a blank is only its background."""
+    """Neighbouring changed cells with the same look. The look of a blank is only its background."""
 
     x: int
     y: int
@@ -67,7 +67,7 @@ class Piece(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Changed cells of a line, and the visible strip that has them; `start` is the first column of the strip."""
+    """Changed cells of a line, and the strip that is visible there; `start` is the first column of the strip."""
 
     y: int
     x: int
@@ -77,12 +77,12 @@ class Shown(NamedTuple):
 
 
 def send_changed_cells(screen: Screen[Any]) -> None:
-    """Let a screen, which has not been composed yet, make its partial updates in this way."""
+    """Let a screen send only changed cells in its partial updates; call it before the screen is composed."""
     screen._compositor = ChangedCellsCompositor()
 
 
 class ChangedCellsCompositor(Compositor):
-    """Lays out and renders like Textual's compositor, but makes partial updates differently."""
+    """Textual's compositor, except that its partial updates contain only changed cells."""
 
     def render_partial_update(self) -> ChopsUpdate | None:
         spans = list(self._regions_to_spans(self._dirty_regions))
@@ -90,7 +90,7 @@ class ChangedCellsCompositor(Compositor):
         return ChangedCellsUpdate(spans, sorted(self._in_front(spans)), self.size.width) if spans else None
 
     def _in_front(self, spans: Iterable[Span]) -> Iterator[Shown]:
-        """Yield the visible cells of the spans, from the widget in front to those behind it, until all are covered."""
+        """Yield the visible cells of the spans, first of the widget in front, until all spans are covered."""
         left: dict[int, list[Span]] = {}
         for span in spans:
             left.setdefault(span[0], []).append(span)
@@ -112,7 +112,7 @@ class ChangedCellsCompositor(Compositor):
 
 
 def _beside(spans: Iterable[Span], begin: int, end: int) -> Iterator[Span]:
-    """Yield the parts of the spans left and right of these columns."""
+    """Yield the parts of the spans that are left of the column `begin`, or from the column `end` on."""
     for y, x, after in spans:
         if x < min(after, begin):
             yield y, x, min(after, begin)
@@ -121,7 +121,9 @@ def _beside(spans: Iterable[Span], begin: int, end: int) -> Iterator[Span]:
 
 
 class ChangedCellsUpdate(ChopsUpdate):
-    """The changed cells, ordered by colour: they do not overlap, so that any order gives the same screen."""
+    """An update with the changed cells, ordered by colour. The cells do not overlap, so that any order gives the same
+    screen.
+    """
 
     def __init__(self, spans: list[Span], shown: list[Shown], width: int) -> None:
         super().__init__([], spans, [])
@@ -156,7 +158,7 @@ class ChangedCellsUpdate(ChopsUpdate):
         yield "\x1b[0m"
 
     def _changed(self, system: ColorSystem | None) -> Iterator[Piece]:
-        """Yield the changed cells, line by line."""
+        """Yield the changed cells as pieces, line by line."""
         for y, x, end, strip, start in self._shown:
             for segment, width in _within(strip, x - start, end - start):
                 yield Piece(x, y, segment.text, x + width, _look(segment.style or _PLAIN, system))
@@ -164,7 +166,7 @@ class ChangedCellsUpdate(ChopsUpdate):
 
 
 def _within(strip: Strip, begin: int, end: int) -> Iterator[tuple[Segment, int]]:
-    """The segments between two cells of the strip, with their widths."""
+    """Yield the segments between the cells `begin` and `end` of the strip, each with its width."""
     at = 0
     for segment in strip:
         width = segment.cell_length
@@ -181,7 +183,9 @@ def _within(strip: Strip, begin: int, end: int) -> Iterator[tuple[Segment, int]]
 
 
 def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Join neighbours that can be written in one look; a blank takes the foreground of its neighbour."""
+    """Yield the pieces; neighbours that can be written in one look are joined. A blank takes the foreground of its
+    neighbour.
+    """
     last: Piece | None = None
     for piece in pieces:
         if last is not None and last.y == piece.y and last.end == piece.x and (look := _common(last, piece)):
@@ -195,7 +199,7 @@ def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _common(left: Piece, right: Piece) -> Look | None:
-    """Return the look in which both can be written, or None."""
+    """Return the look in which both pieces can be written; None if there is none."""
     if left.look == right.look:
         return left.look
     if left.look.background != right.look.background:
@@ -219,7 +223,9 @@ def _look(style: Style, system: ColorSystem | None) -> Look:
 
 
 def _colours(before: Look | None, now: Look) -> str:
-    """Return the sequence from one look to another; with equal attributes only the colours that differ."""
+    """Return the control sequence that changes the look from `before` to `now`; if the attributes are equal, it has
+    only the colours that differ.
+    """
     if before is None or before.attributes != now.attributes:
         codes = ["0", now.attributes, now.foreground, now.background]
     else:
@@ -231,7 +237,9 @@ def _colours(before: Look | None, now: Look) -> str:
 
 
 def _move(at: tuple[int, int] | None, x: int, y: int) -> str:
-    """Return the shortest sequence that moves the cursor to a cell; `at`: its present cell, if known."""
+    """Return the shortest control sequence that moves the cursor to column `x` of line `y`. `at` is its present cell,
+    None if unknown.
+    """
     absolute = f"\x1b[{y + 1};{x + 1}H"
     if at is None:
         return absolute

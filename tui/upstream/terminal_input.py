@@ -32,7 +32,7 @@ FIRST = ("[", "O", "]", "P")
 
 
 class TerminalInput(XTermParser):
-    """Textual's parser, which gets only complete sequences; `clock` returns seconds."""
+    """Textual's parser, but it gets only complete sequences; `clock` returns the time in seconds."""
 
     def __init__(self, debug: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(debug)
@@ -59,7 +59,7 @@ class TerminalInput(XTermParser):
             yield from messages
 
     def tick(self) -> Iterator[Message]:
-        """Called about every tenth of a second: gives up pieces that have waited long enough."""
+        """Yield the events of pieces that have waited too long for their rest. Called about ten times a second."""
         now = self._clock()
         waited = now - self._since
         if self._pasted is not None:
@@ -76,7 +76,7 @@ class TerminalInput(XTermParser):
             self._piece = ""
 
     def _cut(self, text: str) -> tuple[list[Message], str]:
-        """The events that the text begins with, and the rest of the text."""
+        """The events for the beginning of the text, and the rest of the text."""
         if self._pasted is not None:
             return self._paste(text)
         plain, escape, rest = text.partition(ESC)
@@ -95,7 +95,9 @@ class TerminalInput(XTermParser):
         return ([] if REPLY.match(sequence) else self._events_of(sequence)), rest
 
     def _events_of(self, sequence: str) -> list[Message]:
-        """The events of a sequence; for an unknown one Textual's parser would wait for more."""
+        """The events of a sequence. Textual's parser is reset if it waits for more characters after an unknown
+        sequence.
+        """
         messages = list(super().feed(sequence))
         if self._awaiting.timeout is not None:
             self._gen = self.parse(self._tokens.append)
@@ -105,7 +107,7 @@ class TerminalInput(XTermParser):
         return messages
 
     def _paste(self, text: str) -> tuple[list[Message], str]:
-        """Text up to the end of the paste, which may also arrive in pieces."""
+        """The event of a paste and the text after it; no event until the end of the paste has arrived."""
         held = (self._pasted or "") + text
         pasted, end, rest = held.partition(PASTE_END)
         self._pasted = pasted
@@ -117,7 +119,7 @@ class TerminalInput(XTermParser):
 
 
 class TerminalDriver(linux_driver.LinuxDriver):
-    """Textual's driver, which creates its parser by this name."""
+    """Textual's driver, which is made to use `TerminalInput` as its parser."""
 
     def run_input_thread(self) -> None:
         vars(linux_driver)["XTermParser"] = TerminalInput

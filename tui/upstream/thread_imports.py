@@ -20,10 +20,12 @@ _one_at_a_time = threading.RLock()
 
 
 def import_one_at_a_time() -> None:
-    """To be called before the first thread starts; a second call does nothing.
+    """Let only one thread at a time import new modules. Call it before the first thread starts; a second call does
+    nothing.
 
     The import statement (in C), `import_module` and imports of submodules all call `_find_and_load`, and only for
-    modules that are not imported yet: modules that are imported take no lock and cost no more than before.
+    modules that are not imported yet. Imports of modules that are already imported take no lock and take no more time
+    than before.
     """
     find_and_load = _importlib._find_and_load
     if getattr(find_and_load, "one_at_a_time", False):

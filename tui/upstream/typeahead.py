@@ -45,7 +45,7 @@ Typed = events.Key | events.Paste
 
 @dataclass(frozen=True)
 class Place:
-    """Where keys go: the screen, and the field that takes text."""
+    """The place that keys go to: the screen, and the field that takes text (None if no field has the focus)."""
 
     screen: Screen[Any] | None = None
     field: Widget | None = None
@@ -53,7 +53,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Held:
-    """A key or a paste that waits."""
+    """A key or a paste that waits until earlier ones have been handled."""
 
     event: Typed
     changes: int  # of the place, when it arrived
@@ -62,7 +62,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Moment:
-    """The state of the application before or after an event."""
+    """The screen, the focus and the workers of the application before or after an event."""
 
     screen: Screen[Any] | None
     focused: Widget | None
@@ -70,10 +70,10 @@ class Moment:
 
 
 class Typeahead:
-    """Holds keys back.
+    """Holds keys until the effects of earlier keys are complete.
 
-    `hand_over` is the application's handler for an event from its terminal, `opens_place` says whether a key opens one
-    of the screens that open from everywhere, and `name_unused` names keys that had no effect.
+    `hand_over` is the application's handler for an event from its terminal. `opens_place` returns whether a key opens
+    one of the screens that open from everywhere. `name_unused` shows the keys that had no effect.
     """
 
     def __init__(
@@ -96,13 +96,15 @@ class Typeahead:
 
     @property
     def busy(self) -> bool:
-        """Whether a key that arrives now waits or has no effect, or keys without effect are still to be named."""
+        """Whether a key that arrives now would wait or have no effect, or a message about keys without effect is still
+        to come.
+        """
         return self._settling is not None or bool(self._unused) or time.monotonic() - self._refused < PAUSE_SECONDS
 
     # ---- events from the terminal ---------------------------------------------------------------
 
     async def take(self, event: Typed) -> None:
-        """Handle a key or a paste: at once if nothing is being opened, else in its turn."""
+        """Handle a key or a paste: at once if no screen or field is being opened, else after the earlier ones."""
         if isinstance(event, events.Key) and event.key == AT_ONCE:
             self._held.clear()
             await self._watched(event)
@@ -114,7 +116,7 @@ class Typeahead:
         await self._next()
 
     async def click(self, event: events.MouseUp) -> None:
-        """A click may also open something: keys wait for it."""
+        """Handle a click. It may open a screen or field, so later keys wait until it has taken effect."""
         await self._watched(event)
 
     async def _next(self) -> None:
@@ -128,7 +130,7 @@ class Typeahead:
                 await self._watched(held.event)
 
     async def _watched(self, event: events.Event) -> None:
-        """Pass the event on, and let the next key wait for its effects."""
+        """Pass the event to the application, and let the next key wait until it has taken effect."""
         before = self._now()
         await self._hand_over(event)
         if self._settling is None:
@@ -137,7 +139,9 @@ class Typeahead:
     # ---- which events take effect ---------------------------------------------------------------
 
     def _meant(self, event: Typed, ahead: bool) -> bool:
-        """Return whether the event may take effect here; `ahead`: it was typed before this place was visible."""
+        """Return whether the event may have an effect on the present place. `ahead`: it was typed before this place was
+        visible.
+        """
         if isinstance(event, events.Paste):
             return True
         if event.key == "escape":
@@ -151,7 +155,9 @@ class Typeahead:
         return True
 
     def refuse(self, event: events.Key, until: float = 0.0) -> None:
-        """Name the key as one without effect; nor have keys that follow without a pause or before `until` any."""
+        """Record the key as without effect. Keys that follow without a pause, or before the time `until`, have no
+        effect either.
+        """
         at_once = event.time - self._refused < PAUSE_SECONDS
         if not (at_once and event.key == self._refused_key and not event.is_printable):
             self._refused = max(event.time, until)  # not for a key that is held down: it would never act
@@ -163,25 +169,27 @@ class Typeahead:
         self._naming = asyncio.get_running_loop().call_later(waits, self._name_unused)
 
     def _name_unused(self) -> None:
-        """Name lost keys: a field that gets the rest of the text would hide which part of it was lost."""
+        """Show which keys had no effect, so that the user knows which part of the typed text was lost."""
         unused, self._unused = self._unused, []
         if self._app.is_running and unused:
             self._name(unused)
 
     def _unseen(self, event: events.Key) -> bool:
-        """Return whether the key came before the question that it would answer could be read."""
+        """Return whether the key was typed too soon after a question appeared, so that the user cannot have read it."""
         screen = self._app.screen
         seconds = getattr(screen, "seen_after_seconds", 0.0)
         return seconds > 0 and event.time - self._seen_since.get(screen, event.time) < seconds
 
     def _for_this_place(self, held: Held) -> bool:
-        """Return whether it is a single key that was typed together with the key that has opened this place."""
+        """Return whether the event is a single key that was typed right after the key that has opened this place, and
+        has an action here.
+        """
         screen = self._app.screen
         alone = held.behind_place and not self._held and not isinstance(screen, ModalScreen)
         return alone and isinstance(held.event, events.Key) and held.event.key in screen.active_bindings
 
     def comes_to_the_front(self, screen: Screen[Any]) -> None:
-        """Note that keys typed until now were typed for another screen, even if the application reads them later."""
+        """Record that the screen is in front from now on: keys typed earlier were meant for another screen."""
         self._in_front_since = time.monotonic()
         screen.call_after_refresh(self._painted, screen)
 
@@ -189,7 +197,7 @@ class Typeahead:
         self._seen_since.setdefault(screen, time.monotonic())
 
     def _arrive(self) -> None:
-        """Update the place that keys go to."""
+        """Record the present screen and field as the place that keys go to."""
         place = Place(self._app.screen, self._app.focused if _is_field(self._app.focused) else None)
         if place != self._place:
             self._place = place
@@ -206,7 +214,7 @@ class Typeahead:
         self._settling = asyncio.create_task(self._settle(before, leaving))
 
     async def _settle(self, before: Moment, leaving: bool) -> None:
-        """Wait for messages, new screens and background work that the event has caused."""
+        """Wait for the messages, new screens and background work that the event has caused."""
         until, target = time.monotonic() + LIMIT_SECONDS, before.focused
         arriving = asyncio.create_task(self._arrive_early())
         try:
@@ -220,7 +228,9 @@ class Typeahead:
             self._app.call_later(self._settled, leaving)  # else all later keys would be held forever
 
     async def _come_to_rest(self, before: Moment, until: float, target: Widget | None) -> None:
-        """Wait until nothing more happens; keys that were held longer than the limit are dropped."""
+        """Wait until no messages and no workers of the event are left. At the time `until` the wait ends, and the
+        waiting keys are dropped.
+        """
         seen: tuple[object, ...] = ()
         while time.monotonic() < until:
             handled = [await _flush(node) for node in [*_upwards(target), *self._path()]]
@@ -234,13 +244,17 @@ class Typeahead:
             self._drop()
 
     def _drop(self) -> None:
-        """Refuse the waiting keys, and those that follow now: the user may still be typing and learns it only now."""
+        """Refuse the waiting keys, and the keys that follow at once: the user may still be typing and only now sees
+        that they are lost.
+        """
         while self._held:
             if isinstance(key := self._held.popleft().event, events.Key):
                 self.refuse(key, until=time.monotonic())
 
     async def _arrive_early(self) -> None:
-        """Accept keys for a place as soon as it is visible, even while it still loads or the last place is removed."""
+        """Record a new place as soon as it is visible, even while it still loads data or the last place is being
+        removed.
+        """
         while True:
             await asyncio.sleep(SEEN_SECONDS)
             if self._ready():
@@ -262,14 +276,14 @@ class Typeahead:
         return self._app.focused is None or self._app.focused.is_mounted
 
     def _waits_for(self, now: Moment, before: Moment) -> bool:
-        """Return whether a worker that the event has started may still open a screen."""
+        """Return whether a worker that the event has started is still running and may open a screen."""
         if now.screen is not before.screen or _is_field(now.focused):
             return False
         new = now.workers - before.workers
         return any(worker.group not in GOING_ON and not worker.is_finished for worker in new)
 
     def _path(self) -> Iterator[MessagePump]:
-        """The nodes that a key passes: from the focus up to the application."""
+        """Yield the nodes that get a key, from the focused widget up to the application."""
         if self._app.screen_stack:
             yield from _upwards(self._app.focused or self._app.screen)
         yield self._app
@@ -285,7 +299,7 @@ def _upwards(node: DOMNode | None) -> Iterator[MessagePump]:
 
 
 async def _flush(node: MessagePump) -> bool:
-    """Wait until the node has handled all messages so far; returns False after FLUSH_SECONDS."""
+    """Wait until the node has handled its present messages. Returns False if that takes longer than FLUSH_SECONDS."""
     handled = asyncio.Event()
     if not node.is_running or not node.call_later(handled.set):
         return True
@@ -307,6 +321,6 @@ def _is_field(widget: Widget | None) -> bool:
 
 
 def _written(widget: Widget | None, event: events.Key) -> bool:
-    """Return whether the key is text for this widget, and not a command."""
+    """Return whether the widget takes the key as text, and not as a command."""
     begins = getattr(widget, "begins_with", None)  # a widget that becomes a field with the first character
     return _is_field(widget) or (begins is not None and begins(event.character or ""))

@@ -31,7 +31,7 @@ from textual.widgets._footer import FooterKey
 
 
 class StyledOnce(Screen[None]):
-    """A screen that is styled again only if the look of the application has changed."""
+    """A screen that is styled again only if the theme or the classes of the application have changed."""
 
     _styled: tuple[object, ...] | None = None  # theme and classes of the application when this screen was styled
 
@@ -50,7 +50,7 @@ class ShownKey(NamedTuple):
 
 
 class ChosenKeys(Footer):
-    """A footer of the keys that `chosen_keys` returns, which makes them again only if they differ."""
+    """A footer with the keys that `chosen_keys` returns; its widgets are made again only if these keys have changed."""
 
     def __init__(self) -> None:
         super().__init__(show_command_palette=False, compact=True)
@@ -79,21 +79,21 @@ class ChosenKeys(Footer):
         self.choose_again()
 
     def choose_again(self) -> None:
-        """Make the keys again if others are chosen now."""
+        """Make the footer's widgets again if `chosen_keys` now returns other keys."""
         if self._bindings_ready and self.chosen_keys() != self._made:
             self.call_after_refresh(self.recompose)
 
     async def recompose(self) -> None:
-        """Only if the keys differ: a screen that opens calls this several times before the first keys are made."""
+        """Make the footer's widgets again, only if the keys differ: a screen that opens calls this several times."""
         if self.is_attached and self.chosen_keys() != self._made:
             await super().recompose()
 
 
 class ScrollRequests(ScrollView):
-    """A view whose `scroll_requested` is called for each requested scroll, but not for those after a resize."""
+    """A view whose `scroll_requested` is called for each requested scroll, but not for scrolls after a resize."""
 
     def scroll_requested(self, y: float) -> None:
-        """The view is going to be scrolled to this line."""
+        """Called before the view is scrolled to the line `y`."""
 
     def _scroll_to(self, x: float | None = None, y: float | None = None, **how: Any) -> bool:
         if y is not None:
@@ -102,7 +102,7 @@ class ScrollRequests(ScrollView):
 
 
 class LightStrip(Strip):
-    """A strip that makes its caches when they are first used."""
+    """A strip that makes each of its caches when the cache is first used."""
 
     __slots__ = ()
 
@@ -113,7 +113,7 @@ class LightStrip(Strip):
         self._cell_count: int | None = None
 
     def __getattr__(self, name: str) -> FIFOCache[Any, Any]:
-        """The cache of this name, which was not set so far."""
+        """Make and return the cache of this name, which does not exist yet."""
         if not name.endswith("_cache"):
             raise AttributeError(name)
         made: FIFOCache[Any, Any] = FIFOCache(4)
@@ -122,11 +122,11 @@ class LightStrip(Strip):
 
 
 def use_layout(widget: Widget, layout: Layout) -> None:
-    """Lay out the children of a widget in this way, unless its styles name another layout."""
+    """Lay out the children of a widget with `layout`, unless its styles name another layout."""
     widget._default_layout = layout  # type: ignore[assignment]  # Textual declares a vertical layout
 
 
 def lay_out_again(widget: Widget) -> None:
-    """Lay out a widget whose content now has another width."""
+    """Lay out a widget again after the width of its content has changed."""
     widget.refresh(layout=True)
     widget._layout_updates += 1

@@ -31,7 +31,7 @@ EMPTY = Plot("", "", ())
 
 
 class Chart(Painted):
-    """Shows one plot; `show` sets another one, or the same with more points."""
+    """Shows one plot. `show` sets another plot, or the same plot with more points."""
 
     DEFAULT_CSS = "Chart { height: 1fr; width: 1fr; }"
 
@@ -50,9 +50,9 @@ class Chart(Painted):
         self._behind = False  # the drawn curves are older than the figures
 
     def show(self, plot: Plot, *, curves: bool = True) -> None:
-        """Set the plot. Lines are compared by identity: a line that has not grown is the same object.
+        """Set the plot. Its lines are compared by identity, as a line without new points is the same object.
 
-        Without `curves` only the first row with the figures is made now, and the rest the next time.
+        Without `curves` only the first row, with the figures, is drawn now; the next call draws the rest.
         """
         if plot == self.plot and not (curves and self._behind):
             return
@@ -84,7 +84,7 @@ class Chart(Painted):
 
 
 class ChartGrid(Vertical):
-    """Shows a page of charts; `earlier` are the starts before this one, once they have been read."""
+    """Shows a page of charts. `earlier` are the times of earlier starts of the preset, once they have been read."""
 
     DEFAULT_CSS = """
     ChartGrid {
@@ -107,7 +107,7 @@ class ChartGrid(Vertical):
         yield Panel(lambda width, _height: [phases.phase_line(self._now, width)], id="phases")
 
     def lay_out(self, layout: Layout) -> None:
-        """Arrange the charts in columns and rows; the phases get a line if the charts do not need it."""
+        """Arrange the charts in columns and rows. The phases get a line if the charts leave enough room."""
         self._room, self._edges = layout.chart_columns * layout.chart_rows, layout.edges
         grid = self.query_one("#grid")
         grid.styles.grid_size_columns = layout.chart_columns
@@ -116,9 +116,10 @@ class ChartGrid(Vertical):
         self.query_one("#phases").display = layout.charts >= least + 2
 
     def show(self, now: Snapshot, plots: Sequence[Plot], page: int, turn: int | None = None) -> None:
-        """Show the charts of a page, and its number if there are several.
+        """Show the charts of a page; the last chart shows the page's number if there are several pages.
 
-        With a `turn` every other chart draws its curves, the others with the next turn; figures are always new.
+        With a `turn`, only every other chart draws its curves; the next turn draws the others. The figures are always
+        drawn.
         """
         self._now = now
         before_first = phases.is_due(now)
@@ -153,12 +154,12 @@ NOTHING = Plot("", "", ())
 
 
 class BigChart(Painted):
-    """Shows one plot; keys and mouse move the cursor and choose the part of the axis."""
+    """Shows one plot. Keys and the mouse move the cursor and choose the visible part of the axis."""
 
     DEFAULT_CSS = "BigChart { height: 1fr; width: 1fr; margin: 0 1; }"
 
     class Moved(Message):
-        """The cursor was moved, or another part of the axis is visible."""
+        """The cursor or the visible part of the axis has changed."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -170,11 +171,11 @@ class BigChart(Painted):
 
     @property
     def plot(self) -> Plot:
-        """The plot with its visible part."""
+        """The plot, with the visible part of its axis as `window`."""
         return replace(self._plot, window=self.window)
 
     def show(self, plot: Plot) -> None:
-        """Set the plot, or the same with more points; a new plot or axis is shown whole."""
+        """Set another plot, or the same plot with more points. Another plot or axis is first shown as a whole."""
         if (plot.key, plot.x_unit) != (self._plot.key, self._plot.x_unit):
             self.window = self.cursor = self._scale = None
         end = x_scale(plot, self._inner).high
@@ -199,24 +200,26 @@ class BigChart(Painted):
 
     @property
     def cell(self) -> float:
-        """The length of one column on the axis."""
+        """The length of one column of cells, in the axis' unit."""
         return place_of(1, self._across, self._inner) - place_of(0, self._across, self._inner)
 
     @property
     def last(self) -> float:
-        """The place of the newest point."""
+        """The place of the newest point on the axis."""
         return max((curve.line.x[-1] for curve in self._plot.curves if len(curve.line)), default=self._whole[1])
 
     @property
     def closer(self) -> float:
-        """The length of the whole axis, as a multiple of its visible part."""
+        """The zoom: the length of the whole axis divided by the length of its visible part."""
         low, high = self.window or self._whole
         return (self._whole[1] - self._whole[0]) / (high - low)
 
     # ---- moving and zooming -------------------------------------------------------------------------
 
     def move(self, columns: int) -> None:
-        """Move the cursor; it begins at the newest point, or in the middle of the visible part."""
+        """Move the cursor by `columns`. Without a cursor, put it at the newest point, or in the middle of the visible
+        part.
+        """
         if self.cursor is None:
             low, high = self.window or self._whole
             self.place(self.last if low <= self.last <= high else (low + high) / 2)
@@ -225,7 +228,7 @@ class BigChart(Painted):
         self.place(place_of(column_of(self.cursor, across, inner) + columns, across, inner))
 
     def place(self, x: float) -> None:
-        """Set the cursor to this place, and scroll it into view."""
+        """Set the cursor to the place `x`, and scroll so that it is visible."""
         whole = self._whole
         self.cursor = min(max(x, whole[0]), whole[1])
         self.window = holding(self.window, whole, self.cursor)
@@ -235,14 +238,16 @@ class BigChart(Painted):
         self.place(self.last if last else self._whole[0])
 
     def zoom(self, factor: float, centre: float | None = None) -> None:
-        """Zoom in or out, around the cursor or the newest point."""
+        """Zoom by `factor` (below 1: in) around `centre`; None: around the cursor, or the newest point without a
+        cursor.
+        """
         around = centre if centre is not None else self.cursor if self.cursor is not None else self.last
         least = least_length(curve.line for curve in self._plot.curves)
         self.window = zoomed(self.window, self._whole, around, factor, least)
         self._changed()
 
     def all(self) -> None:
-        """Show the whole axis, without a cursor."""
+        """Show the whole axis, and remove the cursor."""
         self.window = self.cursor = None
         self._changed()
 

@@ -22,7 +22,7 @@ STYLES = {"error": "bold $text-error", "warning": "$text-warning", "note": "$for
 
 @dataclass(frozen=True)
 class Remark:
-    """An error, warning or note about options, and its remedy; the list leads to the first of `keys`."""
+    """An error, warning or note about options. `change` is its remedy. Enter leads to the first option of `keys`."""
 
     level: str
     keys: tuple[str, ...]
@@ -38,7 +38,9 @@ class Remark:
 
 
 class Findings(OptionList):
-    """The remarks, errors first; hidden if there are none. Errors are shown whole, as they name valid values."""
+    """The list of remarks, errors first; hidden if there are none. Errors are shown whole, as they name the valid
+    values.
+    """
 
     BINDINGS = [
         keys.bind("open", "select", "Go to option", meaning="go to the option"),
@@ -59,7 +61,7 @@ class Findings(OptionList):
         self.display = False
 
     def show(self, remarks: Sequence[Remark]) -> None:
-        """Replace the list if it has changed."""
+        """Show these remarks; nothing is drawn if they have not changed."""
         if tuple(remarks) == self.remarks:
             return
         self.remarks = tuple(remarks)
@@ -87,9 +89,10 @@ class Findings(OptionList):
 
 
 def _prompt(remark: Remark, width: int, wraps: bool) -> Content:
-    """Return the text of a remark, in one line if shortened paths suffice for that; the remedy is never shortened.
+    """Return the text of a remark. Paths in its message are shortened if one line is then enough; the remedy is never
+    shortened.
 
-    If the list `wraps`, further lines begin below the first word of the message.
+    If the list `wraps`, the text continues in further lines below the first word of the message.
     """
     keys = ", ".join(remark.keys) + " "
     room = width - LEVEL_WIDTH - cell_len(keys) - (cell_len(remark.change) + 2 if remark.change else 0)

@@ -37,7 +37,9 @@ HISTORY_ROWS = 2  # of the history on a card that also shows other figures
 
 
 class GpuCard(Painted):
-    """Shows the last reading of a GPU; with `all_of_it` every figure, or the reason why it is missing."""
+    """Shows the last reading of a GPU. With `all_of_it` it shows every figure, or the reason why the
+    figure is missing.
+    """
 
     DEFAULT_CSS = """
     GpuCard { width: 1fr; height: 1fr; }
@@ -59,7 +61,9 @@ class GpuCard(Painted):
         self._behind = False  # the drawn curve is older than the figures
 
     def show(self, gpu: Gpu, x_end: float, all_of_it: bool = False, *, curve: bool = True) -> None:
-        """Show a reading; without `curve` its figures, and the curve of the history the next time."""
+        """Show a reading. Without `curve` only its figures are drawn now; the next call draws the curve
+        of the history.
+        """
         shown = (gpu, x_end, all_of_it) == (self.gpu, self.x_end, self.all_of_it)
         if not shown or (curve and self._behind):
             self.gpu, self.x_end, self.all_of_it, self._behind = gpu, x_end, all_of_it, not curve
@@ -69,7 +73,7 @@ class GpuCard(Painted):
         return card(self.gpu, self.x_end, width - 1, height, self.glyphs, self.all_of_it, self._drawn)
 
     def _drawn(self, plot: Plot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-        """The curve of the history, drawn now or before."""
+        """The curve of the history: drawn now, or the former drawing if the curve need not be drawn this time."""
         if not self._behind or self._curve_size != (width, height):
             self._curve, self._curve_size = curve_rows(plot, width, height, glyphs), (width, height)
         return self._curve
@@ -85,7 +89,7 @@ def kinds(gpus: Sequence[Gpu]) -> Content:
 
 
 class GpuCards(Vertical):
-    """`show` arranges and fills the cards; `pick` selects one."""
+    """The cards of all GPUs. `show` arranges and fills them; `pick` selects a GPU."""
 
     DEFAULT_CSS = """
     GpuCards { height: 1fr; }
@@ -107,15 +111,16 @@ class GpuCards(Vertical):
 
     @property
     def picked(self) -> Gpu | None:
-        """The GPU whose figures are shown below the cards."""
+        """The selected GPU, whose figures are shown below the cards; None if the cards have no such place."""
         return self._gpus[self._picked % len(self._gpus)] if self._gpus and self._cards.detail else None
 
     def show(
         self, gpus: Sequence[Gpu], x_end: float, cards: Cards, edge: bool = False, turn: int | None = None
     ) -> None:
-        """Show the newest readings in this arrangement; a GPU that was listed once always stays.
+        """Show the newest readings in the arrangement `cards`. A GPU that was shown once keeps its card.
 
-        With a `turn` every other card draws its history, the others with the next turn; figures are always new.
+        With a `turn`, only every other card draws its history; the next turn draws the others. The figures are always
+        drawn.
         """
         self.set_class(edge, "-edge")
         self.set_class(edge and not glyphs_of(self.app).braille, "-plain")
@@ -128,7 +133,7 @@ class GpuCards(Vertical):
         self._fill(turn)
 
     def pick(self, by: int) -> None:
-        """Select the next GPU, or the one before."""
+        """Select the next GPU (1) or the previous GPU (-1)."""
         if self._gpus:
             self._picked = (self._picked + by) % len(self._gpus)
             self._fill()
@@ -179,7 +184,7 @@ def card(
     gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False,
     curve: Callable[[Plot, int, int, Glyphs], list[Row]] = curve_rows,
 ) -> list[Row]:  # fmt: skip
-    """The rows of a card of this size; the history gets the height that the other figures leave."""
+    """The rows of a card of this size. The history gets the rows that the other figures leave."""
     if gpu.missing:
         return _lost(gpu, width, height, glyphs)
     if height == 1:
@@ -192,7 +197,7 @@ def card(
 
 
 def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return the reason for missing readings, in as many lines as it needs."""
+    """Return rows with the reason why there are no readings, in as many lines as it needs."""
     reason = f"{glyphs.failed} no readings: {clean(gpu.missing)}"
     lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [_in_a_line(reason, width - 7, glyphs)]
     lines += [""] * (height - len(lines))
@@ -203,7 +208,7 @@ def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _in_a_line(reason: str, width: int, glyphs: Glyphs) -> str:
-    """Return the reason in one line, without the part in parentheses if that does not fit."""
+    """Return the reason in one line; if it is too long, without its part in parentheses."""
     return whole_words(reason if len(reason) <= width else reason.partition(" (")[0], width, glyphs)
 
 
@@ -212,7 +217,7 @@ def _number(gpu: Gpu, glyphs: Glyphs) -> Row:
 
 
 def _mark(gpu: Gpu, glyphs: Glyphs) -> tuple[str, str]:
-    """Marks a GPU that the run uses."""
+    """The mark of a GPU that the run uses; a blank for other GPUs."""
     return (glyphs.point if gpu.ours else " ", "title")
 
 
@@ -221,14 +226,14 @@ def _throttled(gpu: Gpu, glyphs: Glyphs) -> Row:
 
 
 def _warmth(gpu: Gpu) -> Row:
-    """Temperature and power at a fixed width."""
+    """Temperature and power in a constant width."""
     limit = f"/{GPU['power_limit_w'].bare(gpu.power_limit_w)}" if gpu.power_limit_w is not None else ""
     warm, drawn = thresholds.temperature(gpu.temperature_c), thresholds.power(gpu.power_w, gpu.power_limit_w)
     return [*_value(gpu, "temperature_c", 3, style=warm), (" ", "label"), *_value(gpu, "power_w", 4, limit, drawn)]
 
 
 def _value(gpu: Gpu, key: str, width: int, limit: str = "", style: str = "value") -> Row:
-    """A value of so many characters, and its unit."""
+    """The figure's value in `width` characters, and its unit."""
     figure = GPU[key]
     return [(f"{figure.bare(getattr(gpu, key)):>{width}}{limit}", style), (f" {figure.unit}", "label")]
 
@@ -248,7 +253,7 @@ def _head(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _short_name(name: str, width: int) -> str:
-    """As many whole words as fit."""
+    """The GPU's name without NVIDIA, as many whole words as fit into `width`."""
     words = name.removeprefix("NVIDIA ").split()
     while words and len(" ".join(words)) > width:
         words.pop()
@@ -267,7 +272,7 @@ def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """Return the most important figures, with their names if there is room."""
+    """Return one narrow row with the most important figures, with their names if there is room."""
     taken = thresholds.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right = [(f" {_gib(gpu.memory_used_bytes)}", taken), (" GiB" if width >= 50 else " G", "label")]
     right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=thresholds.temperature(gpu.temperature_c))]
@@ -285,7 +290,7 @@ def _bars(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """Return a gauge of this many cells with its value, or the reason for a missing value."""
+    """Return a gauge of `width` cells with the share of busy time, or the reason why it is unknown."""
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
         return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
@@ -294,7 +299,7 @@ def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _why(gpu: Gpu, figure: str) -> str:
-    """Return the reason for a missing figure, if it is known."""
+    """Return the reason why a figure is missing; empty if no reason is known."""
     return clean(gpu.why(figure)) if figure in gpu.reasons else ""
 
 
@@ -302,7 +307,7 @@ def _history(
     gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs,
     curve: Callable[[Plot, int, int, Glyphs], list[Row]],
 ) -> list[Row]:  # fmt: skip
-    """Busy over the whole run, from 0 to 100 %, with the value at its left."""
+    """The share of busy time over the whole run, from 0 to 100 %, with its present value at the left."""
     plot = Plot(_BUSY.strip(), "", (Curve("", gpu.history),), bounds="share", x_end=x_end, final=True)
     if height >= WITH_AXES and width >= 46 and gpu.busy is not None:
         return draw(plot, width, height, glyphs)[0]
@@ -319,7 +324,7 @@ def _history(
 
 
 def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """Return a gauge of used and total memory, with TensorFlow's own figures if there is room."""
+    """Return a gauge of used and total memory, followed by TensorFlow's own figures if there is room."""
     taken = thresholds.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right: Row = [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", taken), (" GiB", "label")]
     if width >= 56 and gpu.tf_peak_bytes is not None:
@@ -343,5 +348,5 @@ def _gauge(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _gib(value: float | None) -> str:
-    """A size in GiB in four characters: 61.4, 512."""
+    """A size in GiB as text of four characters, such as 61.4 or " 512"."""
     return f"{gibibytes(value):>4}"

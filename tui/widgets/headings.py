@@ -19,7 +19,7 @@ INDENT = 3  # of the name of a part: the mark of the focus, and whether it is fo
 
 
 class GroupHeading(Widget):
-    """The name of a group, the count of changes, and the description of the group."""
+    """The heading of a group of options: its name, the number of changed options, and its description."""
 
     DEFAULT_CSS = "GroupHeading { height: 1; margin-top: 1; padding: 0 0 0 1; }"
 
@@ -29,7 +29,9 @@ class GroupHeading(Widget):
         self._counted = ""
 
     def show(self) -> None:
-        """Draw the line again only if the count has changed: every drawn line is sent."""
+        """Draw the heading again if the number of changes has changed. It is not drawn without need, as each drawn line
+        is sent.
+        """
         if _counted(self.keys, self.state) != self._counted:
             self.refresh()
 
@@ -46,7 +48,9 @@ class GroupHeading(Widget):
 
 
 class PartHeading(Widget, can_focus=True):
-    """A part of a group that few use: its options appear when it is unfolded."""
+    """The heading of a part of a group that few users need; the options of the part are shown only when
+    it is unfolded.
+    """
 
     BINDINGS = [
         bind("open", "fold", "Fold or unfold", meaning="fold or unfold"),
@@ -57,7 +61,7 @@ class PartHeading(Widget, can_focus=True):
     DEFAULT_CSS = "PartHeading { height: 1; }"
 
     class Folded(Message):
-        """The part was folded or unfolded."""
+        """The part of this heading was folded or unfolded."""
 
         def __init__(self, heading: PartHeading) -> None:
             super().__init__()
@@ -71,14 +75,16 @@ class PartHeading(Widget, can_focus=True):
         self._drawn: tuple[str, bool] = "", self.folded
 
     def unfold_if_newly_used(self) -> bool:
-        """Unfold when its first option is changed; folded after that, the part stays folded."""
+        """Unfold the part when its first option is changed; returns whether that was the case. If the user folds the
+        part later, it stays folded.
+        """
         newly = self.used and not self.was_used
         self.was_used = self.used
         self.folded = self.folded and not newly
         return newly
 
     def show(self) -> None:
-        """Draw the line again if it has changed."""
+        """Draw the heading again if its count, or whether it is folded, has changed."""
         if (_counted(self.keys, self.state), self.folded) != self._drawn:
             self.refresh()
 
@@ -88,7 +94,7 @@ class PartHeading(Widget, can_focus=True):
 
     @property
     def used(self) -> bool:
-        """Whether one of the options differs from its default or from the file."""
+        """Whether at least one option of the part differs from its default or from the file."""
         return any(not self.state.is_default(key) or self.state.is_unsaved(key) for key in self.keys)
 
     def render(self) -> Content:
@@ -107,7 +113,7 @@ class PartHeading(Widget, can_focus=True):
         return line.truncate(self.size.width, ellipsis=True)
 
     def action_fold(self, folded: bool | None = None) -> None:
-        """Fold or unfold; None switches between the two."""
+        """Fold or unfold the part; with None, change to the other state."""
         if folded != self.folded:
             self.folded = not self.folded
             self.refresh()

@@ -18,14 +18,16 @@ ALWAYS = ("help", "back", "leave")  # the way to the other keys, and the way out
 
 
 class KeyFooter(ChosenKeys):
-    """The keys for which there is room, in the order of their importance."""
+    """The footer with the keys of the screen, as many as there is room for, in the order of importance."""
 
     def on_mount(self) -> None:
         if hasattr(self.app, "running_count"):
             self.watch(self.app, "running_count", self.choose_again, init=False)
 
     def chosen_keys(self) -> list[ShownKey]:
-        """Return the keys for which there is room, the most important first; the last keys always stay."""
+        """Return the keys for which there is room, the most important first. At the end are always the keys for leaving
+        the screen and for the help.
+        """
         offered = [key for key in self._first_keys() if self._is_offered(key)]
         named = self._has_keys_above()
         visible = [key for key in offered if key.binding.show and not (named and _goes_to_a_place(key))]
@@ -45,7 +47,7 @@ class KeyFooter(ChosenKeys):
         return [ShownKey(key.binding, key.enabled, key.tooltip) for key in fitting + last]
 
     def _first_keys(self) -> list[ActiveBinding]:
-        """Return the first key of each action, with Enter in a field, which Textual does not show."""
+        """Return the first key of each action. In a field, Enter is included, which Textual does not show."""
         keys_now = _by_action(key for key in self.screen.active_bindings.values() if not self._is_written(key))
         keys_now = [self._with_runs(key) for key in keys_now]
         if not isinstance(self.screen.focused, Input):
@@ -59,35 +61,35 @@ class KeyFooter(ChosenKeys):
         ]
 
     def _with_runs(self, key: ActiveBinding) -> ActiveBinding:
-        """Add to the key that quits that running runs continue."""
+        """Return the key; if it quits gputui while runs are running, its label says that they continue."""
         if key.binding.action != "app.quit" or key.binding.id != "leave" or not getattr(self.app, "running_count", 0):
             return key
         return key._replace(binding=replace(key.binding, description=f"{key.binding.description}, runs go on"))
 
     def _is_offered(self, key: ActiveBinding) -> bool:
-        """Return whether the action could do anything now, according to `keys_without_use` of the screen."""
+        """Return whether the key has an effect now: `keys_without_use` of the screen does not name its verb."""
         without: Container[str] = getattr(self.screen, "keys_without_use", ())
         return (key.binding.id or "") not in without
 
     def _is_written(self, key: ActiveBinding) -> bool:
-        """Return whether the focused field takes the key as text; Textual (8.2) does not know that of all signs."""
+        """Return whether the focused field takes the key as text; Textual (8.2) does not detect this for all signs."""
         sign, focused = keys.shown(key.binding.key), self.screen.focused
         return len(sign) == 1 and focused is not None and focused.check_consume_key(key.binding.key, sign)
 
     def _has_keys_above(self) -> bool:
-        """Return whether the header names the keys of its screens."""
+        """Return whether the header shows the keys of its screens."""
         try:
             return self.screen.query_one(ScreenTabs).with_keys
         except NoMatches:
             return False
 
     def _width(self, key: ActiveBinding) -> int:
-        """In columns, with the gap that follows."""
+        """The width of a key with its label and the gap after it, in columns."""
         return cell_len(f"{self.app.get_key_display(key.binding)} {key.binding.description} ")
 
 
 def _by_action(bindings: Iterable[ActiveBinding]) -> list[ActiveBinding]:
-    """Return the first key of each action."""
+    """Return the first binding of each action."""
     first: dict[str, ActiveBinding] = {}
     for key in bindings:
         first.setdefault(key.binding.action, key)
@@ -99,6 +101,6 @@ def _goes_to_a_place(key: ActiveBinding) -> bool:
 
 
 def _acts(key: ActiveBinding) -> bool:
-    """Return whether the key is worth showing if there is room."""
+    """Return whether the key may be shown if there is room: it starts an action or opens the palette."""
     verb = keys.VERBS.get(key.binding.id or "")
     return verb is not None and (verb.group == "Actions" or verb.id == "palette")

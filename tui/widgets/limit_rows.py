@@ -21,7 +21,7 @@ LABEL_WIDTH = 15
 
 
 class Step(Message):
-    """A request to move the focus to the row before (-1) or after (1)."""
+    """A request to move the focus to the previous row (-1) or the next row (1)."""
 
     def __init__(self, by: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Step(Message):
 
 
 class LimitInput(Input):
-    """A field; Enter is left to the dialog."""
+    """A field for a limit; it does not handle Enter, which the dialog does."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("field_up", "step(-1)", show=False), keys.bind("field_down", "step(1)", show=False),
@@ -40,7 +40,9 @@ class LimitInput(Input):
 
 
 class Words(Static, can_focus=True):
-    """Words that are switched on one by one, or of which exactly one is on; the cursor marks one of them."""
+    """Words that can each be switched on or off, or of which exactly one is on. A cursor marks the word
+    for the keys.
+    """
 
     app: BaseApp
 
@@ -53,7 +55,7 @@ class Words(Static, can_focus=True):
     ]
 
     def __init__(self, name: str, words: Sequence[tuple[str, str]], chosen: set[str], *, single: bool = False) -> None:
-        """`words`: pairs of an id and the shown text; `single`: exactly one is on."""
+        """`words` are pairs of an id and the shown text. `single`: exactly one word is on."""
         super().__init__(id=name, markup=False)
         self._words, self.chosen, self._single = words, set(chosen), single
         self._at = next((at for at, (word, _) in enumerate(words) if single and word in chosen), 0)
@@ -70,7 +72,7 @@ class Words(Static, can_focus=True):
         self._show()
 
     def _show(self) -> None:
-        """As many words in a line as there is room for."""
+        """Draw the words, as many in a line as there is room for."""
         line, column, parts = 0, 0, []
         self._places = []
         for at, (word, shown) in enumerate(self._words):
@@ -92,7 +94,7 @@ class Words(Static, can_focus=True):
         self.post_message(Step(by))
 
     def on_key(self, event: events.Key) -> None:
-        """A letter or digit without a meaning here is text for another place, and so is the blank that follows it."""
+        """Refuse a letter or digit that has no action here: it was meant as text for another place."""
         if event.is_printable and event.key not in self.screen.active_bindings:
             event.stop()
             self.app.typeahead.refuse(event)
@@ -116,7 +118,7 @@ class Words(Static, can_focus=True):
 
 
 class LimitRow(Horizontal):
-    """A label, the field or the words, and a remark at the right of a field."""
+    """A row of the dialog: a label, a field or words, and a remark at the right of a field."""
 
     DEFAULT_CSS = f"""
     LimitRow {{

@@ -31,9 +31,9 @@ STYLES = ("muted", "fold", "epoch", "warn", "bad")
 
 
 class LogLines(ScrollRequests, can_focus=True):
-    """Rows of text on Textual's Line API; only visible ones are rendered.
+    """Shows the rows of the log; only visible rows are rendered (Textual's Line API).
 
-    With a text to search, only the rows that contain it are shown, or with `in_context` all rows.
+    With a searched text, only the rows that contain it are shown, or with `in_context` all rows.
     """
 
     DEFAULT_CSS = """
@@ -79,7 +79,7 @@ class LogLines(ScrollRequests, can_focus=True):
         self.fill()
 
     def fill(self) -> None:
-        """Make the rows again; if the end was in view, it stays there."""
+        """Make the rows again. If the end of the log was visible, the view stays at the end."""
         kept, filtered = self.app.settings.log, bool(self.sought) and not self.in_context
         key = keys.key_of(self.app, "mark")
         fold = kept.fold and not self.sought
@@ -93,13 +93,13 @@ class LogLines(ScrollRequests, can_focus=True):
         self.refresh()
 
     def _keep_end(self) -> None:
-        """The newest line in view, unless the user has scrolled up meanwhile."""
+        """Scroll to the newest line, unless the user has scrolled up."""
         if self.follows:
             self.scroll_end(animate=False, immediate=True)
 
     @property
     def allow_vertical_scroll(self) -> bool:
-        """Also before the first layout, when no scrollbar is shown yet: a key that comes early counts."""
+        """Whether keys may scroll; also true before the first layout, so that an early key has an effect."""
         return super().allow_vertical_scroll or not self.size
 
     def _rows(self, key: str = "", *, fold: bool, width: int = 0) -> list[LogRow]:
@@ -110,7 +110,7 @@ class LogLines(ScrollRequests, can_focus=True):
 
     @property
     def count(self) -> int:
-        """The number of kept lines, with those of the epochs."""
+        """The number of lines of the log and of epochs."""
         return len(self.lines) + len(self._epochs)
 
     def text(self) -> str:
@@ -124,7 +124,7 @@ class LogLines(ScrollRequests, can_focus=True):
         self.follows = self.validate_scroll_y(y) >= self.max_scroll_y
 
     def seek(self, text: str) -> None:
-        """Show only the rows with the text, the last of them at the end; without a text, all rows."""
+        """Show only the rows that contain the text, at the last of them; an empty text shows all rows."""
         self.sought, self.in_context = text, False
         self.follows = True
         self.fill()
@@ -146,7 +146,7 @@ class LogLines(ScrollRequests, can_focus=True):
         return action != "context" or bool(self.sought)
 
     def action_context(self) -> None:
-        """Show the matches among the other rows, or only the matches again."""
+        """Show the found rows among all other rows; called again, show only the found rows."""
         at, self.follows = self.at, False
         self.in_context = not self.in_context
         self.fill()
@@ -179,7 +179,7 @@ class LogLines(ScrollRequests, can_focus=True):
         return strip.crop_extend(left, left + self.size.width, base).apply_offsets(left, number)
 
     def _selected(self, strip: Strip, number: int) -> Strip:
-        """Return a line with its part that is selected with the mouse."""
+        """Return the line, with the part that was selected with the mouse in the colours of a selection."""
         span = self.text_selection.get_span(number) if self.text_selection is not None else None
         if span is None:
             return strip
@@ -217,7 +217,7 @@ class LogTitle(Painted):
 
 
 class LogPanel(Vertical):
-    """Title, lines, and an input for the text by which they are filtered."""
+    """The title and the lines of a log, and a field for the text to search."""
 
     DEFAULT_CSS = """
     LogPanel Input { dock: bottom; height: 1; display: none; background: $panel; }
@@ -242,7 +242,7 @@ class LogPanel(Vertical):
         return self.query_one(LogLines)
 
     def show_edge(self, edge: bool) -> None:
-        """Draw the title in an edge around the lines, or as a line above them."""
+        """Draw the title into an edge around the lines, or without `edge` as a line above them."""
         self.set_class(edge, "-edge")
         self.set_class(edge and not glyphs_of(self.app).braille, "-plain")
 
@@ -272,7 +272,7 @@ class LogPanel(Vertical):
         self.query_one(Input).focus()
 
     def close_search(self) -> bool:
-        """Close the search; returns whether there was one."""
+        """End the search and show all lines; returns whether there was a search."""
         if not self.has_class("-seeking") and not self.lines.sought:
             return False
         self.remove_class("-seeking")
@@ -286,7 +286,7 @@ class LogPanel(Vertical):
         self._show_title()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Each letter filters."""
+        """Search for the text after each typed letter."""
         event.stop()
         if self.has_class("-seeking"):
             self.lines.seek(event.value)

@@ -28,7 +28,7 @@ ROW_KEYS = (("0-9", "begin a new value"),)
 
 
 def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark], width: int) -> Content:
-    """The help of an option in its present state on the form, in lines of at most `width` cells."""
+    """The help of an option with its present value and remarks, in lines of at most `width` cells."""
     info = INFO[key]
     about = info.about
     fits = len(info.key) + len(about.call) + 8 <= width
@@ -52,7 +52,7 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
 
 
 def part_text(part: str, keys: Sequence[str], width: int) -> Content:
-    """Return the text about the options of a part of a group that can be folded."""
+    """Return the help of a part of a group that can be folded: its options with the first line of their help."""
     head = Content.assemble((part, "bold $text-primary"), ("  enter folds or unfolds", "$foreground-muted"))
     names = max(len(INFO[key].name) for key in keys) + 2
     lines = [head]
@@ -78,7 +78,7 @@ def _defaults(key: str, state: FormState) -> str:
 
 
 def _wrapped(name: str, text: str, style: str, width: int) -> list[Content]:
-    """A name and its text, later lines indented like the first."""
+    """A name and its text in lines; all lines of the text begin in the same column."""
     indent = NAME_WIDTH if name else 0
     lines = textwrap.wrap(clean(text), max(16, width - indent), break_on_hyphens=False) or [""]
     names = [name, *[""] * (len(lines) - 1)]

@@ -32,7 +32,7 @@ YOURS = "your code"  # the user's code decides, not the option
 
 
 class ValueInput(Input):
-    """The input of the row that is edited: Enter and the arrow keys accept the value, Escape discards it."""
+    """The field in which a row's value is edited. Enter and the arrow keys accept the value, Escape discards it."""
 
     BINDINGS = [
         keys.bind("cancel", "leave(False)", "Discard"),
@@ -55,7 +55,7 @@ class ValueInput(Input):
 
 
 class OptionRow(Widget, can_focus=True):
-    """A row of the form. The screen handles its messages: Changed, Choose (open the list of choices) and Step."""
+    """A row of the form with one option. The screen handles its messages Changed, Choose and Step."""
 
     BINDINGS = [
         keys.bind("open", "edit", "Change", meaning="change: switch, choose or write a value"),
@@ -66,21 +66,21 @@ class OptionRow(Widget, can_focus=True):
     ]
 
     class Changed(Message):
-        """The option `key` has the new text `text`; all that is typed into it at once is one `edit`."""
+        """The option `key` has the new text `text`. All changes while the field is open have the same `edit`."""
 
         def __init__(self, key: str, text: str, edit: object = None) -> None:
             super().__init__()
             self.key, self.text, self.edit = key, text, edit
 
     class Choose(Message):
-        """A request to list the choices next to the row."""
+        """A request to open the list of the option's values next to the row."""
 
         def __init__(self, row: OptionRow) -> None:
             super().__init__()
             self.row = row
 
     class Step(Message):
-        """A request to move the focus to the row before (-1) or after (1) this one."""
+        """A request to move the focus to the row before (-1) or after (1) this row."""
 
         def __init__(self, row: OptionRow, by: int) -> None:
             super().__init__()
@@ -108,7 +108,9 @@ class OptionRow(Widget, can_focus=True):
 
     @property
     def _aside_column(self) -> int:
-        """The first column of the text at the right, if there is room; in a narrow row the text ends at the edge."""
+        """The first column of the text at the right. In a narrow row this is the row's width, and the
+        text ends there.
+        """
         if self.hit is not None:
             return FOUND_COLUMN
         return self.size.width if self.is_narrow else min(ASIDE_COLUMN, self.size.width - ASIDE_WIDTH)
@@ -144,7 +146,7 @@ class OptionRow(Widget, can_focus=True):
         return Content("\n").join((line.truncate(width, ellipsis=True), error_line.truncate(width, ellipsis=True)))
 
     def _shortened(self, room: int) -> Content:
-        """Return the line without the unit, and in a narrow row with fewer blanks after the name if necessary."""
+        """Return the line without the unit; if a narrow row needs more room, also with fewer blanks after the name."""
         line = Content.assemble(*self._parts(unit=False))
         if line.cell_length <= room or not self.is_narrow:
             return line
@@ -160,12 +162,14 @@ class OptionRow(Widget, can_focus=True):
         ]
 
     def _label(self, less: int) -> str:
-        """Return the name; with its group among the hits of a search, which have no headings."""
+        """Return the option's name; among the hits of a search, which have no headings, the key with its group."""
         name = self.info.name if self.hit is None else self.key
         return f"{name} ".ljust(self._label_width - less)
 
     def _where(self, width: int) -> str:
-        """Return the place where a search has found the option, or the usual text at the right if that is its name."""
+        """Return the place at which a search has found the option; if it was found in the name, the usual text at the
+        right.
+        """
         match = self.hit.elsewhere if self.hit is not None else None
         if match is None or self.hit is None:
             return self._aside()
@@ -195,7 +199,7 @@ class OptionRow(Widget, can_focus=True):
         return [(shown, strong), (f" {unit}" if unit else "", "$foreground-muted")]
 
     def _aside(self) -> str:
-        """Return the text at the right: the reason why the option has no effect, your code, or the default."""
+        """Return the text at the right: why the option has no effect, that the user's code decides, or the default."""
         if self.locked:
             return "no GPU"
         who = self.state.decides(self.key)
@@ -203,7 +207,7 @@ class OptionRow(Widget, can_focus=True):
         return who if only_who else "  ".join(filter(None, (who, self._default())))
 
     def _default(self) -> str:
-        """Return the default if the option differs from it."""
+        """Return the default in words if the option differs from it; else empty."""
         if self.key in self.state.errors or self.state.is_default(self.key):
             return ""
         if self.kind == "bool":
@@ -218,7 +222,7 @@ class OptionRow(Widget, can_focus=True):
         self.refresh()
 
     def show(self) -> None:
-        """Draw the new state; a second line appears with an error."""
+        """Draw the row's new state; with an error it has a second line."""
         height = 2 if self.key in self.state.errors else 1
         if height != self.size.height:
             self.styles.height = height
@@ -254,7 +258,7 @@ class OptionRow(Widget, can_focus=True):
         self._change(to_text(self.info.default))
 
     def write(self, text: str, selected: bool = False) -> None:
-        """Open the input on the value's place."""
+        """Open a field with `text` at the place of the value; nothing if it is open."""
         if self.children:
             return
         self._before, self._edit = self.state.texts[self.key], object()
@@ -275,18 +279,18 @@ class OptionRow(Widget, can_focus=True):
 
     @property
     def _needs_room(self) -> bool:
-        """Whether the place of the value is too narrow for free text, which may be long."""
+        """Whether the option takes free text, which may be long, and the place of the value is too narrow for it."""
         free = not (self.info.choices or self.info.is_number)
         return free and self.size.width - self.value_column < ROOM_FOR_TEXT
 
     def _put_below(self, field: Widget, height: int) -> None:
-        """The field below the row, as wide as all options together."""
+        """Put the field below the row, as wide as the whole list of options."""
         whole = self.parent.scrollable_content_region if isinstance(self.parent, Widget) else self.region
         field.styles.offset = (whole.x - self.region.x, height)
         field.styles.width = whole.width
 
     def finish(self, take: bool) -> None:
-        """Close the input; its value stays only with `take`."""
+        """Close the field. With `take` its value is accepted, else the former value is restored."""
         if self.children:
             self.remove_children()
             self.remove_class("-open")
@@ -298,11 +302,13 @@ class OptionRow(Widget, can_focus=True):
         self.post_message(self.Changed(self.key, text, self._edit))
 
     def begins_with(self, character: str) -> bool:
-        """Return whether the character begins a value and is no command."""
+        """Return whether the character begins a value and so is not used as a command."""
         return character.isdigit() or (character in (".", "-"))
 
     def on_key(self, event: events.Key) -> None:
-        """A digit typed on a row begins a new value, and does not act as a command."""
+        """Keep a digit, a point or a minus typed on the row from acting as a command; on a row for typed text it begins
+        a new value.
+        """
         written = event.character if event.is_printable else None
         if self.children or written is None or not self.begins_with(written):
             return
@@ -328,7 +334,7 @@ class OptionRow(Widget, can_focus=True):
 
 
 def _highlighted(line: Content, words: tuple[str, ...]) -> Content:
-    """Return the line with the words of the search marked."""
+    """Return the line with the searched words highlighted."""
     for begin, end in marked(line.plain, words):
         line = line.stylize("bold underline $text-warning", begin, end)
     return line

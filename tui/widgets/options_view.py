@@ -35,12 +35,14 @@ Stop = OptionRow | PartHeading  # the widgets that can have the focus
 
 
 class OptionsView(Widget):
-    """The rows below their headings, in two columns if there is room; during a search the hits, the best first."""
+    """All options below their headings, in two columns if there is room. During a search only the hits,
+    the best first.
+    """
 
     BINDINGS = keys.moves("step(1)", "step(-1)", "edge(0)", "edge(-1)", "section(1)", "section(-1)")
 
     class Moved(Message):
-        """The focus has moved to another row or heading: `last`."""
+        """The focus has moved to another row or heading, which is `last` of the view."""
 
     def __init__(self, state: FormState) -> None:
         super().__init__(id="options")
@@ -65,7 +67,7 @@ class OptionsView(Widget):
         self._short, self._short_right = set(short), _second_column(short)
 
     def _lines(self) -> Iterator[Widget]:
-        """Headings and rows in the order of the options."""
+        """Yield the headings and rows in the order of the options."""
         opening = {part.keys[0]: part for part in self.parts}
         for heading in self.headings.values():
             yield heading
@@ -80,7 +82,9 @@ class OptionsView(Widget):
         self._arrange()
 
     def bands_of(self, children: list[Widget], width: int) -> list[list[list[Widget]]]:
-        """Arrange the hits of a search, or all groups; on small terminals only the short groups share the width."""
+        """Arrange the hits of a search in one column, all groups in columns. On narrow screens only short groups stand
+        side by side.
+        """
         if self._hits is not None:
             ranks = {key: rank for rank, key in enumerate(self._hits)}
             return [[sorted(children, key=lambda child: ranks.get(getattr(child, "key", ""), -1))]]
@@ -93,12 +97,12 @@ class OptionsView(Widget):
 
     @property
     def last_row(self) -> OptionRow:
-        """The row that has, or last had, the focus."""
+        """The row that has the focus, or had it last."""
         return self.rows[self.last_key]
 
     @property
     def current(self) -> Stop:
-        """The row or heading that has, or last had, the focus; if it is hidden, the first that is shown."""
+        """The row or heading that has the focus, or had it last; if that is hidden, the first visible one."""
         return self.last if self.last.display or not self.shown else self.shown[0]
 
     @property
@@ -109,7 +113,7 @@ class OptionsView(Widget):
         return [line for line in self._in_order if isinstance(line, Stop) and line.display]
 
     def load(self, state: FormState) -> None:
-        """Show another state of the form."""
+        """Replace the form's state that the rows and headings show."""
         self.state = state
         for row in self.rows.values():
             row.finish(True)
@@ -125,7 +129,9 @@ class OptionsView(Widget):
         self.show_counts()
 
     def show_counts(self) -> None:
-        """Draw the headings again, and unfold parts that now have a change."""
+        """Draw the headings with their counts again, and unfold each part in which an option was changed for the first
+        time.
+        """
         for part in self.parts:
             if part.unfold_if_newly_used():
                 self._arrange()
@@ -134,14 +140,14 @@ class OptionsView(Widget):
             heading.show()
 
     def grey(self, reason: str) -> None:
-        """Grey out options that need a GPU, for this reason; an empty reason restores them."""
+        """Grey out the options that need a GPU, for this reason; an empty reason makes them usable again."""
         for row in self.rows.values():
             row.grey(reason if row.info.about.gpu_only else "")
 
     # ---- searching and folding ----------------------------------------------------------------------
 
     def narrow(self, words: str) -> None:
-        """Show only the options that match the words, the best first; without words all options."""
+        """Show only the options that match the words, the best first; an empty text shows all options."""
         hits = {hit.info.key: hit for hit in search(words)} if words.strip() else None
         self._hits = list(hits) if hits is not None else None
         for key, row in self.rows.items():
@@ -152,7 +158,7 @@ class OptionsView(Widget):
         self.scroll_home(animate=False)
 
     def reveal(self, key: str) -> None:
-        """Unfold the part that an option is in."""
+        """Unfold the part that contains the option."""
         for part in self.parts:
             if part.folded and key in part.keys:
                 part.action_fold(False)
@@ -165,7 +171,7 @@ class OptionsView(Widget):
         self.call_after_refresh(self._show_last)
 
     def _arrange(self) -> None:
-        """Display the rows and headings that are neither folded nor hidden by a search."""
+        """Show the rows and headings that are neither folded nor hidden by a search; hide the others."""
         folded = {key for part in self.parts if part.folded for key in part.keys}
         for key, row in self.rows.items():
             row.display = key in self._hits if self._hits is not None else key not in folded
@@ -190,7 +196,7 @@ class OptionsView(Widget):
         self.call_after_refresh(self._show_last)
 
     def on_resize(self) -> None:
-        """Errors and warnings that appear below take rows away, perhaps that of the focused option."""
+        """Scroll to the focused option again: remarks that appear below the options may have hidden it."""
         self.call_after_refresh(self._show_last)
 
     def _show_last(self) -> None:
@@ -199,7 +205,7 @@ class OptionsView(Widget):
             self._bring_to_view(self.last)
 
     def point_at(self, key: str) -> None:
-        """Show an option as if it had the focus, which stays where it is."""
+        """Scroll to an option and show its help; the focus stays where it is."""
         self.last, self.last_key = self.rows[key], key
         self.post_message(self.Moved())
         self.call_after_refresh(self._bring_to_view, self.last)
@@ -207,8 +213,8 @@ class OptionsView(Widget):
     def _bring_to_view(self, stop: Stop) -> None:
         """Scroll to an option and to the headings right above it.
 
-        Both at once: Textual computes a deferred scroll from the position of the view when it was requested, so that
-        two of them end at a wrong position.
+        Both scrolls are done at once: Textual computes a deferred scroll from the position at the time of the request,
+        so that two deferred scrolls would end at a wrong position.
         """
         if self._hits is None:
             above = self._in_order[: self._in_order.index(stop)]
@@ -219,7 +225,7 @@ class OptionsView(Widget):
     # ---- moving -------------------------------------------------------------------------------
 
     def focus_last(self) -> None:
-        """Focus the row or heading that last had the focus, or the first that is shown."""
+        """Focus the row or heading that had the focus last; if it is hidden, the first visible one."""
         if self.last.display:
             self.last.focus()
         else:
@@ -249,7 +255,7 @@ class OptionsView(Widget):
 
 
 def _second_column(lines: list[Widget]) -> set[Widget]:
-    """Return the lines of the groups in the second of two columns of about the same height."""
+    """Return the lines of the groups for the second of two columns; both columns have about the same height."""
     starts = [at for at, line in enumerate(lines) if isinstance(line, GroupHeading)]
     heights = [2 if isinstance(line, GroupHeading) else 1 for line in lines]
     split = min(starts, key=lambda at: abs(sum(heights[:at]) - sum(heights[at:])))
@@ -261,7 +267,7 @@ def _split(lines: list[Widget], right: set[Widget]) -> list[list[Widget]]:
 
 
 def _nothing(words: str) -> Content:
-    """Return the text for a search without hits, with a suggestion."""
+    """Return the text for a search without hits; it suggests a similar name if there is one."""
     near = suggestion(words)
     return Content.assemble(
         ("no option matches ", "bold $text-warning"),
@@ -281,12 +287,14 @@ class InColumns(Protocol):
     """A widget that arranges its children in columns."""
 
     def bands_of(self, children: list[Widget], width: int) -> list[list[list[Widget]]]:
-        """The displayed children in bands, one below the other, each in columns from left to right."""
+        """The visible children in bands, which lie one below the other; each band is a list of columns from left to
+        right.
+        """
         ...
 
 
 class ColumnLayout(Layout):
-    """Columns of the same width, side by side; a band begins below the longest column of the band above.
+    """A layout in columns of equal width. A band begins below the longest column of the band above it.
 
     The order of the children does not matter.
     """

@@ -31,7 +31,7 @@ EDGED_FROM = 4  # rows
 
 
 class Painted(Widget):
-    """Subclasses make `rows`; call `repaint` when their content has changed."""
+    """The base of painted widgets. Subclasses make `rows`; call `repaint` after their content has changed."""
 
     COMPONENT_CLASSES = {f"painted--{name}" for name in STYLES}
     DEFAULT_CSS = """
@@ -83,7 +83,7 @@ class Painted(Widget):
         raise NotImplementedError
 
     def repaint(self) -> None:
-        """Make the rows again, and send the cells that differ."""
+        """Make the rows again, and send only the cells that have changed."""
         width, height = self.size
         if not width or not height:
             return
@@ -103,7 +103,7 @@ class Painted(Widget):
 
     @property
     def is_edged(self) -> bool:
-        """Whether the widget has an edge now; a low widget has none."""
+        """Whether the widget has an edge now; a widget of few rows has none."""
         return self.has_edge and self.size.height >= EDGED_FROM
 
     def _all_rows(self, width: int, height: int) -> list[Row]:
@@ -121,7 +121,9 @@ class Painted(Widget):
         self._strips.clear()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the kept strips; Textual would make several more of each line, even without an edge."""
+        """Return the strips that were kept from the last painting. Textual's method would make several new strips for
+        each line.
+        """
         if self._width != self.size.width:  # Textual (8.2) sends no Resize to widgets laid out during a scroll
             self.call_next(self.repaint)
         if self.styles.gutter:
@@ -153,7 +155,9 @@ class Painted(Widget):
         return style
 
     def _filtered(self, style: Style) -> Style:
-        """Return the style after the application's filters, for a terminal without colours or with its own."""
+        """Return the style after the application's filters, which adapt it to terminals with no colours or their own
+        colours.
+        """
         segments = [Segment(" ", style)]
         for line_filter in self.get_line_filters():
             segments = line_filter.apply(segments, self.background_colors[1])
@@ -161,7 +165,7 @@ class Painted(Widget):
 
 
 class Panel(Painted):
-    """Shows the rows that `make(width, height)` returns; call `repaint` when their content has changed."""
+    """Shows the rows that `make(width, height)` returns; call `repaint` after their content has changed."""
 
     DEFAULT_CSS = "Panel { height: 1; }"
 
@@ -174,7 +178,7 @@ class Panel(Painted):
 
 
 class _Rows(Painted):
-    """Rows that were already made."""
+    """Shows the rows in `given`, which the page has made."""
 
     DEFAULT_CSS = "_Rows { height: auto; }"
 
@@ -187,7 +191,7 @@ class _Rows(Painted):
 
 
 class Page(VerticalScroll):
-    """Shows all rows that `make(width)` returns; call `repaint` when their content has changed."""
+    """Shows all rows that `make(width)` returns, and scrolls; call `repaint` after their content has changed."""
 
     BINDINGS = keys.scrolls()
     DEFAULT_CSS = """

@@ -17,7 +17,7 @@ KEYS_FROM, KEYS_BESIDE_FROM = 60, 100  # columns from which on keys are named: a
 
 
 class ScreenTab(NamedTuple):
-    """A screen that can be opened from everywhere."""
+    """The item of a screen that opens from everywhere, with its name, its label and its key."""
 
     name: str
     label: str
@@ -25,9 +25,10 @@ class ScreenTab(NamedTuple):
 
 
 class ScreenTabs(Painted):
-    """As wide as its text; `here` is the name of the present screen, `counted` the name of the screen with the badge.
+    """The row of screens. `here` is the name of the present screen, `counted` the name of the screen with the number of
+    running runs.
 
-    The keys are named from so many columns on: `keys_from`.
+    `keys_from` is the width of the terminal, in columns, from which on the keys are shown.
     """
 
     DEFAULT_CSS = "ScreenTabs { width: auto; height: 1; background: $panel; }"
@@ -39,7 +40,7 @@ class ScreenTabs(Painted):
         self._count = 0
 
     def show(self, count: int) -> None:
-        """Set the badge: the number of running runs."""
+        """Show `count`, the number of running runs."""
         if count != self._count:
             self._count = count
             lay_out_again(self)
@@ -52,7 +53,9 @@ class ScreenTabs(Painted):
         return [[piece for item in self._fitting(width) for piece in item]]
 
     def _fitting(self, width: int) -> list[Row]:
-        """Return the items, without keys if they would cut the last item, as before the layout after a new badge."""
+        """Return the items; without keys if the last item would be cut, as before the layout after a change of the
+        number.
+        """
         items = self._items(self.with_keys)
         return items if sum(map(length, items)) <= width else self._items(False)
 
@@ -77,7 +80,9 @@ class ScreenTabs(Painted):
 
 
 def item(place: ScreenTab, here: bool, count: int, glyphs: Glyphs, with_key: bool) -> Row:
-    """Return the row of a screen: its key if there is room, its label, and the number of running runs."""
+    """Return the row of a screen: its key if `with_key`, its label, and `count`, the number of running runs, if it is
+    not 0.
+    """
     style = "here" if here else "value"
     before, after = (glyphs.here[0], glyphs.here[1]) if here else (" ", " ")
     key: Row = [(f"{place.key} ", style if here else "label")] if with_key else []

@@ -28,11 +28,11 @@ REFUSED = "cannot start  "
 
 
 class StartButton(Button, inherit_css=False):
-    """Styled by screens/form/form.tcss: reading Textual's fifty rules for all kinds of buttons takes time."""
+    """The Start button. screens/form/form.tcss styles it, as reading Textual's fifty rules for buttons takes time."""
 
 
 class StartBar(Horizontal):
-    """A button and one line of text."""
+    """The Start button, and one line of text next to it."""
 
     BINDINGS = [
         keys.bind("up", "screen.to_options", "Options", show=False, meaning="back to the options"),
@@ -56,7 +56,7 @@ class StartBar(Horizontal):
         self.query_one("#start", Button).can_focus = False
 
     def take_focus(self, what: str) -> None:
-        """Let Enter press Start until the focus moves on; `what` is shown next to the button."""
+        """Focus the Start button, so that Enter presses it, until the focus moves on; `what` is shown next to it."""
         self._offered = f"enter starts it with {what}" if what else ""
         self._show_outlook()
         button = self.query_one("#start", Button)
@@ -71,7 +71,9 @@ class StartBar(Horizontal):
     def show(
         self, refusals: Sequence[str], options: Options, machine: Machine | None, own_batch: int | None = None
     ) -> None:
-        """Show the outlook of a start, or disable the button and show why; texts from the longest to the briefest."""
+        """Show what a start would use, or disable the button and show why it is refused. `refusals` are texts from the
+        longest to the shortest; empty: the form can be started.
+        """
         self.query_one("#start", Button).disabled = bool(refusals)
         self._refusals = [clean(refusal) for refusal in refusals]
         self._outlooks = [clean(outlook(options, machine, brief, own_batch)) for brief in range(BRIEFEST + 1)]
@@ -95,9 +97,10 @@ class StartBar(Horizontal):
 
 
 def outlook(options: Options, machine: Machine | None, brief: int = 0, own_batch: int | None = None) -> str:
-    """Return batch size and devices in one line; the more `brief`, the shorter the reason why there is no GPU.
+    """Return batch size and devices in one line. The greater `brief`, the shorter is the reason why there is no GPU.
 
-    `own_batch`: the global batch of the user's code in its last run, if the code did not follow input.batch_size.
+    `own_batch` is the global batch of the user's code in its last run, if the code did not follow input.batch_size;
+    else None.
     """
     size = options.input.batch_size
     if machine is None:

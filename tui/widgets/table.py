@@ -13,7 +13,7 @@ from ..base import keys
 
 
 class Column(NamedTuple):
-    """`key` names it, `label` heads it; without a width it is as wide as its cells."""
+    """A column of a table. `key` identifies it and `label` is its heading. `width` None: as wide as its cells."""
 
     key: str
     label: Text
@@ -21,7 +21,7 @@ class Column(NamedTuple):
 
 
 class Table(DataTable[Text]):
-    """`fill` shows rows, each under a key of its own."""
+    """The base of the tables. `fill` shows rows; each row has its own key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("open", "select_cursor", show=False, meaning="open the row under the cursor"),
@@ -45,12 +45,12 @@ class Table(DataTable[Text]):
 
     @property
     def current_key(self) -> str | None:
-        """The key of the row under the cursor."""
+        """The key of the row under the cursor; None if there is no row."""
         keys = list(self._rows_shown)
         return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else None
 
     def fill(self, columns: Sequence[Column], rows: Mapping[str, Sequence[Text]]) -> None:
-        """Show the rows; writes only cells that differ, unless rows or columns are added, removed or reordered."""
+        """Show the rows. Only cells that differ are written, unless rows or columns are added, removed or reordered."""
         if _form(columns) != _form(self._columns_shown) or list(rows) != list(self._rows_shown):
             self._fill_anew(columns, rows)
         else:
@@ -76,7 +76,7 @@ class Table(DataTable[Text]):
 
 
 class OpeningTable(Table):
-    """A table whose footer names the action of Enter."""
+    """A table whose footer has a name for the action of Enter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("open", "select_cursor", meaning="open the row or column under the cursor")
@@ -88,5 +88,5 @@ def _form(columns: Sequence[Column]) -> list[tuple[object, ...]]:
 
 
 def _look(text: Text) -> tuple[object, ...]:
-    """Return all visible properties of a text; its own `==` ignores the style."""
+    """Return all visible properties of a text as a value to compare; the text's own `==` ignores the style."""
     return text.plain, text.style, text.spans, text.justify

@@ -20,7 +20,9 @@ NO_EFFECT = "options in parentheses did nothing in that run"
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """What the differences are from, what the marks mean, and what cannot be compared."""
+    """The lines below a comparison: the baseline of the differences, the meaning of the marks, and what cannot be
+    compared.
+    """
     how = {"pinned": f"the pinned baseline, {comparison.baseline}", "given": f"the baseline, {comparison.baseline}"}
     lines = [f"differences are from {how.get(comparison.choice, 'the first run')}"]
     if has_noise(comparison):
@@ -31,7 +33,7 @@ def remarks(comparison: Comparison) -> list[str]:
 
 
 def distinct(titles: Sequence[Title]) -> list[Title]:
-    """The titles of runs that are compared, without the changes that all of them have."""
+    """The titles of compared runs without the changes that all of these runs have in common."""
     common = set(titles[0].changes).intersection(*(title.changes for title in titles[1:])) if titles else set()
     if len(set(titles)) == 1:
         return list(titles)
@@ -39,7 +41,9 @@ def distinct(titles: Sequence[Title]) -> list[Title]:
 
 
 def told_apart(titles: Sequence[Title], moments: Sequence[str]) -> list[str]:
-    """A name for each run that no other has: its changes, its preset if these differ, its time if need be."""
+    """A different name for each run: its changes, with the preset if presets differ, and the start time if names would
+    be equal.
+    """
     alike = len({title.preset for title in titles}) == 1
     names = [" ".join(title.changes) or title.preset if alike else title.whole for title in titles]
     return [f"{name} {moment}" if names.count(name) > 1 else name for name, moment in zip(names, moments, strict=True)]
@@ -49,8 +53,8 @@ _LEAST_NAME = 6  # cells of a name that is cut
 
 
 def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int) -> list[str]:
-    """The same in `width` characters: if a name is too long, the changes that fit and the number of the others, or,
-    if these are alike, the time.
+    """The names in at most `width` characters each. A name that is too long becomes the changes that fit and the number
+    of the others; if such names are equal, the start time.
     """
     alike = len({title.preset for title in titles}) == 1
     candidates = []
@@ -66,7 +70,7 @@ def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[st
 
 
 def _at(preset: str, moment: str, width: int) -> str:
-    """The beginning of the preset's name with the time, if there is room for both."""
+    """The beginning of the preset's name with the time; only the time if there is no room for both."""
     room = width - len(moment) - 1
     if len(preset) > room:
         preset = f"{preset[: room - 2]}.." if room >= _LEAST_NAME else ""
@@ -74,7 +78,7 @@ def _at(preset: str, moment: str, width: int) -> str:
 
 
 def _whole_words(words: Sequence[str], width: int) -> str:
-    """`xla +2`: as many words as fit, and the number of the others."""
+    """A text such as `xla +2`: as many words as fit into `width`, and the number of the others."""
     for shown in range(len(words), 0, -1):
         name = " ".join((*words[:shown], *_others(words, shown)))
         if len(name) <= width:
@@ -83,19 +87,21 @@ def _whole_words(words: Sequence[str], width: int) -> str:
 
 
 def _cut(words: Sequence[str], width: int) -> str:
-    """`steps_pe..=15 +1`: the first word, shortened, with its value."""
+    """A text such as `steps_pe..=15 +1`: the first word, shortened, with its value, and the number of the others."""
     key, equals, value = words[0].partition("=")
     end = " ".join((f"..{equals}{value}", *_others(words, 1)))
     return key[: width - len(end)] + end if len(end) < width else f"+{len(words)}"
 
 
 def _others(words: Sequence[str], shown: int) -> list[str]:
-    """The number of the words that are not shown, if any."""
+    """The number of words that are not shown, as a list of one text; an empty list if all are shown."""
     return [f"+{len(words) - shown}"] if len(words) > shown else []
 
 
 def moments_of(ids: Sequence[str]) -> list[str]:
-    """When each run was started, by its id, as short as it distinguishes them: `14:05`, `14:05:07`, `Sep 21 14:05`."""
+    """The start time of each run from its id, as short as the times still differ: `14:05`, `14:05:07` or `Sep 21
+    14:05`.
+    """
     matches = [re.match(r"\d{8}-\d{6}(?=-)", id_) for id_ in ids]
     times = [datetime.strptime(match[0], "%Y%m%d-%H%M%S") if match else None for match in matches]
     one_day = len({time.date() for time in times if time}) <= 1
@@ -111,14 +117,15 @@ def moments_of(ids: Sequence[str]) -> list[str]:
 
 
 def value_text(row: FigureRow, value: float | None) -> str:
-    """The figure with its unit if that is not in the label."""
+    """The figure as text, with its unit if the label does not name the unit."""
     return units.with_unit(value, row.unit)
 
 
 def change_text(row: FigureRow, position: int, *, short: bool = False) -> str:
-    """`+12.3 %`, `same`, or `~+1.2 %` within the noise; nothing for the first run and for what is unknown.
+    """The difference from the baseline: `+12.3 %`, `same`, or `~+1.2 %` within the noise; empty for the baseline and if
+    it is unknown.
 
-    In `short`, points of percent are `pts`.
+    With `short`, points of percent are written as `pts`.
     """
     change = row.changes[position]
     if change is None:
@@ -137,14 +144,16 @@ def _unit_of_change(row: FigureRow, short: bool) -> str:
 
 
 def option_text(row: OptionRow, position: int) -> str:
-    """The value as YAML and --set would have it; in parentheses if it did nothing in this run."""
+    """The option's value as in YAML and --set; in parentheses if it had no effect in this run."""
     value = row.values[position]
     cell = clean(value if isinstance(value, str) else to_json(value))
     return f"({cell})" if any(row.no_effect[position : position + 1]) else cell
 
 
 def version_cells(comparison: Comparison) -> list[tuple[str, list[str]]]:
-    """Programs that differ in version, with the version of each run; empty if a run has not recorded it."""
+    """For each program whose version differs: its name, and the version in each run, empty if a run has not recorded
+    it.
+    """
     return [(row.key, [clean(value or "") for value in row.values]) for row in comparison.versions]
 
 
@@ -153,7 +162,9 @@ def has_noise(comparison: Comparison) -> bool:
 
 
 def table_rows(comparison: Comparison) -> list[list[str]]:
-    """Rows of cells: names, states, versions, options, figures; with repeats the last column is the noise."""
+    """All rows of the comparison as cells: names, states, versions, options, figures. If noise was measured, it is in
+    the last column.
+    """
     noisy = has_noise(comparison)
     rows = [["", *(clean(run) for run in comparison.runs), *(["spread of repeats"] if noisy else [])]]
     rows.append(["title", *(clean(title) for title in comparison.titles), *([""] if noisy else [])])
@@ -172,7 +183,7 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
 
 
 def as_markdown(comparison: Comparison) -> str:
-    """A table that GitHub renders, and what there is to say of it."""
+    """The comparison as a Markdown table, followed by its remarks as a list."""
     head, *rows = [[_escaped(cell) for cell in row] for row in table_rows(comparison)]
     rule = ["---", *("---:" for _ in head[1:])]
     table = [f"| {' | '.join(row)} |" for row in (head, rule, *rows)]
@@ -184,7 +195,9 @@ def _escaped(text: str) -> str:
 
 
 def as_csv(comparison: Comparison) -> str:
-    """Bare numbers, one row an option or figure; what there is to say of them stands behind `note`."""
+    """The comparison as CSV with plain numbers, one row per option or figure; remarks are in rows that begin with
+    `note`.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["what", "unit", *comparison.runs, "spread of repeats"])

@@ -39,7 +39,9 @@ def terminal(environment: Mapping[str, str], size: os.terminal_size) -> Iterator
 
 
 def _colours(environment: Mapping[str, str]) -> int:
-    """Textual's rule: COLORTERM promises all, the name of the terminal 256; else the basic ones."""
+    """The number of colours of the terminal, by the same rule as Textual: 2**24 by COLORTERM, 256 by TERM, else 16; 0
+    without colours.
+    """
     if environment.get("NO_COLOR") or environment.get("TERM") in ("dumb", "unknown"):
         return 0
     if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
@@ -48,12 +50,14 @@ def _colours(environment: Mapping[str, str]) -> int:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Errors, then warnings, notes and what is well; within a level, causes before consequences as they were found."""
+    """The findings ordered by level: errors, warnings, notes, ok. Within a level they stay in the order in which they
+    were found.
+    """
     return sorted(findings, key=lambda finding: -doctor.LEVELS.index(finding.level))
 
 
 def conclusion(findings: list[Finding]) -> str:
-    """One line at the end."""
+    """The conclusion from the findings in one line: whether this machine is ready to train."""
     if doctor.blocks(findings):
         only_gpus = all(_is_of_gpus(finding) for finding in findings if finding.level == "error")
         instead = "; device.visible=none trains on the CPU" if only_gpus else ""
@@ -69,7 +73,7 @@ def conclusion(findings: list[Finding]) -> str:
 
 
 def _is_of_gpus(finding: Finding) -> bool:
-    """Whether it says nothing about training on the CPU; of TensorFlow's findings these speak of GPUs."""
+    """Whether the finding concerns only training on GPUs, not on the CPU."""
     if finding.about == "TensorFlow":
         return "GPU" in finding.what
     return finding.about in ("driver", "CUDA", "pynvml") or finding.about.startswith("GPU")

@@ -36,12 +36,12 @@ ASKED_FOR = ("stopped", "timeout")  # ends that are no failure
 
 
 def is_early(outcome: str | None, step: float | None, steps: float | None) -> bool:
-    """Whether a callback has ended a training before its last step (model.stop_training)."""
+    """Whether a training has ended before its last step because a callback stopped it (model.stop_training)."""
     return outcome == "ok" and step is not None and steps is not None and step < steps < ENDLESS
 
 
 def compiling(detail: str) -> str:
-    """What the phase `compiling` does, by its detail."""
+    """In words, what is being compiled; `detail` is the detail of the phase `compiling`."""
     what = {"evaluation": "the evaluation", "smaller batch": "for a smaller last batch"}.get(detail, "the first step")
     return f"compiling {what}"
 
@@ -59,7 +59,7 @@ _BRIEF = {
 
 
 def brief(phase: str, detail: str = "") -> str:
-    """The phase in a word or two, before its seconds."""
+    """The phase in one or two words, which stand before its seconds."""
     from ...engine.runs.events import LATER_COMPILING, waits_for_others
 
     if phase == "compiling" and detail in LATER_COMPILING:
@@ -70,7 +70,7 @@ def brief(phase: str, detail: str = "") -> str:
 
 
 def doing(phase: str, detail: str) -> str:
-    """What the phase does, with its object if that is known."""
+    """The activity of the phase in words, with its object if that is known."""
     from ...engine.runs.events import waits_for_others
 
     if phase == "compiling":
@@ -85,7 +85,7 @@ WITHOUT_VERDICT = "no change is proposed; gputui tune (T in the form) tries chan
 
 
 def next_step(diagnosis: Mapping[str, Any]) -> str:
-    """What a diagnosis without a verdict proposes; empty if it has a verdict or a remedy."""
+    """A proposal for a diagnosis without a verdict; empty if it has a verdict or a remedy."""
     return "" if diagnosis.get("verdict") != "undecided" or diagnosis.get("remedies") else WITHOUT_VERDICT
 
 
@@ -93,7 +93,7 @@ _SHOWN = ("samples_per_second", "step_ms.p50", "input_wait")
 
 
 def worker_lines(event: Mapping[str, Any]) -> Iterator[str]:
-    """The workers of an event `workers`, a line each, and the slowest of them."""
+    """Yield a line for each worker of an event `workers`, then a line about the slowest worker."""
     for worker in event.get("workers") or ():
         who = f"worker {worker['index']} ({worker['address']})"
         if worker.get("missing"):
@@ -107,7 +107,9 @@ def worker_lines(event: Mapping[str, Any]) -> Iterator[str]:
 
 
 def scaled_learning_rate(started: Mapping[str, Any]) -> str:
-    """`learning rate 0.004 (linear over 4 replicas)`, by a started event; empty if it was not scaled."""
+    """A text such as `learning rate 0.004 (linear over 4 replicas)`, made from a started event; empty if it was not
+    scaled.
+    """
     how = mapping(mapping(started.get("options")).get("train")).get("learning_rate_scaling")
     highest, replicas = number(mapping(started.get("actual")).get("learning_rate")), number(started.get("replicas"))
     applies = "train.learning_rate_scaling" not in mapping(started.get("inapplicable"))

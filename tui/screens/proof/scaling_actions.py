@@ -35,19 +35,19 @@ WEAK, STRONG, CANCEL, MEASURE = "Weak", "Strong", "Cancel", "Measure"
 
 
 async def measure(app: BaseApp, preset: Preset, source: Path | None) -> None:
-    """Ask which scaling of the preset is meant, then start it."""
+    """Ask which kind of scaling of the preset to measure (weak or strong), then start the measurement."""
     answer = await app.push_screen_wait(Ask(WHICH, (WEAK, STRONG, CANCEL)))
     if answer in (WEAK, STRONG):
         await _start(app, lambda: _of_opened(preset, source, KEEPS[answer == STRONG]))
 
 
 async def again(app: BaseApp, proof: Proof) -> None:
-    """Measure the same once more."""
+    """Start a new measurement with the same request as the proof."""
     await _start(app, lambda: _checked(proof.request))
 
 
 async def go_on(app: BaseApp, proof: Proof) -> None:
-    """Go on with one that has ended before its time."""
+    """Resume a measurement of scaling that has ended before its time."""
     from ....engine.scaling import scaling_request
 
     start = resumed_measurement(
@@ -64,7 +64,9 @@ async def go_on(app: BaseApp, proof: Proof) -> None:
 
 
 async def _start(app: BaseApp, wanted: Callable[[], tuple[Request, str]]) -> None:
-    """Ask the user, start it and open it; says why if that is not possible."""
+    """Ask the user, start the measurement and open it; if this is not possible, show the reason. `wanted` is called in
+    a thread.
+    """
     try:
         request, question = await asyncio.to_thread(wanted)
         if await app.push_screen_wait(Ask(question, (MEASURE, CANCEL))) == MEASURE:
@@ -80,7 +82,7 @@ def _of_opened(preset: Preset, source: Path | None, keep: str) -> tuple[Request,
 
 
 def _checked(wanted: Request) -> tuple[Request, str]:
-    """The request and the question about it; raises the reason if it is not possible."""
+    """The request and the question about it. Raises an error if the measurement is not possible on this machine."""
     from ....engine.job import this_machine
     from ....engine.proof import request
 
@@ -89,7 +91,7 @@ def _checked(wanted: Request) -> tuple[Request, str]:
 
 
 def _question(wanted: Request) -> str:
-    """What will be done, and how long it takes."""
+    """The question to the user: what is measured, and how long that takes."""
     from ....engine.proof import duration as estimates
 
     settings = wanted.scaling.settings if wanted.scaling else ()

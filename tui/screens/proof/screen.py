@@ -46,7 +46,7 @@ class _Changes(Table):
 
 
 class ProofScreen(ProofView["Record"]):
-    """One proof; `clock` returns the time."""
+    """Shows one proof; `clock` returns the present time."""
 
     CSS_PATH = "proof.tcss"
     EXPLAINED = {"stop": "stop", "file": "open"}
@@ -67,12 +67,14 @@ class ProofScreen(ProofView["Record"]):
 
     @property
     def compared(self) -> list[Any]:
-        """The comparisons, or what else has a row of its own with trials."""
+        """The comparisons of the proof. Subclasses return other objects that have trials; each gets a
+        row of the table.
+        """
         return proof_comparisons.compared(self.data)
 
     @property
     def picked(self) -> Any | None:
-        """The comparison under the cursor."""
+        """The comparison under the cursor; None if there is none."""
         listed, row = self.compared, self.table.cursor_row
         return listed[row] if 0 <= row < len(listed) else None
 
@@ -93,7 +95,9 @@ class ProofScreen(ProofView["Record"]):
             leaving.wait(READ_SECONDS if data.state == "running" else ENDED_READ_SECONDS)
 
     def show_latest(self) -> None:
-        """What is new; of a proof that goes on always the head, which tells the time."""
+        """Paint everything if proof.json has changed; else paint only the head of a running proof, as it shows the
+        time.
+        """
         is_read = self.latest is not None and self.latest.is_read
         fresh = self.latest if self.latest and is_read else self.data  # else the file may have been read before
         if fresh != self.data:
@@ -108,7 +112,7 @@ class ProofScreen(ProofView["Record"]):
     # ---- what is seen -----------------------------------------------------------------------------
 
     def show_now(self) -> None:
-        """Show the newest proof.json."""
+        """Paint the newest content of proof.json."""
         head = self._head(max(1, self.size.width - 2), 0)
         self.query_one("#head").styles.height = len(head)
         room = self.size.height - len(head) - 3  # the header, the footer and a blank row
@@ -130,7 +134,7 @@ class ProofScreen(ProofView["Record"]):
         return proof_comparisons.detail(picked, width, height, self.glyphs)
 
     def _fill(self) -> None:
-        """A change that has just come is picked."""
+        """Fill the table; if a comparison was added, move the cursor to the last row."""
         count = self.table.row_count
         rows = {str(number): self._row(comparison) for number, comparison in enumerate(self.compared)}
         self.table.fill([self._column(name, width) for name, width in self._widths().items()], rows)
@@ -174,7 +178,7 @@ class ProofScreen(ProofView["Record"]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Keys without a purpose now are not in the footer."""
+        """Return whether the action has a purpose now; other keys are not in the footer."""
         if action == "stop":
             return self.goes_on
         if action == "open":
@@ -182,7 +186,7 @@ class ProofScreen(ProofView["Record"]):
         return action not in ("save_report", "copy") or self.data.is_read
 
     def why_not(self, verb: str) -> str:
-        """Why a key of this screen does nothing now."""
+        """The reason why the key of a verb has no effect now, as a message to the user."""
         if verb == "stop":
             return "it has ended"
         return "there is no improved preset" + (" so far" if self.goes_on else ": no change was kept")
@@ -192,5 +196,5 @@ class ProofScreen(ProofView["Record"]):
         await actions.open_improved(self.app, self.proof, str(self.data.preset_after))
 
     def on_data_table_row_selected(self) -> None:
-        """Open the run of the latest trial."""
+        """Open the run of the latest trial of the comparison under the cursor."""
         self.open_trial(latest_run(self.picked.trials if self.picked else ()))

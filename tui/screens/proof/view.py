@@ -25,7 +25,9 @@ ENDED_READ_SECONDS = 3.0
 
 
 class ProofView(FollowingScreen[Reading]):
-    """`data` is the newest proof.json that could be read. The proof runs in its own process."""
+    """The base of the screens of proofs. `data` is the newest content of proof.json that could be read. The proof runs
+    in its own process.
+    """
 
     FOLLOWS_COVERED = True  # a trial of it is looked at over it
     # Verbs of which the screen says why their key does nothing, with their actions ("": it has none here).
@@ -45,18 +47,20 @@ class ProofView(FollowingScreen[Reading]):
         return self.data.state == "running"
 
     def on_key(self, event: events.Key) -> None:
-        """A key without a purpose now is not in the footer, and says why when it is pressed."""
+        """If a key of `EXPLAINED` has no effect now, and so is not in the footer, show the reason."""
         for verb, action in self.EXPLAINED.items():
             idle = not action or self.check_action(action, ()) is False
             if self.data.is_read and idle and event.key in keys.keys_of(self.app, verb) and (why := self.why_not(verb)):
                 self.app.notify(clean(why), markup=False)
 
     def why_not(self, verb: str) -> str:  # noqa: ARG002 - of those that override it
-        """Why the key of a verb does nothing now; nothing if it needs no words."""
+        """The reason why the key of a verb has no effect now, as a message to the user; empty if no
+        message is needed.
+        """
         return ""
 
     def open_trial(self, name: str) -> None:
-        """Open the run of a trial, if its folder is there."""
+        """Open the run of the trial with this name, if the run's folder exists."""
         path = self.proof.path / "trials" / Path(name).name
         if name and path.is_dir():
             self.app.open_run(Run(path))
@@ -75,5 +79,5 @@ class ProofView(FollowingScreen[Reading]):
 
 
 def latest_run(trials: Sequence[Trial]) -> str:
-    """The folder of the latest of the trials; empty before there is one."""
+    """The name of the run of the latest trial; empty if no trial has a run yet."""
     return next((trial.run for trial in reversed(trials) if trial.run), "")

@@ -45,7 +45,7 @@ STOP_NOW = (
 
 
 class RunActions(AppScreen):
-    """Subclasses name the run, and show it again after an action."""
+    """The actions on runs for a screen. Subclasses name the runs, and show a run again after an action."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,16 +53,16 @@ class RunActions(AppScreen):
 
     @property
     def runs_meant(self) -> list[Run]:
-        """The runs that get tags; other actions use only the first of them."""
+        """The runs for the next action. Tags are set on all of them; the other actions use only the first."""
         raise NotImplementedError
 
     @property
     def run_meant(self) -> Run | None:
-        """The run of the next action."""
+        """The run for the next action; None if there is none."""
         return next(iter(self.runs_meant), None)
 
     def acted(self, run: Run, resumed: bool = False) -> None:
-        """Called when an action has changed something about the run."""
+        """Called after an action has changed something about the run."""
 
     def say(self, text: str, severity: Any = "information") -> None:
         self.notify(clean(text), severity=severity, markup=False)
@@ -70,12 +70,12 @@ class RunActions(AppScreen):
     # ---- copying --------------------------------------------------------------------------------
 
     def copyables(self) -> Iterator[Copyable]:
-        """Yield further texts of the run that can be copied."""
+        """Yield further texts about the run that can be copied."""
         yield from ()
 
     @work(group="choosing")
     async def action_copy(self) -> None:
-        """Copy the text that is selected with the mouse, or a text that is chosen from a list."""
+        """Copy the text selected with the mouse; without a selection, offer a list of texts to copy."""
         from ..dialogs import Copyable, CopyScreen
 
         if selected := self.get_selected_text():
@@ -98,7 +98,7 @@ class RunActions(AppScreen):
 
     @work(group="stop")
     async def action_stop(self) -> None:
-        """Stop the run; if a user has already stopped it, from this viewer or another, ask whether to stop at once."""
+        """Ask the run to stop after its step. If a user has already stopped it, ask whether to stop at once."""
         if (run := self.run_meant) is None:
             return
         already_stopped, lost = await asyncio.to_thread(_before_stopping, run)
@@ -122,7 +122,7 @@ class RunActions(AppScreen):
 
     @work(group="start", exclusive=True)
     async def action_resume(self) -> None:
-        """Resume from the last checkpoint, in the same run."""
+        """Resume the run from its last checkpoint; its folder stays the same."""
         from ..starting import code_changed, resumed_run
 
         if (run := self.run_meant) is None:
@@ -154,7 +154,9 @@ class RunActions(AppScreen):
             self.app.open_run(again)
 
     async def _launched(self, start: Start, lead: str) -> Run | None:
-        """Return the run that was started; None if it waits or, after a message, if it cannot be started."""
+        """Return the run that was started; None if it waits for its devices, or after a message if it cannot be
+        started.
+        """
         from ..starting import ConflictError, ask_and_launch
 
         try:
@@ -187,7 +189,7 @@ class RunActions(AppScreen):
 
     @work(group="noting")
     async def action_tags(self) -> None:
-        """Edit the tags of the runs: of several runs the tags that all of them have; other tags stay."""
+        """Edit the tags that all of the runs have; other tags of single runs stay."""
         if not (meant := self.runs_meant):
             return
         have = [await asyncio.to_thread(notes.read, run) for run in meant]
@@ -210,7 +212,7 @@ class RunActions(AppScreen):
 
 
 class AskNote(AskText):
-    """Asks for the note on a run; an empty one removes it."""
+    """Asks for the note on a run; an empty text removes the note."""
 
     def __init__(self, question: str, before: Notes) -> None:
         super().__init__(question, " ".join(before.note.split()))
@@ -234,13 +236,15 @@ class AskTags(AskText):
 
 
 def ended(run: Run) -> str:
-    """Return how the run has ended, as there is nothing left to stop; empty while it is running."""
+    """Return how the run has ended, as a message; empty while it is running."""
     state = run.state
     return "" if state in GOES_ON else f"{title(run)} has ended meanwhile: {ENDED.get(state, state)}"
 
 
 def _before_stopping(run: Run) -> tuple[bool, str]:
-    """Return whether a user has already stopped it, and a question if steps would be lost."""
+    """Return whether a user has already stopped the run, and a question to the user if a stop would lose steps (else
+    empty).
+    """
     if run.status.get("asked_by_person"):
         return True, ""
     if options_of(run).get("run.checkpoint") != "off":  # a stop writes one; of a fit that is only watched nothing is
@@ -257,7 +261,9 @@ def _before_stopping(run: Run) -> tuple[bool, str]:
 
 
 def _settings(run: Run) -> str:
-    """Return the preset with its changes as a command line, which is valid on another machine too."""
+    """Return the command line that trains the run's preset with the same changes. It contains no path of this run, so
+    that it is valid on another machine too.
+    """
     changes = mapping(read_object(run.file(FILE)).value.get("changes"))
     texts = [f"{key}={to_text(mapping(change).get('to')) or 'null'}" for key, change in changes.items()]
     preset = shlex.quote(title_of(run).preset)
@@ -278,7 +284,9 @@ def _preset_of(run: Run) -> Preset:
 
 
 async def put_into_form(app: BaseApp, run: Run, changes: Mapping[str, Any]) -> None:
-    """Put changes that a diagnosis or a hint proposes into the form of a run, unless the form cannot start it."""
+    """Put the changes of a diagnosis or hint into the form with the run's preset. If the run is a fit of the user's own
+    script, only show a message, as the form cannot start it.
+    """
     from ....engine.trials import sentences
 
     if await asyncio.to_thread(_can_be_trained, run):

@@ -21,7 +21,9 @@ KEYS = "{mark} shows or hides, {sort_left} {sort_right} move, {delete} is the us
 
 
 class ColumnsScreen(ModalScreen[list[str] | None]):
-    """Returns the columns in their order, an empty list for the usual ones, or None for no change."""
+    """Lets the user choose columns; returns them in their order, an empty list for the usual columns, or None for no
+    change.
+    """
 
     DEFAULT_CSS = """
     ColumnsScreen {
@@ -83,11 +85,13 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
         self.query_one(OptionList).highlighted = (self._at + by) % len(self.order)
 
     def action_edge(self, number: int) -> None:
-        """Move to the first column (0) or the last (-1); a page is longer than the list."""
+        """Move the cursor to the first column (0) or the last column (-1). The page keys do this too, as the list is
+        short.
+        """
         self.query_one(OptionList).highlighted = number % len(self.order)
 
     def action_carry(self, by: int) -> None:
-        """Move the column one place up or down."""
+        """Move the column under the cursor one place up (-1) or down (1)."""
         at, to = self._at, self._at + by
         if 0 <= to < len(self.order):
             self.order[at], self.order[to] = self.order[to], self.order[at]
@@ -97,10 +101,10 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
         self.dismiss([name for name in self.order if name in self.chosen])
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """A click shows or hides the column."""
+        """Show or hide the column that was clicked."""
         event.stop()
         self.action_show_or_hide()
 
 
 class _Names(OptionList, inherit_bindings=False):
-    """The list of columns; its keys are those of the screen."""
+    """The list of columns; it has no keys of its own, so that the screen's keys work."""

@@ -24,7 +24,9 @@ NAMED = 8  # names in the question, at most
 
 
 class DeletingScreen(FollowingScreen[Reading]):
-    """`u` brings back the items that were deleted last; the others are removed when gputui is quit."""
+    """A screen that deletes items of its table. `u` brings back the items deleted last; deleted items are removed when
+    gputui quits.
+    """
 
     DELETES: ClassVar[str]  # the name of its items, in the plural
 
@@ -33,7 +35,9 @@ class DeletingScreen(FollowingScreen[Reading]):
         raise NotImplementedError
 
     async def ask_to_delete(self, chosen: Sequence[Deletable], question: Callable[[int], str]) -> None:
-        """Delete items after a question, which `question` makes of their size in bytes."""
+        """Ask the user, then delete the items; `question` makes the question's text from the items' total size in
+        bytes.
+        """
         sizes = await asyncio.to_thread(lambda: {item.id: used_bytes(item.path) for item in chosen})
         if await self.app.push_screen_wait(Ask(question(sum(sizes.values())), ("Delete", "Keep"))) != "Delete":
             return
@@ -52,7 +56,7 @@ class DeletingScreen(FollowingScreen[Reading]):
         self._changed(message if gone else "", refused)
 
     def brought_back(self, back: Sequence[Deletable]) -> None:
-        """Called in a thread with the restored items."""
+        """Called in a thread with the items that were brought back."""
 
     @work(thread=True, group="deleting")
     def action_bring_back(self) -> None:
@@ -63,7 +67,7 @@ class DeletingScreen(FollowingScreen[Reading]):
         self._changed(message if back or refused else nothing, refused)
 
     def _changed(self, message: str, refused: Sequence[str]) -> None:
-        """In a thread that deletes: show the message and the refusals, and read the table again."""
+        """In the thread that deletes: show the message and the refusals, and begin the table's readings again."""
         if message:
             self.app.call_from_thread(self.notify, message, markup=False)
         for reason in refused:
@@ -72,12 +76,12 @@ class DeletingScreen(FollowingScreen[Reading]):
 
 
 def listed(names: Sequence[str], about: Mapping[str, str]) -> str:
-    """Return the names in lines, at most NAMED of them, each with its remark."""
+    """Return at most NAMED of the names, one per line with its remark in `about`, and the number of the others."""
     lines = "\n".join(f"  {name}{about.get(name, '')}" for name in names[:NAMED])
     return lines + (f"\n  and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def until_quitting(count: int, used: int, undo: str) -> str:
-    """Return the sentences on how long items can be brought back, and which space is free then."""
+    """Return sentences that say how to bring the items back, and how many bytes become free when gputui quits."""
     them = "them" if count > 1 else "it"
     return f"Until you quit gputui, {undo} brings {them} back.\nQuitting frees {size(used)}."

@@ -40,7 +40,7 @@ FIRST = 200  # of the newest runs: there may be thousands, and more are read whe
 
 
 class RunsScreen(DeletingScreen[list[Entry]], RunActions):
-    """The table; marks survive its updates, and the settings keep columns, order and filter."""
+    """The table of runs. Marks stay when it is updated; the settings store columns, order and filter."""
 
     CSS_PATH = "runs.tcss"
     AUTO_FOCUS = "DataTable"
@@ -108,12 +108,12 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
     @property
     def runs_meant(self) -> list[Run]:
-        """The marked runs, else the run under the cursor."""
+        """The marked runs; without marks, the run under the cursor."""
         return list(self.marked.values()) or [at.run for at in (self.current,) if at]
 
     @property
     def run_meant(self) -> Run | None:
-        """The run under the cursor, even if others are marked."""
+        """The run under the cursor, also if other runs are marked; None if there is none."""
         return self.current.run if self.current else None
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
@@ -127,11 +127,11 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
     @property
     def current(self) -> Entry | None:
-        """The run under the cursor; none before the table is built, when the footer already asks for keys."""
+        """The entry under the cursor; None before the table is built, as the footer may ask earlier."""
         return self.shown.get(self.table.current_key or "") if self.shown else None
 
     def offers(self, action: str) -> bool:
-        """Return whether the action could do anything now, so that the palette lists it."""
+        """Return whether the palette lists the action: it must have an effect on the run under the cursor now."""
         at = self.current
         if action == "stop":
             return at is not None and at.goes_on
@@ -161,7 +161,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
     @property
     def _unread(self) -> int:
-        """The number of runs that were not read so far."""
+        """The number of runs on the disk that have not been read yet."""
         return max(0, self._list.total - len(self.entries)) if self._most is not None else 0
 
     def _read_more(self, most: int | None) -> None:
@@ -169,7 +169,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.read_again()
 
     def rearrange(self) -> None:
-        """Show the table again: with another order, filter or width, or other marks."""
+        """Show the table again after a change of its order, filter, width or marks."""
         if self._most is not None and self._needs_all:
             self._read_more(None)
         if self.latest is not None:
@@ -179,7 +179,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.rearrange()
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
-        """Return the whole id of the run under the cursor with all its changes, and the number of runs."""
+        """Return the text about the run under the cursor and the numbers of marked, shown and all runs."""
         at = self.current
         hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""
         marked = f"{len(self.marked)} marked{hidden}, {self.app.key('unmark')} clears  " if self.marked else ""
@@ -211,7 +211,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.sort_by(str(event.column_key.value))
 
     def sort_by(self, column: str) -> None:
-        """Sort by a column; the same column again reverses the order."""
+        """Sort by a column; if the table is already sorted by this column, reverse the order."""
         self.table.sort_by(column)
         self._sorted()
 
@@ -224,7 +224,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self._sorted()
 
     def _sorted(self) -> None:
-        """Show the new order, and keep it."""
+        """Store the new order in the settings and show the table in this order."""
         self.app.settings.change("runs.sort", self.table.order.column)
         self.app.settings.change("runs.descending", self.table.order.descending)
         self.rearrange()
@@ -264,7 +264,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
     @property
     def _hidden(self) -> list[str]:
-        """The marked runs that the filter hides."""
+        """The ids of the marked runs that the filter hides."""
         return [name for name in self.marked if name not in self.shown]
 
     @work
@@ -278,7 +278,9 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         await self.ask_to_delete(chosen, lambda used: _deletion(names, hidden, list(others), used, undo))
 
     def _workers_of(self, chosen: Sequence[Run]) -> dict[str, Run]:
-        """Return the runs of the other workers of each training on several machines, folded below their chief's."""
+        """Return the runs of the other workers, by id, for each chosen run of several machines; the table does not show
+        these runs.
+        """
         entries = {entry.run.id: entry for entry in self.entries}
         names = [name for run in chosen if run.id in entries for name in entries[run.id].workers]
         return {name: entries[name].run for name in names if name in entries and entries[name].run not in chosen}
@@ -302,13 +304,13 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.table.focus()
 
     def _filtered(self) -> None:
-        """Keep the filter; its line is shown as long as it has words."""
+        """Store the filter in the settings; its line is shown only while it has words."""
         line = self.query_one("#filter", Input)
         line.set_class(bool(line.value), "-shown")
         self.app.settings.change("runs.filter", line.value)
 
     def action_back(self) -> None:
-        """Leave the filter, else the screen."""
+        """Clear the filter; without a filter, leave the screen."""
         line = self.query_one("#filter", Input)
         if line.has_class("-shown"):
             line.value = ""
@@ -319,13 +321,15 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
 
 def _about(entry: Entry) -> str:
-    """Return the damage of a run; else its changes, which the table may cut, its note and description."""
+    """Return a text about a run: its damage if it is damaged, else its changes, its note and its description."""
     words = (*entry.title.changes, *entry.workers, entry.notes.words, entry.description)
     return " ".join((entry.damage or "  ".join(filter(None, words))).split())
 
 
 def _deletion(names: list[str], hidden: list[str], others: list[str], used: int, undo: str) -> str:
-    """Return the question before a deletion, with the names, the hidden runs, and the runs of other workers."""
+    """Return the question before a deletion, with the names of the runs, the hidden runs among them, and the runs of
+    other workers.
+    """
     about = dict.fromkeys(others, " (its worker)") | dict.fromkeys(hidden, " (hidden)")
     unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
     head = f"Delete {counted(len(names), 'runs')} with events, checkpoints and log?\n{listed(names, about)}{unseen}"

@@ -24,13 +24,13 @@ ASCENDING = ("run", "id", "state", "tags", "note", "description")  # words begin
 
 
 class Order(NamedTuple):
-    """The column of the order, and whether the greatest or latest comes first."""
+    """The column by which the table is sorted; `descending`: the greatest or latest value comes first."""
 
     column: str = "when"
     descending: bool = True
 
     def by(self, column: str) -> Order:
-        """Return the order by a column; the same column again reverses the order."""
+        """Return the order by `column`; if that is the present column, the reversed order."""
         return Order(column, not self.descending if column == self.column else column not in ASCENDING)
 
 
@@ -40,7 +40,7 @@ class _Row(NamedTuple):
 
 
 class RunsTable(OpeningTable):
-    """Shows entries in an order, in the columns that were chosen, else as many as there is room for."""
+    """Shows runs in an order, with the columns that the user has chosen, else with as many columns as fit."""
 
     def __init__(self, columns: Sequence[str] = (), order: Order | None = None) -> None:
         super().__init__(cursor_type="row", cell_padding=0)
@@ -51,7 +51,7 @@ class RunsTable(OpeningTable):
         self._times: Mapping[str, str] = {}  # by the run's id: of runs with equal title and date
 
     def show(self, entries: Sequence[Entry], words: str, marked: Mapping[str, object]) -> dict[str, Entry]:
-        """Show the runs that match the words of the filter; returns them in the order of the table."""
+        """Show the runs that match the words of the filter; returns them by id in the order of the table."""
         shown = {entry.run.id: entry for entry in folded(matching(ordered(entries, *self.order), words))}
         self._times = _times(shown.values())
         scrolls = len(shown) > self.size.height - self.header_height
@@ -69,7 +69,7 @@ class RunsTable(OpeningTable):
         self.order = self.order.by(column)
 
     def sort_by_neighbour(self, by: int) -> None:
-        """Sort by the column at the right or left of the present one."""
+        """Sort by the next column (1) or the previous column (-1)."""
         at = self.names.index(self.order.column) + by if self.order.column in self.names else 0
         self.order = Order().by(self.names[at % len(self.names)]) if self.names else self.order
 
@@ -81,7 +81,7 @@ class RunsTable(OpeningTable):
         return glyphs_of(self.app)
 
     def _column(self, at: int, name: str, width: int) -> Column:
-        """Return a column; the first has room for the marks."""
+        """Return the column with its heading; the first column has additional room for the marks."""
         arrow = (self._glyphs.down if self.order.descending else self._glyphs.up) if name == self.order.column else ""
         lead = " " * MARK if at == 0 else ""
         head = COLUMNS[name].head + arrow
@@ -89,7 +89,9 @@ class RunsTable(OpeningTable):
         return Column(name, Text(lead + label), len(lead) + width + 1)
 
     def _row(self, entry: Entry, marked: bool, widths: tuple[tuple[str, int], ...]) -> _Row:
-        """Return the row of a run, made again only if something in it has changed: there may be thousands of runs."""
+        """Return the row of a run. The former row is returned if nothing in it has changed, as there may be thousands
+        of runs.
+        """
         made_of = (entry, marked, widths, self._times.get(entry.run.id))
         former = self._rows.get(entry.run.id)
         if former is not None and former.made_of == made_of:
@@ -122,7 +124,7 @@ class RunsTable(OpeningTable):
 
 
 def _times(entries: Collection[Entry]) -> dict[str, str]:
-    """Return the time of start of each run that has title and date in common with another run."""
+    """Return the start time of each run whose title and date are also those of another run, by the run's id."""
     alike: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         alike.setdefault((entry.title.whole, when_text(entry.when)), []).append(entry)
@@ -135,7 +137,9 @@ def _times(entries: Collection[Entry]) -> dict[str, str]:
 
 
 def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, scrolls: bool) -> dict[str, int]:
-    """Return the widths of columns; those without a fixed width share the rest, as their longest texts need."""
+    """Return the widths of columns. Columns without a fixed width share the rest of the width, as much as their longest
+    texts need.
+    """
     widths = {column.key: column.width for column in columns}
     room = width - sum(width + 1 for width in widths.values())
     open_ones = [column for column in columns if not column.width]

@@ -20,7 +20,7 @@ SHOWN_SECONDS = 8.0  # how long the end of a run is shown
 
 
 class RunWatch:
-    """Begins with `start`; `close` restores the title of the terminal."""
+    """Watches the running runs. `start` begins the watch; `close` ends it and restores the title of the terminal."""
 
     def __init__(self, app: BaseApp) -> None:
         self._app = app
@@ -39,12 +39,12 @@ class RunWatch:
 
     @property
     def at_terminal(self) -> bool:
-        """Whether there is a terminal that understands titles and notifications, and no test or pipe."""
+        """Whether the output is a terminal that understands titles and notifications, and not a test or a pipe."""
         shown = not self._app.is_headless and sys.__stderr__ is not None and sys.__stderr__.isatty()
         return shown and terminal.understands(os.environ)
 
     def _look(self) -> None:
-        """In a thread."""
+        """In a thread: read every few seconds which runs are running."""
         from ...reading.running import RunningRuns  # not needed for the first paint
 
         running_runs = RunningRuns()
@@ -60,7 +60,7 @@ class RunWatch:
             self._show_end(ended)
 
     def _show_end(self, ended: Ended) -> None:
-        """Show on the present screen, and by the terminal, that a run has ended."""
+        """Show that a run has ended: on the present screen, and by the bell or a notification of the terminal."""
         from ...wording.run import ENDED  # not needed for the first paint
 
         app, outcome = self._app, ENDED.get(ended.state, ended.state)
@@ -74,7 +74,7 @@ class RunWatch:
         app.notify(text, severity="information" if well else "error", markup=False, timeout=SHOWN_SECONDS)
 
     def _announce(self, ended: Ended, outcome: str) -> None:
-        """Ring the bell and notify the desktop, if the settings say so."""
+        """Ring the bell and send a desktop notification, if the settings allow it."""
         app = self._app
         if self.at_terminal and app.settings.notify.bell:
             app.bell()
@@ -83,7 +83,7 @@ class RunWatch:
             app.run_worker(lambda: self._notify_desktop(line), group="running", thread=True)
 
     def _notify_desktop(self, line: str) -> None:
-        """In a thread, as tmux may be called."""
+        """In a thread, as tmux may be called: send the desktop notification."""
         if sequence := terminal.notification(line, os.environ):
             self._app.call_later(self._write, sequence)
 
@@ -92,7 +92,9 @@ class RunWatch:
 
 
 def title_of(now: Now) -> str:
-    """Return the title of the terminal while runs are running: progress and title of the newest."""
+    """Return the terminal's title while runs are running: progress and title of the newest run. Empty if no run is
+    running.
+    """
     if not now.running:
         return ""
     done = f"{units.share(now.done)} " if now.done is not None else ""

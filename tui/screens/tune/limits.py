@@ -47,7 +47,9 @@ _FIELDS = ("minutes", "largest_batch", "memory_gb", "leave", "warmup_steps")
 
 
 class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
-    """Returns the search and its process, once it has been started, or None. What is refused is said in the dialog."""
+    """Asks for the limits of a search and starts it; returns the search and its process, or None. Reasons against a
+    start are shown in the dialog.
+    """
 
     DEFAULT_CSS = """
     TuneDialog {
@@ -132,7 +134,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
 
     @work(thread=True, group="reading")
     def _look_up_plan(self) -> None:
-        """How long trials take here, by the latest runs."""
+        """In a thread: read from the latest runs how long trials take on this machine."""
         self.app.call_from_thread(self._take_plan, time_plan())
 
     def _take_plan(self, plan: TimePlan) -> None:
@@ -141,7 +143,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
 
     @on(Input.Changed, "#minutes")
     def _show_what_it_buys(self) -> None:
-        """Said while the minutes are typed; nothing of what is no number."""
+        """Show what the search can do in the typed minutes; show nothing if the text is no number."""
         minutes, only = self.query_one("#minutes", Input).value, self.query_one("#only", Words).chosen
         try:
             limits = LimitTexts(minutes=minutes, only=set(only)).limits()
@@ -154,7 +156,9 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
 
     @on(Input.Submitted)
     def action_start(self) -> None:
-        """Start with what the fields hold; a limit that cannot be used is said, and its field gets the focus."""
+        """Start the search with the limits in the fields. If a limit is invalid, show the reason and
+        focus its field.
+        """
         if self._starts:
             return
         self._take()
@@ -206,9 +210,9 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
 
 
 async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
-    """Ask for the limits, start the search of the form's settings, and open it; returns the limits for the next.
+    """Ask for the limits, start a search from the form's settings, and open it. Returns the limits for the next dialog.
 
-    What was changed in a dialog that was left without a search is forgotten.
+    Changes in a dialog that was left without starting a search are not kept.
     """
     dialog = TuneDialog(state, deepcopy(texts))
     made = await app.push_screen_wait(dialog)
@@ -225,7 +229,9 @@ def _field(name: str, text: str) -> LimitInput:
 
 
 def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
-    """The mixed precisions that the devices of the training are made for; `here` is the machine, if it is known."""
+    """The mixed precisions that are fast on the devices of the training. `here` is this machine, None if it has not
+    been read yet.
+    """
     from ....engine.job import this_machine
     from ....engine.job.training_gpus import training_gpus
     from ....engine.telemetry import chips
@@ -236,7 +242,7 @@ def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
 
 
 def asked(preset: Preset, path: Path | None, limits: Limits) -> Request:
-    """The search; raises the reason if it is not possible."""
+    """The request for the search; raises an error if the search is not possible on this machine."""
     from ....engine.job import this_machine
     from ....engine.proof import request
     from ....engine.tune import tune_request
@@ -247,7 +253,7 @@ def asked(preset: Preset, path: Path | None, limits: Limits) -> Request:
 
 
 def time_plan() -> TimePlan:
-    """How the minutes of a search are shared out on this machine; it reads the latest runs."""
+    """The plan by which the minutes of a search are divided on this machine; reads the latest runs."""
     from ....engine.trials.search_record import Limits
     from ....engine.tune import tune_request
 
@@ -255,5 +261,5 @@ def time_plan() -> TimePlan:
 
 
 def buys(plan: TimePlan, limits: Limits) -> str:
-    """What the minutes of these limits buy, with a length that works."""
+    """What the search can do within the minutes of these limits, in words."""
     return plan.with_limits(limits).in_words()

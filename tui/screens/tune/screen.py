@@ -65,7 +65,7 @@ class _Candidates(Table):
 
 
 class TuneScreen(ProofView[SearchReading]):
-    """One search."""
+    """Shows one search for the fastest settings."""
 
     CSS_PATH = "tune.tcss"
     HELP_SECTIONS = (("Marks", MARKS),)
@@ -95,7 +95,7 @@ class TuneScreen(ProofView[SearchReading]):
 
     @property
     def picked(self) -> Ranked | None:
-        """The candidate under the cursor."""
+        """The candidate under the cursor; None if there is none."""
         row = self.table.cursor_row
         return self._ranked[row] if 0 <= row < len(self._ranked) else None
 
@@ -124,7 +124,9 @@ class TuneScreen(ProofView[SearchReading]):
             leaving.wait(READ_SECONDS if now.data.state == "running" else ENDED_READ_SECONDS)
 
     def show_latest(self) -> None:
-        """What is new; of a search that goes on always the head, which tells the time, and the running trial."""
+        """Paint everything if proof.json has changed; else paint only the head and the running trial of a running
+        search.
+        """
         now = self.reading.data
         fresh = now if now.is_read else self.data  # a file that cannot be read now may have been read before
         if fresh != self.data:
@@ -142,7 +144,7 @@ class TuneScreen(ProofView[SearchReading]):
     # ---- what is seen -----------------------------------------------------------------------------
 
     def show_now(self) -> None:
-        """Show the newest proof.json."""
+        """Paint the newest content of proof.json."""
         width, height = self.size.width - 2, self.size.height - 2
         layout = share_out(width, height, len(self._head(max(1, width), height)), len(self._ranked))
         self._lay_out(layout)
@@ -165,7 +167,9 @@ class TuneScreen(ProofView[SearchReading]):
         self._lay_out_pairs()
 
     def _lay_out_pairs(self) -> None:
-        """The pairs take the place of the trial's loss while they are measured, and of all its charts at the end."""
+        """Show the pairs in place of the chart of the loss while pairs are measured, and in place of all charts of
+        trials at the end.
+        """
         ended, deciding = bool(self.data) and not self.goes_on, drawing.is_deciding(self.data)
         pairs = self.query_one("#pairs")
         pairs.styles.column_span = 2 if ended else 1
@@ -203,7 +207,9 @@ class TuneScreen(ProofView[SearchReading]):
     # ---- the candidates ---------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """The cursor stays on its candidate; at the top it stays at the top, where the running one is."""
+        """Fill the table. The cursor stays on its candidate; if it is at the top, it stays at the top, with the running
+        candidate.
+        """
         at_top = self.table.cursor_row == 0
         widths = tune_leaderboard.widths(self.size.width - 2)
         rows = {str(candidate.number): self._row(candidate, widths) for candidate in self._ranked}
@@ -221,7 +227,7 @@ class TuneScreen(ProofView[SearchReading]):
         self.query_one("#detail", Panel).repaint()
 
     def on_data_table_row_selected(self) -> None:
-        """Open the run of the latest trial, or of the one that is being measured."""
+        """Open the run of the latest trial of the candidate under the cursor, or of its running trial."""
         picked, run = self.picked, self.reading.run
         if picked is not None:
             is_measured = picked.decision == "running"
@@ -234,7 +240,7 @@ class TuneScreen(ProofView[SearchReading]):
         return self.proof.id
 
     def charts(self, drawn: Charts = AS_DECLARED) -> list[Plot]:
-        """Those of the running trial, and the memory over the batch size."""
+        """The charts of the running trial, and the chart of memory over batch size."""
         now, run = self.reading.trial, self.reading.run
         memory = [self._memory] if self._memory.curves else []
         if now is None or run is None or not self.goes_on:
@@ -266,7 +272,7 @@ class TuneScreen(ProofView[SearchReading]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Keys without a purpose now are not in the footer."""
+        """Return whether the action has a purpose now; other keys are not in the footer."""
         if action == "stop":
             return self.goes_on
         if action == "resume":
@@ -279,7 +285,7 @@ class TuneScreen(ProofView[SearchReading]):
         return action not in ("save_report", "copy") or bool(self.data)
 
     def why_not(self, verb: str) -> str:
-        """Why a key of this screen does nothing now."""
+        """The reason why the key of a verb has no effect now, as a message to the user."""
         if verb == "prove":
             return f"a search proves its best settings by itself; {self.app.key('resume')} gives it more minutes"
         if self.goes_on:
@@ -306,7 +312,7 @@ class TuneScreen(ProofView[SearchReading]):
 
 
 def _column(name: str, width: int, marked: bool) -> Column:
-    """`marked`: some speeds have a mark, which the head of the settings explains."""
+    """A column of the table. `marked`: some speeds have a mark, which the heading of the settings explains."""
     right = name in WIDTHS and name != "outcome"
     head = HEADS.get(name, "  settings")
     if marked and name == "settings":
