@@ -34,8 +34,8 @@ _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
 def serve() -> None:
-    """Fork until no further run comes. Returns in each trainer, whose arguments and environment are then as if it had
-    been started alone.
+    """Fork a process for each run until no further run comes. Returns only in the trainers. There, arguments and
+    environment are the same as in a trainer that was started alone.
     """
     stop_signals.set_defaults()
     environment_given, words = dict(os.environ), sys.argv[-2:]
@@ -55,7 +55,9 @@ def serve() -> None:
 
 
 def _prepared(words: list[str]) -> process_memory.Pages:
-    """Import TensorFlow; returns the pages that its libraries have in memory. Raises OSError if nothing is forked."""
+    """Import TensorFlow; returns the pages of memory that its libraries use. Raises OSError if this process must not be
+    forked.
+    """
     process_title.require_replaceable(words)
     if os.environ.get(_PLUGIN):
         raise OSError("a plugin may open its device when it is imported")
@@ -71,7 +73,9 @@ def _prepared(words: list[str]) -> process_memory.Pages:
 
 
 def _next_run() -> tuple[bytes, list[int]]:
-    """Wait for runs, and fork for each; returns in the forked processes."""
+    """Wait for runs, and fork a process for each run. Returns only in the forked processes: the request and its
+    descriptors.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the engines are not waited for
     with socket.socket(fileno=os.dup(0)) as requests:
         while True:
@@ -87,7 +91,7 @@ def _next_run() -> tuple[bytes, list[int]]:
 
 
 def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str, lock: int, line: int) -> None:
-    """Become the engine of a run; returns in the trainer, which is forked before."""
+    """Become the engine of a run. Before that, the trainer is forked; the function returns only in the trainer."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.setsid()
@@ -127,7 +131,9 @@ def _require_wanted(line: int) -> None:
 
 
 def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
-    """The variables that tell an engine that its trainer already runs, and by which pipes it reaches it."""
+    """The environment variables from which an engine learns that its trainer already runs, and the pipes to the
+    trainer.
+    """
     ours = [channels.lifeline, channels.report] + ([] if channels.memory is None else [channels.memory])
     for descriptor in ours:
         os.set_inheritable(descriptor, True)
@@ -138,7 +144,7 @@ def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
 
 
 def _seed_numpy() -> None:
-    """Seed NumPy's generator again in a forked process, as Python does with its own."""
+    """Seed NumPy's global generator again in a forked process. Python does the same with its own generator."""
     import numpy as np
 
     np.random.seed()

@@ -34,7 +34,7 @@ FILES = ("model.keras", "model.weights.h5")
 
 @dataclass
 class Built:
-    """A compiled model, its data, and all that a training needs of them.
+    """A compiled model, its data, and everything else that a training needs.
 
     `own` is set if model and data come from a user's code, `joined` if several machines train together.
     """
@@ -52,9 +52,9 @@ class Built:
 
 
 def save_model(built: Built, step: int) -> None:
-    """Write model.keras, or the weights of a model that Keras cannot save; raises TrainerError.
+    """Write model.keras, or only the weights if Keras cannot save the model. Raises TrainerError.
 
-    `step` is the last one that was trained.
+    `step` is the last step that was trained.
     """
     folder = built.report.run.path
     until = time.monotonic() + PATIENCE_SECONDS

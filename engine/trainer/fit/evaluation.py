@@ -21,7 +21,7 @@ BEAT_SECONDS = 5.0
 
 
 class Evaluation:
-    """Runs the model's test function; a stop does not wait for the rest of an evaluation."""
+    """Runs the model's test function. A request to stop ends an evaluation before its remaining steps are done."""
 
     def __init__(
         self,
@@ -48,7 +48,9 @@ class Evaluation:
         model.test_function = self._execute
 
     def begin(self, steps: int, epoch_metrics: dict[str, float] | None) -> None:
-        """The run's own evaluation begins."""
+        """Begin the run's own evaluation of `steps` steps. `epoch_metrics` are the metrics of the epoch; None if there
+        are none.
+        """
         self.epoch_metrics = epoch_metrics
         self._first.evaluation.begins()
         self._left = steps
@@ -58,7 +60,9 @@ class Evaluation:
         self._left = 0
 
     def _execute(self, iterator: Any) -> Any:
-        """The test function for Keras' evaluate."""
+        """Run the test function for Keras' evaluate: in the run's own evaluation, or in one that a user's callback has
+        started.
+        """
         self._check_stop()
         return self._execute_own(iterator) if self._left else self._execute_of_callback(iterator)
 
@@ -78,7 +82,9 @@ class Evaluation:
         return logs
 
     def _execute_of_callback(self, iterator: Any) -> Any:
-        """Evaluate for a user's callback, whose data is its own and whose remaining batches are unknown."""
+        """Run an evaluation that a user's callback has started. Its data is the callback's own, and the number of
+        remaining batches is unknown, so batches are drawn one by one.
+        """
         logs = self._run_one(next(iterator))
         for data in itertools.islice(iterator, self._steps_per_execution - 1):
             logs = self._run_one(data)

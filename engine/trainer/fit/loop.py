@@ -44,11 +44,11 @@ _NO_STEP_HINT = (
 
 
 class _Measured(Exception):
-    """The time of run.measure_seconds has been measured."""
+    """Raised if the time of run.measure_seconds has been measured."""
 
 
 class TrainingLoop:
-    """One training of a built and compiled model."""
+    """The training of a model that is built and compiled."""
 
     def __init__(self, built: Built) -> None:
         self.built = built
@@ -83,7 +83,9 @@ class TrainingLoop:
     # ---- the training as a whole --------------------------------------------------------------
 
     def run(self, resume_at: int | None) -> None:
-        """Train to the end; raises StopRequested, TrainerError or what TensorFlow raises."""
+        """Train to the end, from the checkpoint of step `resume_at` unless it is None. Raises StopRequested,
+        TrainerError or what TensorFlow raises.
+        """
         own, report = self.built.own, self.built.report
         first = own.pipeline.fit.initial_epoch * self.steps_per_epoch if own else 0
         self.step = first if resume_at is None else resume_at
@@ -105,7 +107,9 @@ class TrainingLoop:
         return own.callbacks_for(self, epochs) if own else EpochCallbacks(self, self.built.model)
 
     def _warmup(self, steps: int) -> int:
-        """Steps left out of the figures; with run.measure_seconds these include the pass that fills the cache."""
+        """The number of first steps that are left out of the figures. With run.measure_seconds and a cache, the whole
+        first pass is left out, because it fills the cache. `steps` is the number of steps to train.
+        """
         options, least = self.built.options, plan.warmup_steps(steps)
         caches = options.input.cache != "off" and not options.input.one_batch
         fills = options.run.measure_seconds is not None and caches
@@ -141,7 +145,9 @@ class TrainingLoop:
         )
 
     def leave(self, metrics: dict[str, float] | None = None) -> None:
-        """Before ending: report the progress, and write a checkpoint if checkpoints are on."""
+        """To be called before the training ends early: reports the progress, and writes a checkpoint if checkpoints are
+        on.
+        """
         self.profiler.close()
         self.watch.training_ends(self.step, metrics)
         if self._evaluation.epoch_metrics:  # stopped during the evaluation, which is not repeated
@@ -152,7 +158,7 @@ class TrainingLoop:
     # ---- one execution ------------------------------------------------------------------------
 
     def _execute(self, iterator: Any) -> Any:
-        """The train function for Keras' fit."""
+        """Run one execution of the train function for Keras' fit."""
         began = self._now()
         self._leave_if_it_is_time(began)
         if self.exchange_timer is not None and self.exchange_timer.due(self.step):
@@ -177,7 +183,9 @@ class TrainingLoop:
         return logs
 
     def _now(self) -> float:
-        """The time. Before measuring begins a GPU is waited for, so that the first measured step finds it idle."""
+        """The time. Before measuring begins, the host waits for the GPU, so that the GPU is idle at the first measured
+        step.
+        """
         if self._on_gpu and not self.built.report.speed.warm:
             self.parts.wait_for_device()
         return time.perf_counter()
@@ -197,7 +205,7 @@ class TrainingLoop:
             raise _Measured
 
     def _obeyed(self, exchange: Callable[[], Wishes]) -> Wishes:
-        """Exchange what each worker was asked for, and do what all have agreed on; raises StopRequested."""
+        """Exchange the requests of all workers, and do what the workers have agreed on. Raises StopRequested."""
         try:
             agreed = exchange()
         except StopRequested as request:
@@ -219,7 +227,7 @@ class TrainingLoop:
             self.built.report.warn("peer_stopped", f"{who} stops, as its own run says, and all stop together")
 
     def _check_stop(self) -> None:
-        """Raises StopRequested; called within an evaluation."""
+        """Raise StopRequested if a stop was requested. To be called within an evaluation."""
         if self.agreement is None:
             self.built.stop.check()
         else:
@@ -267,7 +275,9 @@ class TrainingLoop:
         return logs
 
     def _run_smaller_batch(self, iterator: Any, count: int) -> Any:
-        """An execution whose time is spent on XLA's compiling and does not count as a step."""
+        """Run an execution with a smaller batch for the first time. XLA compiles for its size, so its time does not
+        count as steps.
+        """
         self.built.report.phase("compiling", "smaller batch")
         with self.parts.left_out():
             logs = self.executions.run(iterator, self.step, count)
@@ -276,7 +286,9 @@ class TrainingLoop:
         return logs
 
     def _run_clock_first(self, iterator: Any, count: int) -> Any:
-        """An execution whose time is spent on tracing the graph that samples are taken with."""
+        """Run the first execution of the graph with the clock. The graph is traced meanwhile, so the time is left out
+        of the shares of input and Python.
+        """
         with self.parts.left_out():
             logs = self.executions.run_clock_first(iterator, self.step, count)
             floats(logs)
@@ -285,18 +297,20 @@ class TrainingLoop:
     # ---- called by the callbacks of fit -------------------------------------------------------
 
     def pause(self) -> None:
-        """No execution follows directly: the time until the next one does not count as steps."""
+        """Interrupt the clock: the time until the next execution does not count as steps."""
         self._clock.pause(time.perf_counter())
         self.profiler.end_step()
 
     def _stand_still(self) -> dict[str, float]:
-        """Wait until the device has finished; the time after it does not count as steps. Returns the metrics."""
+        """Wait until the device has finished, and interrupt the clock until the next execution. Returns the metrics."""
         metrics = self.parts.wait_for_device()
         self.pause()
         return metrics
 
     def execution_ends(self) -> None:
-        """Called after the callbacks, which may change the state; at the end of an epoch the evaluation comes first."""
+        """Write a checkpoint if one is due within an epoch. Called after the callbacks, because they may change the
+        state. At the end of an epoch the checkpoint is written later, after the evaluation.
+        """
         if self.agreement is not None and self.built.model.stop_training:
             # By figures of this worker alone: all end together, with the next execution.
             self.built.model.stop_training, self.agreement.wishes.end = False, True
@@ -319,7 +333,9 @@ class TrainingLoop:
         self._evaluation.begin(self.built.pipeline.validation_batches, metrics)
 
     def _epoch_metrics(self) -> dict[str, float]:
-        """The figures that Keras' fit gives for the epoch: over all workers, or else what the last step returned."""
+        """The metrics that Keras' fit gives for the epoch, over all workers. If the step returns figures of its own,
+        those of the last step.
+        """
         logs = self.parts.wait_for_device()
         metrics = floats(self.built.model.get_metrics_result())
         return metrics if logs.keys() == metrics.keys() else logs
@@ -338,7 +354,7 @@ class TrainingLoop:
             self._agree_at_epoch_end()
 
     def _agree_at_epoch_end(self) -> None:
-        """A callback of one worker may have ended the training."""
+        """Make all workers end the training if a callback of one worker has ended it."""
         assert self.agreement is not None
         self.agreement.wishes.end |= bool(self.built.model.stop_training)
         self._obeyed(self.agreement.now)
@@ -354,8 +370,8 @@ class TrainingLoop:
 
 @contextlib.contextmanager
 def _more_to_come(model: keras.Model) -> Iterator[None]:
-    """A context around a fit that others follow: at the end of the last one alone, Keras may replace weights by their
-    moving average.
+    """A context around a fit that is followed by another fit. Within it, Keras does not replace weights by their moving
+    average at the end of the fit, unless the training has been stopped.
     """
     optimizer = model.optimizer
     finalize = optimizer.finalize_variable_values

@@ -98,7 +98,9 @@ def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple
 
 
 def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
-    """The number over which the loss of a part is a mean: of its samples, their weights, or what a mask keeps."""
+    """The number over which the loss of a part is a mean: its samples, the sum of their weights, or the elements that a
+    mask keeps.
+    """
     x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     masks = [get_keras_mask(output) for output in tf.nest.flatten(predicted)]
     by_weight = "mean_with_sample_weight" in reductions(model)
@@ -118,7 +120,9 @@ def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
 
 
 def reductions(model: keras.Model) -> set[Any]:
-    """How the compiled losses reduce the losses of samples to one number; empty if the model computes its own loss."""
+    """The names of the reductions by which the compiled losses make one number of the samples' losses. Empty if the
+    model computes its own loss.
+    """
     compiled = getattr(model, "_compile_loss", None)
     if compiled is None or type(model).compute_loss is not keras.Model.compute_loss:
         return set()
@@ -126,12 +130,14 @@ def reductions(model: keras.Model) -> set[Any]:
 
 
 def _count_loss(model: keras.Model, loss: Any, samples: Any) -> None:
-    """Count the loss of the whole batch, as Keras' own steps do."""
+    """Add the loss of the whole batch to the running mean, as Keras' own steps do."""
     model._loss_tracker.update_state(unscale_loss_for_distribution(loss), sample_weight=samples)
 
 
 def _to_be_added(gradient: Any, weight: Any) -> Any:
-    """A gradient to be added up; 16-bit gradients are added up with 32 bits."""
+    """The gradient times its weight, to be added up. 16-bit gradients become 32-bit gradients, which can be added
+    precisely.
+    """
     dense = tf.convert_to_tensor(gradient)
     if dense.dtype in (tf.float16, tf.bfloat16):
         dense = tf.cast(dense, tf.float32)
@@ -139,9 +145,9 @@ def _to_be_added(gradient: Any, weight: Any) -> Any:
 
 
 def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled: bool) -> Any:
-    """The sums of what `part` returns for the parts of a batch, and the logs of the last one.
+    """The sums of what `part` returns for the parts of a batch, and the logs of the last part.
 
-    All parts have one size but for a smaller last one: XLA compiles for each size.
+    All parts have the same size, and only the last may be smaller: XLA compiles once for each size.
     """
     traced = tf.function(part, autograph=False, reduce_retracing=True, jit_compile=True if compiled else None)
     rows = sample_count(data)
@@ -153,7 +159,9 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
         return traced(taken, tf.cast(count, tf.float32) / tf.cast(rows, tf.float32))
 
     def added(state: Any, first: Any, count: Any) -> Any:
-        """Add a part. It begins when the parts before it are done: else TensorFlow computes several at once."""
+        """Add a part. It begins only after the parts before it are done. Otherwise TensorFlow would compute several
+        parts at once.
+        """
         with tf.control_dependencies(tf.nest.flatten(state)):
             first = tf.identity(first)
         sums, logs = of(first, count)
@@ -176,7 +184,7 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
 
 
 def require_divisible(options: Options, model: keras.Model, replicas: int) -> None:
-    """Raises TrainerError if the options ask for parts and the batches of this model cannot be computed in parts."""
+    """Raise TrainerError if the options ask for parts, but batches of this model cannot be computed in parts."""
     asked = [f"train.micro_batches={options.train.micro_batches}"] if options.train.micro_batches > 1 else []
     if options.run.on_oom == "accumulate":
         asked.append("run.on_oom=accumulate")
@@ -186,7 +194,7 @@ def require_divisible(options: Options, model: keras.Model, replicas: int) -> No
 
 
 def obstacle_to_parts(model: keras.Model, replicas: int) -> str:
-    """Why batches cannot be computed in parts; empty if they can."""
+    """The reason why batches cannot be computed in parts; empty if they can."""
     name = type(model).__name__
     if type(model).train_step is not keras.Model.train_step or "train_step" in vars(model):
         return f"{name} has a train_step of its own, which applies its gradients itself"

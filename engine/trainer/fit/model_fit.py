@@ -54,20 +54,24 @@ class FitData:
         return self._on_devices(handed_on, self._ahead(batches))
 
     def validation(self, batches: tf.data.Dataset) -> Any:
-        """At most one batch ahead: Keras keeps the iterator, whose batches take the GPU's memory while it trains."""
+        """The validation batches on the devices. At most one batch is made ahead: Keras keeps the iterator, and its
+        batches take memory of the GPU while the model trains.
+        """
         if self._of_several:  # else TensorFlow asks all machines before each batch whether there is one
             batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return self._on_devices(batches, min(1, self._ahead(batches)))
 
     @property
     def gpus(self) -> Sequence[str]:
-        """The GPUs that get a batch in each step."""
+        """The names of the GPUs that get a batch in each step; empty on a CPU."""
         if self._devices.kind != "GPU":
             return ()
         return self._devices.names[:1] if self._strategy is None else self._strategy.extended.worker_devices
 
     def pipeline_iterator(self, of_fit: Any) -> Any:
-        """The iterator of the pipeline, behind the one that fit uses."""
+        """The iterator that runs the training pipeline: the pipeline's own if there is one, otherwise `of_fit`, which
+        fit uses.
+        """
         # Kept until the process ends: dropping an iterator waits for TensorFlow's tuning thread, which may sleep for up
         # to a minute (19 and 49 s were measured).
         self._iterator = of_fit
@@ -82,7 +86,9 @@ class FitData:
         return prefetched_to(self._devices.names[0], batches, ahead) if ahead else batches
 
     def _distributed(self, batches: tf.data.Dataset, ahead: int) -> Any:
-        """Without GPUs a batch ahead of each replica, as the strategy does by itself."""
+        """The batches, distributed over the replicas by the strategy. `ahead` batches are made in advance for each
+        replica. Without GPUs it is one batch, which is the strategy's default, or none if input.prefetch is off.
+        """
         if self._devices.kind != "GPU":
             ahead = int(self._input.prefetch != "off")
         settings = tf.distribute.InputOptions(
@@ -93,7 +99,7 @@ class FitData:
 
 
 class ModelFit:
-    """Calls the fit of the model, as often as a training needs it."""
+    """Calls the model's fit, as often as a training needs it."""
 
     def __init__(self, model: keras.Model, own: Own | None, data: FitData, report: RunReport) -> None:
         self._model, self._own, self._data, self._report = model, own, data, report
@@ -155,7 +161,9 @@ class ModelFit:
             self._report.warn("fit_overridden", what)
 
     def _compiled_once(self) -> contextlib.AbstractContextManager[None]:
-        """Refuse compile in a user's callback or fit, as it would remove the training step."""
+        """A context that refuses calls of compile in a user's callback or fit, because they would remove the training
+        step.
+        """
         stock = keras.Model.compile
 
         def compile_(of: keras.Model, *arguments: Any, **named: Any) -> Any:
@@ -167,7 +175,9 @@ class ModelFit:
 
 
 def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) -> None:
-    """Call a fit with its data as the first argument, whatever its name; by Keras' name if it takes only names."""
+    """Call the fit `function`. The data is passed as its first argument, whatever the argument's name, or as `x` if the
+    function takes only named arguments.
+    """
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD):
         function(**_accepted(function, {"x": data, **arguments}))
@@ -176,7 +186,7 @@ def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) ->
 
 
 def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that the function takes; the others are added when it calls Keras' fit."""
+    """Those of the arguments that the function takes. The others are added later, when it calls Keras' fit."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return arguments
@@ -185,7 +195,7 @@ def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[s
 
 @contextlib.contextmanager
 def _replaced(name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """A context in which this function replaces a method of keras.Model, which its subclasses reach by super()."""
+    """A context in which the method `name` of keras.Model is replaced by `function`. Subclasses reach it by super()."""
     before = vars(keras.Model).get(name)
     setattr(keras.Model, name, function)
     try:

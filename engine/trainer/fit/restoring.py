@@ -26,16 +26,20 @@ class Restoring:
         self._resumed = self._tested = False
 
     def begin(self, step: int | None) -> None:
-        """A training begins; it is resumed at the checkpoint of `step` unless that is None."""
+        """To be called when a training begins. `step` is the checkpoint from which it resumes, None if it does not
+        resume.
+        """
         self._step, self._resumed = step, step is not None
 
     def epoch_begins(self) -> None:
-        """Restore the epoch's running figures after fit has reset the metrics."""
+        """Restore the running metrics of the epoch, which fit has just reset."""
         if self._step is not None and self._built.checkpoints.fits(self._step):
             self._restore(self._step)
 
     def first_step_comes(self, trace: Trace) -> None:
-        """Trace the first step of a user's model, which may create its variables there."""
+        """Restore the checkpoint before the first step. A user's model is traced first, because its step may create
+        variables.
+        """
         if self._step is not None:
             if self._built.own is not None:
                 self._note_written(trace())
@@ -48,7 +52,9 @@ class Restoring:
             self._warn_of_draws(traced)
 
     def first_test_ran(self, trace: Trace) -> None:
-        """Called after each execution of an evaluation."""
+        """Warn, once, about random operations in the test step of a user's model. Called after each execution of an
+        evaluation.
+        """
         if self._built.own is not None and not self._tested:
             self._tested = True
             self._warn_of_draws(trace())

@@ -26,7 +26,7 @@ Logs = dict[str, Any]
 
 
 class Execute(Protocol):
-    """execute(iterator, count) runs `count` steps and returns the logs of the last."""
+    """A traced function: execute(iterator, count) runs `count` steps and returns the logs of the last step."""
 
     def __call__(self, iterator: Any, count: Any) -> Logs: ...
 
@@ -35,17 +35,18 @@ class Execute(Protocol):
         ...
 
     def experimental_get_tracing_count(self) -> int:
-        """How often TensorFlow has traced it."""
+        """The number of times that TensorFlow has traced the function."""
         ...
 
 
 def training(
     model: keras.Model, clocks: Sequence[GraphClock], scale: float | None = None, parts: int = 1
 ) -> list[Execute]:
-    """One execute(iterator, count) for each clock; it runs `count` training steps and returns the logs of the last.
+    """Functions execute(iterator, count), one for each clock, that run `count` training steps and return the logs of
+    the last.
 
-    All share the code that XLA compiles of a step. With a `scale` the inputs are bytes. Each batch is computed in
-    `parts`.
+    All share the code that XLA compiles for a step. If `scale` is given, the inputs are bytes. Each batch is computed
+    in `parts` parts.
     """
     strategy = model.distribute_strategy
     compiled = bool(model.jit_compile)
@@ -59,12 +60,16 @@ def training(
 
 
 def testing(model: keras.Model, scale: float | None, parts: int) -> Execute:
-    """execute(iterator, count) runs `count` evaluation steps. With a `scale` the inputs are bytes."""
+    """A function execute(iterator, count) that runs `count` evaluation steps. If `scale` is given, the inputs are
+    bytes.
+    """
     return _execution(model, _one_test(model, scale, parts), GraphClock(deterministic=True))
 
 
 def testing_one(model: keras.Model, parts: int) -> Callable[[Any], Logs]:
-    """An evaluation step on a batch that was already drawn: in the graph, the end of the data would count as a step."""
+    """A function that runs an evaluation step on a batch that was already drawn. It is used if the number of batches is
+    unknown: in a graph, the end of the data would count as a step.
+    """
     return cast(Callable[[Any], Logs], tf.function(_one_test(model, None, parts), reduce_retracing=True))
 
 
@@ -76,12 +81,16 @@ def _one_test(model: keras.Model, scale: float | None, parts: int) -> Callable[[
 
 
 def _cast(scale: float | None) -> Callable[[Any], Any]:
-    """Converts bytes to floats, for one part of a batch at a time: the other parts stay bytes meanwhile."""
+    """A function that converts the bytes of one part of a batch to floats. The other parts stay bytes until they are
+    computed.
+    """
     return first_cast(lambda data: data, scale)
 
 
 def _execution(model: keras.Model, step: Callable[[Any], Logs], clock: GraphClock) -> Execute:
-    """One graph with a loop over the steps. The loop traces the step a second time, so a single step has none."""
+    """A graph that runs the steps of an execution in a loop. A loop traces the step a second time, so the graph has no
+    loop if there is only one step.
+    """
     function = _single(step, clock) if int(model.steps_per_execution) == 1 else _repeated(step, clock)
     return cast(Execute, tf.function(function, reduce_retracing=True))
 
@@ -120,13 +129,15 @@ def _repeated(step: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, 
 
 
 def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -> Callable[[Any], Logs]:
-    """A step on one (distributed) batch, its logs reduced over the replicas."""
+    """A function that runs a step on one (distributed) batch, and returns the logs, reduced over the replicas."""
     strategy = model.distribute_strategy
 
     generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
 
     def in_replica(data: Any) -> Logs:
-        """Set the random generator, which Keras keeps by thread, as a replica is traced in its own thread."""
+        """Run the step after setting the random generator: Keras keeps it by thread, and a replica is traced in its own
+        thread.
+        """
         set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
         return step(data)
 
@@ -169,7 +180,7 @@ def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
 
 
 def _of_any_size(tensor: Any) -> tf.TensorShape:
-    """Allow other sizes: a figure for each sample is shorter in a smaller last batch."""
+    """The tensor with an unknown first size: a figure for each sample is shorter in a smaller last batch."""
     return tf.TensorShape(None if tensor.shape.rank is None else [None] * tensor.shape.rank)
 
 
@@ -213,7 +224,7 @@ def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
 
 @functools.cache
 def constant(count: int) -> Any:
-    """A number of steps in the form that the graph takes."""
+    """A number of steps as a tensor on the CPU, which is the form that the graph takes."""
     with tf.device("/CPU:0"):
         return tf.constant(count)
 
@@ -237,24 +248,27 @@ class Executions:
         self._trace, self._count_traces = function.get_concrete_function, function.experimental_get_tracing_count
 
     def traces(self) -> int:
-        """How often the steps were traced, apart from the graph with the clock."""
+        """The number of times that the steps were traced, without the graph with the clock."""
         return self._count_traces()
 
     def always_with_clock(self) -> None:
-        """Before the first step: all executions run the same graph.
+        """Use the graph with the clock for all executions. To be called before the first step.
 
-        Operations that draw random numbers have a state for each graph, and which steps are samples is chance.
+        Otherwise two graphs would take turns by chance, and an operation that draws random numbers has another state in
+        each.
         """
         self._take(self._clocked)
         self._clock_has_run = True
 
     @property
     def clock_is_due(self) -> bool:
-        """Whether the next execution is the first one with the clock, whose graph is still to be traced."""
+        """Whether the next execution is the first that uses the graph with the clock, so that this graph has to be
+        traced.
+        """
         return self._parts.sample_is_due and not self._clock_has_run
 
     def run_clock_first(self, iterator: Any, step: int, count: int) -> Any:
-        """Trace the graph with the clock, and run the `count` steps after `step` by it."""
+        """Trace the graph with the clock, and use it to run the `count` steps after `step`."""
         self._clock_has_run = True
         return self.run(iterator, step, count)
 
@@ -273,7 +287,7 @@ class Executions:
         return logs
 
     def trace(self, iterator: Any, count: int) -> Any:
-        """The traced function of such an execution, without running it."""
+        """The traced function for an execution of `count` steps. It is not run."""
         return self._trace(iterator, constant(count))
 
     def _same_size(self, step: int, count: int) -> Iterator[int]:

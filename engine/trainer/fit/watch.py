@@ -16,7 +16,9 @@ from .model_fit import FitData
 
 
 class Watch:
-    """Acts at a pulse, a few times a second, for which the host waits for the device; else it costs little."""
+    """Watches the training at pulses, a few times a second: the host waits for the device, then figures are read and
+    reported. Between pulses it costs little.
+    """
 
     def __init__(
         self, built: Built, data: FitData, parts: StepParts, traces: Callable[[], int], steps_per_epoch: int
@@ -50,7 +52,7 @@ class Watch:
         self._stages.pulse(self._data.pipeline_iterator(iterator))
 
     def check_weights(self, step: int) -> None:
-        """Check the weights now, with the metrics of the last pulse."""
+        """Check the weights for NaN now, with the metrics of the last pulse."""
         self.health.check(step, self._metrics)
 
     def epoch_ends(self, step: int, metrics: dict[str, float]) -> None:
@@ -60,12 +62,12 @@ class Watch:
         self._pulses.out_of_turn(self._moment(step, training, window_loss))
 
     def training_ends(self, step: int, metrics: dict[str, float] | None = None) -> None:
-        """Report before the end, with the present metrics or the metrics of the last pulse."""
+        """Report the last figures before the training ends. `metrics` None: those of the last pulse are used."""
         self.finish()
         self._pulses.out_of_turn(self._moment(step, self._metrics if metrics is None else metrics))
 
     def finish(self) -> None:
-        """Report the input's stages of a training that was too short for a report while it ran."""
+        """Report the stages of the input if the training was too short to report them while it ran."""
         self._stages.finish()
 
     def _moment(self, step: int, metrics: dict[str, float], window_loss: float | None = None) -> Moment:

@@ -29,7 +29,9 @@ COPIES = 5
 
 
 class ExchangeTimer:
-    """Times the exchange after the warm-up, and again each time the training has become twice as long."""
+    """Times the exchange of gradients after the warm-up, and again each time the number of trained steps has
+    doubled.
+    """
 
     def __init__(self, model: keras.Model, exchange: Exchange, report: RunReport) -> None:
         self._model, self._exchange, self._report = model, exchange, report
@@ -38,16 +40,20 @@ class ExchangeTimer:
         self._next: int | None = None
 
     def begin(self, step: int, warmup: int) -> None:
-        """Training begins with the step after `step`."""
+        """To be called when the training begins with the step after `step`. The exchange is first timed after `warmup`
+        steps.
+        """
         self._begun = step
         self._next = step + warmup if self._can_be_timed() else None
 
     def due(self, step: int) -> bool:
-        """Whether the exchange is timed before the execution after `step`: the same on all workers."""
+        """Whether the exchange is to be timed before the execution after `step`. The answer is the same on
+        all workers.
+        """
         return self._next is not None and step >= self._next
 
     def measure(self, step: int) -> None:
-        """Time the exchange, with idle devices; all workers call this at the same step."""
+        """Time the exchange while the devices are idle. All workers call this at the same step."""
         self._next = step + max(LEAST_STEPS, step - self._begun)
         seconds = statistics.median([self._seconds() for _ in range(1 + TIMES)][1:])
         weights = self._model.trainable_variables
@@ -56,7 +62,9 @@ class ExchangeTimer:
         self._report.writer.emit(events.GradientExchange(ms=1000 * seconds, bytes=size, step=step))
 
     def _can_be_timed(self) -> bool:
-        """Not with embeddings: their gradients are as large as the rows that a batch reads, which differ by batch."""
+        """Whether the exchange can be timed. Not with embeddings: their gradients are as large as the rows that a batch
+        reads, and this size differs from batch to batch.
+        """
         looks_up = any(isinstance(layer, keras.layers.Embedding) for layer in self._model._flatten_layers())
         return bool(self._model.trainable_variables) and not looks_up
 
@@ -74,7 +82,9 @@ class ExchangeTimer:
         return self._model.distribute_strategy.run(self._in_replica)
 
     def _in_replica(self) -> Any:
-        """One number of all sums, which the host can wait for."""
+        """Exchange the weights in place of gradients. Returns one number that depends on all sums, so that the host can
+        wait for all of them.
+        """
         # Copies, as the strategy exchanges values computed on the replica's device.
         weights = [tf.identity(variable.value) for variable in self._model.trainable_variables]
         sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, weights)
@@ -82,10 +92,11 @@ class ExchangeTimer:
 
 
 def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float | None:
-    """Seconds of copying a batch of these types to the slowest GPU; None if sizes of tensors differ or copying fails.
+    """Seconds of copying a batch of the types in `spec` to the slowest GPU; None if the size of a tensor is not fixed
+    or copying fails.
 
-    `samples` is their number in a batch for one device. A copy that finds no memory on the GPU raises InternalError
-    (TensorFlow 2.21: "Dst tensor is not initialized"). No failure here may end the training.
+    `samples` is the number of samples in a batch for one device. A copy that finds no memory on the GPU raises
+    InternalError (TensorFlow 2.21: "Dst tensor is not initialized"). No failure here may end the training.
     """
     sizes = [_bytes(part, samples) for part in tf.nest.flatten(spec)]
     if any(size is None for size in sizes):
@@ -99,7 +110,7 @@ def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float |
 
 
 def _bytes(spec: Any, samples: int) -> int | None:
-    """The size of a tensor with `samples` rows; None if it is not fixed."""
+    """The size in bytes of a tensor with `samples` rows; None if its size is not fixed."""
     if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0) or None in spec.shape[1:]:
         return None
     return samples * math.prod(spec.shape[1:]) * spec.dtype.size
@@ -113,7 +124,9 @@ def _seconds_to(device: str, batch: list[Any]) -> float:
 
 
 def _copy(device: str, batch: list[Any]) -> tuple[float, float]:
-    """Seconds of copying and reading back, and of reading back once more."""
+    """The seconds that it takes to copy the batch to the device and read it back, and the seconds of reading it back
+    once more.
+    """
     with tf.device("/CPU:0"):
         fresh = [tf.identity(part) for part in batch]  # a tensor keeps its first copy, and is not copied again
     with tf.device(device):

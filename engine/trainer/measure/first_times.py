@@ -13,7 +13,7 @@ from .run_report import RunReport
 
 
 class FirstEvaluation:
-    """Reports the compiling of an evaluation as a phase, and keeps its time as that of the first evaluation."""
+    """Reports the tracing and compiling of the first evaluation as a phase, and keeps its time."""
 
     def __init__(self, report: RunReport) -> None:
         self._report = report
@@ -21,11 +21,13 @@ class FirstEvaluation:
 
     @property
     def done(self) -> bool:
-        """An evaluation has been traced."""
+        """Whether an evaluation has been traced."""
         return self._report.first_seconds.evaluation is not None
 
     def begins(self) -> None:
-        """An evaluation begins; the first makes the iterator over its data, too."""
+        """To be called when an evaluation begins. The compiling of the first one begins here: it also makes the
+        iterator over its data.
+        """
         if self.done:
             self._report.phase("evaluating")
         else:
@@ -33,13 +35,13 @@ class FirstEvaluation:
             self.compile()
 
     def compile(self) -> None:
-        """Something is compiled from now on, if it is not already."""
+        """Report that compiling begins, unless it has already begun."""
         if self._since is None:
             self._since = time.perf_counter()
             self._report.phase("compiling", "evaluation")
 
     def compiled(self) -> None:
-        """The compiling has ended."""
+        """Report that the compiling has ended, and add its time."""
         if self._since is not None:
             seconds = time.perf_counter() - self._since
             self._report.first_seconds.evaluation = (self._report.first_seconds.evaluation or 0.0) + seconds
@@ -48,7 +50,7 @@ class FirstEvaluation:
 
 
 class FirstTimes:
-    """Knows which execution is the first of its kind, and reports its time as `compiling`."""
+    """Decides which execution is the first of its kind, so that its time is reported as `compiling`."""
 
     def __init__(self, report: RunReport, pipeline: Batches, xla: bool) -> None:
         self.evaluation = FirstEvaluation(report)
@@ -57,14 +59,18 @@ class FirstTimes:
         self._smaller_test = xla and pipeline.replicas == 1 and (samples is None or samples % batch != 0)
 
     def meets_smaller_batch(self, step: int, count: int) -> bool:
-        """Whether the `count` training steps after `step` include the first smaller batch."""
+        """Whether the `count` training steps after `step` include the first smaller batch, for which XLA compiles
+        again. True only once.
+        """
         if self._per_pass is None or step // self._per_pass == (step + count) // self._per_pass:
             return False
         self._per_pass = None
         return True
 
     def test_begins(self, left: int) -> bool:
-        """Whether the next execution of the evaluation, which leaves `left` batches, is the first of its kind."""
+        """Whether the next execution of the evaluation is the first of its kind, and so is compiled. `left` is the
+        number of batches that remain after it.
+        """
         smaller = self._smaller_test and left == 0
         if self.evaluation.done and not smaller:
             return False

@@ -37,7 +37,8 @@ class Chip(Protocol):
 
 
 def peak(options: Options, gpus: Sequence[Chip], replicas: int) -> float | None:
-    """Dense FLOP/s of all GPUs that train, in the number format of their products; None if a chip is unknown.
+    """The dense FLOP/s of all training GPUs together, in the number format of their matrix products. None if a chip is
+    unknown or the chips differ.
 
     A part of a chip (MIG) has no peak of its own in the table. NVIDIA_TF32_OVERRIDE=0 switches TF32 off in NVIDIA's
     libraries, whatever TensorFlow's setting is.
@@ -91,7 +92,8 @@ def _counted(graph: tf.Graph) -> Iterator[tuple[str, int | None]]:
 
 
 def _einsum(op: Any) -> int | None:
-    """A multiplication and an addition for each combination of its indices; None if a size is unknown.
+    """The operations of an Einsum: a multiplication and an addition for each combination of its indices. None if a size
+    is unknown.
 
     An index is a letter, or an axis that "..." stands for, counted from the last; an index of size 1 is broadcast. An
     Einsum with one input only moves or adds.

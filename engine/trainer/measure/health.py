@@ -25,7 +25,9 @@ FEW_WEIGHTS = 32  # so few are checked one by one within a millisecond; to trace
 
 
 class Health:
-    """Checks all float weights now and then; `waiting` is a context around its wait for the device."""
+    """Checks all float weights for NaN from time to time. `waiting` makes a context for the time in which the host
+    waits for the device.
+    """
 
     def __init__(
         self,
@@ -44,16 +46,18 @@ class Health:
         self._last_good_step = 0
 
     def begin(self, step: int) -> None:
-        """Training begins at `step` (over 0 when resumed)."""
+        """To be called when the training begins at `step`. The step is over 0 if the run was resumed."""
         self._last_good_step = step
 
     def check_by_steps(self, step: int) -> None:
-        """After each execution: check if the number of steps between two checks has passed."""
+        """Check the weights if the number of steps between two checks has passed. To be called after each execution."""
         if self._every is not None and step >= self._next_step:
             self.check(step)
 
     def check_by_cost(self, step: int, metrics: Mapping[str, float]) -> None:
-        """At a pulse: check if the cost allows it, and whenever the loss is NaN."""
+        """Check the weights if the last check was long enough ago for its cost, or if the loss is NaN. To be called at
+        a pulse. With several workers, only a request for a check is made.
+        """
         if _is_lost(metrics) or (self._every is None and time.perf_counter() >= self._next_time):
             if self.together:
                 self.wants_check = True
@@ -61,7 +65,9 @@ class Health:
                 self.check(step, metrics)
 
     def check(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
-        """Check now. NaN weights end the run with a TrainerError; a NaN loss with finite weights is reset."""
+        """Check the weights now. If a weight is NaN, a TrainerError ends the run. If only the loss is NaN, the metrics
+        are reset.
+        """
         with self._waiting():
             alive = self.alive(step)
         if not alive:
@@ -85,7 +91,7 @@ class Health:
         self._report.warn("nan", message, hint, "train.stop_on_nan")
 
     def alive(self, step: int) -> bool:
-        """One check: a few kernels on the device and one boolean back."""
+        """Whether all weights are finite. A check runs a few kernels on the device, and copies one boolean back."""
         begin = time.perf_counter()
         alive = bool(self._all_finite())
         end = time.perf_counter()
@@ -96,12 +102,14 @@ class Health:
         return alive
 
     def loss_scale(self) -> float | None:
-        """The present scale of mixed_float16, else None."""
+        """The present scale of the loss with mixed_float16, otherwise None."""
         scale = getattr(self._model.optimizer, "dynamic_scale", None)
         return float(scale.numpy()) if scale is not None else None
 
     def skipped_steps(self, step: int) -> int | None:
-        """Steps that float16 overflow left without an update since the start of the training; else None."""
+        """The number of steps since the start of the training that made no update because of a float16 overflow. None
+        if the loss is not scaled.
+        """
         if getattr(self._model.optimizer, "dynamic_scale", None) is None:
             return None
         return step - self._applied()
@@ -113,7 +121,9 @@ class Health:
 
     @functools.cached_property
     def _all_finite(self) -> Callable[[], Any]:
-        """The check, as one graph if there are many weights; at the first check, a model has all of them."""
+        """A function that checks the weights. It is a single graph if there are many weights. It is made at the first
+        check, when the model has all of its weights.
+        """
         few = len(self._model.weights) <= FEW_WEIGHTS
         return self._check if few else tf.function(self._check, autograph=False)
 
@@ -124,7 +134,9 @@ class Health:
 
 
 def _parts_here(weight: Any) -> list[Any]:
-    """The parts that this process holds: an aggregate of parts that differ would need all machines at once."""
+    """The parts of the weight that this process holds. An aggregate of parts that differ would need all machines at
+    once.
+    """
     parts = list(getattr(weight.value, "values", [weight.value]))
     return parts[:1] if weight.trainable else parts
 

@@ -16,7 +16,9 @@ from .run_report import RunReport
 
 
 class Profiler:
-    """Records the executions that contain the steps from the first to the last; without steps it does nothing."""
+    """Records a profile of the executions that contain the given steps, first and last included. If `steps` is None, it
+    does nothing.
+    """
 
     def __init__(self, report: RunReport, steps: tuple[int, int] | None) -> None:
         self._report, self._steps = report, steps
@@ -32,11 +34,13 @@ class Profiler:
         return number <= last and number + count > first
 
     def ends(self, step: int) -> bool:
-        """Whether `step`, which is done, was the last step of the profile."""
+        """Whether recording ends after `step`, which is done: whether the last step of the profile has been
+        recorded.
+        """
         return self.running and self._steps is not None and step >= self._steps[1]
 
     def start(self) -> None:
-        """Start recording; if the disk refuses there is no profile, and the training goes on."""
+        """Start recording. If the disk refuses, there is no profile and the training continues."""
         try:
             tf.profiler.experimental.start(str(self._folder))
             self.running = True
@@ -44,19 +48,21 @@ class Profiler:
             self._give_up(fault)
 
     def begin_step(self, number: int) -> None:
-        """While it runs: the execution that begins with step `number` begins, and the one before it ends."""
+        """Mark the begin of the execution whose first step is `number`, and the end of the execution before it. To be
+        called only while recording.
+        """
         self.end_step()
         self._marker = tf.profiler.experimental.Trace("train", step_num=number, _r=1)
         self._marker.__enter__()
 
     def end_step(self) -> None:
-        """The time that follows does not count as a step."""
+        """Mark the end of the execution, so that the time after it does not count as a step."""
         if self._marker is not None:
             self._marker.__exit__(None, None, None)
             self._marker = None
 
     def close(self) -> None:
-        """Write the profile if one is being recorded."""
+        """Write the profile if a profile is being recorded."""
         self.end_step()
         if self.running:
             self.running, self._steps = False, None

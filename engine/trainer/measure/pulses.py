@@ -21,7 +21,9 @@ MEMORY_SECONDS = 1.0
 
 
 class Pulses:
-    """Knows when the next pulse is due, and writes its events; with `slows_down` there are fewer after a minute."""
+    """Decides when the next pulse is due, and writes its events. With `slows_down` there are fewer pulses after the
+    first minute of the run.
+    """
 
     def __init__(self, report: RunReport, device_names: Sequence[str], slows_down: bool) -> None:
         self._report, self._device_names = report, device_names
@@ -32,7 +34,7 @@ class Pulses:
         return now >= self._next_pulse
 
     def pulse(self, moment: Moment) -> None:
-        """Write the progress, and the memory if that is due, and plan the next pulse."""
+        """Write the progress, and the memory if it is due, and plan the next pulse."""
         now = time.perf_counter()
         young = self._report.elapsed < self._young_seconds
         self._next_pulse = now + (PULSE_SECONDS if young else SLOW_PULSE_SECONDS)
@@ -42,7 +44,9 @@ class Pulses:
             self._report.memory(peak_bytes(self._device_names))
 
     def first_step_done(self) -> None:
-        """Write the memory of the first step, in which cuDNN tries its algorithms, and reset the peaks of GPUs."""
+        """Write the memory of the first step, in which cuDNN tries its algorithms, and reset the memory peaks of the
+        GPUs.
+        """
         on_gpus = [name for name in self._device_names if "GPU:" in name]
         self._report.memory(peak_bytes(on_gpus), first_step=True)
         for name in on_gpus:
@@ -50,13 +54,15 @@ class Pulses:
                 tf.config.experimental.reset_memory_stats(_short(name))
 
     def out_of_turn(self, moment: Moment) -> None:
-        """Write progress and memory now: an epoch has ended, or the training."""
+        """Write progress and memory now, because an epoch or the training has ended."""
         self._report.pulse(moment)
         self._report.memory(peak_bytes(self._device_names))
 
 
 def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """TensorFlow's own current and peak bytes of each device that keeps count of them."""
+    """The current and peak bytes of each device, as TensorFlow counts them. Devices without such counts are
+    left out.
+    """
     devices = {}
     for name in device_names:
         short = _short(name)
@@ -70,12 +76,12 @@ def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
 
 
 def _short(name: str) -> str:
-    """TensorFlow's name of a device, as its functions about memory take it."""
+    """The name of a device in the form that TensorFlow's functions about memory take."""
     return name.split("device:")[-1]
 
 
 class _Sums(NamedTuple):
-    """The loss of all samples since Keras began to count, and their weight."""
+    """The loss of all samples since Keras began to count, and the sum of their weights."""
 
     loss: float = 0.0
     weight: float = 0.0
@@ -95,11 +101,13 @@ class LossWindow:
         self._used_otherwise = False  # the sums hold earlier steps, or steps of an evaluation
 
     def begin(self, within_epoch: bool) -> None:
-        """Training begins; within an epoch the sums may hold earlier steps."""
+        """To be called when the training begins. If it begins within an epoch, the sums may contain earlier steps."""
         self._used_otherwise = within_epoch
 
     def take(self) -> float | None:
-        """The mean over the steps since the last call; None without steps, or if the sums were used otherwise."""
+        """The mean loss over the steps since the last call. None if there was no step, or if the sums contain other
+        steps or an evaluation.
+        """
         now = _sums(self._model)
         if now is None:
             return None
@@ -109,11 +117,13 @@ class LossWindow:
         return (now.loss - before.loss) / (now.weight - before.weight) if usable else None
 
     def evaluation_begins(self) -> None:
-        """An evaluation uses the same sums from now on."""
+        """To be called before an evaluation, which uses the same sums: reads the window of the steps up to now."""
         self._last, self._used_otherwise = self.take(), True
 
     def end_epoch(self) -> float | None:
-        """The last window of the epoch; Keras begins the next one with empty sums."""
+        """The mean loss of the last window of the epoch; None as in `take`. Keras begins the next epoch with empty
+        sums.
+        """
         last = self._last if self._used_otherwise else self.take()
         self._read, self._last, self._used_otherwise = _Sums(), None, False
         return last
@@ -127,6 +137,6 @@ def _sums(model: keras.Model) -> _Sums | None:
 
 
 def _total(variable: Any) -> float:
-    """The sum over the replicas of this process: an aggregate would need all processes at once."""
+    """The sum over the replicas of this process. An aggregate over all replicas would need all processes at once."""
     value = variable.value
     return float(sum(part.numpy() for part in getattr(value, "values", [value])))

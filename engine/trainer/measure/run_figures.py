@@ -13,7 +13,7 @@ from .step_clock import WINDOW_SECONDS, Spent, StepClock, Totals
 
 @dataclass
 class Moment:
-    """The state of the training at a pulse: totals since the start, metrics as they run."""
+    """The state of the training at a pulse: totals since the start, and the running metrics."""
 
     epoch: int
     step: int
@@ -27,7 +27,7 @@ class Moment:
 
 @dataclass
 class Plan:
-    """The size of the run; 0: not known."""
+    """The size of the run. A number that is not known is 0."""
 
     epochs: int
     steps: int
@@ -36,7 +36,7 @@ class Plan:
 
 @dataclass
 class FirstSeconds:
-    """Seconds of what is done only once in a run; None: not done yet."""
+    """The seconds of the work that is done only once in a run; None if it is not done yet."""
 
     step: float | None = None
     startup: float | None = None  # from the person's command to the end of the first step
@@ -45,7 +45,7 @@ class FirstSeconds:
 
 
 class Speed:
-    """The time of the steps, and what follows from it."""
+    """The time of the steps, and the figures that are computed from it."""
 
     def __init__(self) -> None:
         self.clock = StepClock(warmup=0)
@@ -60,17 +60,21 @@ class Speed:
         self._previous: Spent | None = None
 
     def begin(self, warmup_steps: int, on_gpu: bool, totals: Totals = lambda: (None, None)) -> StepClock:
-        """A training begins: returns its clock, whose figures leave out the first steps."""
+        """Return the clock of a training that begins. The figures of the clock leave out the first `warmup_steps`
+        steps.
+        """
         self.clock = StepClock(warmup_steps, math.inf if on_gpu else WINDOW_SECONDS, totals)
         return self.clock
 
     def begin_measuring(self, spent: Spent) -> None:
-        """The warm-up is over."""
+        """To be called when the warm-up is over. `spent` is the time that has been spent up to now."""
         self.warm = True
         self._at_warm = self._previous = spent
 
     def progress(self, moment: Moment) -> events.Progress:
-        """The event of a pulse; shares are of the time since the last pulse, None if no step was done in it."""
+        """The progress event of a pulse. Its shares are those of the time since the last pulse, None if no step was
+        done in it.
+        """
         stepped = self.last is None or moment.step > self.last.step
         self.last, self._begun_at_last = moment, self.clock.begun_steps
         if self._at_warm and self._at_warm.input_wait is None:
@@ -102,14 +106,17 @@ class Speed:
 
     @property
     def step(self) -> int:
-        """The last step that has ended: that of the last pulse, plus the steps that the clock has counted since."""
+        """The last step that has ended: the step of the last pulse, plus the steps that the clock has counted since. 0
+        before the first pulse.
+        """
         since = max(0, self.clock.ended_steps - self._begun_at_last)
         return self.last.step + since if self.last else 0
 
     def shares(self) -> tuple[float | None, float | None]:
-        """The input wait and Python's share, from the end of the warm-up to the last pulse.
+        """The share of waiting for input and the share of Python, from the end of the warm-up to the last pulse. None
+        if unknown.
 
-        Without a reading at the end of the warm-up they count from the first pulse with one.
+        If there was no reading at the end of the warm-up, the shares count from the first pulse that has one.
         """
         return self.last.spent.shares_since(self._at_warm) if self.last and self._at_warm else (None, None)
 
@@ -118,7 +125,7 @@ class Speed:
         return 1000 * batch / step_ms if step_ms and batch else None
 
     def transfer(self, step_ms: float | None) -> float | None:
-        """The time of copying a batch to a GPU as a share of the step."""
+        """The time of copying a batch to a GPU, as a share of the step time `step_ms`."""
         if self.transfer_seconds is None or not step_ms:
             return None
         return min(1.0, 1000 * self.transfer_seconds / step_ms)

@@ -69,7 +69,7 @@ class RunReport:
             self.writer.emit(events.Warn(kind=kind, message=message, hint=hint, option=option))
 
     def not_applied(self, options: Sequence[Mapping[str, str]]) -> None:
-        """Warn of options that were set and do nothing, each with `option` and `why`."""
+        """Warn about options that were set but have no effect. Each item has `option` and `why`."""
         for item in options:
             key, why = item["option"], item["why"]
             self.warn("not_applied", f"{key} does nothing here: {why}", remedy(key, why), key)
@@ -81,7 +81,7 @@ class RunReport:
         self.when_first_step_is_done()
 
     def first_checkpoint_done(self, seconds: float) -> None:
-        """The first checkpoint was written; later calls have no effect."""
+        """Note the time in seconds of the first checkpoint. Later calls have no effect."""
         if self.first_seconds.checkpoint is None:
             self.first_seconds.checkpoint = seconds
 
@@ -90,7 +90,9 @@ class RunReport:
         self.writer.emit(self.speed.progress(moment))
 
     def memory(self, devices: Mapping[str, Mapping[str, int]], first_step: bool = False) -> None:
-        """Write the figures of TensorFlow's allocator and keep the peak, that of the first step separately."""
+        """Write the figures of TensorFlow's allocator, and keep the highest peak. The peak of the first step is kept
+        separately.
+        """
         if not devices:
             return
         self.writer.emit(events.Allocator(devices=devices, first_step=first_step))
@@ -104,7 +106,7 @@ class RunReport:
         self.writer.emit(self.epochs.end(epoch, step, metrics))
 
     def finish(self, outcome: events.Outcome, returncode: int, error: Mapping[str, str] | None = None) -> None:
-        """Write result.json and the last events; a second call, from any thread, has no effect."""
+        """Write result.json and the last events. A second call has no effect, from whichever thread it comes."""
         with self._finishing:
             if not self._finished:
                 self._finished = True
@@ -170,7 +172,9 @@ class RunReport:
         )
 
     def _reached(self) -> results.Reached:
-        """Epochs, steps and metrics so far; read from the events of the run if this process has not trained."""
+        """The epochs, steps and metrics up to now. If this process has not trained, they are read from the events of
+        the run.
+        """
         if (last := self.speed.last) is None:
             return results.reached(read_events(self.run.path))
         epochs = max(self.epochs.done, last.epoch - 1)  # a resumed run may have ended none itself
@@ -179,7 +183,9 @@ class RunReport:
     def _gpu_figures(
         self, readings: Iterable[events.GpuReadings], samples_per_second: float | None
     ) -> dict[str, float | None]:
-        """Figures of the GPUs that train, while they do; their energy over the whole run since its last start."""
+        """The figures of the training GPUs: their means while they train, and their energy since the last start of the
+        run.
+        """
         training, whole = GpuTotals(), GpuTotals()
         pauses = deque([*self._pauses, (math.inf if self._paused_at is None else self._paused_at, math.inf)])
         begin = self.writer.clock.now() - self.elapsed
@@ -204,7 +210,9 @@ class RunReport:
 
 
 def _energy(whole: GpuTotals, training: GpuTotals, samples_per_second: float | None) -> dict[str, float | None]:
-    """The energy that the driver has counted; an estimate has another name."""
+    """The energy of the run in Wh and of a sample in J. If the driver does not count energy, it is estimated, and the
+    names of the figures contain `_estimated`.
+    """
     watts, rate = training.watts, samples_per_second
     of_a_sample = watts / rate if watts is not None and rate else None
     return {

@@ -22,14 +22,18 @@ Totals = Callable[[], tuple[float | None, float | None]]  # seconds of waiting f
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds since the start: of the measured steps, of waiting for input, of the graph; None without a reading."""
+    """The seconds since the start: of the measured steps, of waiting for input, and of the graph. The last two are None
+    without a reading.
+    """
 
     measured: float
     input_wait: float | None = None
     graph: float | None = None
 
     def shares_since(self, earlier: Spent) -> tuple[float | None, float | None]:
-        """The share of the step time that was waiting for input, and the share that was Python outside the graph."""
+        """The share of the step time that was spent waiting for input, and the share that Python took outside the
+        graph. None without readings.
+        """
         seconds = self.measured - earlier.measured
         if self.input_wait is None or earlier.input_wait is None or self.graph is None or earlier.graph is None:
             return None, None
@@ -40,9 +44,9 @@ class Spent:
 
 
 class StepClock:
-    """Takes a mark before each execution, and gives the step time at any moment.
+    """Measures the step time. It takes a mark before each execution, and can be read at any moment.
 
-    `totals` are those of step_parts.py; without them only the time of whole steps is known.
+    `totals` is the method of step_parts.py; without it only the time of whole steps is known.
     """
 
     def __init__(
@@ -65,21 +69,21 @@ class StepClock:
 
     @property
     def begun_steps(self) -> int:
-        """`ended_steps`, with the steps of the present execution."""
+        """The number of steps that have begun: `ended_steps`, plus the steps of the present execution."""
         return self.ended_steps + (0 if self._since is None else self._running)
 
     def mark(self, now: float, count: int) -> None:
-        """An execution of `count` steps begins at `now` (seconds of any steady clock)."""
+        """Note that an execution of `count` steps begins at `now` (seconds of any steady clock)."""
         self._close_execution(now)
         self._since, self._running = now, count
 
     def pause(self, now: float) -> None:
-        """No execution follows directly: the time until the next mark does not count as steps."""
+        """Note that no execution follows directly: the time from `now` until the next mark does not count as steps."""
         self._close_execution(now)
         self._since = None
 
     def measured_until(self, now: float) -> float:
-        """`measured_seconds` including the part of the present execution that counts."""
+        """`measured_seconds` up to `now`, including the present execution if its time counts."""
         running = now - self._since if self._since is not None and self.warm else 0.0
         return self.measured_seconds + running
 
@@ -87,7 +91,9 @@ class StepClock:
         return Spent(self.measured_until(now), *self._totals())
 
     def device_was_waited_for(self) -> None:
-        """A window that only this ends, that of a GPU, ends with the present execution."""
+        """Note that the host has waited for the device. On a GPU only this ends a window, together with the present
+        execution.
+        """
         self._cut = self._window_seconds == math.inf
 
     def _close_execution(self, now: float) -> None:
@@ -114,11 +120,13 @@ class StepClock:
             self._open_seconds, self._open_steps = 0.0, 0
 
     def recent_ms(self) -> tuple[float | None, float | None]:
-        """Median and 95th percentile of the step time over the last windows."""
+        """The median and the 95th percentile of the step time in ms, over the last windows."""
         return _percentiles(self._recent)
 
     def overall_ms(self) -> tuple[float | None, float | None]:
-        """Median and 95th percentile over the whole run; for a run shorter than one window, its mean."""
+        """The median and the 95th percentile of the step time in ms over the whole run. For a run shorter than one
+        window, its mean.
+        """
         if not self._windows and self._open_steps:
             mean = 1000 * self._open_seconds / self._open_steps
             return mean, mean

@@ -33,11 +33,11 @@ SAMPLE_AFTER = 3  # executions after a pulse, during which the input pipeline ge
 
 
 class GraphClock:
-    """Measures times inside the graph, on the CPU: how long the host waited for input, and when executions began.
+    """Measures times inside the graph, on the CPU: the time that the host waited for input, and when executions began.
 
-    Both are sums since the last `take`; the beginnings are relative to `zero`, a Unix time. With `first_only` only the
-    wait of each execution's first step counts. TensorFlow refuses to read the clock in a graph when operations must be
-    deterministic: then nothing is measured, and `counts` is False.
+    Both are sums since the last `take`. The beginnings are relative to `zero`, a Unix time. With `first_only`, only the
+    wait of each execution's first step counts. TensorFlow refuses to read the clock in a graph if operations must be
+    deterministic. Then nothing is measured, and `counts` is False.
     """
 
     def __init__(self, deterministic: bool, first_only: bool = False) -> None:
@@ -49,17 +49,19 @@ class GraphClock:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """The variables that it writes in the graph of the steps."""
+        """The variables that the clock writes in the graph of the steps."""
         return [self._sums]
 
     def take(self) -> tuple[float, float]:
-        """Seconds waited and the sum of the beginnings since the last call, which resets both."""
+        """The seconds waited, and the sum of the beginnings, since the last call. Both are then reset."""
         waited, begun = self._sums.numpy().tolist()
         self._sums.assign(self._nothing, read_value=False)
         return waited, begun
 
     def first(self, iterator: Any) -> tuple[Any, Any, Any]:
-        """The first batch of an execution, when the execution began, and the wait so far, to be passed to `next`."""
+        """The first batch of an execution; and, to be passed on to `next` and `end`, when the execution began and the
+        wait so far.
+        """
         if not self.counts:
             return iterator.get_next(), (), ()
         data, begun, end, waited = _timed(iterator)
@@ -69,14 +71,16 @@ class GraphClock:
         return data, (), ()
 
     def next(self, iterator: Any, waited: Any) -> tuple[Any, Any]:
-        """A further batch, and the wait with that of this batch added."""
+        """The next batch, and `waited` plus the wait for this batch."""
         if not self._all:
             return iterator.get_next(), ()
         data, _, end, seconds = _timed(iterator)
         return _after(end, data), waited + seconds
 
     def end(self, begun: Any, waited: Any) -> None:
-        """Add the times of an execution, once in each: the sum over its steps stays in the loop, which is cheapest."""
+        """Add the times of an execution to the sums, once at its end. The sum over the steps stays in the loop, which
+        costs least.
+        """
         if self._all:
             self._add(begun, waited)
 
@@ -86,7 +90,7 @@ class GraphClock:
 
 
 def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
-    """`iterator.get_next()` with the time of the call, the time of the result, and the seconds between."""
+    """The next batch of the iterator, the time of the call, the time of the result, and the seconds between them."""
     begun = tf.timestamp()
     with tf.control_dependencies([begun]):
         data = iterator.get_next()
@@ -96,7 +100,9 @@ def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _after(moment: Any, data: Any) -> Any:
-    """The same data, usable only after the clock was read: on busy cores the reading would otherwise come late."""
+    """The same data, but usable only after the clock was read. Otherwise the clock would be read late if the cores are
+    busy.
+    """
 
     def delayed(tensor: Any) -> Any:
         with tf.device(tensor.device):
@@ -115,7 +121,9 @@ def _tensors(data: Any) -> list[Any]:
 
 
 class StepParts:
-    """Totals over all executions so far; None if TensorFlow refuses to measure (deterministic operations)."""
+    """Measures the parts of the steps: totals over all executions up to now. The totals are None if TensorFlow refuses
+    to measure (deterministic operations).
+    """
 
     samples = False  # whether only some executions have the clock in their graph
 
@@ -134,36 +142,38 @@ class StepParts:
         return False
 
     def pulse(self) -> None:
-        """The host has waited for the device and done other work."""
+        """To be called at a pulse, after the host has waited for the device and done other work."""
 
     def before(self) -> None:
-        """An execution is about to begin."""
+        """To be called before an execution begins."""
 
     def begins(self) -> None:
-        """The graph of an execution is called."""
+        """To be called directly before the graph of an execution is called."""
         self._called = time.perf_counter()
 
     def after(self, _count: int, logs: Any) -> None:
-        """An execution of so many steps has returned."""
+        """To be called after an execution of `_count` steps has returned."""
         self._ends += time.time() - self.clock.zero
         self._call_seconds += time.perf_counter() - self._called
         self._last_logs = logs
 
     def wait_for_device(self) -> dict[str, float]:
-        """The figures of the last execution, which are available when the GPU has finished all its work."""
+        """Wait until the device has finished all its work. Returns the numbers in the logs of the last execution."""
         with self.not_python():
             return floats(self._last_logs)
 
     @contextlib.contextmanager
     def not_python(self) -> Iterator[None]:
-        """A context for time between two executions in which the device works, which is no time of Python."""
+        """A context for time between two executions in which the device works. This time does not count as Python's."""
         begin = time.perf_counter()
         yield
         self._graph_seconds += time.perf_counter() - begin
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
-        """A context around an unusual execution, whose times do not count. The host has waited for the device."""
+        """A context around an unusual execution, whose times do not count. The host must have waited for the device
+        before.
+        """
         self.totals()
         before = self._input_seconds, self._graph_seconds
         yield
@@ -172,9 +182,10 @@ class StepParts:
         self._input_seconds, self._graph_seconds = before
 
     def _read(self) -> float:
-        """Read what the graph has measured; returns the seconds waited since the last reading.
+        """Read the times that the graph has measured; returns the seconds waited for input since the last reading.
 
-        The graph reads the wall clock. If that was set, the calls of the graph count with their dispatch.
+        The graph reads the wall clock. If the wall clock was set meanwhile, the whole calls of the graph count, with
+        their dispatch.
         """
         waited, begun = self.clock.take()
         calls, ends = self._call_seconds, self._ends
@@ -184,12 +195,14 @@ class StepParts:
         return waited if 0.0 <= waited <= calls else 0.0
 
     def _wall_clock_was_set(self) -> bool:
-        """Whether the wall clock was set since the last call: times of the graph since then are useless."""
+        """Whether the wall clock was set since the last call. If so, the times that the graph has measured since then
+        are useless.
+        """
         before, self._wall_ahead = self._wall_ahead, wall_ahead()
         return abs(self._wall_ahead - before) > SET_SECONDS
 
     def totals(self) -> tuple[float | None, float | None]:
-        """Seconds of waiting for input, and seconds of the graph, which include them."""
+        """The seconds of waiting for input, and the seconds of the graph, which include the waiting."""
         if not self.clock.counts:
             return None, None
         self._input_seconds += self._read()
@@ -197,7 +210,9 @@ class StepParts:
 
 
 class SampledParts(StepParts):
-    """The parts on a GPU: takes a sample a few executions after each pulse."""
+    """Measures the parts of the steps on a GPU by samples: one execution is measured a few executions after
+    each pulse.
+    """
 
     samples = True
 
@@ -213,7 +228,9 @@ class SampledParts(StepParts):
         return self._pulsed and self._until_sample == 0
 
     def pulse(self) -> None:
-        """Take a sample soon. Between a pulse and its sample further pulses do not count: slow steps have one each."""
+        """Plan a sample a few executions from now. Further pulses before that sample have no effect, as slow steps have
+        a pulse each.
+        """
         if not self._pulsed:
             self._pulsed, self._until_sample = True, SAMPLE_AFTER
 
@@ -237,7 +254,7 @@ class SampledParts(StepParts):
         self._input_seconds += count * self._sample_seconds
 
     def _take(self, seconds: float) -> None:
-        """Read the clock of an execution whose call took `seconds`."""
+        """Read the clock after an execution whose call took `seconds`, and keep the reading if it is plausible."""
         waited, begun = self.clock.take()
         was_set = self._wall_clock_was_set()
         dispatch = self.clock.zero + begun - self._called_wall
@@ -256,19 +273,25 @@ class SampledParts(StepParts):
         self._input_seconds, self._graph_seconds = before
 
     def totals(self) -> tuple[float | None, float | None]:
-        """The totals as above; None until a sample has been taken."""
+        """The seconds of waiting for input and of the graph, estimated from the samples. None until a sample has been
+        taken.
+        """
         if not self._sampled:
             return None, None
         return self._input_seconds, self._graph_seconds
 
 
 def step_parts_for(deterministic: bool, on_gpu: bool) -> StepParts:
-    """The parts as they are measured on this device; graphs of `deterministic` operations have no clock."""
+    """The object that measures the parts of the steps on this device. Graphs of `deterministic` operations have no
+    clock.
+    """
     return SampledParts() if on_gpu and not deterministic else StepParts(GraphClock(deterministic))
 
 
 def wall_ahead() -> float:
-    """Seconds by which the wall clock is ahead of the monotonic one; read again if an interruption came in between."""
+    """The seconds by which the wall clock is ahead of the monotonic clock. The clocks are read again if an interruption
+    came between the two readings.
+    """
     while True:
         before, wall, after = time.monotonic(), time.time(), time.monotonic()
         if after - before < TOGETHER_SECONDS:
