@@ -26,7 +26,9 @@ LONGEST = 300  # characters of a reason
 
 
 def _harmless(method: Callable[..., None]) -> Callable[..., None]:
-    """Whatever fails in the method ends the watching with a warning, and never the script that is watched."""
+    """The method, wrapped so that an exception in it ends the watching with a warning. It never ends the script that is
+    watched.
+    """
 
     @functools.wraps(method)
     def guarded(self: Monitor, *arguments: Any, **named: Any) -> None:
@@ -64,7 +66,7 @@ class Monitor(keras.callbacks.Callback):
         self._watched = WatchedFit(self.run, self.model, self.params or {}, batch_size, self.sample_seconds, fit)
 
     def _give_up(self, fault: Exception) -> None:
-        """The fit goes on, and its run ends here with the reason."""
+        """End the run with the reason `fault`. The fit itself continues."""
         why = " ".join(f"{type(fault).__name__}: {fault}".split())[:LONGEST]
         if isinstance(fault, OSError):
             why = f"{fault.strerror or fault}: {fault.filename}"
@@ -90,7 +92,9 @@ class Monitor(keras.callbacks.Callback):
 
     @_harmless
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Called in a thread of Keras; the loop waits neither for it nor for the logs."""
+        """Note that an execution has ended. Keras calls this in a thread of its own; the training loop waits neither
+        for this thread nor for the logs.
+        """
         if self._watched:
             self._watched.execution_ended(batch, logs)
 

@@ -24,7 +24,7 @@ LOOK = "gputui doctor --deep looks for the reason"
 
 
 def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
-    """A preset with the options that follow from the model and the arguments of fit."""
+    """A preset for the run, with the options that follow from the model and the arguments of fit."""
     script = Path(sys.argv[0]).name or "python"
     options: dict[str, Any] = {
         "schema_version": 1,
@@ -40,7 +40,7 @@ def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: in
 
 
 def started(report: RunReport, model: keras.Model, present: Devices, steps_per_epoch: int | None) -> events.Started:
-    """The started event of the fit; a value that Keras does not know is None."""
+    """The started event of the fit. A value that Keras does not know is None."""
     return events.Started(
         pid=os.getpid(),
         versions=_versions(),
@@ -71,7 +71,9 @@ def _versions() -> dict[str, str]:
 
 
 def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
-    """The devices that the fit trains on, which TensorFlow has already opened; and why no GPU trains."""
+    """The devices that the fit trains on, which TensorFlow has already opened; and the reason why no GPU trains, None
+    if there is no reason to report.
+    """
     here, seen = this_machine.read(), len(tf.config.list_physical_devices("GPU"))
     opened = tuple(device.name for device in tf.config.list_logical_devices("GPU"))
     if not opened:
@@ -83,7 +85,7 @@ def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
 
 
 def _obstacle(here: machine.Machine, seen: int) -> Fault | None:
-    """Why no GPU of this machine trains; None if it has no GPU, or if the script has hidden them."""
+    """The reason why no GPU of this machine trains. None if it has no GPU, or if the script has hidden its GPUs."""
     if here.on_cpu_by_variable or (seen and not tf.config.get_visible_devices("GPU")):
         return None
     if too_old := chips_too_old(here, seen, ()):
@@ -95,7 +97,9 @@ def _obstacle(here: machine.Machine, seen: int) -> Fault | None:
 
 
 def _training(model: keras.Model, opened: tuple[str, ...]) -> tuple[str, ...]:
-    """The devices of the strategy, or of the model's variables; the first one if neither is known."""
+    """The names of the GPUs that train: those of the strategy, or of the model's variables. If neither is known, the
+    first opened GPU.
+    """
     strategy = model.distribute_strategy
     if strategy.num_replicas_in_sync > 1:
         places = strategy.extended.worker_devices
@@ -110,7 +114,9 @@ def _short(name: str) -> str:
 
 
 def warn_of_gpus(report: RunReport, present: Devices, obstacle: Fault | None) -> None:
-    """Warn if no GPU trains, or if their identity is uncertain; a script decides itself whether the CPU trains."""
+    """Warn if no GPU trains although it could, or if the identity of the GPUs is uncertain. The CPU may train: that is
+    the script's own choice.
+    """
     if obstacle is not None:
         report.warn("no_gpu", f"{obstacle.what}: the CPU trains", obstacle.remedy)
     if present.uncertain:

@@ -31,7 +31,9 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Life:
-    """The run's status, readings and stop signal while the fit runs; restored as they were at its end."""
+    """Keeps the run's status, takes its readings, and handles the stop signal while the fit runs. At the end of the fit
+    it restores the signal handlers.
+    """
 
     def __init__(
         self,
@@ -56,7 +58,9 @@ class Life:
         self._heart.start()
 
     def _listen(self) -> bool:
-        """Handle the signal unless the script does; a handler that an ended fit has left does not count."""
+        """Handle the stop signals, unless the script has handlers of its own. A handler that an ended fit has left does
+        not count as the script's. Returns whether the signals are handled.
+        """
         present = signal.getsignal(signal.SIGTERM)
         left = getattr(present, "__self__", None)
         free = present == signal.SIG_DFL or (isinstance(left, Life) and not left.needed)
@@ -73,8 +77,8 @@ class Life:
         return not self._done.is_set() and self._fit.runs()
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
-        """Schedulers may send it several times. After a while without an answer, or after the end of the fit, it ends
-        the script as it would without gputui.
+        """Ask the fit to stop. If it has not ended after a while, or no fit runs, end the script as the signal would do
+        without gputui. Schedulers may send the signal several times.
         """
         self._asked_at = self._asked_at or time.monotonic()
         if self.needed and time.monotonic() - self._asked_at < stop_signals.GRACE_SECONDS:
@@ -83,7 +87,7 @@ class Life:
             self._end_script()
 
     def _on_person(self, _number: int, _frame: Any) -> None:
-        """A person who asks for the second time ends the script, too."""
+        """Handle the stop of a person: the second one ends the script."""
         self._by_person += 1
         if self._by_person > 1:
             self._end_script()
@@ -108,7 +112,7 @@ class Life:
             write_atomically(self._run.file("status.json"), json.dumps(status), durable=False)
 
     def end(self) -> None:
-        """The fit has ended, and the script goes on."""
+        """End the readings and the status when the fit has ended. The script itself continues."""
         self._done.set()
         self._fit.forget()
         if threading.current_thread() is not self._heart:
@@ -125,7 +129,9 @@ class Life:
 
 
 class Fit:
-    """To be created in a callback of the fit; holds the frame until `forget`."""
+    """Knows whether a fit still runs, by the frame of its function. To be created in a callback of the fit. Holds the
+    frame until `forget`.
+    """
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -133,7 +139,7 @@ class Fit:
         self._known = self._frame is not None
 
     def batch_size(self) -> int | None:
-        """The batch size from fit's iterator; None if it is not available."""
+        """The batch size, read from fit's iterator; None if it is not available."""
         iterator = self._frame.f_locals["epoch_iterator"] if self._frame else None
         size = getattr(getattr(iterator, "data_adapter", None), "batch_size", None)
         return int(size) if isinstance(size, int) and size > 0 else None

@@ -33,7 +33,7 @@ INTERRUPTED = {
 
 
 class Position:
-    """The progress of the fit; the number of steps in an epoch is known at the end of the first epoch at the latest."""
+    """The progress of the fit. The number of steps in an epoch is known from the start, or after the first epoch."""
 
     def __init__(self, params: dict[str, Any]) -> None:
         self.epochs, self.steps_per_epoch = int(params.get("epochs") or 1), params.get("steps")
@@ -42,7 +42,7 @@ class Position:
 
     @property
     def steps(self) -> int:
-        """Steps of the whole fit; 0 if unknown."""
+        """The number of steps of the whole fit; 0 if unknown."""
         return int(self.steps_per_epoch or 0) * self.epochs
 
     def execution_begins(self, batch: int) -> None:
@@ -54,7 +54,7 @@ class Position:
 
 
 class WatchedFit:
-    """Writes the run of the fit; the device is waited for only at a pulse."""
+    """Writes the run of a fit. The host waits for the device only at a pulse."""
 
     def __init__(
         self,
@@ -92,7 +92,9 @@ class WatchedFit:
             self.report.phase("training")
 
     def execution_begins(self, batch: int) -> None:
-        """An execution begins; its work was already passed to the device."""
+        """Note that an execution begins with the step `batch` of the epoch. Its work was already passed to
+        the device.
+        """
         if self._executions == 0:
             self.report.phase("compiling", "XLA" if self.model.jit_compile else "tracing")
         elif self._executions == 1:
@@ -106,11 +108,13 @@ class WatchedFit:
             self.model.stop_training = True
 
     def execution_ended(self, batch: int, logs: Any) -> None:
-        """Called in a thread of Keras."""
+        """Note that an execution has ended, and keep its logs. Called in a thread of Keras."""
         self.position.ended, self._logs = ended_step(batch, int(self.model.steps_per_execution)), logs
 
     def _mark(self) -> float:
-        """The execution begins; measuring begins with the first one after the warm-up, with an idle device."""
+        """Mark the begin of an execution in the clock; returns the time. Measuring begins with the first execution
+        after the warm-up, for which the host waits until the device is idle.
+        """
         measures = self._clock.warm and not self.report.speed.warm
         if measures:
             self._read()
@@ -127,7 +131,7 @@ class WatchedFit:
         self.report.phase("training")
 
     def _read(self) -> dict[str, float]:
-        """The running metrics, for which the host waits; or what a step with figures of its own returns."""
+        """The running metrics, for which the host waits. If the training step returns other figures, these."""
         metrics, logs = floats(self.model.get_metrics_result()), floats(self._logs)
         return metrics if not logs or logs.keys() == metrics.keys() else logs
 
@@ -143,7 +147,9 @@ class WatchedFit:
         self._first_evaluation.begins()
 
     def evaluation_runs(self) -> None:
-        """An execution of the evaluation has returned; the first of the first evaluation was tracing and compiling."""
+        """To be called after each execution of an evaluation. The time up to the first one in the first evaluation
+        counts as tracing and compiling.
+        """
         if not self._first_evaluation.done:
             self._first_evaluation.compiled()
 
@@ -162,23 +168,25 @@ class WatchedFit:
         self.report.epoch_done(epoch + 1, self.position.step, metrics)
 
     def _ask_to_stop(self) -> None:
-        """`gputui stop`: Keras ends the fit after the present step."""
+        """Make Keras end the fit after the present step, because of `gputui stop`."""
         self._stopping = True
 
     def finish(self) -> None:
         self._end("stopped" if self._stopping else "ok", 0)
 
     def gone(self) -> None:
-        """The fit has ended without Keras reporting it."""
+        """End the run of a fit that has ended although Keras did not report its end."""
         self._end("stopped", 0) if self._stopping else self._end("error", 1, INTERRUPTED)
 
     def failed(self, why: str) -> None:
-        """The fit goes on, and cannot be watched any more."""
+        """End the run with the reason `why`: the fit continues, but cannot be watched any more."""
         error = {"kind": "monitor", "message": f"the fit goes on unwatched: {why}", "hint": "see the script's output"}
         self._end("error", 1, error)
 
     def _end(self, outcome: events.Outcome, returncode: int, error: dict[str, str] | None = None) -> None:
-        """End the run, once: by the fit, or by the first to see that the fit is gone. The lock stays held."""
+        """End the run once; later calls have no effect. The call comes from the end of the fit, or from the first
+        thread that notices that the fit is gone. The lock is not released again.
+        """
         if self._finishing.acquire(blocking=False):
             self.report.finish(outcome, returncode, error)
             self._life.end()

@@ -85,7 +85,9 @@ def context_of(options: Options, replicas: int) -> Context:
 
 @dataclass(frozen=True)
 class Own:
-    """A user's training: their code, model, data and callbacks, and the options that do not apply to it."""
+    """The training of a user's own code: its code, model, data and callbacks, and the options that have no effect on
+    it.
+    """
 
     code: UserCode
     model: keras.Model
@@ -101,12 +103,12 @@ class Own:
         return overrides_fit(self.model)
 
     def create_variables(self, spec: Any) -> None:
-        """Create the model's variables; `spec` is the type of the batches that Keras' fit gets."""
+        """Create the model's variables. `spec` is the type of the batches that Keras' fit gets."""
         with _scope(self.distribution):
             variables.create(self.model, spec, self.distribution, self.code)
 
     def callbacks_for(self, loop: Loop, epochs: int) -> keras.callbacks.CallbackList:
-        """Keras' list of callbacks: it notifies the loop of epochs, and calls the user's callbacks."""
+        """The list of callbacks for Keras. It notifies the loop of epochs, and calls the user's callbacks."""
         if not self.callbacks and not self.overrides_fit:
             return EpochCallbacks(loop, self.model)
         return OwnCallbacks(loop, self.model, epochs, self.callbacks)
@@ -188,7 +190,7 @@ class Own:
 def build(
     options: Options, distribution: tf.distribute.Strategy | None, report: RunReport, share: Share | None = None
 ) -> Own:
-    """Run the user's function and compile its model as the options say; raises UserError."""
+    """Run the user's function, and compile its model as the options require. Raises UserError."""
     workload = options.workload
     assert workload.entry is not None
     replicas = distribution.num_replicas_in_sync if distribution else 1
@@ -237,7 +239,9 @@ def _wants_processes(stream: Stream | None) -> bool:
 
 
 def _inapplicable(handed: Handed, follows_batch_size: bool) -> dict[str, str]:
-    """The reasons by option. Code that batches its data by its context has followed input.batch_size."""
+    """The options that have no effect on this training, each with the reason. If the code takes its batch size from the
+    context (`follows_batch_size`), input.batch_size has an effect.
+    """
     reasons = {info.key: obstacle(info.about.own, handed) for info in OPTIONS}
     followed = {BATCH_SIZE} if follows_batch_size else set()
     return {key: why for key, why in reasons.items() if why and key not in followed}

@@ -24,10 +24,10 @@ _WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.ca
 def usable(
     theirs: Sequence[keras.callbacks.Callback], options: Options, report: RunReport, writes: bool = True
 ) -> list[Any]:
-    """The callbacks that this run calls; raises UserError for one that cannot be called.
+    """The user's callbacks that this run calls. Raises UserError for a callback that cannot be called.
 
-    A run that only measures does not call callbacks that write files, so that the files of the real run stay unchanged;
-    of several machines only the chief `writes`.
+    A run that only measures does not call callbacks that write files, so that the files of the real run stay unchanged.
+    Of several machines only the chief `writes`.
     """
     if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in theirs):
         raise UserError(
@@ -48,7 +48,9 @@ def usable(
 
 
 class OwnCallbacks(EpochCallbacks):
-    """Calls the loop before the user's callbacks, or after them if a checkpoint is to contain their changes."""
+    """Notifies the training loop and calls the user's callbacks. The loop comes first, except if a checkpoint is to
+    contain changes that the callbacks make.
+    """
 
     def __init__(self, loop: Loop, model: keras.Model, epochs: int, theirs: Sequence[keras.callbacks.Callback]) -> None:
         super().__init__(loop, model)
@@ -57,7 +59,9 @@ class OwnCallbacks(EpochCallbacks):
         self._take(self._given)
 
     def add(self, handed: Sequence[keras.callbacks.Callback]) -> None:
-        """Also call the callbacks that the model's own fit has added; those of an earlier fit are dropped."""
+        """Also call the callbacks `handed` over by the model's own fit. Those that an earlier fit has added are
+        dropped.
+        """
         self._take([*self._given, *(callback for callback in handed if callback not in self._given)])
 
     def _take(self, theirs: list[keras.callbacks.Callback]) -> None:
@@ -71,7 +75,9 @@ class OwnCallbacks(EpochCallbacks):
         self._test_end = [callback for callback in self._theirs if _overrides(callback, ("on_test_batch_end",))]
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Called once in a run, although a resumed epoch is a fit of its own."""
+        """Call on_train_begin of each callback only once in a run, although the rest of a resumed epoch is trained by a
+        separate fit.
+        """
         new = [callback for callback in self._theirs if callback not in self._begun]
         self._begun = list(self._theirs)
         self._call(new, "on_train_begin", as_keras(logs))
@@ -116,14 +122,18 @@ class OwnCallbacks(EpochCallbacks):
             self._call(self._test_end, "on_test_batch_end", batch, as_keras(logs))
 
     def _call(self, theirs: Sequence[keras.callbacks.Callback], method: str, *values: Any) -> None:
-        """Call one of their methods; a long call is no hang of the training."""
+        """Call the method `method` of the callbacks. Meanwhile the heartbeat continues, so that a long call does not
+        count as a hang.
+        """
         with self._loop.heartbeat:
             for callback in theirs:
                 getattr(callback, method)(*values)
 
 
 def _overrides(callback: keras.callbacks.Callback, names: tuple[str, ...]) -> bool:
-    """Whether the callback acts at each batch; ModelCheckpoint does only if it saves by steps."""
+    """Whether the callback has one of the methods `names`, and so acts at each batch. ModelCheckpoint counts only if it
+    saves by steps.
+    """
     if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq == "epoch":
         return False
     return any(

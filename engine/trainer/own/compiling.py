@@ -18,8 +18,9 @@ _TOGETHER = "compile.steps_per_execution"
 
 
 def compile_model(parts: Returned, options: Options, pipeline: OwnPipeline) -> xla.Xla:
-    """Compile the model. One that is compiled keeps its optimizer, loss and metrics, and with `compile.xla: auto` its
-    jit_compile; the options decide how its steps run otherwise.
+    """Compile the model; returns whether XLA compiles its steps, and why. A model that is already compiled keeps its
+    optimizer, loss and metrics; with `compile.xla: auto` also its jit_compile. Otherwise the options decide how its
+    steps run.
     """
     model = parts.model
     compiler = xla.of_compiled(options, model) if model.compiled else xla.choose(options, model)
@@ -40,7 +41,9 @@ def compile_model(parts: Returned, options: Options, pipeline: OwnPipeline) -> x
 
 
 def _refuse_accumulation(model: keras.Model) -> None:
-    """Keras tests in each replica alone whether its gradients are to be applied, which a strategy does not allow."""
+    """Raise UserError if an optimizer accumulates gradients: Keras decides in each replica separately whether gradients
+    are applied, and a strategy does not allow this.
+    """
     for own in optimizers(model):
         if (steps := own.gradient_accumulation_steps) and steps > 1:
             raise UserError(
@@ -68,7 +71,9 @@ def _compile(parts: Returned, options: Options, pipeline: OwnPipeline, jit_compi
 
 
 def warn_of_overridden(model: keras.Model, options: Options, report: RunReport) -> None:
-    """Warn about settings in the user's compile that are not followed although the option was not set."""
+    """Warn about settings in the user's compile that have no effect, although the option that overrides them was not
+    set.
+    """
     theirs = getattr(getattr(model, "_compile_config", None), "config", {})
     key, value, asked = _TOGETHER, options.compile.steps_per_execution, theirs.get("steps_per_execution")
     if asked not in (None, value) and value == type(options.compile)().steps_per_execution:

@@ -25,7 +25,7 @@ SAMPLES = {"train": "samples", "validation": "validation_samples"}
 
 
 def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: float = MOST_SECONDS) -> int:
-    """The number of elements in one pass; raises UserError if there is no end."""
+    """The number of elements in one pass of the data set. Raises UserError if the data has no end."""
     settable = f"set {STEPS[role]}" if role == "train" else f"return {STEPS[role]} beside it"
     if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise UserError(f"{role} has no end", f"{settable}, the number of batches to take")
@@ -48,10 +48,11 @@ def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: f
 
 
 def looked_at(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> Any:
-    """The result of `look` for the elements; they train in the same order as without it.
+    """The result of `look`, called with the data set. The order of the elements in training is the same as without this
+    call.
 
-    Shuffles are left out, as they would use up the order of the first pass, and the random states of Python and NumPy,
-    from which a generator may draw, are put back.
+    Shuffles are left out, because they would use up the order of the first pass. The global random states of Python and
+    NumPy, from which a generator may draw, are restored.
     """
     states = random.getstate(), np.random.get_state()
     try:
@@ -62,9 +63,10 @@ def looked_at(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> 
 
 
 def unshuffled(data: tf.data.Dataset) -> tf.data.Dataset:
-    """The same elements without shuffling; the data set itself if it does not shuffle or cannot be written down.
+    """The data set without its shuffles. The data set itself if it does not shuffle, or if its graph cannot be written.
 
-    Large tensors in it are not written down either: it then shuffles, and the look takes the order of the first pass.
+    A data set with large tensors is not written either. If it shuffles, reading it here uses up the order of the first
+    pass.
     """
     try:
         stages = _stages(data)
@@ -87,7 +89,7 @@ def unshuffled(data: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _stages(data: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """A data set and all that it reads from."""
+    """The data set, and all data sets that it reads from."""
     return [data, *(stage for source in data._inputs() for stage in _stages(source))]
 
 
@@ -96,5 +98,5 @@ def _shuffles(stage: tf.data.Dataset) -> bool:
 
 
 def _bytes_of(stage: tf.data.Dataset) -> int:
-    """The size of the tensors that a source holds."""
+    """The size in bytes of the tensors that a source contains."""
     return sum((tensor.shape.num_elements() or 0) * tensor.dtype.size for tensor in getattr(stage, "_tensors", ()))

@@ -27,7 +27,7 @@ KEYS = ("class_weight", "sample_weight", "initial_epoch", "validation_freq", "va
 
 @dataclass(frozen=True)
 class FitArguments:
-    """The arguments as fit takes them; `sample_weight` is already a part of the data."""
+    """The arguments for fit. There is no `sample_weight`, because it is a part of the data."""
 
     class_weight: Mapping[int, float] | None = None
     initial_epoch: int = 0
@@ -39,7 +39,9 @@ NO_ARGUMENTS = FitArguments()
 
 
 def taken(given: dict[str, Any]) -> FitArguments:
-    """Take the arguments out of the dict that build returned, and add sample_weight to its train; raises UserError."""
+    """Take the arguments for fit out of the dict `given` that build returned. sample_weight is added to its train.
+    Raises UserError.
+    """
     for key in (key for key in given if key in OPTIONS):
         raise UserError(f"{key} is an option, and cannot be returned by build", f"set {OPTIONS[key]} in the preset")
     arguments = {key: given.pop(key, None) for key in KEYS}
@@ -56,7 +58,9 @@ def taken(given: dict[str, Any]) -> FitArguments:
 
 
 def weigh(batches: tf.data.Dataset, weights: Mapping[int, float]) -> tf.data.Dataset:
-    """(x, y) -> (x, y, weight of y's class), as Keras does; a class without a weight has weight 1."""
+    """The batches with a weight for each sample, as Keras makes it: (x, y) becomes (x, y, weight of y's class). A class
+    without a weight has weight 1.
+    """
     table = tf.constant([float(weights.get(c, 1.0)) for c in range(max(weights) + 1)])
 
     def weighed(x: Any, y: Any) -> Any:
@@ -95,7 +99,7 @@ def _class_weight(value: Any) -> dict[int, float] | None:
 
 
 def _weighted(train: Any, weight: Any) -> Any:
-    """Arrays with their weights as the third part."""
+    """The arrays (x, y) with their weights as the third part. Raises UserError for other data."""
     hint = "give it as the third element: (x, y, sample_weight)"
     if isinstance(train, tuple | list) and len(train) == 2:
         return (*train, weight)

@@ -20,7 +20,9 @@ from .user_code import UserCode
 
 @dataclass(frozen=True)
 class Setting:
-    """A function of a module, the option with the same effect, and whether a call takes effect."""
+    """A function of a module that sets something globally, and the option with the same effect. `obeyed` says whether
+    the call has an effect in a run.
+    """
 
     place: str
     name: str
@@ -47,7 +49,9 @@ SETTINGS = (
 
 @dataclass
 class GlobalSettings:
-    """A context around their code, in which these calls are noted; `warn` says which option replaces them."""
+    """A context around the user's code, in which calls of these functions are noted. `warn` names the option to use
+    instead.
+    """
 
     _calls: dict[tuple[str, str, int], Setting] = field(default_factory=dict)
     _replaced: list[tuple[Any, str, Any]] = field(default_factory=list)
@@ -90,7 +94,7 @@ class GlobalSettings:
 
 
 def _modules(place: str) -> list[Any]:
-    """The module under all its public names; tf.keras has copies of its own."""
+    """The module, and its copies under other public names: tf.keras has its own copies of Keras' modules."""
     names = place.split(".")
     module: Any = tf if names[0] == "tensorflow" else keras
     for name in names[1:]:

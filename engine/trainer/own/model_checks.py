@@ -22,7 +22,7 @@ def custom_step(model: keras.Model) -> bool:
 
 
 def overrides_fit(model: keras.Model) -> bool:
-    """Whether the model has a fit of its own around Keras' fit."""
+    """Whether the model has its own fit method, which calls Keras' fit."""
     return type(model).fit is not keras.Model.fit
 
 
@@ -50,7 +50,9 @@ def check_batches(model: keras.Model, stream: Stream) -> None:
 
 
 def _of_its_rank(given: tf.TensorShape, taken: tf.TensorShape) -> tf.TensorShape:
-    """The shape as Keras fits it to a model's input: an axis of size 1 at the end is added or left out."""
+    """The shape `given`, fitted to the model's input as Keras does it: an axis of size 1 at the end is added or left
+    out.
+    """
     if given.rank == taken.rank - 1 and taken[-1] == 1:
         return given.concatenate([1])
     if given.rank == taken.rank + 1 and given[-1] == 1:
@@ -59,9 +61,9 @@ def _of_its_rank(given: tf.TensorShape, taken: tf.TensorShape) -> tf.TensorShape
 
 
 def can_evaluate(model: keras.Model, loss: Any) -> bool:
-    """Whether Keras can evaluate the model: only its own train_step may know its loss.
+    """Whether Keras can evaluate the model. It cannot if only the model's own train_step computes the loss.
 
-    `loss` is the loss that the user's code returned beside the model; a compiled loss is in the model.
+    `loss` is the loss that the user's code returned in addition to the model; a compiled loss is in the model.
     """
     steps = ("train_step", "test_step", "compute_loss", "make_test_function", "evaluate")
     own = [name for name in steps if getattr(type(model), name) is not getattr(keras.Model, name)]
@@ -69,7 +71,7 @@ def can_evaluate(model: keras.Model, loss: Any) -> bool:
 
 
 def check_evaluation(model: keras.Model, loss: Any, spec: Any) -> None:
-    """Raises UserError for a validation that would fail after the first epoch.
+    """Raise UserError if the validation would fail after the first epoch.
 
     Layers may add a loss when they are called, so the evaluation of a batch with this spec is traced. Nothing is
     computed, and any other fault is left to the evaluation itself.

@@ -33,7 +33,7 @@ from .user_code import UserError
 
 @dataclass(frozen=True)
 class OwnPipeline:
-    """The counterpart of data/pipeline.py's Pipeline for streams."""
+    """The data of a user's code as a pipeline, with the same methods as Pipeline in data/pipeline.py."""
 
     options: Options
     replicas: int
@@ -58,7 +58,7 @@ class OwnPipeline:
 
     @property
     def batches_per_pass(self) -> int:
-        """For data of unknown length, train.steps_per_epoch is the length of an epoch."""
+        """The number of batches in one pass. If the length of the data is unknown, train.steps_per_epoch."""
         batches = self.train.batches or self.options.train.steps_per_epoch
         assert batches is not None, "refused when the data was opened"
         return batches
@@ -84,7 +84,7 @@ class OwnPipeline:
 
     @property
     def sample_bytes(self) -> int | None:
-        """The bytes of a sample as the model gets it, without its label; None if sizes differ."""
+        """The bytes of a sample as the model gets it, without its label. None if the sizes of samples differ."""
         spec = self.train.spec
         x = tf.nest.flatten(spec[0] if isinstance(spec, tuple) else spec)
         sizes = [part.dtype.size * math.prod(part.shape[1:]) for part in x if _sized(part)]
@@ -92,7 +92,7 @@ class OwnPipeline:
 
     @property
     def device_scale(self) -> None:
-        """A user's inputs are passed as they are."""
+        """Always None: the inputs of a user's code are not scaled on the device."""
 
     def find_fault(self) -> None:
         """Does nothing: an error in a user's data is reported as an error of their code."""
@@ -102,7 +102,7 @@ class OwnPipeline:
         return finish(self._shared(batches, self.train), self.options, self.replicas_here, trains=True)
 
     def validation(self) -> tf.data.Dataset:
-        """Each evaluation gets the same batches."""
+        """The batches of the validation. Each evaluation gets the same batches."""
         assert self.held_out is not None
         batches = self.held_out.global_batches(0)
         if self.validation_batches != self.held_out.batches:
@@ -110,7 +110,9 @@ class OwnPipeline:
         return finish(self._shared(batches, self.held_out), self.options, self.replicas_here)
 
     def _shared(self, batches: tf.data.Dataset, stream: Stream) -> tf.data.Dataset:
-        """This worker's rows; a stream of samples has only these from the beginning."""
+        """The rows of the batches that this worker trains on. A stream of samples contains only this worker's rows
+        already.
+        """
         return batches if self.share is None or isinstance(stream, Samples) else self.share.batches(batches)
 
     def _weighed(self, batches: tf.data.Dataset) -> tf.data.Dataset:
@@ -134,7 +136,7 @@ def _sized(spec: Any) -> bool:
 def opened(
     options: Options, replicas: int, returned: Returned, file: Path, report: RunReport, share: Share | None = None
 ) -> OwnPipeline:
-    """The parts' data as streams; raises UserError for data that cannot be trained on."""
+    """The data of the user's code as a pipeline of streams. Raises UserError for data that cannot be trained on."""
     stamp = _stamp(file)
     data, kept_back = returned.train, returned.validation
     if _are_arrays(data) and kept_back is None and _splits(options, returned, report):
@@ -166,7 +168,9 @@ def _check_start(options: Options, fit: FitArguments) -> None:
 
 
 def _length(data: Any, samples: int | None, asked: int | None, role: str, report: RunReport) -> int | None:
-    """The counted elements of a data set whose length is needed and unknown to TensorFlow; None for other data."""
+    """The number of elements, counted, of a data set whose length is needed and unknown to TensorFlow. None for other
+    data.
+    """
     is_given = samples is not None or asked is not None
     if is_given or not isinstance(data, tf.data.Dataset) or int(data.cardinality()) >= 0:
         return None
@@ -183,7 +187,9 @@ def _stream(
     length: int | None,
     share: Share | None,
 ) -> Stream:
-    """The stream of one part of the data; `length` is the number of elements if they were counted."""
+    """The data of one role (train or validation) as a stream. `length` is the number of elements if they were
+    counted.
+    """
     trains = role == "train"
     given = returned.samples if trains else returned.validation_samples
     load = returned.map if trains else returned.validation_map
@@ -210,7 +216,7 @@ def _stream(
 
 
 def _are_arrays(data: Any) -> bool:
-    """Whether the data is arrays: all data that returned.py accepts except data sets."""
+    """Whether the data is arrays. All data that returned.py accepts counts as arrays, except data sets."""
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
 
 
@@ -227,7 +233,9 @@ def _arrays(
 
 
 def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | None:
-    """The number of batches of `size` samples; a smaller last batch is left out if the type requires equal sizes."""
+    """The number of batches of `size` samples. A smaller last batch is not counted if the type of the data requires
+    equal sizes.
+    """
     if samples is None:
         return None
     fixed = tf.nest.flatten(data.element_spec)[0].shape[:1].is_fully_defined()
@@ -235,7 +243,7 @@ def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | Non
 
 
 def _checked_images(stream: Samples) -> Samples:
-    """The stream without augmentation if there are no images to change; the `started` event says so."""
+    """The stream; without augmentation if its samples are no images. The `started` event reports this."""
     if stream.options.input.augment == "off" or stream.images:
         return stream
     off = replace(stream.options.input, augment="off")
@@ -243,7 +251,9 @@ def _checked_images(stream: Samples) -> Samples:
 
 
 def _splits(options: Options, returned: Returned, report: RunReport) -> bool:
-    """Whether a part of the arrays is kept for validation; not if the model cannot be evaluated, with a warning."""
+    """Whether a part of the arrays is kept for validation, as the option says. If the model cannot be evaluated, warns
+    and returns False.
+    """
     is_set = options.train.validation_split > 0
     if not is_set or can_evaluate(returned.model, returned.loss):
         return is_set
@@ -258,7 +268,7 @@ def _splits(options: Options, returned: Returned, report: RunReport) -> bool:
 
 
 def _split(data: Any, options: Options) -> tuple[Any, Any]:
-    """Split arrays by train.validation_split, drawn by the seed."""
+    """Split arrays into training and validation by train.validation_split, in an order drawn by the seed."""
     share = options.train.validation_split
     arrays = as_fitted(data)
     total = int(tf.nest.flatten(arrays)[0].shape[0])
@@ -289,8 +299,9 @@ def _batch_size(data: tf.data.Dataset, role: str) -> int:
 
 
 def _stamp(file: Path) -> str:
-    """A digest of the user's code: how it reads its files is unknown, so that a cache on disk is valid for this code
-    only. A file that cannot be read is no code: for instance a dangling link with which an editor locks a file.
+    """A digest of the user's code. A cache on disk is valid only for this code, because it is unknown how the code
+    reads its files. A file that cannot be read is skipped: for instance a dangling link with which an editor locks a
+    file.
     """
     digest = hashlib.sha256()
     for path in sorted(file.parent.glob("*.py")):

@@ -26,7 +26,7 @@ LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as i
 
 
 class Loader:
-    """Loads batches, and notifies the PyDataset once of each pass, whichever stream reaches it first."""
+    """Loads batches of a PyDataset, and notifies it once of each pass, even if several streams reach the pass."""
 
     def __init__(self, data: keras.utils.PyDataset, batches: int, alone: bool) -> None:
         self._data, self._batches, self._alone = data, batches, alone
@@ -35,7 +35,9 @@ class Loader:
         self._left = 0  # batches of this pass
 
     def begin(self, number: int, skipped: int) -> int:
-        """Bring the PyDataset to this pass; earlier passes that it was not notified of are made up for."""
+        """Notify the PyDataset of the begin of pass `number`, and before that of earlier passes of which it was not
+        notified. The first `skipped` batches are not loaded. Returns the number of batches in the pass.
+        """
         with self._lock:
             while self._begun <= number:
                 self._end()
@@ -61,7 +63,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class Indexed:
-    """A PyDataset: its batches by number, in an order that input.shuffle draws again for each pass."""
+    """A PyDataset as a stream: its batches by number, in an order that input.shuffle draws again for each pass."""
 
     data: keras.utils.PyDataset
     options: Options
@@ -74,8 +76,8 @@ class Indexed:
     smaller_last_batch: bool = True  # unknown
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """The batches from a step on; within an epoch they end with the epoch, as in Keras' fit, so that none is loaded
-        in vain.
+        """The batches from step `first_step` on. Within an epoch they end with the epoch, as in Keras' fit, so that no
+        batch is loaded in vain.
         """
         first_pass, skipped = divmod(first_step, self.batches)
 
@@ -93,7 +95,9 @@ class Indexed:
         return stream.take(epoch - done) if done else stream
 
     def _loaded(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
-        """Loaded within the pass: the next pass begins when all batches of this one are loaded."""
+        """The batches with these numbers, all of one pass. The next pass begins only when all batches of this one are
+        loaded.
+        """
         at_once = loads_at_once(self.data, self.options)
         if at_once == 1:
             return numbers.map(self._load)
@@ -112,12 +116,16 @@ class Indexed:
 
 
 def workers(data: keras.utils.PyDataset) -> int:
-    """Threads that may load in parallel. Permission for processes (use_multiprocessing) does not extend to threads."""
+    """The number of threads that may load in parallel. It is 1 with use_multiprocessing, which allows processes but not
+    threads.
+    """
     return 1 if data.use_multiprocessing else max(1, int(data.workers))
 
 
 def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
-    """As many as its `workers`, and no more than input.parallel_calls."""
+    """The number of batches that are loaded in parallel: the PyDataset's `workers`, and at most
+    input.parallel_calls.
+    """
     calls = options.input.parallel_calls
     if calls == "off":
         return 1
@@ -143,13 +151,15 @@ def as_array_list(batch: Any) -> list[np.ndarray]:
 
 
 def _batch(batch: Any) -> Any:
-    """The batch as Keras takes it: a dict or an array alone is x, in a tuple."""
+    """The batch in the form that Keras takes. A dict or an array that is not in a tuple is x, and is put into
+    a tuple.
+    """
     nest = as_tuples(batch)
     return nest if isinstance(nest, tuple | dict) else (nest,)
 
 
 def _spec(*arrays: Any) -> tf.TensorSpec:
-    """The type of these arrays, with any number of samples, and any size for axes that differ."""
+    """The type of these arrays, with any number of samples, and any size for axes in which the arrays differ."""
     shapes = [as_array(array).shape for array in arrays]
     if len({len(shape) for shape in shapes}) > 1:
         raise UserError(
@@ -161,7 +171,9 @@ def _spec(*arrays: Any) -> tf.TensorSpec:
 
 
 def _opened(spec: Any, model: keras.Model) -> Any:
-    """Axes that the model leaves open, such as the length of a text, may differ from batch to batch."""
+    """The spec, with any size for axes whose size the model leaves open, such as the length of a text. They may differ
+    from batch to batch.
+    """
     inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
     if not isinstance(spec, tuple):
         return _as_open_as(spec, inputs)

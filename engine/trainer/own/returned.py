@@ -23,8 +23,8 @@ KERAS_3 = "build it from `import keras`, or from tf.keras without TF_USE_LEGACY_
 
 @dataclass(frozen=True)
 class Returned:
-    """The parts that the function returned. `mapped`: a map was given, even if it is None, so that the datasets are not
-    batched yet.
+    """The parts that the user's function returned. `mapped` says that a map was given, even if the map is None; then
+    the datasets are not batched yet.
     """
 
     model: keras.Model
@@ -47,7 +47,7 @@ KEYS = tuple(field.name for field in fields(Returned) if field.name not in ("map
 
 
 def checked(returned: Any, function: str) -> Returned:
-    """The checked parts of the value that `function` returned; raises UserError."""
+    """The parts of the value that `function` returned, after checking them. Raises UserError."""
     given = _as_dict(returned, function)
     arguments = fit_arguments.taken(given)
     for key in given:
@@ -113,8 +113,8 @@ def _is_array(value: Any) -> bool:
 
 
 def _check_targets(train: Any, validation: Any) -> None:
-    """Refuse a likely mistake: x alone is allowed, as in fit(x), but x and y are easily returned as training and
-    validation data.
+    """Raise UserError if train and validation are each a single array or dict, with different shapes: probably they are
+    x and y of the training data. x alone is allowed, as in fit(x).
     """
     alone = [isinstance(data, dict) or _is_array(data) for data in (train, validation)]
     if all(alone) and _sample_shapes(train) != _sample_shapes(validation):
@@ -192,7 +192,7 @@ def _is_of_keras_2(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """The type of a value, with its article."""
+    """The name of the value's type with its article, such as "a list"."""
     if value is None:
         return "nothing (None)"
     name = type(value).__name__

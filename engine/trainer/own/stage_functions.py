@@ -21,7 +21,8 @@ _OF_TENSORFLOW = "tensorflow.python.data"
 
 
 def user_functions(data: tf.data.Dataset, code: UserCode) -> dict[str, list[str]]:
-    """The name and place of each function, such as `load (train.py:12)`, from the source on, by the kind of operation.
+    """The names and places of the user's functions, such as `load (train.py:12)`, by the kind of operation that calls
+    them. They are in order from the source on.
 
     Empty if this fails: a name in a report must not end a training.
     """
@@ -53,7 +54,7 @@ def _chain(data: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
 
 
 def _owned(value: Any, code: UserCode, depth: int) -> Iterator[FunctionType]:
-    """The user's functions that a function or object holds, the outermost first."""
+    """The user's functions that a function or an object contains, the outermost first."""
     value = inspect.unwrap(value) if isinstance(value, FunctionType) else value
     if isinstance(value, MethodType):
         value = value.__func__

@@ -27,7 +27,9 @@ ENDLESS = 2**62  # stands for the samples of a pass of unknown length
 
 
 class Stream(Protocol):
-    """`samples` and `batches` are those of one pass, None if unknown; `spec` is the type of a batch."""
+    """The data of one role as batches. `samples` and `batches` are the numbers in one pass, None if unknown; `spec` is
+    the type of a batch.
+    """
 
     @property
     def kind(self) -> Data: ...
@@ -83,13 +85,15 @@ class Samples(Pipeline):
         return batches.element_spec
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """The batches from a step on. Those made for `spec` serve the first training, which saves tracing again."""
+        """The batches from step `first_step` on. If batches were already made for `spec`, the first training gets
+        those, so that the pipeline is not traced again.
+        """
         made = vars(self).pop("_for_training", None)
         return super().global_batches(first_step) if first_step or made is None else made
 
     @property
     def images(self) -> bool:
-        """Whether input.augment can change x."""
+        """Whether x is images, so that input.augment can change it."""
         return is_image(loaded(self.source.train.elements, self.source.load, self.options).element_spec)
 
     @functools.cached_property
@@ -102,7 +106,7 @@ class Samples(Pipeline):
 
     @property
     def _whole_batches(self) -> bool:
-        """Whether no option changes single samples."""
+        """Whether batches are gathered as a whole, because no option changes single samples."""
         return self._by_number and self.source.load is None and self.source.vary is None
 
     @property
@@ -122,7 +126,7 @@ class Samples(Pipeline):
 
 @dataclass(frozen=True)
 class Batched:
-    """A data set that the user's code has batched; a resumed pass skips the batches that were already seen."""
+    """A data set that the user's code has batched. A resumed pass skips the batches that were trained on before."""
 
     data: tf.data.Dataset
     samples: int | None
@@ -150,13 +154,13 @@ class Batched:
 
 
 def is_image(sample: Any) -> bool:
-    """Whether augmentation can change the x of such a sample."""
+    """Whether the x of such a sample is an image, which augmentation can change."""
     x = sample[0] if isinstance(sample, tuple) else sample
     return isinstance(x, tf.TensorSpec) and x.dtype == tf.float32 and x.shape.rank == 3 and None not in x.shape
 
 
 def augmented_batches(batches: tf.data.Dataset, seed: int, options: Options) -> tf.data.Dataset:
-    """Numbered batches with x changed at random, without their numbers."""
+    """The numbered batches with x changed at random, and without their numbers."""
 
     def change(position: Any, batch: Any) -> Any:
         if not isinstance(batch, tuple):
@@ -199,12 +203,14 @@ def samples_of(
 
 
 def as_array(value: Any) -> np.ndarray:
-    """NumPy's view of an array of any library."""
+    """The array of any library as an array of NumPy."""
     return value.numpy() if isinstance(value, tf.Tensor) else np.asarray(value)
 
 
 def as_tuples(nest: Any) -> Any:
-    """Lists as tuples, as Keras takes them, without trailing None."""
+    """The nest with lists replaced by tuples, as Keras takes it, and without None at the end. Arrays of 64-bit floats
+    become 32-bit floats.
+    """
     if isinstance(nest, dict):
         return {key: as_tuples(item) for key, item in nest.items()}
     if isinstance(nest, list | tuple) and not hasattr(nest, "_fields"):
@@ -218,14 +224,16 @@ def as_tuples(nest: Any) -> Any:
 
 
 def as_fitted(data: Any) -> Any:
-    """Arrays as a step of `fit(x)`, `fit(x, y)` or `fit(x, y, sample_weight)` gets them: x alone is not in a tuple."""
+    """The arrays in the form that a step of `fit(x)`, `fit(x, y)` or `fit(x, y, sample_weight)` gets: x alone is not in
+    a tuple.
+    """
     nest = as_tuples(data)
     alone = isinstance(nest, tuple) and len(nest) == 1 and not isinstance(nest[0], tuple)
     return nest[0] if alone else nest
 
 
 def as_tensors(nest: Any) -> Any:
-    """Tensors in host memory, from which the pipeline reads; the originals may be on a GPU."""
+    """The arrays as tensors in host memory, from which the pipeline reads. The originals may be on a GPU."""
     kept = (tf.RaggedTensor, tf.SparseTensor)
     with tf.device("/CPU:0"):
         return tf.nest.map_structure(lambda leaf: leaf if isinstance(leaf, kept) else tf.identity(leaf), nest)

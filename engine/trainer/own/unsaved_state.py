@@ -30,7 +30,9 @@ INSTEAD = (
 
 
 def inexact(data: keras.utils.PyDataset) -> list[str]:
-    """Texts such as `Data.on_epoch_end draws from np.random (train.py:14)`, one for each method, in their order."""
+    """Texts on methods whose effects a resumed run does not repeat, such as `Data.on_epoch_end draws from np.random
+    (train.py:14)`: at most one for each method, in the order of the methods.
+    """
     by_method: dict[str, str] = {}
     for kind in reversed(type(data).__mro__):
         if issubclass(kind, keras.utils.PyDataset) and not kind.__module__.startswith("keras."):
@@ -53,7 +55,7 @@ def _of_class(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def _inexact(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
-    """The statements of a method that a resumed run does not repeat: in words, and the line in the class."""
+    """The statements of a method that a resumed run does not repeat: for each a text, and its line in the class."""
     me = method.args.args[0].arg if method.args.args else ""
     for node in (part for part in ast.walk(method) if isinstance(part, ast.stmt | ast.expr)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and method.name != "__init__":
@@ -65,7 +67,9 @@ def _inexact(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
 
 
 def _changed(node: ast.AST, me: str) -> str:
-    """The attribute of the PyDataset that a statement changes."""
+    """The attribute of the PyDataset that a statement changes; empty if it changes none. `me` is the name of the `self`
+    parameter.
+    """
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign):
         targets = node.targets
@@ -107,7 +111,9 @@ def warn_of_draws(graph: object, code: UserCode, model: keras.Model, report: Run
 
 
 def _place_of_draw(draw: step_graph.Draw, code: UserCode, model: keras.Model) -> str:
-    """The innermost line of the user's code; a layer of Keras may also draw."""
+    """A text that names the operation and the innermost line of the user's code that draws. If no line of the user's
+    code draws, but for example a layer of Keras, the text names the model.
+    """
     theirs = [line for line in draw.lines if code.owns_file(line[0])]
     if not theirs:
         return f"{draw.name} in a step of {type(model).__name__}"

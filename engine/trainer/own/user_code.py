@@ -53,7 +53,7 @@ class UserError(TrainerError):
 
 
 class UserCode:
-    """The function of the entry, and the place of its code."""
+    """The user's function for the entry, and the folder and files of its code."""
 
     def __init__(self, entry: str, folder: str) -> None:
         """Run the module; raises UserError."""
@@ -86,14 +86,14 @@ class UserCode:
         return function
 
     def blamed(self, found_only: bool = False) -> Blamed:
-        """A context around calls of the user's code: an exception becomes a UserError that says where it was raised.
+        """A context around calls of the user's code. An exception becomes a UserError that says where it was raised.
 
         With `found_only` an exception that passed through no line of the user's code is left unchanged.
         """
         return Blamed(self, found_only)
 
     def error_of(self, fault: BaseException) -> UserError | None:
-        """The fault as an error of the user's code, or None if no line of it is part of the fault."""
+        """The fault as a UserError. None if no line of the user's code is involved in the fault."""
         place = self._place(fault)
         if place is None:
             return None
@@ -106,7 +106,9 @@ class UserCode:
         return UserError(message + (f"\n    {source}" if source else ""), hint)
 
     def exit_of(self, fault: SystemExit) -> UserError:
-        """A sys.exit of the user's code, or of an argument parser in it, which has said why on standard error."""
+        """The error for a sys.exit that ended the user's code. If an argument parser called it, the error contains the
+        message that the parser has printed.
+        """
         place = self._place(fault)
         where, source = self.file.name, ""
         if place is not None:
@@ -119,7 +121,9 @@ class UserCode:
         return UserError(f"{where} ended the process with sys.exit{shown}", "return instead")
 
     def _place(self, fault: BaseException) -> tuple[str, int, str] | None:
-        """The innermost line of the user's code: in the places of TensorFlow's message, else in the traceback."""
+        """The file, line and function of the innermost line of the user's code: from the places in TensorFlow's
+        message, otherwise from the traceback. None if there is none.
+        """
         if isinstance(fault, SyntaxError) and fault.filename and self.owns_file(fault.filename):
             return fault.filename, fault.lineno or 1, ""
         places = [match for match in _PLACE.finditer(str(fault)) if self.owns_file(match["file"])]
@@ -162,7 +166,9 @@ class UserCode:
         return sorted({os.path.abspath(file) for file in files if file.endswith(".py")})
 
     def shadowed(self) -> list[str]:
-        """Files next to the user's that are not used, because Python imported other modules of the same names first."""
+        """The names of Python files in the user's folder that are not used, because another module of the same name was
+        imported first.
+        """
         unused = []
         for path in sorted(self.home.glob("*.py")):
             loaded = sys.modules.get(path.stem)
@@ -173,7 +179,7 @@ class UserCode:
 
 
 class Blamed:
-    """A context in which exceptions of the user's code become UserErrors."""
+    """A context in which exceptions of the user's code are replaced by UserErrors."""
 
     def __init__(self, code: UserCode, found_only: bool) -> None:
         self._code, self._found_only = code, found_only
@@ -194,7 +200,7 @@ class Blamed:
 
 
 def _imported(entry: Entry, file: Path) -> ModuleType:
-    """The module under its own name, as imported from its folder; never as __main__."""
+    """The user's module, imported from its folder under its own name, never as __main__."""
     if entry.module is not None:
         return importlib.import_module(entry.module)
     name = file.stem if file.stem.isidentifier() and file.stem not in sys.modules else f"_own_{abs(hash(str(file)))}"
@@ -224,7 +230,7 @@ def _refused_arguments(fault: SystemExit) -> str:
 
 
 def _chain(fault: BaseException | None) -> Iterator[BaseException]:
-    """The exceptions that led to this one, the first of them first."""
+    """The exceptions that led to this one, the earliest first."""
     if fault is not None:
         yield from _chain(fault.__cause__ or (None if fault.__suppress_context__ else fault.__context__))
         yield fault
@@ -249,7 +255,7 @@ def _what(fault: BaseException) -> str:
 
 
 def _after_places(text: str) -> str:
-    """The Python error itself, type included, which TensorFlow's message has after the places and source lines."""
+    """The Python error itself, with its type. In TensorFlow's message it comes after the places and source lines."""
     lines = text.splitlines()
     last = max((i for i, line in enumerate(lines) if _PLACE.search(line)), default=len(lines))
     rest = (_OP_NAMES.sub("", line).strip() for line in lines[last + 1 :])

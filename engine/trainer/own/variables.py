@@ -27,7 +27,9 @@ MOST_TRACES = 8  # each attempt uses the variables that the previous attempts ha
 
 
 def create(model: keras.Model, spec: Any, distribution: tf.distribute.Strategy | None, code: UserCode) -> None:
-    """Create the variables for batches of this spec; if that fails on one device, the first step creates them."""
+    """Create the variables for batches of this spec. If that fails without a strategy, the first step creates the
+    variables; with a strategy, raises UserError.
+    """
     batch = tf.nest.map_structure(_symbol, spec)
     try:
         model._symbolic_build(data_batch=batch)
@@ -63,8 +65,8 @@ def _not_created(model: keras.Model, fault: Exception, code: UserCode) -> UserEr
 
 
 def _require_scope(model: keras.Model, distribution: tf.distribute.Strategy) -> None:
-    """Raises UserError for a variable from outside the strategy's scope: the first step would fail with it, and only
-    say that strategies are mixed.
+    """Raise UserError for a variable that was created outside the strategy's scope. The first step would fail because
+    of it, and only report that strategies are mixed.
     """
     of_optimizers = (variable for optimizer in optimizers(model) for variable in optimizer.variables)
     for variable in [*model.variables, *of_optimizers]:
@@ -106,7 +108,7 @@ def _trace_step(model: keras.Model, batch: Any) -> Exception | None:
 
 @contextlib.contextmanager
 def _not_applied(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
-    """Build the optimizer with the gradients, without applying them."""
+    """A context in which the optimizer does not apply gradients, but only creates its variables for them."""
 
     def apply(grads: Any, trainable_variables: Any = None) -> None:  # noqa: ARG001 - named so by Keras
         if not optimizer.built:
@@ -126,7 +128,9 @@ def _not_applied(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_gradients() -> Iterator[None]:
-    """Return zeros for gradients: a strategy has none outside its replicas, and only their shapes matter here."""
+    """A context in which gradients are zeros: a strategy has none outside its replicas, and only their shapes matter
+    here.
+    """
     real = tf.GradientTape.gradient
 
     def gradient(_tape: Any, target: Any, sources: Any, *_more: Any, **_named: Any) -> Any:  # noqa: ARG001 - TensorFlow's
