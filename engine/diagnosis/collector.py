@@ -82,7 +82,7 @@ class Collector:
 
     @property
     def newest_t(self) -> float | None:
-        """The time of the newest progress event, or of the end of a run that was too short to have any."""
+        """The time of the newest progress event; if the run was too short for one, the time of its end."""
         return self._progress[-1].t if self._progress else self._ended_t
 
     def feed(self, events: Iterable[Event]) -> None:

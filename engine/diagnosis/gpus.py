@@ -158,7 +158,7 @@ def _name(gpu: Reading) -> str | None:
 
 
 def _instance_of(gpu: Reading, mine: Collection[str]) -> int | None:
-    """The position of the GPU's instance that trains; None if none does."""
+    """The position of the GPU's instance that trains; None if no instance of this GPU trains."""
     return next((place for place, instance in enumerate(_instances(gpu)) if instance.get("uuid") in mine), None)
 
 

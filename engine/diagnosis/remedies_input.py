@@ -59,7 +59,7 @@ def _all_cpus(s: Measurements) -> Iterator[Remedy]:
 
 
 def in_the_data(s: Measurements) -> Remedy:
-    """Advice on the slowest stage, for an input that no option can speed up."""
+    """Advice on the slowest stage of the input, if no option can speed it up."""
     cores = "all CPU cores are busy; " if s.cores_busy else ""
     if s.crowded:
         cores = f"other programs use {share(s.others_cpu)} of the CPU; "
@@ -222,7 +222,7 @@ def _is_one_of(stage: Mapping[str, object], names: Sequence[str]) -> bool:
 
 
 def _threads(s: Measurements) -> int:
-    """The number of threads that prepare samples: one for each CPU unless set otherwise."""
+    """The number of threads that prepare samples: the option's number, otherwise one for each CPU."""
     return max(1, whole(s.option("input.private_threads")) or s.cpus or 1)
 
 

@@ -81,7 +81,7 @@ def _clock_gap(clocks: Sequence[float | None]) -> float | None:
 
 
 def _causes(slow: Collection[Reading], others: Sequence[Collection[Reading]]) -> Iterator[str]:
-    """In words, the properties of the slow GPU's readings that the readings of the other GPUs do not have."""
+    """Texts on the properties that the slow GPU has in its readings and the other GPUs do not have."""
     for reason in (*SLOWING, POWER_CAP):
         own = _often(slow, reason)
         if own >= max((_often(readings, reason) for readings in others), default=0.0) + CAUSE_APART:

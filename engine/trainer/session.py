@@ -40,7 +40,7 @@ _PLACE = re.compile(
 
 
 def train_run(report: RunReport, stop: StopSwitch) -> int:
-    """Train the run's preset; writes events and result; returns the process's exit status."""
+    """Train the run's preset, and write events and result. Returns the exit status of the process."""
     batch_size, kind = 0, "single"
     evidence: dict[str, Any] = {}
     try:
@@ -75,7 +75,7 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
 
 
 def _blamed(fault: BaseException) -> BaseException:
-    """The error that names the worker of another machine that has failed, if one has."""
+    """The error that names the failed worker on another machine. If no such worker has failed, the fault itself."""
     from .cluster import peers, tensorflow_cluster
 
     failed = _lost(fault)
@@ -83,14 +83,18 @@ def _blamed(fault: BaseException) -> BaseException:
 
 
 def _lost(fault: BaseException) -> BaseException | None:
-    """The failed exchange with other workers, also if a user's code raised because of it; None for another fault."""
+    """The exception of a failed exchange with other workers, also if a user's code raised another one because of it.
+    None for other faults.
+    """
     from .cluster import peers
 
     return next((link for link in (fault, fault.__cause__) if link is not None and peers.is_of_peers(link)), None)
 
 
 def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
-    """End the process: TensorFlow may wait in its destructors, and the other workers wait for this one meanwhile."""
+    """End the process a moment after the failure was noticed. Otherwise TensorFlow may wait in its destructors, while
+    the other workers wait for this one.
+    """
     from .cluster import peers
 
     peers.linger(noticed)
@@ -98,7 +102,9 @@ def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
 
 
 def _is_a_stop(fault: BaseException) -> bool:
-    """Whether the fault is of a signal that the user's code handles; the switch has received it, too."""
+    """Whether the fault comes from a stop signal that the user's code handles. The switch has received this signal,
+    too.
+    """
     return any(isinstance(link, KeyboardInterrupt | SystemExit) for link in (fault, fault.__cause__))
 
 
@@ -162,10 +168,12 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
 
 
 def _has_left(training: Any, report: RunReport, stop: StopSwitch, fault: Exception) -> bool:
-    """Leave a checkpoint of the last step if the training failed after a request to stop; returns whether it did so.
+    """End the training with a checkpoint of the last step, if it failed after a request to stop. Returns whether it has
+    done so.
 
-    A scheduler sends its signal also to the processes that load a user's data, and without them the next batch fails.
-    Not for several steps in an execution or several workers: a failed execution may have changed the state then.
+    A scheduler also sends its signal to the processes that load a user's data, and without these processes the next
+    batch fails. Not done with several steps in an execution or with several workers, because a failed execution may
+    have changed the state.
     """
     loop, built = training.loop, training.loop.built
     one_step = built.joined is None and built.options.compile.steps_per_execution == 1
@@ -233,7 +241,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
 
 
 def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str, Any], prepared: Prepared) -> None:
-    """Warn about settings that do not apply, and about uncertain readings."""
+    """Warn about settings that have no effect, and about readings that are uncertain."""
     from .setup import actual_settings
 
     if built.own is not None:
@@ -248,7 +256,7 @@ def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str
 
 
 def _warn_of_other_replicas(before: events.Started, training: Any, report: RunReport) -> None:
-    """Warn if the run was resumed on more or fewer devices: its steps have another size from here on."""
+    """Warn if the run was resumed with another number of devices, because its steps have another size from now on."""
     pipeline, steps = training.loop.built.pipeline, training.loop.steps_per_epoch
     if pipeline.replicas == before.replicas:
         return
@@ -262,7 +270,9 @@ def _warn_of_other_replicas(before: events.Started, training: Any, report: RunRe
 
 
 def _workers(training: Any) -> list[dict[str, Any]]:
-    """The workers of a training on several machines; all call it at the same place."""
+    """The workers of a training on several machines, for the event `started`; empty on one machine. All workers call
+    this at the same place.
+    """
     built = training.loop.built
     if built.joined is None:
         return []
@@ -273,7 +283,7 @@ def _workers(training: Any) -> list[dict[str, Any]]:
 def _failed(
     fault: BaseException, phase: str, batch_size: int, run_folder: Path, **more: Any
 ) -> tuple[events.Outcome, dict[str, str]]:
-    """The outcome and the error of an exception; exhausted memory is recognised in all its forms.
+    """The outcome and the error to report for an exception. Exhausted memory is recognised in all its forms.
 
     `more` are further fields of the evidence.
     """
@@ -310,7 +320,9 @@ def _is_tensorflows(fault: BaseException | None) -> bool:
 
 
 def _first_line(text: str) -> str:
-    """The line that says what is wrong; before it TensorFlow lists the files in which the operation was built."""
+    """The line of the message that says what is wrong. In the lines before it, TensorFlow lists the files in which the
+    operation was built.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _PLACE.search(line)]
     line = _OP_NAMES.sub("", lines[0]).strip() if lines else "no message"
     return line if len(line) <= 240 else line[:240] + "..."

@@ -16,7 +16,9 @@ from ..runs.reading import read_events
 
 
 def write(run: Run, folder: Path) -> Path:
-    """Write one file of events into the folder, which is made; returns its path. Each row is one event."""
+    """Write one file of TensorBoard's events into the folder, which is made if needed; returns the path of the file.
+    Each row becomes one event.
+    """
     import tensorflow as tf
     from tensorflow.core.framework.summary_pb2 import SummaryMetadata
     from tensorflow.core.util import event_pb2
@@ -41,7 +43,7 @@ def write(run: Run, folder: Path) -> Path:
 
 
 def _about(name: str) -> str:
-    """The description that TensorBoard shows with a chart."""
+    """The description that TensorBoard shows with the chart `name`; empty if the figure is unknown."""
     figure = figure_of(name)
     return "" if figure is None else f"{figure.label} ({figure.unit}): {figure.about}. Source: {figure.source}."
 

@@ -23,7 +23,7 @@ _MEANS = {"sum_over_batch_size", "mean"}
 def split_training(
     model: keras.Model, parts: int, prepare: Callable[[Any], Any] = lambda data: data, compiled: bool = False
 ) -> Callable[[Any], dict[str, Any]]:
-    """A train_step whose batches are computed in up to `parts` parts, and whose gradients are applied once.
+    """A train_step that computes each batch in up to `parts` parts, and applies the gradients of the whole batch once.
 
     `prepare` is applied to each part. `compiled`: XLA compiles the computation of a part, and what follows the parts,
     but not the loop over them: within a loop its code for CPUs computes a convolution with one thread only.
@@ -61,7 +61,7 @@ def split_training(
 def split_testing(
     model: keras.Model, parts: int, prepare: Callable[[Any], Any] = lambda data: data, compiled: bool = False
 ) -> Callable[[Any], dict[str, Any]]:
-    """A test_step whose batches are computed in up to `parts` parts."""
+    """A test_step that computes each batch in up to `parts` parts."""
     whole, custom = model.test_step, type(model).test_step is not keras.Model.test_step
 
     def part(data: Any, share: Any) -> Any:
@@ -81,7 +81,8 @@ def split_testing(
 
 
 def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """The loss of a part, its weight, the divisor of the sum over the parts, and the metrics so far.
+    """Compute the forward pass of a part. Returns its loss, its weight, the divisor of the sum over the parts, and the
+    metrics up to now.
 
     `share` is the part's share of the batch.
     """

@@ -71,8 +71,8 @@ def _versions() -> dict[str, str]:
 
 
 def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
-    """The devices that the fit trains on, which TensorFlow has already opened; and the reason why no GPU trains, None
-    if there is no reason to report.
+    """The devices that the fit trains on, which TensorFlow has already opened; and the fault because of which no GPU
+    trains, or None.
     """
     here, seen = this_machine.read(), len(tf.config.list_physical_devices("GPU"))
     opened = tuple(device.name for device in tf.config.list_logical_devices("GPU"))

@@ -133,7 +133,7 @@ def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
 
 
 def indexed(data: keras.utils.PyDataset, options: Options, samples: int | None, model: keras.Model) -> Indexed:
-    """A PyDataset as a stream; its first batches and the model determine the shapes."""
+    """The PyDataset as a stream. Its shapes follow from its first batches and from the model."""
     batches = data.num_batches
     if not batches:
         raise UserError(

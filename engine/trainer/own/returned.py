@@ -129,7 +129,9 @@ def _sample_shapes(nest: Any) -> Any:
 
 
 def _check_arrays(data: tuple[Any, ...], key: str) -> None:
-    """Check (x, y, sample_weight), each an array or a nest of arrays, all with the same number of samples."""
+    """Check that the data is (x, y, sample_weight), each an array or a nest of arrays, all with the same number of
+    samples. Raises UserError.
+    """
     lengths: dict[int, str] = {}
     for name, part in zip(("x", "y", "sample_weight"), data, strict=False):
         for array in tf.nest.flatten(part):

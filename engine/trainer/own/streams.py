@@ -189,7 +189,7 @@ def samples_of(
     arrays: Any = None,
     share: Share | None = None,
 ) -> Samples:
-    """Single samples as a stream."""
+    """A data set of single samples as a stream."""
     if counted is None and options.input.cache != "off":
         raise UserError(
             "input.cache needs to know the number of samples in a pass over train",

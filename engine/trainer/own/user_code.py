@@ -56,7 +56,7 @@ class UserCode:
     """The user's function for the entry, and the folder and files of its code."""
 
     def __init__(self, entry: str, folder: str) -> None:
-        """Run the module; raises UserError."""
+        """Run the module of the user's code. Raises UserError."""
         self.entry = entries.parse(entry)
         self.folder = Path(folder)
         self._owned: dict[str, bool] = {}  # by the file of a module

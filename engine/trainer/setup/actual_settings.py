@@ -25,7 +25,7 @@ Difference = tuple[str, str]  # option key, the actual state
 
 
 def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devices) -> dict[str, Any]:
-    """The actual state of everything that options ask for, as plain values for the `started` event."""
+    """The settings that are really in effect, for all options, as plain values for the `started` event."""
     stream = pipeline.stream()
     settings = stream.options()
     threading = tf.config.threading
@@ -54,7 +54,7 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
 
 
 def differences(options: Options, actual: dict[str, Any], devices: Devices) -> list[Difference]:
-    """The differences between `actual` and the options."""
+    """The options whose setting is not in effect: for each its key, and a sentence about the value in `actual`."""
     differing: list[Difference] = []
     if options.compile.xla not in ("auto", actual["jit_compile"]):
         differing.append(("compile.xla", f"Keras set jit_compile to {actual['jit_compile']} for this model"))
@@ -85,7 +85,7 @@ def _gpus_missing(devices: Devices) -> str:
 
 
 def _output_dtype(model: keras.Model) -> str | None:
-    """The type of the model's outputs; None for a subclassed model, which does not know them before it has run."""
+    """The type of the model's outputs. None for a subclassed model, whose outputs are unknown before it has run."""
     outputs = getattr(model, "outputs", None)
     return str(keras.backend.standardize_dtype(outputs[0].dtype)) if outputs else None
 
@@ -96,12 +96,16 @@ def _place(variable: Any) -> str:
 
 
 def _is_float(variable: Any) -> bool:
-    """Whether the variable is a float: TensorFlow keeps counters, which are integers, on the CPU even with a GPU."""
+    """Whether the variable is a float. Counters are integers, which TensorFlow keeps on the CPU even if a GPU
+    trains.
+    """
     return keras.backend.is_float_dtype(variable.dtype)
 
 
 def _growth() -> bool | None:
-    """Memory growth of the GPUs that are opened; it was not set for the others."""
+    """Whether all opened GPUs use memory growth. The other GPUs do not count, because the setting was not made for
+    them. None without a GPU, or if TensorFlow cannot say.
+    """
     gpus = tf.config.get_visible_devices("GPU")
     try:
         return all(tf.config.experimental.get_memory_growth(gpu) for gpu in gpus) if gpus else None

@@ -16,7 +16,7 @@ from ..common.versions import autograph_config, autograph_loader
 
 
 class _Tempfile:
-    """Replaces the module `tempfile`: files go into one folder as long as it exists."""
+    """Replaces the module `tempfile`. While its folder exists, new files go into that folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -30,13 +30,15 @@ class _Tempfile:
 
 
 def write_into_run_folder() -> None:
-    """Replace the module in AutoGraph, for this process, if the run has such a folder."""
+    """Make AutoGraph write its temporary files into the run's folder for them, if there is such a folder. Lasts as long
+    as this process.
+    """
     folder = os.environ.get(private_folders.SCRATCH_VARIABLE)
     if folder is not None:
         autograph_loader.tempfile = _Tempfile(folder)
 
 
 def exclude_ours() -> None:
-    """Exclude the functions of gputui from conversion in this process; functions that they call are converted."""
+    """Exclude the functions of gputui from conversion in this process. Functions that they call are still converted."""
     ours = autograph_config.DoNotConvert(__name__.partition(".")[0])
     autograph_config.CONVERSION_RULES = (ours, *autograph_config.CONVERSION_RULES)

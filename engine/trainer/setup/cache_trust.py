@@ -34,7 +34,9 @@ _INPUT = re.compile(r"Iterator::|(\{\{node |Op:)\S*IteratorGetNext")
 
 
 def may_be_damage(fault: BaseException | None) -> bool:
-    """Whether TensorFlow's error may come from a kept program; an error of the input pipeline does not."""
+    """Whether the error may be caused by a damaged program in the cache. An error of the input pipeline in TensorFlow
+    is not.
+    """
     kinds, text = {kind.__name__ for kind in type(fault).__mro__}, str(fault)
     if isinstance(fault, TrainerError) and fault.kind == "input":
         return True  # Keras takes the OutOfRangeError of a program that was cut off for the end of the data
@@ -42,7 +44,9 @@ def may_be_damage(fault: BaseException | None) -> bool:
 
 
 def mark(folder: Path) -> Path:
-    """The mark of this training; in containers many have the same process id."""
+    """The path of this training's mark in the folder. It also contains the start time, as many processes in containers
+    have the same process id.
+    """
     me = Process.current()
     return folder / f"{_of_this_machine()}{me.pid}-{me.start_ticks}"
 
@@ -52,7 +56,9 @@ def first_step_done(folder: Path) -> None:
 
 
 def distrusted(folder: Path) -> str:
-    """Why the folder is not used; empty if it is. Empties the folder first if a training has left its mark in it."""
+    """The reason why the folder is not used; empty if it is used. If an earlier training has left its mark, the folder
+    is emptied first.
+    """
     try:
         emptied = _times_emptied(folder)  # read before the marks, which another training may just be removing
         marks = _marks(folder)
@@ -80,7 +86,9 @@ def _times_emptied(folder: Path) -> int:
 
 
 def _marks(folder: Path) -> dict[Path, bool]:
-    """The marks of this machine's trainings, and whether each is held; old ones of others are removed."""
+    """The marks of this machine's trainings, and whether a running training holds each. Old marks of other machines are
+    removed.
+    """
     marks = {}
     for path in folder.glob(f"{_MARK}*"):
         with contextlib.suppress(FileNotFoundError):  # its training has just done its first step
@@ -97,7 +105,7 @@ def _is_old(path: Path) -> bool:
 
 
 def _empty(folder: Path, marks: list[Path]) -> None:
-    """Remove all kept files and the marks; the next training has to show again that programs load."""
+    """Remove all kept files and the marks. The next training has to show again that kept programs can be loaded."""
     (folder.parent / LOADS).unlink(missing_ok=True)
     kept = [path for part in PARTS for path in (folder / part).rglob("*") if not path.is_dir()]
     for path in [*kept, *marks]:

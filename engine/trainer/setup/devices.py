@@ -34,12 +34,12 @@ _ON_THE_CPU = "set device.visible=none to train on the CPU"
 class Devices:
     """The logical devices that TensorFlow has opened, and their kind (`GPU` or `CPU`).
 
-    `positions` are the positions of the devices if all visible GPUs were opened, and `available` is the number of those
-    devices; None if all are open. `gpus` are the GPUs that train, `uncertain` is a warning about their identity.
-    `shown` is the number of GPUs that the driver shows to this process, `seen` the number that TensorFlow sees, and
-    `lost` are the names of GPUs that the driver has lost; `unknown` says why the driver cannot be asked although there
-    may be GPUs. `connected` is the strategy over several
-    machines, which has opened the devices.
+    `positions` are the numbers that the devices would have if all visible GPUs were opened, and `available` is the
+    number of devices in that case; both are None if all are open. `gpus` are the GPUs that train, `uncertain` is a
+    warning about their identity. `shown` is the number of GPUs that the driver shows to this process, `seen` the number
+    that TensorFlow sees, and `lost` are the names of GPUs that the driver has lost. `unknown` says why the driver
+    cannot be asked although there may be GPUs. `connected` is the strategy over several machines, which has opened the
+    devices.
     """
 
     kind: str
@@ -56,14 +56,14 @@ class Devices:
 
     @property
     def by_position(self) -> dict[int, str]:
-        """Names by the positions that `strategy.devices` counts."""
+        """The names of the devices by position, which is the number that `strategy.devices` uses."""
         positions = range(len(self.names)) if self.positions is None else self.positions
         return dict(zip(positions, self.names, strict=True))
 
 
 def configure(options: Options, joined: Joined | None = None) -> Devices:
-    """Apply `device`, `precision.tf32` and `train.seed`/`deterministic`, and connect the workers of several machines;
-    raises TrainerError.
+    """Apply `device`, `precision.tf32` and `train.seed`/`deterministic`, and connect the workers of several machines.
+    Returns the opened devices. Raises TrainerError.
     """
     log = LibraryLog()
     _set_threads(options)
@@ -102,7 +102,7 @@ def _divide_cpu(partitions: int) -> None:
 
 
 def _set_numbers(options: Options) -> None:
-    """Set how numbers are rounded and drawn."""
+    """Apply the options about rounding and random numbers: TF32, XLA, seed, and deterministic operations."""
     tf.config.experimental.enable_tensor_float_32_execution(options.precision.tf32)
     if options.compile.xla is not True:
         tf.config.optimizer.set_jit(False)
@@ -112,7 +112,9 @@ def _set_numbers(options: Options) -> None:
 
 
 def _to_open(options: Options, able: Sequence[int]) -> list[int]:
-    """The indexes of the GPUs that train, in TensorFlow's order: it opens them in this order whatever was asked for."""
+    """The indexes of the GPUs to open: those that train, in TensorFlow's order. TensorFlow opens GPUs in its own order,
+    whatever order the options have.
+    """
     train = _positions_that_train(options)
     if train is None:
         return list(able)
@@ -122,7 +124,7 @@ def _to_open(options: Options, able: Sequence[int]) -> list[int]:
 
 
 def _positions_that_train(options: Options) -> list[int] | None:
-    """The positions of the logical devices that train; None for all."""
+    """The positions of the logical devices that train; None if all of them train."""
     kind, named = options.strategy.kind, options.strategy.devices
     if kind == "single":
         return [0]
@@ -134,7 +136,9 @@ def _positions_that_train(options: Options) -> list[int] | None:
 def _placed(
     devices: Devices, options: Options, opened: list[int], able: int, here: Machine, log: LibraryLog
 ) -> Devices:
-    """The devices with their GPUs; `opened` are the indexes of the open GPUs among the `able` usable ones."""
+    """The devices, with their positions and their GPUs. `opened` are the indexes of the opened GPUs among the `able`
+    usable ones. Raises TrainerError if TensorFlow has opened another number of devices.
+    """
     parts, positions_that_train = options.device.logical_devices, _positions_that_train(options)
     if devices.kind == "CPU":
         return devices
@@ -166,7 +170,9 @@ def _configure_memory(options: Options, gpus: dict[int, tf.config.PhysicalDevice
 
 
 def _share_of_memory_mb(place: int, partitions: int, here: Machine) -> int:
-    """An equal part of 90 % of what is free of the GPU's memory; the rest is for CUDA's own contexts."""
+    """The memory in MiB for one of `partitions` equal parts of a GPU: together 90 % of its free memory. The rest is for
+    CUDA's own contexts.
+    """
     free = gpu_identity.memory_free_bytes(place, here)
     if free is None:
         raise TrainerError(
@@ -176,7 +182,9 @@ def _share_of_memory_mb(place: int, partitions: int, here: Machine) -> int:
 
 
 def _open(kind: str, joined: Joined | None = None) -> tuple[str, ...]:
-    """The names of the devices, which are initialized by this; their configuration is fixed after it."""
+    """Open the devices of this kind and return their names. Afterwards their configuration cannot be changed. Raises
+    TrainerError.
+    """
     try:
         names = tuple(device.name for device in tf.config.list_logical_devices(kind) if _is_here(device.name, joined))
     except (RuntimeError, ValueError, tf.errors.OpError) as fault:
@@ -187,12 +195,14 @@ def _open(kind: str, joined: Joined | None = None) -> tuple[str, ...]:
 
 
 def _is_here(name: str, joined: Joined | None) -> bool:
-    """Whether the device is one of this process: TensorFlow lists the devices of all workers."""
+    """Whether the device belongs to this process. TensorFlow lists the devices of all workers."""
     return joined is None or f"/task:{joined.cluster.index}/" in name
 
 
 def _configure_threads(device: Device) -> None:
-    """`auto` is TensorFlow's default, one thread per CPU of its affinity mask, within a container's CPU limit."""
+    """Set the numbers of TensorFlow's threads. `auto` is TensorFlow's default, one thread for each CPU of its affinity
+    mask; if a container limits the CPUs, one for each usable CPU.
+    """
     auto = limits.usable_cpus() if limits.cpus_limited() else None
     inter = auto if device.inter_op_threads == "auto" else device.inter_op_threads
     intra = auto if device.intra_op_threads == "auto" else device.intra_op_threads
@@ -203,7 +213,9 @@ def _configure_threads(device: Device) -> None:
 
 
 def usable_gpus(gpus: Sequence[tf.config.PhysicalDevice], machine: Machine) -> list[int]:
-    """The indexes of the GPUs that TensorFlow would use if all were visible; unknown properties count as sufficient."""
+    """The indexes of the GPUs that TensorFlow would use if all were visible. An unknown property of a GPU counts as
+    sufficient.
+    """
     oldest = min(installed.capabilities(), default=(0, 0))
     able = [place for place, gpu in enumerate(gpus) if (_capability(gpu) or oldest) >= oldest]
     counts = {place: _multiprocessors(place, machine) for place in able}
@@ -225,9 +237,9 @@ def _capability(gpu: tf.config.PhysicalDevice) -> tuple[int, int] | None:
 
 
 def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence[int], log: LibraryLog) -> None:
-    """Raises TrainerError if TensorFlow cannot use GPUs that should work or that device.visible names.
+    """Raise TrainerError if TensorFlow cannot use GPUs that should work, or that device.visible names.
 
-    The CPU trains if CUDA_VISIBLE_DEVICES hides all GPUs on purpose.
+    No error if CUDA_VISIBLE_DEVICES hides all GPUs on purpose: then the CPU trains.
     """
     visible, shown = options.device.visible, len(used_by_tensorflow(machine.shown))
     if visible == "none":
@@ -245,7 +257,9 @@ def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence
 
 
 def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
-    """A message that TensorFlow has no code for any of the GPUs; empty if it has, or sees none for another reason."""
+    """A message that all GPUs are too old for TensorFlow's code. Empty if some GPU is not, or if TensorFlow sees none
+    for another reason.
+    """
     if seen and not usable:
         return f"TensorFlow sees {seen} GPU(s), but their chips are too old: it has no code for them"
     if machine.shown and not used_by_tensorflow(machine.shown):
@@ -254,7 +268,9 @@ def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
 
 
 def unseen(machine: Machine) -> str:
-    """Why the machine must have GPUs that the driver does not show to this process; empty if it has none."""
+    """A message that the machine has GPUs that the driver or CUDA does not show to this process. Empty if there is no
+    sign of such GPUs.
+    """
     if machine.on_cpu_by_variable:
         return ""
     if machine.missing or (machine.fault and machine.fault.level == "error"):
@@ -265,7 +281,9 @@ def unseen(machine: Machine) -> str:
 
 
 def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> TrainerError:
-    """The error with its reason: the doctor looks for it if TensorFlow sees no GPU at all, else only in the log."""
+    """The error that TensorFlow can use no GPU, with its reason. If TensorFlow sees no GPU at all, the doctor looks for
+    the reason; otherwise it is taken only from the log.
+    """
     where = ["log", machine.driver] if seen else ["machine"]
     try:
         cause = ask("doctor.no_gpu", *where, sys.executable, given=log.text())

@@ -35,8 +35,8 @@ _AUTO_JIT = "--tf_xla_auto_jit"
 
 
 def choose_backend() -> str:
-    """Set Keras' backend before its import; returns a different one that the caller's environment asked for, or
-    nothing.
+    """Set Keras' backend to TensorFlow; call this before Keras is imported. Returns the other backend that the caller's
+    environment asked for, or an empty text.
     """
     asked = os.environ.get(_BACKEND, "")
     os.environ[_BACKEND] = "tensorflow"
@@ -44,20 +44,24 @@ def choose_backend() -> str:
 
 
 def restore_backend(asked: str) -> None:
-    """Undo `choose_backend` once Keras is imported, for processes that call it again; `asked` is what it returned."""
+    """Undo `choose_backend` after Keras was imported, for processes that call it again. `asked` is the value that it
+    returned.
+    """
     if asked:
         os.environ[_BACKEND] = asked
 
 
 def warn_of_backend(asked: str, report: RunReport) -> None:
-    """Warn if the caller's environment asked for a different backend."""
+    """Warn if the caller's environment asked for another backend (`asked` is not empty)."""
     if asked:
         report.warn("backend", f"{_BACKEND}={asked} does nothing here: gputui trains with TensorFlow", option=_BACKEND)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The caller's variables that have no option, and messages about values that options have overridden."""
+    """The state of the environment variables after `prepare`: the caller's variables that have no option, and messages
+    about the caller's values that options have overridden.
+    """
 
     environment: Mapping[str, str] = field(default_factory=dict)
     overridden: tuple[tuple[str, str], ...] = ()  # option and sentence
@@ -65,11 +69,13 @@ class Prepared:
     cache: XlaCache = field(default_factory=XlaCache)
 
     def actual(self) -> dict[str, Any]:
-        """For the `actual` of the started event."""
+        """The environment's part of `actual` in the started event."""
         return {"environment": dict(self.environment), "numa": self.numa, "xla_cache": str(self.cache)}
 
     def warn(self, report: RunReport, kind: str, devices: int) -> None:
-        """Warn of overridden variables, and of variables that slow down training on this kind and number of devices."""
+        """Warn about overridden variables, and about variables that slow down training on this kind and number of
+        devices.
+        """
         messages: dict[str, list[str]] = {}
         for key, message in self.overridden:
             if kind == "GPU" or not by_key(OPTIONS)[key].about.gpu_only:
@@ -92,8 +98,8 @@ def warn_of_harmful(environment: Mapping[str, str], report: RunReport, kind: str
 
 @dataclass(frozen=True)
 class _Owned:
-    """A variable with an option: the value that follows from the options (None: not set), and whether a value that
-    the caller has set asks for something else.
+    """A variable whose value follows from an option. `value` gives its value for the options, None if it is to be
+    unset. `contradicts` says whether a value of the caller asks for something else.
     """
 
     name: str
@@ -103,7 +109,9 @@ class _Owned:
 
 
 def _unset(options: Options) -> None:
-    """The variable is removed: it would compete with a call of TensorFlow's API that the option makes."""
+    """Always None: the variable is removed, because the option calls TensorFlow's API, which the variable would
+    contradict.
+    """
 
 
 def _same(value: Callable[[Options], str | None]) -> Callable[[str, Options], bool]:
@@ -157,8 +165,9 @@ _OWNED: tuple[_Owned, ...] = (
 
 
 def prepare(options: Options) -> Prepared:
-    """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation; raises
-    TrainerError for a GPU that is not allocated to this job.
+    """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation. Returns the
+    state of the environment, with messages about overridden values. Raises TrainerError for a GPU that is not allocated
+    to this job.
     """
     before = {name: value for name, value in os.environ.items() if (name, value) != _BY_TENSORFLOW}
     _show_gpus(options)
@@ -173,7 +182,9 @@ def prepare(options: Options) -> Prepared:
 
 
 def _follow(variable: _Owned, options: Options) -> tuple[str, str] | None:
-    """Set a variable from the options; returns the option and a message if the caller's value was another."""
+    """Set the variable from the options. If the caller's value contradicts them, returns the option and a message,
+    otherwise None.
+    """
     given, value = os.environ.get(variable.name), variable.value(options)
     if value is None:
         os.environ.pop(variable.name, None)
@@ -233,20 +244,24 @@ def _xla_flags(options: Options) -> list[tuple[str, str]]:
 
 
 def _keep_kernels() -> None:
-    """Keep kernels that the driver compiles for a new chip in gputui's home, if its own folder cannot be written."""
+    """If the driver's own folder cannot be written, let the driver keep the kernels that it compiles for a new chip in
+    gputui's home.
+    """
     if "CUDA_CACHE_PATH" not in os.environ and not writable(Path(os.path.expanduser("~/.nv/ComputeCache"))):
         os.environ["CUDA_CACHE_PATH"] = str(home() / "cache" / "cuda")
 
 
 def writable(folder: Path) -> bool:
-    """Whether a folder can be written, or created if it does not exist."""
+    """Whether the folder can be written, or can be created if it does not exist."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def pin_to_numa_node(options: Options) -> str:
-    """Apply `device.numa` before TensorFlow counts the CPUs; returns what was done, or why nothing was."""
+    """Apply `device.numa`; call this before TensorFlow counts the CPUs. Returns a text on what was done, or why nothing
+    was done.
+    """
     if options.device.numa == "off":
         return "device.numa is off"
     if options.device.visible == "none":

@@ -32,10 +32,11 @@ _MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT in cuda.h
 
 @dataclass(frozen=True)
 class TrainingGpu:
-    """A GPU that trains. What neither TensorFlow nor the driver reports is None.
+    """A GPU that trains. A value that neither TensorFlow nor the driver reports is None.
 
-    `device` is TensorFlow's name of the first logical device on it, `index` NVML's. `memory_limit_bytes` is what
-    TensorFlow may take, of all logical devices on it together. `mig` says that it is an instance of a GPU.
+    `device` is TensorFlow's name of the first logical device on the GPU, `index` is its index in NVML.
+    `memory_limit_bytes` is the memory that TensorFlow may take, for all logical devices on the GPU together. `mig` says
+    that it is an instance of a GPU.
     """
 
     device: str
@@ -50,18 +51,20 @@ class TrainingGpu:
 
     @property
     def id(self) -> str:
-        """The UUID; without NVML the place on the bus, or else TensorFlow's name."""
+        """The UUID; without NVML the PCI address, and if that is unknown TensorFlow's name."""
         return self.uuid or self.pci_bus_id or self.device
 
     def as_event(self) -> dict[str, Any]:
-        """As in the event `started`."""
+        """The fields of the GPU as the event `started` contains them."""
         return asdict(self)
 
 
 def identify(
     names: Sequence[str], machine: Machine, created: Mapping[str, Created]
 ) -> tuple[tuple[TrainingGpu, ...], str]:
-    """The GPUs of these logical devices, each once and in their order; and a warning if their identity is uncertain."""
+    """The GPUs of these logical devices, each GPU once and in their order; and a warning if their identity is
+    uncertain.
+    """
     ordinals, limits = _ordinals(created), _memory_limits()  # by names such as GPU:0
     gpus: dict[int, TrainingGpu] = {}
     certain = True
@@ -79,20 +82,26 @@ def identify(
 
 
 def before_opening(ordinal: int, machine: Machine) -> Gpu | None:
-    """NVML's GPU with this number in TensorFlow, before TensorFlow has opened it."""
+    """The GPU in NVML that has the number `ordinal` in TensorFlow, while TensorFlow has not opened it yet. None if
+    unknown.
+    """
     gpu = at_pci_address(driver_pci_bus_id(ordinal), machine)
     return gpu or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
 
 
 def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
-    """The free memory, or the total if only that is known: NVML reports no free memory of a MIG instance."""
+    """The free memory of the GPU in bytes. If only its total memory is known, the total: NVML reports no free memory
+    for a MIG instance. None if neither is known.
+    """
     gpu = before_opening(ordinal, machine)
     free = nvml_answers.memory_free_bytes(gpu.index) if gpu and not gpu.mig else None
     return free or (gpu.memory_total_bytes if gpu else None) or driver_memory_total_bytes(ordinal)
 
 
 def at_pci_address(pci_bus_id: str | None, machine: Machine) -> Gpu | None:
-    """NVML's GPU at this PCI address; in MIG mode with the memory of the instance that CUDA shows."""
+    """The GPU in NVML at this PCI address, None if there is none. In MIG mode, with the memory of the instance that
+    CUDA shows.
+    """
     if pci_bus_id is None:
         return None
     # CUDA shows one instance alone, and the GPU that it is a part of only then.
@@ -116,7 +125,7 @@ def _training_gpu(name: str, ordinal: int, bus: str | None, gpu: Gpu | None, lim
 
 
 def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
-    """The number among TensorFlow's physical GPUs of the GPU of each of its logical devices (GPU:0, ...)."""
+    """For each logical device of TensorFlow (GPU:0, ...), the number of its GPU among TensorFlow's physical GPUs."""
     names = [_short(device.name) for device in tf.config.list_logical_devices("GPU")]
     if all(name in created for name in names):
         return {name: created[name].ordinal for name in names}
@@ -125,7 +134,9 @@ def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
 
 
 def _configured() -> Iterator[int]:
-    """The number of the GPU of each configured logical device: TensorFlow opens visible GPUs in their order."""
+    """For each configured logical device, the number of its GPU. TensorFlow opens the visible GPUs in the order of
+    these numbers.
+    """
     opened = tf.config.get_visible_devices("GPU")
     for ordinal, gpu in enumerate(tf.config.list_physical_devices("GPU")):
         if gpu in opened:
@@ -134,7 +145,7 @@ def _configured() -> Iterator[int]:
 
 
 def _memory_limits() -> dict[str, int]:
-    """Bytes that TensorFlow's allocator may take on each logical device."""
+    """The bytes that TensorFlow's allocator may take, for each logical device."""
     return {_short(name): limit for name, limit in memory_limits().items()}
 
 
@@ -144,12 +155,14 @@ def _details(ordinal: int) -> dict[str, Any]:
 
 
 def _short(name: str) -> str:
-    """GPU:0 of /job:localhost/replica:0/task:0/device:GPU:0."""
+    """The short name of a device: GPU:0 for /job:localhost/replica:0/task:0/device:GPU:0."""
     return name.rpartition("device:")[2]
 
 
 def _place(pci_bus_id: str | None) -> tuple[int, str] | None:
-    """NVML writes the domain with 8 digits, CUDA with 4."""
+    """The PCI domain as a number, and the rest of the address, so that addresses can be compared: NVML writes the
+    domain with 8 digits, CUDA with 4. None if the address is unknown.
+    """
     domain, _, rest = (pci_bus_id or "").lower().partition(":")
     try:
         return int(domain, 16), rest
@@ -164,20 +177,20 @@ def _sum(parts: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True)
 class Created:
-    """A logical device that TensorFlow has opened: CUDA's ordinal and the PCI address of its GPU."""
+    """A logical device that TensorFlow has opened, with CUDA's number and the PCI address of its GPU."""
 
     ordinal: int
     pci_bus_id: str
 
 
 class LibraryLog:
-    """The text that is written to standard error after this object was created."""
+    """Reads the text that has been written to standard error since this object was created."""
 
     def __init__(self) -> None:
         self._from = _log_size()
 
     def text(self) -> str:
-        """The text; empty if standard error is not a file."""
+        """The text written since then; empty if standard error is not a file."""
         if self._from is None:
             return ""
         try:
@@ -188,7 +201,7 @@ class LibraryLog:
             return ""
 
     def created(self) -> dict[str, Created]:
-        """The devices that TensorFlow has opened, by names such as GPU:0."""
+        """The devices that TensorFlow has opened, read from its messages, by names such as GPU:0."""
         return {name: Created(int(ordinal), bus) for name, ordinal, bus in _CREATED.findall(self.text())}
 
 
@@ -208,7 +221,7 @@ def driver_pci_bus_id(ordinal: int) -> str | None:
 
 
 def driver_memory_total_bytes(ordinal: int) -> int | None:
-    """The memory of the GPU, or of its instance in MIG mode."""
+    """The memory in bytes of the GPU, or of its instance in MIG mode. None if the driver gives no answer."""
     size = ctypes.c_size_t()
     return size.value if _ask_driver("cuDeviceTotalMem_v2", ordinal, ctypes.byref(size)) else None
 
@@ -219,7 +232,9 @@ def driver_multiprocessors(ordinal: int) -> int | None:
 
 
 def _ask_driver(function: str, ordinal: int, into: Any, *more: int) -> bool:
-    """Call a function of the driver that writes its answer into `into`; its last argument is the device."""
+    """Call a function of the driver that writes its answer into `into`; its last argument is the device. Returns
+    whether the call succeeded.
+    """
     library, device = _driver(), ctypes.c_int()
     try:
         if library is None or library.cuDeviceGet(ctypes.byref(device), ordinal):

@@ -50,19 +50,23 @@ def _logits(features: Any, classes: int) -> Any:
 
 
 def _units(base: int, width: float) -> int:
-    """Scaled and rounded to a multiple of 8, the size that tensor cores work best with."""
+    """The number of units: `base` times `width`, rounded to a multiple of 8, the size that tensor cores work
+    best with.
+    """
     return max(8, round(base * width / 8) * 8)
 
 
 def _normalized(x: Any, norm: str) -> Any:
-    """x unchanged, or with batch or layer normalization over its last axis."""
+    """x after batch or layer normalization over its last axis. x unchanged if `norm` names no normalization."""
     if norm == "none":
         return x
     return layers.BatchNormalization(momentum=MOMENTUM)(x) if norm == "batch" else layers.LayerNormalization()(x)
 
 
 def _relu(layer: Any, x: Any, norm: str, **settings: Any) -> Any:
-    """A layer, normalization, then relu; the layer has a bias only without normalization, which would cancel it."""
+    """The output of a layer, then normalization, then relu. The layer has a bias only if there is no normalization,
+    which would cancel it.
+    """
     if norm == "none":
         return layer(**settings, activation="relu")(x)
     return layers.Activation("relu")(_normalized(layer(**settings, use_bias=False)(x), norm))
@@ -100,7 +104,7 @@ def _separable_cnn(inputs: Any, width: float, norm: str) -> Any:
 
 
 def _resnet50(inputs: Any, width: float, norm: str) -> Any:
-    """ResNet-50 (He et al. 2015, table 1): bottleneck blocks 3, 4, 6, 3."""
+    """The features of ResNet-50 (He et al. 2015, table 1), with 3, 4, 6 and 3 bottleneck blocks."""
     x = _relu(layers.Conv2D, inputs, norm, filters=_units(64, width), kernel_size=7, strides=2, padding="same")
     x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
     for stage, blocks in enumerate((3, 4, 6, 3)):
@@ -122,7 +126,9 @@ def _bottleneck(x: Any, filters: int, strides: int, project: bool, norm: str) ->
 
 
 def _transformer(shape: tuple[int, ...], classes: int, width: float, norm: str, blocks: int) -> keras.Model:
-    """Encoder blocks over tokens, normalized before each part; an image is read pixel by pixel."""
+    """A model of encoder blocks over tokens, with normalization before each part of a block. An image is read pixel by
+    pixel.
+    """
     length = sequence_length(shape)
     if length > MAX_TOKENS:
         raise TrainerError(

@@ -23,7 +23,7 @@ ANSWER_SECONDS = 20.0  # more than NVML is waited for by the process that is ask
 
 
 class NoAnswer(Exception):
-    """The text says why there is none."""
+    """Raised if there is no answer; the text says why."""
 
 
 def ask(module: str, *words: str, given: str = "") -> Any:
@@ -44,12 +44,14 @@ def ask(module: str, *words: str, given: str = "") -> Any:
 
 
 def read() -> Machine:
-    """The GPUs as they were when they were first asked for, in the environment of this process as it is now."""
+    """The machine's GPUs. Their properties are those of the first call; the environment of this process is read at each
+    call.
+    """
     return Machine.of(_answers())
 
 
 def memory_free_bytes(index: int) -> int | None:
-    """The free memory of a GPU at this moment; None if the driver does not report it."""
+    """The free memory of a GPU in bytes at this moment; None if the driver does not report it."""
     try:
         free: int | None = ask(_MODULE, "free", str(index))
     except NoAnswer:
@@ -58,7 +60,7 @@ def memory_free_bytes(index: int) -> int | None:
 
 
 def cpus_beside(gpus: Sequence[int]) -> list[frozenset[int]]:
-    """The CPUs of the NUMA node of each of these GPUs; an empty set if the driver does not report them."""
+    """For each of these GPUs, the CPUs of its NUMA node; an empty set if the driver does not report them."""
     try:
         return [frozenset(cpus) for cpus in ask(_MODULE, "cpus", *map(str, gpus))]
     except NoAnswer:

@@ -14,7 +14,7 @@ from ...options.training import MOMENTUM, OPTIMIZERS
 
 
 def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1) -> keras.optimizers.Optimizer:
-    """An optimizer for a run of `steps` steps, whose batches are shared out among so many replicas."""
+    """The optimizer for a run of `steps` steps. `replicas` is the number of replicas that share each batch."""
     train = options.train
     rate: Any = train.learning_rate * plan.rate_factor(train.learning_rate_scaling, replicas)
     if scheduled(train):
@@ -38,7 +38,9 @@ def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1)
 
 
 def own_settings(train: Train) -> dict[str, Any]:
-    """Settings that only some optimizers take, and weight decay if it is given (adamw has a default of its own)."""
+    """The settings that only some optimizers take, and the weight decay if the options give it (adamw has its own
+    default).
+    """
     settings: dict[str, Any] = {} if train.weight_decay is None else {"weight_decay": train.weight_decay}
     if train.optimizer in MOMENTUM:
         settings["momentum"] = train.momentum
@@ -48,7 +50,9 @@ def own_settings(train: Train) -> dict[str, Any]:
 
 
 def highest_rate(optimizer: keras.optimizers.Optimizer) -> float | None:
-    """The highest learning rate, as the optimizer was built; None for a schedule that is not gputui's."""
+    """The highest learning rate that the optimizer will use: a fixed rate, or the highest rate of `Schedule`. None for
+    other schedules.
+    """
     rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
     if isinstance(rate, Schedule):
         return rate.rate
@@ -56,7 +60,7 @@ def highest_rate(optimizer: keras.optimizers.Optimizer) -> float | None:
 
 
 def scheduled(train: Train) -> bool:
-    """Whether the learning rate follows `Schedule`, a class that plain Keras does not know."""
+    """Whether the learning rate follows `Schedule`, a class of gputui that plain Keras does not know."""
     return train.schedule != "constant" or bool(train.warmup_steps)
 
 
@@ -97,7 +101,9 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return tf.where(step < self.warmup, self.rate * (step + 1.0) / self.warmup, after)
 
     def _factor(self, progress: Any) -> Any:
-        """The factor of the learning rate. progress: steps since the start of the schedule, in units of decay_steps."""
+        """The factor of the learning rate. `progress` is the number of steps since the start of the schedule, divided
+        by decay_steps.
+        """
         low = self.decay_rate
         if self.kind == "cosine":
             return low + (1 - low) * 0.5 * (1 + tf.cos(math.pi * tf.minimum(progress, 1.0)))

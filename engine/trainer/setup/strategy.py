@@ -17,7 +17,7 @@ from .devices import Devices
 
 
 def build(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
-    """A strategy, or None for `single`: TensorFlow's default, on the first device."""
+    """The strategy of the options. None for `single`: then TensorFlow's default strategy trains on the first device."""
     requested = options.strategy
     if requested.kind == "single":
         return None

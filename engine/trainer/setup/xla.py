@@ -27,7 +27,7 @@ class Xla:
 
 
 def choose(options: Options, model: keras.Model) -> Xla:
-    """The choice for a model whose `compile` the options decide."""
+    """Whether XLA compiles the step of a model whose `compile` follows the options, and why."""
     option = options.compile.xla
     if option != "auto":
         return Xla(option, f"compile.xla is {str(option).lower()}")
@@ -36,7 +36,9 @@ def choose(options: Options, model: keras.Model) -> Xla:
 
 
 def of_compiled(options: Options, model: keras.Model) -> Xla:
-    """The choice for a model that the user's own code has compiled: with `auto` it keeps its own jit_compile."""
+    """Whether XLA compiles the step of a model that the user's code has compiled, and why. With `auto` the model keeps
+    its own jit_compile, unless XLA would crash.
+    """
     if options.compile.xla != "auto":
         return choose(options, model)
     compiles = bool(model.jit_compile)
@@ -49,12 +51,12 @@ def of_compiled(options: Options, model: keras.Model) -> Xla:
 
 
 def reason_against_auto(options: Options, model: keras.Model) -> str:
-    """Why `auto` does not compile this model; empty if it does."""
+    """The reason why `auto` does not compile this model; empty if it compiles it."""
     return reason_against_keras(options, model) or aborting_chip()
 
 
 def reason_against_keras(options: Options, model: keras.Model) -> str:
-    """Why Keras' own rule does not compile this model; empty if it does."""
+    """The reason why Keras' own rule does not compile this model; empty if it compiles it."""
     if options.train.deterministic:
         return "train.deterministic is true: Keras then compiles nothing"
     if not tf.config.get_visible_devices("GPU"):
@@ -66,7 +68,9 @@ def reason_against_keras(options: Options, model: keras.Model) -> str:
 
 
 def aborting_chip() -> str:
-    """Why XLA must not compile for a GPU that trains: it would crash the process. Empty if it can compile."""
+    """The reason why XLA must not compile for a GPU that trains: it would crash the process. Empty if XLA can
+    compile.
+    """
     for gpu in tf.config.get_visible_devices("GPU"):
         capability = tf.config.experimental.get_device_details(gpu).get("compute_capability")
         if compatibility.xla_aborts(capability):

@@ -35,7 +35,9 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclass
 class XlaCache:
-    """The folder of this run, None without a cache; `reason` says why there is none, as a warning if `warns`."""
+    """The cache of this run. `folder` is None without a cache; then `reason` says why, and `warns` whether to warn
+    about it.
+    """
 
     folder: Path | None = None
     reason: str = ""
@@ -49,7 +51,9 @@ class XlaCache:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """A context around the training: leaves the mark if an error before the first step may be of the cache."""
+        """A context around the training. If an error before the first step may come from the cache, the mark of this
+        training stays in the folder, so that the next training empties it.
+        """
         if self.executables:
             with contextlib.suppress(OSError, locks.Taken):
                 self._before, self._lock = self._compiled(), locks.take(self._mark)
@@ -80,7 +84,9 @@ class XlaCache:
         return cache_trust.mark(self.folder)
 
     def leave(self) -> None:
-        """Release the lock: if the training ends now, for example because it is stopped, the cache is not the cause."""
+        """Remove the mark and release its lock. If the training ends from now on, for example by a stop, the cache is
+        not the cause.
+        """
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 self._mark.unlink()
@@ -89,7 +95,9 @@ class XlaCache:
 
 
 def keep(options: Options) -> XlaCache:
-    """Set the flags for the folder of this training, unless the caller has chosen folders."""
+    """Set the flags that make XLA use the cache folder of this training, except if the caller has chosen folders.
+    Returns the cache.
+    """
     requested = options.compile
     if requested.xla_cache is False:
         return XlaCache(reason="compile.xla_cache is false")
@@ -125,7 +133,7 @@ def _has(variable: str, name: str) -> bool:
 
 
 def _chip(options: Options) -> tuple[str, bool]:
-    """The name of the chips that may train, empty if it is not known; and whether they are GPUs."""
+    """The name of the chips that may train, empty if it is unknown; and whether the chips are GPUs."""
     if options.device.visible != "none":
         here = nvml_answers.read()
         if here.shown:
@@ -136,7 +144,7 @@ def _chip(options: Options) -> tuple[str, bool]:
 
 
 def _cpu() -> str:
-    """The CPU with its features, for which XLA compiles."""
+    """The name of the CPU with its features, for which XLA compiles."""
     try:
         lines = _CPU_INFO.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -147,7 +155,9 @@ def _cpu() -> str:
 
 
 def _of_chip(chip: str, on_gpu: bool) -> str:
-    """The name of the folder for a TensorFlow on a chip, with the library that a compiled program calls."""
+    """The name of the cache folder for this version of TensorFlow on this chip. On a GPU it contains the version of
+    cuDNN, because compiled programs call it.
+    """
     libraries = f" cuDNN {'.'.join(map(str, installed.cudnn_version() or ('of the system',)))}" if on_gpu else ""
     text = f"tensorflow {installed.tensorflow_version() or 'unknown'} {chip}{libraries}"
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")[:150]
@@ -158,7 +168,9 @@ def _digest(text: str) -> str:
 
 
 def _refused(folder: Path) -> str:
-    """Why the folder cannot be used; empty after it has been made."""
+    """Make the folder. Returns the reason why it cannot be used (not writable, disk nearly full); empty if it can be
+    used.
+    """
     try:
         for part in PARTS:
             (folder / part).mkdir(parents=True, exist_ok=True)
@@ -177,13 +189,15 @@ def flag_name(flag: str) -> str:
 
 
 def in_file(variable: str) -> bool:
-    """Whether the variable names a file of flags; then no flags can be added."""
+    """Whether the variable names a file that contains the flags. If so, no flags can be added to the variable."""
     given = os.environ.get(variable, "").split()
     return bool(given) and not given[0].startswith("-")
 
 
 def add(variable: str, flags: list[str]) -> bool:
-    """Add flags after those that are set; returns False if the variable names a file of flags instead."""
+    """Add flags to the variable, after those that are set. Returns False, and adds none, if the variable names a file
+    of flags.
+    """
     if flags and in_file(variable):
         return False
     if flags:
@@ -192,7 +206,7 @@ def add(variable: str, flags: list[str]) -> bool:
 
 
 def drop(variable: str, which: Callable[[str], bool]) -> list[str]:
-    """Remove flags from a variable, and return them."""
+    """Remove the flags for which `which` returns True from the variable, and return them."""
     flags = os.environ.get(variable, "").split()
     dropped = [flag for flag in flags if which(flag)]
     if kept := [flag for flag in flags if flag not in dropped]:
