@@ -151,13 +151,13 @@ for command in (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit with its code; never lets a traceback out."""
+    """Run the command and exit with its code. An exception is shown as one or two lines, never as a traceback."""
     interruptible()
     sys.exit(run(arguments))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """The command's exit code."""
+    """Run the command; returns its exit code."""
     return guarded(lambda: _code(arguments))
 
 

@@ -18,14 +18,18 @@ MOST = 200  # of the newest runs: more are not looked through in a shell
 
 
 def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """The names that begin so; without any, those that contain it, as ids may be given in part."""
+    """The names that begin with `incomplete`. If there are none, the names that contain it, as users may remember only
+    a part of an id.
+    """
     names = list(names)
     matches = [name for name in names if name.startswith(incomplete)] or [name for name in names if incomplete in name]
     return [CompletionItem(name) for name in matches[:MOST]]
 
 
 def preset(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Presets by name, and preset files of the current folder; elsewhere the shell completes files."""
+    """The names of presets and the preset files of the current folder. If a path has been typed, the shell itself
+    completes files.
+    """
     from ...engine.files.places import PRESET_SUFFIXES, named_presets
 
     if os.sep in incomplete or incomplete.startswith((".", "~")):
@@ -38,20 +42,20 @@ def preset(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ids of runs, the newest first, and `latest`."""
+    """`latest` and the ids of runs, the newest first."""
     from ...engine.files.places import runs_folder
 
     return _fitting(["latest", *_folders(runs_folder())], incomplete)
 
 
 def ended_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ids of runs without those that are named already; `latest` is none of them."""
+    """The ids of runs, without `latest` and without the ids that are already on the command line."""
     named = context.params.get("names") or ()
     return [item for item in run(context, parameter, incomplete) if item.value not in ("latest", *named)]
 
 
 def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The tags that runs have."""
+    """The tags of all runs."""
     from ...engine.files.places import runs_folder
     from ...engine.runs import Run, notes
 
@@ -60,21 +64,21 @@ def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -
 
 
 def proof(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ids of proofs, the newest first, and `latest`."""
+    """`latest` and the ids of proofs, the newest first."""
     from ...engine.files.places import home
 
     return _fitting(["latest", *_folders(home() / "proofs")], incomplete)
 
 
 def _folders(parent: os.PathLike[str]) -> list[str]:
-    """Ids begin with their date."""
+    """The names of the folders in `parent` that are ids, which begin with a date; the newest first."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         return sorted((entry.name for entry in entries if entry.name[:1].isdigit()), reverse=True)
     return []
 
 
 def option(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Keys of options, by their short names as soon as no group is begun."""
+    """The keys of options: whole keys after a point has been typed, else the names without their group."""
     from ...engine.options import OPTIONS
 
     names = [info.key if "." in incomplete else info.name for info in OPTIONS]
@@ -82,7 +86,7 @@ def option(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def setting(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """`KEY=`, and behind it the words that the option takes."""
+    """`KEY=` for each key of an option; after a typed `=`, the fixed words that the option takes."""
     from ...engine.options import OPTIONS
 
     name, equals, begun = incomplete.partition("=")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PresetOrCommand(click.Group):
-    """Commands by name, and for every other word `opens`, a command that gets the word as its argument.
+    """A group of commands. Every word that is no command runs `opens`, a command that gets the word as its argument.
 
     `sections` are the headings under which the help lists the commands.
     """
@@ -40,7 +40,7 @@ class PresetOrCommand(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """A name that is both is the command."""
+        """The command for the first argument. A word that is the name of a command and of a preset is the command."""
         if args[0] in self.commands or args[0].startswith("-") or self.opens is None:
             return super().resolve_command(ctx, args)
         if not ctx.resilient_parsing and not names_preset(args[0]):
@@ -48,7 +48,7 @@ class PresetOrCommand(click.Group):
         return "", self.opens, args
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands, and presets by name or file."""
+        """The completions: commands, and presets by name or file."""
         commands = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
             return commands
@@ -56,12 +56,12 @@ class PresetOrCommand(click.Group):
 
 
 def names_preset(word: str) -> bool:
-    """Whether a word is the name of a preset, or a path."""
+    """Whether the word is the name of a preset, or looks like a path."""
     return word.endswith(PRESET_SUFFIXES) or os.sep in word or word.startswith("run:") or word in named_presets()
 
 
 def unknown(word: str, commands: Iterable[str]) -> str:
-    """What may have been meant by a word that is neither a command nor a preset."""
+    """The error message for a word that is neither a command nor a preset; it suggests similar names."""
     from ...engine.options.catalogue import nearest
     from ...engine.presets.by_name import of_python
 
@@ -78,7 +78,7 @@ def unknown(word: str, commands: Iterable[str]) -> str:
 
 
 def form_state(name_or_path: str, settings: Sequence[str]) -> FormState:
-    """The form's state for a preset, with the settings as changes that are not saved; raises PresetError."""
+    """The form's state for a preset; `settings` become its unsaved changes. Raises PresetError."""
     from ...engine import presets
     from ..form.state import FormState
 

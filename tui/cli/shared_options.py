@@ -41,7 +41,7 @@ def preset_option(help: str, required: bool = False) -> Callable[[Command], Comm
 
 
 def tell_twin(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
-    """Warn if a file of the current folder may have been meant; the name itself."""
+    """Return the name; print a warning if the user may have meant a file in the current folder."""
     from ...engine.presets.by_name import twin
 
     if name is not None and not context.resilient_parsing and (remark := twin(name)):
@@ -56,7 +56,7 @@ def settings_option(help: str = SET_HELP) -> Callable[[Command], Command]:
 
 
 def cluster_options(command: Command) -> Command:
-    """Declare --cluster and --worker for a command, which gets them as `workers` and `worker`."""
+    """Declare --cluster and --worker for a command; the command gets their values as `workers` and `worker`."""
     of_which = click.option(
         "--worker",
         type=click.IntRange(min=0),
@@ -73,7 +73,9 @@ def cluster_options(command: Command) -> Command:
 
 
 def join_cluster(workers: str | None, worker: int | None) -> None:
-    """This process belongs to that cluster from here on."""
+    """Make this process the worker `worker` of the cluster from now on; nothing without `workers`. Raises Refused for
+    `worker` alone.
+    """
     if workers is None and worker is not None:
         raise Refused("--worker needs --cluster HOST1:PORT,HOST2:PORT, the addresses of all workers")
     if workers is not None:
@@ -83,7 +85,7 @@ def join_cluster(workers: str | None, worker: int | None) -> None:
 
 
 def search_limits(command: Command) -> Command:
-    """The limits of a search."""
+    """Declare the options of a search for a command."""
     for add in reversed((
         click.option("--minutes", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES", default=10.0,
                      show_default=True, help="Time for everything: the trials, the losses and the proof. "
@@ -120,5 +122,5 @@ def search_limits(command: Command) -> Command:
 
 
 def given(context: click.Context) -> list[str]:
-    """The names of the options that the command line has."""
+    """The names of the parameters that were given on the command line."""
     return [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]

@@ -11,7 +11,7 @@ from ..base.errors import Refused
 from . import proof as proof_command
 
 ENDED = ("done", "running")
-RESUMING = {"resume", "form", "wait", "anyway"}  # what may be given beside --resume
+RESUMING = {"resume", "form", "wait", "anyway"}  # options that are allowed together with --resume
 
 
 def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:

@@ -13,7 +13,14 @@ from ..base.errors import Refused
 from . import proof as proof_command
 
 ENDED = ("done", "running")
-RESUMING = {"resume", "minutes", "output", "as_json", "wait", "anyway"}  # what may be given beside --resume
+RESUMING = {
+    "resume",
+    "minutes",
+    "output",
+    "as_json",
+    "wait",
+    "anyway",
+}  # options that are allowed together with --resume
 
 
 def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:

@@ -115,7 +115,9 @@ def edged(rows: list[Row], width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _with_room(row: Row, rule: str) -> Row:
-    """The headline with a blank at both ends; its line or its longest gap becomes shorter by as much."""
+    """The headline with a blank at both ends; its line or its longest gap is shortened for them. Unchanged if no gap is
+    long enough.
+    """
     if row and row[0][0].startswith(" ") and row[-1][0].endswith(" "):
         return row
     gaps = [(len(text), at) for at, (text, _) in enumerate(row) if not text.strip(f"{rule} ")]

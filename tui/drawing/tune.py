@@ -34,7 +34,7 @@ from .live.layout import CHART_WIDTH, EDGES_HEIGHT, EDGES_WIDTH, TALL_CHART
 from .proof import conclusion, state_piece
 from .rows import Row, fit, fitting, length, spread, wrapped
 
-BAR, LEAST_VALUES = 20, 24  # widths of what an option brought as a bar, and of its values beside it
+BAR, LEAST_VALUES = 20, 24  # widths of the bar of an option's gain, and of its values next to the bar
 LOSSES = 2  # the latest sentences about losses
 _NAME, _FIGURES = 21, 19
 _SPEED = figures.of_run("samples_per_second")

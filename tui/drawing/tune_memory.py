@@ -16,7 +16,7 @@ from .plot.curves import Curve, Plot
 KEY = "memory by batch size"
 _MIB = 1024**2
 _BEYOND = 1.08  # how far the axis goes beyond the last batch size
-_FAR = 8.0  # so many times the largest batch that was tried, a prediction is not drawn
+_FAR = 8.0  # a prediction above this multiple of the largest tried batch is not drawn
 
 
 def plot(data: Record) -> Plot:

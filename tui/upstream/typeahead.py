@@ -57,7 +57,7 @@ class Held:
 
     event: Typed
     changes: int  # of the place, when it arrived
-    behind_place: bool  # it came right behind the key of a place
+    behind_place: bool  # it came right after the key that opens a place
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ CARD_WIDTH, TALL_CARD = 38, 6
 MOST_ROWS = 3  # of charts
 WHOLE_WIDTH, LEAST_DETAIL = 56, 5
 LOG_HEIGHT = 4
-OF_LOG, LOG_GROWS_FROM = 0.25, 24  # what the log gets of the rows that it and the charts have beyond so many
-LEAST_BESIDE_ERROR = 4  # rows of all else that an error does not take
+OF_LOG, LOG_GROWS_FROM = 0.25, 24  # the log gets this share of the rows beyond the second figure
+LEAST_BESIDE_ERROR = 4  # rows that an error leaves for all other parts
 LOG_BESIDE = 10  # the log has rows only if the charts keep this many
 EDGES_WIDTH, EDGES_HEIGHT = 96, 30  # from this size on, panels have edges
-HOST_FROM = 12  # from so many rows on, one shows the host
+HOST_FROM = 12  # the host is shown if there are at least this many rows
 OF_GPUS = 0.42  # the most that the GPUs take of the rows
 
 
