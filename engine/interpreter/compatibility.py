@@ -158,10 +158,10 @@ def old_cudnn(version: Version | None = None) -> str:
 
 
 def xla_fails(version: Version | None = None) -> str:
-    """Return a sentence if XLA of the installed TensorFlow is known to fail at convolutions with this cuDNN; else an
-    empty text.
+    """Return a sentence if XLA of the installed TensorFlow is not known to compute convolutions with this cuDNN; else
+    an empty text.
 
-    `version` as in `old_cudnn`.
+    `version` as in `old_cudnn`. If a version is not known, the text is empty, too.
     """
     tensorflow, version = installed.tensorflow_numbers(), version or installed.cudnn_version()
     needed = _XLA_NEEDS_CUDNN.get(tensorflow or (0, 0))

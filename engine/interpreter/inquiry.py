@@ -1,6 +1,6 @@
 """Asks an interpreter what is installed for it, in a process that is waited for in turns and can be given up.
 
-Whoever asks the same interpreter meanwhile waits for the same answer.
+Callers that ask the same interpreter meanwhile wait for the same answer.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ..system import child_process
 
 ANSWER_SECONDS = 10.0  # a first start from a network disk
 MOST_BYTES = 1 << 20  # of an answer: many times what any Python prints
-NOTICE_SECONDS = 1.0  # after which whoever waits is told so
+NOTICE_SECONDS = 1.0  # without an answer; then `notice` is called
 MARK = "gputui: "  # before the answer: other programs may print something before and after it
-# The program must run in any Python, so that an old one can be refused by its version. It takes the current folder off
-# the path, which a trainer has not on it either.
+# The program must run in any Python, so that an old Python can be refused by its version. It removes the current folder
+# from sys.path, as a trainer does not have it there either.
 PROGRAM = """
 import sys
 if sys.path and sys.path[0] == "":
@@ -50,11 +50,11 @@ else:
 told = {"version": list(sys.version_info[:3]), "packages": found, "places": places, "path": sys.path}
 print("\\n" + sys.argv[1] + json.dumps(told))
 """
-# A last line that says what is wrong with a Python: of Python itself, or of the loader of its libraries.
+# The lines of output that explain why a Python cannot be used: from Python itself, or from the loader of its libraries.
 _TELLING = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b|^Fatal Python error|error while loading shared librar|GLIBC")
 _lock = Lock()
 _under_way: dict[str, _Inquiry] = {}
-_ends = False  # whether nothing is asked any more
+_ends = False  # True after `give_up`: no interpreter is asked
 
 
 class NoAnswer(Exception):

@@ -246,7 +246,7 @@ def _asked(python: str) -> _Told:
 def require(python: str) -> Interpreter:
     """Return the interpreter, as `look` does, if a trainer can run in it. Raises Unusable.
 
-    The versions of its packages are judged in tensorflow_range.py.
+    The versions of its packages are judged in supported_versions.py.
     """
     described = look(python)
     if not OLDEST <= described.version[:2] <= NEWEST:

@@ -31,8 +31,8 @@ class Allocation:
     def allows(self, name: str | int, devices: Sequence[Device]) -> bool:
         """Return True if the GPU or MIG instance with this name is allocated.
 
-        If the machine's GPUs are not known, only names of the same kind (number or UUID) can be compared; other names
-        are allowed.
+        A name that fits no GPU of the machine is allowed here. If the machine's GPUs are not known, only names of the
+        same kind (number or UUID) can be compared, and other names are allowed.
         """
         if str(name) in self.names or not self.names:
             return bool(self.names)

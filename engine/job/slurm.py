@@ -67,7 +67,10 @@ def hosts_of_tasks(environment: Mapping[str, str]) -> list[str]:
 
 
 def first_port(environment: Mapping[str, str]) -> int:
-    """Return the first port of the step's workers. Jobs that run at the same time on a node get different ports."""
+    """Return the first port of the step's workers.
+
+    Jobs that run at the same time on a node usually get different ports.
+    """
     job, step = count(environment, "SLURM_JOB_ID") or 0, step_number(environment) or 0
     return FIRST_PORT + TASKS_OF_A_JOB * ((job + 7 * step) % JOBS)
 

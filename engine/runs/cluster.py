@@ -22,7 +22,7 @@ from .run import Run
 
 FILE = "cluster.json"
 VARIABLE = "TF_CONFIG"
-SOURCE = "gputui"  # gputui's own entry in the variable, beside those of TensorFlow
+SOURCE = "gputui"  # gputui's own entry in the variable, in addition to TensorFlow's entries
 HEAD_BYTES = 262_144  # `started` is one of the first events
 _FORM = Form({"workers": Sequence[str], "index": int, "source": str})
 

@@ -197,10 +197,12 @@ def sweep(parent: Path) -> None:
 
 
 def _taken_over(folder: Path) -> Path | None:
-    """Rename a folder that is not in use, and return its new path; None for a folder that may be in use.
+    """Rename a trash folder that no screen uses, and return its new path; None if the file system has no locks and the
+    folder may be in use.
 
-    A screen that is about to lock its new folder does not find it any more, and creates another one. The lock is
-    released before the folder is deleted: NFS keeps a file that is deleted while it is open.
+    Raises Taken if a screen uses it. A screen that is about to lock its new folder does not find the folder any more,
+    and creates another one. The lock is released before the folder is deleted, as NFS keeps a file that is deleted
+    while it is open.
     """
     with locks.take(folder / HELD) as lock:
         if not lock.works and time.time() - os.stat(folder).st_mtime <= WITHOUT_LOCKS_SECONDS:

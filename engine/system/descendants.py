@@ -19,7 +19,7 @@ from pathlib import Path
 
 from . import descendants
 
-_STATE, _PARENT, _START = 0, 1, 19  # fields of /proc/PID/stat (proc(5)), counted behind the name
+_STATE, _PARENT, _START = 0, 1, 19  # fields of /proc/PID/stat (proc(5)), counted from 0 after the name
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """A lock that one process holds at a time, and that the kernel releases however the process ends.
 
-The lock belongs to the open file: a process that inherits the descriptor goes on holding it, even when the one that
-took it has closed its own. Over NFS other machines see it, too, unless the mount options say otherwise.
+The lock belongs to the open file: a process that inherits the descriptor still holds the lock after the process that
+took the lock has closed its own descriptor. Over NFS other machines see the lock, too, unless the mount options prevent
+this.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ENGINE_LOCK = "engine.lock"  # in a run folder; the engine holds it as long as it lives
-# Whoever tests a lock holds it for some microseconds. Attempts are counted, not seconds: on a busy machine one second
-# may be over before the second attempt.
+# A process that tests a lock holds it for some microseconds. Attempts are counted, not seconds: on a busy machine one
+# second may be over before the second attempt.
 ATTEMPTS, RETRY_SECONDS = 100, 0.01
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-_START, _END = 45, 46  # arg_start and arg_end in /proc/PID/stat (proc(5)), counted behind the name
+_START, _END = 45, 46  # arg_start and arg_end in /proc/PID/stat (proc(5)), counted from 0 after the name
 
 
 def replace_last(words: list[str], path: str) -> None:

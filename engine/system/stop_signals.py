@@ -21,10 +21,10 @@ from .identity import Process
 
 GRACE_SECONDS = 30.0  # a training that was asked to stop and has not ended by then is ended by force
 NUMBERS = (signal.SIGTERM, signal.SIGINT)
-# Says, in addition to SIGTERM, that it is a person who asks. Schedulers send SIGTERM and SIGINT to all processes of a
+# Sent in addition to SIGTERM if a person asks. Schedulers send SIGTERM and SIGINT to all processes of a
 # job, as often as they like; nobody else sends this one, and a process that does not know it ignores it.
 BY_PERSON = signal.SIGURG
-# Those that run.stop_signal may name. A scheduler may send one to all processes of a job.
+# The signals that run.stop_signal may name. A scheduler may send such a signal to all processes of a job.
 BY_SCHEDULER = {"SIGUSR1": signal.SIGUSR1, "SIGUSR2": signal.SIGUSR2}
 _BLOCKED = (*NUMBERS, BY_PERSON, *BY_SCHEDULER.values())
 
