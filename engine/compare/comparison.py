@@ -20,7 +20,7 @@ from .baseline import Choice, LineUp
 from .caveats import caveats
 
 SEED = "train.seed"
-VERSIONS = {"tensorflow": "TensorFlow", "keras": "Keras", "python": "Python"}  # of the started event, and their names
+VERSIONS = {"tensorflow": "TensorFlow", "keras": "Keras", "python": "Python"}  # keys of the event `started`, with names
 
 
 @dataclass(frozen=True)

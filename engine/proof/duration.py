@@ -9,13 +9,13 @@ from ..runs import Run, cluster
 from ..trials.record import Record
 from .request import Request
 
-# Besides the start-up and the measured time: the engine's start, the warm-up, the end of TensorFlow. On two CPU
-# cores this was measured as 1 to 2 s.
+# The time of a trial without start-up and measured time: the engine's start, the warm-up, the end of TensorFlow. On
+# two CPU cores this was 1 to 2 s.
 BESIDE_SECONDS = 1.5
-# For the first run on a machine; later ones have recorded how long they took to start.
+# The start-up of the first run on a machine; later runs have recorded their start-up times.
 STARTUP_SECONDS = 8.0
 LATEST = 5
-LIKELY_REMEDIES = 5  # of a preset that has not been diagnosed: most have fewer
+LIKELY_REMEDIES = 5  # of a preset without a diagnosis; most presets have fewer
 
 
 def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:

@@ -33,10 +33,10 @@ from ..trials import trial
 from ..trials.record import UNREAD, Record, of_plain
 from .request import ProofError, Request
 
-# The process of a kind, if it is not that of every proof.
+# The modules of processes for certain kinds of proofs; the other kinds have a common module.
 PROCESSES = {"tune": "gputui.engine.tune", "scaling": "gputui.engine.scaling"}
 PROOF_LOCK = "proof.lock"  # held by the proof's process
-STARTING_SECONDS = 15.0  # shows that the proof is starting, if the file system has no locks
+STARTING_SECONDS = 15.0  # after its creation a proof counts as starting, if the file system has no locks
 
 
 def proofs_folder() -> Path:
@@ -87,7 +87,7 @@ class Proof:
         """The run folders of the proof's trials, in the order of their start."""
         folder = self.path / "trials"
         names = sorted(os.listdir(folder), key=trial.place) if folder.is_dir() else []
-        return [Run(folder / name) for name in names if not name.startswith(".")]  # such a folder is not complete
+        return [Run(folder / name) for name in names if not name.startswith(".")]  # with a dot: not complete
 
     def liveness(self, record: Record) -> Liveness:
         """Whether the process of the proof is alive, and on which machine; `record` is the content of proof.json."""
@@ -124,7 +124,7 @@ def read_plain(path: Path) -> dict[str, Any]:
 
 
 def read_record(path: Path) -> Record:
-    """The record in a folder's proof.json; UNREAD if it cannot be read."""
+    """The record in the proof.json of the folder `path`; UNREAD if it cannot be read."""
     return of_plain(path / "proof.json", read_plain(path))
 
 
@@ -192,7 +192,7 @@ def start(proof: Proof) -> subprocess.Popen[bytes]:
 def proofs() -> list[Proof]:
     """All proofs, the newest first."""
     try:
-        folders = [Proof(path) for path in proofs_folder().iterdir() if not path.name.startswith(".")]  # deleted ones
+        folders = [Proof(path) for path in proofs_folder().iterdir() if not path.name.startswith(".")]  # deleted
     except FileNotFoundError:
         return []
     begun = {proof.id: begun_t for proof in folders if (begun_t := _begun_t(proof)) is not None}

@@ -1,7 +1,7 @@
 """Saves the preset with the changes that a proof has kept, laid out like the preset it came from.
 
-The best settings of a search that has not proved them are saved, too: comment and description say that they are not
-proved. Each changed value gets a comment that says in a few words why it stands.
+The best settings of a search are also saved if they are not proved: comment and description then say so. Each changed
+value gets a comment that says in a few words why it was chosen.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def refuse(path: Path) -> None:
         raise ProofError(f"{path.parent} is not a folder")
 
 
-# ---- why each changed value stands ---------------------------------------------------------------
+# ---- why each changed value was chosen -----------------------------------------------------------
 
 
 BATCH = "input.batch_size"

@@ -32,10 +32,10 @@ class Prover:
         self.request, self.record, self.bench, self.machine = request, record, bench, machine
         self.best = request.baseline()
         self.diagnosis: Mapping[str, Any] = {"remedies": ()}
-        self._communication: float | None = None  # share of the step, once a profile has shown it
+        self._communication: float | None = None  # share of the step, by a profile; None without one
         self._undecided = ""  # why the latest diagnosis has no verdict
         self._picking = Picking()
-        self._fresh: Trial | None = None  # a trial of `best` that was not compared with anything yet
+        self._fresh: Trial | None = None  # a trial of `best` that is in no comparison yet
         self._planned = duration.sure_trials(request)
         self._most_planned = duration.most_trials(request)
         self._guessed_seconds = duration.of_request(request)  # of a trial
@@ -69,7 +69,7 @@ class Prover:
     # ---- the baseline -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Measure the baseline, with the ablation if requested, and diagnose it."""
+        """Measure the baseline and diagnose it; if the request has an ablation or a profile, measure these as well."""
         trial = self._ablation() if self.request.ablation_repeats else self._baseline()
         self.record.before = medians([trial])
         if self.request.profile:

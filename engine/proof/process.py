@@ -108,11 +108,11 @@ def _go_on(path: Path, record: Record) -> list[Trial]:
     before = read_record(path)
     if not before.is_read:
         return []
-    for run in Proof(path).trials:  # several, if it measured side by side
+    for run in Proof(path).trials:  # several may still run, if they were measured at once
         _end(run)
     record.started_t, record.started_mark = before.started_t, steady() - before.seconds
     record.earlier = before.all_trials
-    if before.state == "failed":  # the reason may be mended by now, so that none of its faults counts any more
+    if before.state == "failed":  # the cause may be repaired, so that failed trials do not count
         record.earlier = [trial for trial in record.earlier if trial.outcome in STAND]
     return record.earlier
 

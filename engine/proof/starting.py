@@ -151,7 +151,7 @@ def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Name
     """
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
-        if "gputui.engine.trainer" not in words or words[-1].startswith("-"):  # it waits for a run, as with --warm
+        if "gputui.engine.trainer" not in words or words[-1].startswith("-"):  # a trainer that waits for a run
             continue
         path = Path(words[-1])
         if but is None or but not in path.parents:

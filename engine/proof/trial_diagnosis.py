@@ -118,7 +118,7 @@ def _key(remedy: Mapping[str, Any]) -> str:
 
 
 FIRST_PROFILED, LAST_PROFILED = 30, 49  # steps, after the warm-up
-MARGIN = 2.0  # steps that are slower than in the trial before must not end the profile early
+MARGIN = 2.0  # factor on the time, so that the profile is complete if its steps are slower
 
 
 def ablate(bench: Bench, preset: Preset, repeats: int, record: Record, report: Callable[[str], None]) -> Trial:

@@ -1,8 +1,8 @@
 """The measurement: rounds of one trial for each number of replicas, up and down in turn, so that drift hits all alike.
 
-A number of replicas that runs out of memory or ends with an error will do so again and is not repeated. Whatever else
-ends a trial may be chance: it is measured once more, and a second time ends that number. Without one replica there is
-nothing to compare with, which ends the proof.
+A number of replicas that runs out of memory or ends with an error will do so again and is not repeated. Any other
+failure of a trial may be chance: the trial is repeated once, and a second failure ends that number. If one replica
+fails, the proof ends, as there is nothing to compare with.
 """
 
 from __future__ import annotations

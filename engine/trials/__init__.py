@@ -20,7 +20,7 @@ How it is reported:
 
 LEAST_REPEATS = 3  # pairs of trials; fewer do not show their spread
 TRIAL_SECONDS = 5.0  # measured in each trial, unless asked otherwise
-RESUMABLE = ("stopped", "crashed", "failed")  # states of a search or a measurement of scaling that can be gone on with
+RESUMABLE = ("stopped", "crashed", "failed")  # states of a search or a measurement of scaling that can be resumed
 KEEPS = ("per-replica", "global")  # which batch size stays the same with more replicas: weak and strong scaling
-# What a search (engine/tune) goes through, in this order.
+# The stages of a search (engine/tune), in their order.
 STAGES = ("batch_size", "steps_per_execution", "precision", "xla", "strategy", "input", "threads")

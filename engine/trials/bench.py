@@ -1,7 +1,7 @@
 """One trial: a training of a few measured seconds, with an engine and a trainer of its own in an ordinary run folder.
 
 However a trial ends, it becomes a row of the proof; only a disk that has no room for its folder raises an exception.
-When trials run, and what follows from them, is decided elsewhere.
+Other modules decide when trials run and what follows from their results.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Bench:
         except OSError as fault:
             if disk.refusal(fault) is not None and not self.stop.count:
                 raise
-            # No process, for instance: the next trial may have it.
+            # For instance no process could be started; the next trial may be able to.
             row = Trial(side=side, repeat=repeat, run=path.name, outcome="crashed", error=f"not started: {fault}")
         else:
             slower = self._wait(run, engine_runs, judge)

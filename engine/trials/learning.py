@@ -1,7 +1,7 @@
 """Which changes affect what is learnt, and the loss of both sides after the same number of samples.
 
 A faster step is no gain when the model learns less from it. A proof measures only speed; for the changes listed here it
-says so, and shows the losses beside the speeds.
+says so, and shows the losses with the speeds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CHANGES = {
     "train.validation_split": "another share of the data is learnt from",
     "train.seed": "another seed starts from other weights",
 }
-_UNDER_STRATEGY = {"device.logical_devices", "device.visible", "strategy.devices"}  # they make the replicas
+_UNDER_STRATEGY = {"device.logical_devices", "device.visible", "strategy.devices"}  # they decide the number of replicas
 _SAYS_SO = "the change can change what is learnt"
 
 

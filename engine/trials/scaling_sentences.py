@@ -75,7 +75,9 @@ def conclusion(data: Record) -> str:
 
 
 def in_brief(data: Record) -> str:
-    """`scaling: 4 at 88 %, 2 at 96 %`: replicas and their efficiency, the most first, for a list."""
+    """A short text for a list: `scaling: 4 at 88 %, 2 at 96 %`, the largest number of replicas first, each with its
+    efficiency.
+    """
     parts = [f"{count(point.replicas)} at {share(point.efficiency)}" for point in reversed(points(data))
              if point.replicas != 1 and point.efficiency is not None]  # fmt: skip
     return f"scaling: {', '.join(parts) or 'nothing measured so far'}"

@@ -15,7 +15,7 @@ from .record import Ablation, Comparison, Learning, Record, search_of
 from .trial import Trial
 
 _NAMES = [info.name for info in OPTIONS]
-OUT_OF_TIME = "the time budget"  # how the reason begins if a loop had no time left
+OUT_OF_TIME = "the time budget"  # the beginning of `ended_because` if there was no time left
 DECIDED = ("kept", "rejected", "failed")
 
 
@@ -73,7 +73,7 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def speedup(proof: Record) -> str:
-    """`2.31 times as fast`, by the gains of the pairs."""
+    """The total gain by the pairs of trials as a factor: `2.31 times as fast`."""
     return f"{units.times(proof.gain_total)} as fast"
 
 
@@ -106,7 +106,7 @@ def disturbance(proof: Record) -> str:
 
 
 def _disturbed(count: int, of: int) -> str:
-    """`1 of 8 trials was disturbed`."""
+    """The number of disturbed trials as a clause: `1 of 8 trials was disturbed`."""
     if of == 1:
         return "the only trial was disturbed"
     return f"{count} of {of} trials {'was' if count == 1 else 'were'} disturbed"

@@ -35,13 +35,15 @@ from . import LEAST_REPEATS
 
 LEAST_GAIN = 0.02  # a smaller gain is not worth an option, however certain it is
 SPREADS = 2.0
-FEW = 2  # pairs, which are enough if they agree by far:
-FAR, LEAST_SPREAD = 20.0, 0.04  # so many spreads, each at least what trials on a shared two-core machine differ by
-MOST_MORE_PAIRS = 30  # beyond this a quieter machine or longer trials are a better way
+FEW = 2  # pairs are enough if they agree by far
+FAR, LEAST_SPREAD = 20.0, 0.04  # spreads that agree by far; the smallest spread (shared two-core machine)
+MOST_MORE_PAIRS = 30  # if more are needed, a quieter machine or longer trials are proposed
 
 
 def order(repeat: int) -> str:
-    """The sides of the pair `repeat` (from 1) in measuring order: a b, b a, a b ..."""
+    """The order in which the two sides of the pair `repeat` (from 1) are measured: `ab` for the first, `ba` for the
+    second ...
+    """
     return "ab" if repeat % 2 else "ba"
 
 

@@ -19,7 +19,7 @@ STEPS = 1_000_000_000  # the most that train.steps_per_epoch takes: at 10 us a s
 # A trial with so little to measure is a probe, which shows what memory a training takes. With 30 steps in its epoch 6
 # are warm-up, and it ends with the first of the others that takes long enough to be measured, or with the epoch.
 PROBE_SECONDS, PROBE_STEPS = 0.01, 30
-LIMIT_MINUTES = 15.0  # before anything is measured: start-up, the pass that fills the cache; a shorter limit stands
+LIMIT_MINUTES = 15.0  # at most, for the start-up and the pass that fills the cache
 # Every trial sets these options itself, so that changes of them cannot be measured.
 OWN = frozenset(
     {
@@ -70,7 +70,7 @@ def as_trial(
     return with_changes(
         preset,
         {
-            "train.epochs": 1,  # its end would evaluate
+            "train.epochs": 1,  # the end of an epoch would evaluate
             "train.steps_per_epoch": steps,
             "train.decay_steps": decay_steps(preset.options, machine),
             "train.seed": seed,

@@ -1,7 +1,7 @@
 """Decides what a search has found: which settings learn well enough, and whether pairs of trials prove their gain.
 
 A faster training that learns clearly worse is no gain (losses.py has the rule): its settings are not chosen, unless the
-user allows it. Then settings nearer to the preset are looked at, at the least those that change nothing that is learnt.
+user allows it. Settings nearer to the preset are checked next, and in the end those that change nothing that is learnt.
 The losses come before the pairs, so that pairs are measured of settings that can be chosen.
 
 For another batch size the learning rate is kept, or scaled in proportion to it or to its root, as the user has chosen.
@@ -70,7 +70,10 @@ class Deciding:
     # ---- the decision -------------------------------------------------------------------------------
 
     def decide(self, best: Best, started: Started) -> None:
-        """Compare the best settings with the preset; raises Stopped and BaselineFailed."""
+        """Choose settings that learn well enough, and compare them in pairs of trials with the preset.
+
+        Nothing is done if the best settings are those of the preset. Raises Stopped and BaselineFailed.
+        """
         if not best.settings:
             return
         self._trials.reserved_seconds = self.plan.pairs_seconds
@@ -132,7 +135,10 @@ class Deciding:
         return self._nearer(losses, best, started)
 
     def _nearer(self, losses: Losses, best: Best, started: Started) -> dict[str, Any]:
-        """Settings nearer to the preset that learn no worse, else those that change nothing that is learnt."""
+        """Settings nearer to the preset that do not learn worse.
+
+        If there are none, the settings that change nothing that is learnt; empty if there are none of these either.
+        """
         for settings in nearer(self._baseline, best.settings):
             tried = self._scaled(settings, started)
             if not tried or not self._changes_learning(tried):

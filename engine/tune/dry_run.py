@@ -1,6 +1,6 @@
 """Predicts the memory of a preset without searching (`--dry-run`): a line through two probes of a few steps each.
 
-On a GPU two smaller batches than the preset's tell enough, as TensorFlow counts its tensors exactly. The peak of a
+On a GPU two smaller batches than the preset's are enough, as TensorFlow counts its tensors exactly. The peak of a
 process differs by chance, so that on the CPU the second probe is larger, as far as memory, samples and time surely
 allow.
 """

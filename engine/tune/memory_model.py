@@ -6,7 +6,7 @@ process has had of the host's memory, or the address space if that is limited mo
 
 The line does not hold in these cases:
 - The peak of a process differs by some MB from trial to trial, since its threads and libraries take memory of their
-  own, so that batches that differ by less than that tell nothing. What has been freed may be kept and used again.
+  own, so that a smaller difference between batches shows nothing. What has been freed may be kept and used again.
 - The allocator keeps memory in blocks and can run out before all of it is used: only 90 % of the limit are planned.
   Of a free block it gives the whole if less than 128 MB and less than the same again would be left (SplitChunk of
   TensorFlow's bfc_allocator.cc), and counts all of it: if there is little memory, few large tensors make jumps.

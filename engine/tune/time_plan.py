@@ -2,7 +2,7 @@
 
 At least half of the time is for trials that try something. The other half is for the decision: first the pairs, as
 many as fit, then the losses with what is left of it, at most a fifth of the minutes. If not even two pairs fit, none
-are measured, and their time is for trials as well: the search then ends with settings that nobody has proved.
+are measured, and their time is for trials as well: the search then ends with settings that are not proved.
 """
 
 from __future__ import annotations
@@ -100,7 +100,11 @@ class TimePlan:
         return self.changes >= SOME_CHANGES and self.pairs == self.repeats and losses
 
     def in_words(self) -> str:
-        """`2 minutes: about 1 change, no proof; 5 minutes: about 9 changes and the proof`."""
+        """The plan in words: `2 minutes: about 1 change, no proof; 5 minutes: about 9 changes and the proof`.
+
+        The second part is the shortest plan with time for everything; it is left out if this plan has time for
+        everything.
+        """
         text = self._alone()
         longer = None if self.is_whole else self._longer()
         return text if longer is None else f"{text}; {longer._alone()}"

@@ -28,7 +28,7 @@ from ...trials.significance import LEAST_GAIN
 from ...trials.trial import Trial
 from .space import BATCH, TOGETHER
 
-# Of the logarithm of a gain that follows from waits. A resnet50 on two cores gained 5.5 % with 4 steps in an execution,
+# Errors of the logarithm of a gain by waits. A resnet50 on two cores gained 5.5 % with 4 steps in an execution,
 # while its waits said 6.0 %, and 5.7 to 11.5 % with a faster input, while they said 11 %. The input's threads take a
 # part of the cores: if they take all, a training that no longer waits gains nothing.
 LEAST_ERROR, SHARE_ERROR = 0.04, 0.5

@@ -18,7 +18,7 @@ from ...trials.trial import Trial
 from ...trials.trial_preset import with_changes
 from .search_trials import Trials
 
-LEAST_SHARE = 0.95  # of the speed alone: below this, trainings side by side disturb each other
+LEAST_SHARE = 0.95  # of the speed of one training alone; below it, trainings at the same time disturb each other
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ _KINDS = {
     "allocator": "of TensorFlow's allocator", "process": "of the process", "address_space": "of the address space",
 }  # fmt: skip
 LEAST_MINUTES, LONG_TRIAL = 2, 15.0  # the fewest minutes to propose; seconds of a trial if none was measured
-HARMLESS = 0.05  # if the training is not faster than this without its input, the input does not hold it back
+HARMLESS = 0.05  # relative; with a smaller gain without the input, the input does not hold the training back
 ABOUT_INPUT = "measured on one repeated batch: the input would hide what the device gains"
 ABOUT_GAINS = "the gain of a candidate is against the best settings before it, and not against the start"
 ABOUT_COLUMNS = "vs. start is against the preset, vs. before against the best settings when it was measured"

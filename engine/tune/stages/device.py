@@ -20,10 +20,10 @@ from .batch_size import BatchSize, LargestBatch
 
 STAGES = ("batch_size", "steps_per_execution", "precision", "xla", "strategy")
 ON_GPU = ("batch_size", "precision", "xla", "steps_per_execution", "strategy")
-OTHER_MEMORY = ("precision", "strategy")  # stages after which memory and work of a step are others
-HIDDEN = ("steps_per_execution", "precision", "xla")  # stages whose gain others may have hidden
+OTHER_MEMORY = ("precision", "strategy")  # stages that change the memory and the work of a step
+HIDDEN = ("steps_per_execution", "precision", "xla")  # stages whose gain may be hidden by other options
 # Longer executions are not tried, so that a training is stopped and shown in time. They would gain no more: 16 steps
-# share what Python takes between them, and that is less than 2 ms on the machines measured, 2 % of half a second.
+# share Python's time between executions, which is less than 2 ms on the machines measured, 2 % of half a second.
 LONGEST_EXECUTION_SECONDS = 0.5
 
 

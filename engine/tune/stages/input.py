@@ -10,7 +10,7 @@ from ...trials.trial_preset import ONE_BATCH
 from ..candidates.screening import Screening
 from ..candidates.space import BATCH, Space
 
-REACHED = 0.05  # a speed that is not further below the ceiling is not held back by its input
+REACHED = 0.05  # relative; with a speed this near to the ceiling the input does not hold the training back
 HIGH = 0.2  # share of the time waited for the input that XProf's input-pipeline analyzer calls high
 
 
@@ -23,7 +23,7 @@ class InputStage:
         """
         self._is_short = is_short
         self._screening, self._space, self._search = screening, space, screening.search
-        self._tried: list[Mapping[str, Any]] = []  # once each: a slow input limits the speed of all devices alike
+        self._tried: list[Mapping[str, Any]] = []  # each is tried once, as a slow input limits all devices alike
 
     def try_first(self) -> None:
         """Try the settings that are advised for any input, if the training waits long for its input.
@@ -118,7 +118,10 @@ class InputStage:
         return not ONE_BATCH.keys() & self._space.started.inapplicable.keys()
 
     def _holds_back(self) -> bool:
-        """Whether the input holds the best settings back."""
+        """Whether the input makes the best settings slower.
+
+        True also if the speed without the input is not known.
+        """
         best = self._screening.best
         if self._search.ceiling is None or not self._can_be_left_out:
             return True
@@ -128,7 +131,7 @@ class InputStage:
     def is_harmless(self) -> bool:
         """Whether the best settings are about as fast as without their input.
 
-        Before that speed is known, it is judged by their wait.
+        If the speed without the input is not known, their wait for the input decides.
         """
         ceiling, waited = self._search.ceiling, self._waited
         if ceiling is None:

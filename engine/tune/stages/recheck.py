@@ -18,7 +18,7 @@ from ..candidates.judgement import may_be_faster, standard_error, takes_too_much
 from ..candidates.screening import Screening
 from ..candidates.space import BATCH
 
-SHARE = 1 / 3  # of the time of all trials until then,
+SHARE = 1 / 3  # of the time of all trials before the second look,
 LEAST = 2  # or so many trials, if there were few
 MOST_MEASURED = 3  # trials of one candidate
 MOST_ENDED = 2  # trials of a candidate that was ended as slower each time

@@ -134,7 +134,7 @@ class Combinations:
         """The largest batch of one replica with these settings, whose strategy decides the number of replicas."""
         try:
             preset = with_changes(self._preset, {key: of for key, of in given.items() if key not in (BATCH, TOGETHER)})
-        except PresetError:  # such a combination is left out when it is tried
+        except PresetError:  # the attempt leaves out such a combination
             preset = self._preset
         return self._space.most_batch(preset)
 

@@ -21,13 +21,13 @@ from ...proof.request import Request
 from ...system.identity import Place, Process
 from ...trials.search_record import Limits
 
-# What the members of a study have in common, in words.
+# The properties that all members of a study have in common, and their names for the user.
 NAMES = {
     "gpus": "GPUs", "processor": "processor", "cpus": "CPUs", "tensorflow": "TensorFlow", "preset": "preset",
     "only": "--only", "leave": "--leave", "memory_bytes": "--memory-gb", "largest_batch": "--largest-batch",
     "precisions": "--precision", "seconds": "measured seconds of a trial",
 }  # fmt: skip
-LATE_SECONDS = 120.0  # a member of another machine whose clock differs by less than this is not taken for dead
+LATE_SECONDS = 120.0  # clocks of machines may differ by this before a member counts as ended
 
 
 def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """The wide search: measures what Optuna proposes against the best settings, until the time has ended.
 
-It begins with what is known: the trials of the ordered search, of an earlier sitting and of other members. Settings
-that somebody has measured are not measured again, and batches that are predicted not to fit into memory are not tried;
-both are told to the study as results. What another member has found to be faster than everything here is measured here,
-so that the pairs at the end decide about the best of the study.
+It begins with the known trials: of the ordered search, of the search before it was resumed, and of other members.
+Settings that a member has measured are not measured again, and batches that are predicted not to fit into memory are
+not tried; both are reported to the study as results. Settings of another member that are faster than all settings here
+are measured here, so that the pairs at the end decide about the best settings of the study.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Samplers and pruners are Optuna's: TPE (Bergstra et al. 2011), which models all options together and keeps away from
 what other members are measuring; a trial whose speed is below a share of the best is pruned (ThresholdPruner).
 
-How a trial ends is told as Optuna's samplers understand it. Settings that cannot be trained, or are predicted to need
-too much memory, violate a constraint, so that they and what is like them are avoided. A failed trial (FAIL) teaches a
-sampler nothing, which is right for what was not measured.
+The result of a trial is reported so that Optuna's samplers understand it. Settings that cannot be trained, or are
+predicted to need too much memory, violate a constraint, so that these and similar settings are avoided. A failed trial
+(FAIL) teaches a sampler nothing, which is right for settings that were not measured.
 
 Deferred imports: Optuna is an optional extra, and takes a second.
 """
