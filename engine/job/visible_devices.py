@@ -2,15 +2,15 @@
 
 The rules, with their sources:
 
-- Not set shows all, empty shows none. An identifier that fits no GPU ends the list: `0,-1,1` shows GPU 0 alone. GPUs
-  come in the order of the list. A UUID may be shortened as long as it fits one GPU only. A MIG instance is named by its
-  UUID, by older drivers `MIG-<GPU UUID>/<GPU instance>/<compute instance>` (CUDA Programming Guide, 5.2.1.1
-  CUDA_VISIBLE_DEVICES).
-- If an instance is shown, it is one alone, and no whole GPU with it; of a GPU in MIG mode that is named as a
-  whole it is the first (NVIDIA MIG User Guide, "CUDA Device Enumeration").
-- The first identifier decides between indexes, GPU UUIDs and MIG UUIDs: one of another kind ends the list. One that
-  names a GPU a second time leaves none at all (not documented by NVIDIA; PyTorch's torch/cuda/__init__.py,
-  `_parse_visible_devices`, follows the driver in this).
+- If the variable is not set, CUDA shows all GPUs; if it is empty, none. An identifier that fits no GPU ends the list:
+  `0,-1,1` shows only GPU 0. GPUs come in the order of the list. A UUID may be shortened if it still fits only one GPU.
+  A MIG instance is named by its UUID, with older drivers by `MIG-<GPU UUID>/<GPU instance>/<compute instance>` (CUDA
+  Programming Guide, 5.2.1.1 CUDA_VISIBLE_DEVICES).
+- If a MIG instance is shown, it is the only device: no other instance and no whole GPU is shown. If a GPU in MIG mode
+  is named as a whole, its first instance is shown (NVIDIA MIG User Guide, "CUDA Device Enumeration").
+- The first identifier decides between indexes, GPU UUIDs and MIG UUIDs: an identifier of another kind ends the list. If
+  an identifier names a GPU for the second time, no GPU is shown at all (not documented by NVIDIA; PyTorch's
+  torch/cuda/__init__.py, `_parse_visible_devices`, follows the driver in this).
 
 Indexes are in PCI order, as NVML's are. CUDA counts so only with CUDA_DEVICE_ORDER=PCI_BUS_ID, which gputui sets for
 the trainers that it starts; by CUDA's default, FASTEST_FIRST, GPU 0 is the fastest.

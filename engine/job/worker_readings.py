@@ -1,6 +1,6 @@
 """Follows the runs of all workers of a training on several machines, for the chief, if it can read their folders.
 
-A thread of the chief's engine; the workers know nothing of it.
+This is a thread of the chief's engine; the other workers need not do anything for it.
 """
 
 from __future__ import annotations

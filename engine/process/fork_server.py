@@ -1,7 +1,7 @@
 """Starts runs whose trainers are forked from one process that has imported TensorFlow, which saves seconds for each.
 
-That process (trainer/fork_server.py) lives as long as this one, and only forks. If it cannot fork, has died or does not
-answer, the engine starts a trainer of its own as usual.
+That process (trainer/fork_server.py) lives as long as the process that has started it, and does nothing else than fork.
+If it cannot fork, has died or does not answer, the engine starts a trainer of its own as usual.
 """
 
 from __future__ import annotations

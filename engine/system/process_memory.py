@@ -1,13 +1,14 @@
 """The memory of this process: its peak as the kernel counts it, and the pages of libraries that a fork leaves out.
 
-Memory that is shared with other processes counts in each of them. The peak (VmHWM) of a process that was forked from
-one that waits with everything imported begins with the pages that both share, without those of libraries until it
-touches them: it is less by up to the size of the libraries than that of a process which has imported all by itself,
-always by about the same. ru_maxrss of a process begins with the size of the program that started it, so that it serves
-only for children of a small one.
+Memory that is shared with other processes counts in each of them. A trainer may be forked from a process that has
+already imported everything. Its peak (VmHWM) then begins with the pages that both processes share, but without the
+pages of libraries until it uses them. So its peak is lower than that of a process that has imported everything by
+itself, by at most the size of the libraries, and always by about the same amount. ru_maxrss of a process begins with
+the size of the program that started it, so that it is useful only for the children of a small process.
 
 At a fork Linux leaves out the pages of files, which the new process reads again when it needs them (`vma_needs_copy` in
-mm/memory.c). Until then it seems to take less memory than one that has imported the same by itself.
+mm/memory.c). Until then the process seems to take less memory than a process that has imported the same modules by
+itself.
 """
 
 from __future__ import annotations

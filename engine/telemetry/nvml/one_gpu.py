@@ -1,7 +1,7 @@
 """The life of one GPU: what never changes, which questions it is asked when, and whether it is lost or back again.
 
-For every figure an event holds a value, or a reason in `reasons`. A figure of CORE without a value is None, any other
-is left out. A figure that is left out without a reason was not asked for.
+An event has a value for a figure, or a reason in `reasons`. If a figure of CORE has no value, it is None; any other
+figure without a value is left out. A figure that is left out without a reason was not asked for.
 """
 
 from __future__ import annotations
