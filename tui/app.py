@@ -79,7 +79,9 @@ class GputuiApp(BaseApp):
         self._theme_kept = self.theme
 
     def theme_at_start(self) -> str:
-        """Return the name of the theme: that of the settings, else one that suits the terminal and its colours."""
+        """Return the name of the theme of the settings, or without a valid one the theme that suits the terminal and
+        its colours.
+        """
         if "NO_COLOR" in os.environ:  # Textual removes it from the environment later
             return MONOCHROME.name
         theme = self.settings.theme
@@ -118,10 +120,10 @@ class GputuiApp(BaseApp):
 
     @staticmethod
     def _collect_seldom() -> None:
-        """Enable garbage collection after the first paint, and let it run seldom.
+        """Enable garbage collection after the first paint, but with a high threshold, so that it runs rarely.
 
-        Nearly all objects of a paint are freed by counting references. The search for reference cycles would take a
-        twentieth of the time of a live view.
+        Nearly all objects of a paint are freed by counting references. With the usual threshold, the search for
+        reference cycles would take a twentieth of the time of a live view.
         """
         gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
         gc.enable()
@@ -130,7 +132,9 @@ class GputuiApp(BaseApp):
         self.notify(clean(f"asking {python} what is installed for it ..."), markup=False)
 
     def _notify_faults(self) -> None:
-        """Show the faults of the settings in one line; if there are several, the palette lists them."""
+        """Show a message about the faults of the settings: the fault itself, or if there are several their number and
+        the key of the palette, which lists them.
+        """
         faults = self.settings.problems
         if len(faults) > 1:
             message = f"{len(faults)} faults in {self.settings.path.name}: {self.key('palette')} faults lists them"
@@ -311,7 +315,9 @@ class GputuiApp(BaseApp):
 
     @work(thread=True, group="sweeping")
     def _sweep(self) -> None:
-        """Remove deleted runs and proofs that a killed gputui has left in the trash."""
+        """Remove deleted runs and proofs from the trash that an earlier gputui could not remove because
+        it was killed.
+        """
         from ..engine.runs import home, runs_folder, trash
 
         for parent in (runs_folder(), home() / "proofs"):

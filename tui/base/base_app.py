@@ -58,7 +58,7 @@ class PlainBar(ScrollBarRender):
 
 
 class BaseApp(UpstreamApp):
-    """The application as its screens see it; app.py implements the methods that raise NotImplementedError."""
+    """The application's interface for its screens; app.py implements the methods that raise NotImplementedError."""
 
     # Notifications cover the footer.
     CSS = """
@@ -182,7 +182,7 @@ class BaseApp(UpstreamApp):
 
     @property
     def form_state(self) -> FormState:
-        """The values and errors of the form."""
+        """The state of the form, with its values and errors."""
         raise NotImplementedError
 
     def open_run(self, run: Run) -> None:

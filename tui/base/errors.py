@@ -57,7 +57,7 @@ def complain(text: object, limit: int = LONGEST_LINE) -> None:
 
 
 def report(fault: Exception) -> int:
-    """Write the exception of a command as one or two lines; returns the exit code."""
+    """Write the exception of a command as one or two lines to stderr; returns the exit code."""
     from ...engine.files import disk
     from ...engine.files.writing import ExistsError
     from ...engine.job.cluster import ClusterError

@@ -77,7 +77,7 @@ class Faults:
         return True
 
     def log(self, error: BaseException) -> Path:
-        """Write the traceback to the log; returns its path."""
+        """Write the traceback to tui.log; returns the path of this file, also if it could not be written."""
         path = places.home() / "tui.log"
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)

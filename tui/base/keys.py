@@ -152,7 +152,7 @@ def opens_place(app: App[Any], key: str) -> bool:
 
 
 def back(action: str = "back") -> list[BindingType]:
-    """The two keys that lead back from a screen; the footer shows the first."""
+    """The bindings of the two keys that leave a screen; the footer shows only the first key."""
     return [bind("back", action), bind("leave", action, show=False)]
 
 

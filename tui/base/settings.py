@@ -60,7 +60,7 @@ class Log:
 
 @dataclass(frozen=True)
 class AtEnd:
-    """The terminal at the end of a run, and while a run is running."""
+    """Which signals the terminal gives at the end of a run, and while a run is running."""
 
     bell: bool = setting(True, "whether the terminal rings its bell when a run ends")
     desktop: bool = setting(True, "whether the terminal is asked for a notification (OSC 9) when a run ends")

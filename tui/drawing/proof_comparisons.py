@@ -121,7 +121,9 @@ def decision(comparison: Comparison, glyphs: Glyphs) -> Piece:
 
 
 def reach(comparisons: Sequence[Gained]) -> tuple[float, float]:
-    """The range that the bars of all gains cover; always includes zero."""
+    """The lowest and the highest gain, with the spreads, for the bars of all comparisons; the range always includes
+    zero.
+    """
     ends = [0.0]
     for comparison in comparisons:
         ends += _around(comparison)

@@ -50,7 +50,7 @@ class ChartSource(Protocol):
         """Return the present charts, drawn as the settings request."""
 
     def axes(self) -> Sequence[str]:
-        """Return the axes on which the charts can be drawn."""
+        """Return the names of the axes on which the charts can be drawn."""
 
     def foot(self, width: int) -> Row:
         """Return the row to show below a chart, such as the duration of the start."""

@@ -61,7 +61,7 @@ class ScreenTabs(Painted):
 
     @property
     def with_keys(self) -> bool:
-        """Whether the screen has room for the keys."""
+        """Whether the keys are shown: the terminal is at least `keys_from` columns wide."""
         return self.app.size.width >= self._keys_from
 
     def _items(self, with_keys: bool) -> list[Row]:

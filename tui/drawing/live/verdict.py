@@ -44,7 +44,7 @@ def sentence(diagnosis: Mapping[str, Any]) -> str:
 
 
 def is_open(diagnosis: Mapping[str, Any]) -> bool:
-    """Whether there is no verdict yet."""
+    """Whether the diagnosis has no verdict yet."""
     return diagnosis.get("verdict") in (None, "undecided")
 
 

@@ -29,12 +29,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot. `bounds`: share (0 to 100 %), zero (from 0 up) or free; `note` is shown after the value.
+    """A chart's curves with their axes. `bounds` of the values: share (0 to 100 %), zero (from 0 up) or free. `note` is
+    shown after the value.
 
-    `x_unit` is the axis: time, step, epoch or samples. `key` names the chart; `how` says what is done to its values.
-    `joins` are the places at which a resumed run continued. `window` is the drawn part of the axis; None: all of it.
-    `filled`: the area below the first curve, if the scale begins at zero. `corner` stands at the lower right.
-    `since` names the moment at which the time begins; `alarm` is what is wrong with the values.
+    `x_unit` is the horizontal axis: time, step, epoch or samples. `key` names the chart; `how` are words that say what
+    was done to its values. `joins` are the places at which a resumed run continued. `window` is the drawn part of the
+    axis; None: the whole axis. `filled`: the area below the first curve is filled if the scale begins at zero. `corner`
+    is a text at the lower right. `since` names the moment at which the time begins. `alarm` says what is wrong with the
+    values, empty if nothing is.
     """
 
     title: str

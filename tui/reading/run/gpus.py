@@ -54,13 +54,15 @@ class Instance:
 
 @dataclass(frozen=True)
 class Gpu:
-    """`missing` says why there are no readings any more; `reasons` why a figure has no value.
+    """The last reading of a GPU. `missing` is the reason why there are no readings any more; `reasons` has the reason
+    for each figure without a value.
 
-    `training`: the run uses it; `shared_with_host`: its memory figures are the host's; `counts_reserved`: used memory
-    includes what the driver reserves. `mig` are the instances of a GPU in MIG mode, None where it is not (`mig_off`) or
-    unknown. `throttle` are reasons why the clocks are lower than the chip allows, `clocks_set_by` are settings that fix
-    the clocks. `tf_*` are the bytes of TensorFlow's allocator. Since the first reading, `energy_wh` was drawn, and each
-    cause in `slowed` has held the clock down for that share of the time.
+    `training`: the run uses the GPU. `shared_with_host`: the memory figures are those of the host. `counts_reserved`:
+    the used memory includes the memory that the driver reserves. `mig` are the instances of a GPU in MIG mode; None if
+    it is not in this mode (`mig_off`) or if that is unknown. `throttle` are reasons why the clocks are lower than the
+    chip allows; `clocks_set_by` are settings that fix the clocks. `tf_*` are bytes of TensorFlow's allocator.
+    `energy_wh` is the energy used since the first reading. `slowed` has for each cause the share of the time since the
+    first reading in which it has held the clock down.
     """
 
     index: int

@@ -60,7 +60,7 @@ _KINDS = (b'"type":"epoch"', b'"type":"started"', b'"type":"phase"')
 
 
 class EpochTail:
-    """The epochs of a run and the times at which it was resumed, from its growing events; skips all other events."""
+    """Reads the growing events of a run, but only those about epochs and resumes."""
 
     def __init__(self, run: Run) -> None:
         self._file, self._store = GrowingFile(run.file(EVENTS_FILE)), Store()

@@ -57,7 +57,7 @@ NOTHING = Line()
 
 
 class Series:
-    """Takes readings one by one; keeps at most `capacity` points."""
+    """Stores the readings of a figure as at most `capacity` points."""
 
     def __init__(self, *, peaks: bool = False, capacity: int = CAPACITY) -> None:
         self.last: float | None = None

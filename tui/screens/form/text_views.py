@@ -27,7 +27,7 @@ TITLES = {
 
 
 class Reading(TextArea):
-    """Text to read: the keys scroll it, and the mouse selects."""
+    """A text area that cannot be edited: keys scroll it, and the mouse selects text."""
 
     BINDINGS = keys.scrolls()
 

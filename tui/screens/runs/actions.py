@@ -222,7 +222,7 @@ class AskNote(AskText):
 
 
 class AskTags(AskText):
-    """Asks for tags; tags that are removed from the line are removed from the runs."""
+    """Asks for tags; a tag that the user removes from the line is removed from the runs."""
 
     def __init__(self, question: str, common: list[str]) -> None:
         super().__init__(question, " ".join(common))
