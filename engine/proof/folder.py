@@ -1,7 +1,7 @@
 """The proof folder: create, start, list, find, stop.
 
-`proofs/<id>/` contains `request.json` (written by whoever starts the proof), `proof.json` and `proof.log` (written by
-its process), and `trials/` with run folders, which the list of runs does not show.
+`proofs/<id>/` contains `request.json` (written by the process that starts the proof), `proof.json` and `proof.log`
+(written by its process), and `trials/` with run folders, which the list of runs does not show.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Proof:
         """The run folders of the proof's trials, in the order of their start."""
         folder = self.path / "trials"
         names = sorted(os.listdir(folder), key=trial.place) if folder.is_dir() else []
-        return [Run(folder / name) for name in names if not name.startswith(".")]  # with a dot: not complete
+        return [Run(folder / name) for name in names if not name.startswith(".")]  # complete folders
 
     def liveness(self, record: Record) -> Liveness:
         """Whether the process of the proof is alive, and on which machine; `record` is the content of proof.json."""
@@ -192,7 +192,7 @@ def start(proof: Proof) -> subprocess.Popen[bytes]:
 def proofs() -> list[Proof]:
     """All proofs, the newest first."""
     try:
-        folders = [Proof(path) for path in proofs_folder().iterdir() if not path.name.startswith(".")]  # deleted
+        folders = [Proof(path) for path in proofs_folder().iterdir() if not path.name.startswith(".")]  # not if deleted
     except FileNotFoundError:
         return []
     begun = {proof.id: begun_t for proof in folders if (begun_t := _begun_t(proof)) is not None}

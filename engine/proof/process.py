@@ -1,8 +1,8 @@
 """The process of a proof, independent of any viewer: whatever is carried out, its record ends with a state.
 
-SIGTERM, SIGINT or the preset's run.stop_signal ends the present trial and the proof with the results so far; a person
-who asks for the second time (system/stop_signals.py) ends it at once. A lost terminal stops nothing. A failure is one
-line in proof.json; its traceback goes to proof.log.
+SIGTERM, SIGINT or the preset's run.stop_signal ends the present trial and the proof with the results so far; the second
+request of a person (system/stop_signals.py) ends it at once. A lost terminal does not stop it. A failure is one line in
+proof.json; its traceback goes to proof.log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One trial: a training of a few measured seconds, with an engine and a trainer of its own in an ordinary run folder.
 
-However a trial ends, it becomes a row of the proof; only a disk that has no room for its folder raises an exception.
-Other modules decide when trials run and what follows from their results.
+Every trial becomes a row of the proof, also a failed one; only a full disk, without room for the trial's folder, raises
+an exception. Other modules decide when trials run and what follows from their results.
 """
 
 from __future__ import annotations

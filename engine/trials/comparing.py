@@ -1,8 +1,8 @@
 """One comparison: trials of two settings in turn; significance.py has the rule by which a change is called faster.
 
-A changed side that runs out of memory or ends with an error will do so again: it is not repeated. Any other
-failure of a trial (killed, crashed, too long) may be chance: the trial is repeated once, and a second failure ends the
-comparison. A baseline that fails twice ends the proof, as there is nothing to compare with.
+A changed side that runs out of memory or ends with an error will do so again: it is not repeated. Any other failure of
+a trial (killed, crashed, too long) may be chance: the trial is repeated once, and a second failure ends the comparison.
+A baseline that fails twice ends the proof, as there is nothing to compare with.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Compares the loss of settings with that of the preset, after training on the same number of samples.
 
-Two trainings of each side, each pair with a seed of its own, or one if there is time for no more: the part of the
-search's minutes that is kept for this says how long they are. What counts is the loss of the
-validation at the end, or if the preset has none, the mean training loss of the last pass, and of a part of a pass
-that of its second half.
+Each side is trained twice, each pair with its own seed, or once if there is not enough time. The length of the
+trainings follows from the part of the search's minutes that is reserved for them. The loss is that of the validation at
+the end. If the preset has no validation, it is the mean training loss of the last pass, or of the second half of the
+training if that is shorter than a pass.
 
 The rule: a loss is clearly worse if it is higher in every pair by more than a margin. The margin is 5 % of the preset's
 loss, but at least 1 % and at most 10 % of what that has fallen by: near 0 a share of the loss means nothing, and early
 in a training a loss 5 % higher can be half of all that was learnt.
 
 Both train on the same number of samples: whole passes over the data if the time allows one, as the validation loss
-comes after each; at most the preset's own training. A comparison needs some updates of the weights: after a few the
-loss of any setting is that of the first.
+comes after each; at most the preset's own training. A comparison needs some updates of the weights: after very few
+updates the loss is still that of the beginning, with any settings.
 """
 
 from __future__ import annotations

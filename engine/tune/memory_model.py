@@ -6,11 +6,11 @@ process has had of the host's memory, or the address space if that is limited mo
 
 The line does not hold in these cases:
 - The peak of a process differs by some MB from trial to trial, since its threads and libraries take memory of their
-  own, so that a smaller difference between batches shows nothing. What has been freed may be kept and used again.
+  own, so that a smaller difference between batches shows nothing. Memory that was freed may be kept and used again.
 - The allocator keeps memory in blocks and can run out before all of it is used: only 90 % of the limit are planned.
   Of a free block it gives the whole if less than 128 MB and less than the same again would be left (SplitChunk of
   TensorFlow's bfc_allocator.cc), and counts all of it: if there is little memory, few large tensors make jumps.
-- XLA fuses operations, and cuDNN chooses algorithms, anew for each size: the memory may jump. What cuDNN takes in the
+- XLA fuses operations, and cuDNN chooses algorithms, again for each size: the memory may jump. What cuDNN takes in the
   first step to try its algorithms, up to some GB whatever the batch, is not in the line.
 - A model whose activations are computed a second time (`tf.recompute_grad`) has a flatter line, which its weights and
   its largest layer decide; the line holds as long as all sizes do so.

@@ -1,7 +1,7 @@
 """The search: the preset as it is, the ordered search or combinations or both, and the pairs that decide.
 
-stages/ has the ordered search, wide/ the combinations, decision.py chooses among their results. If the preset runs out
-of memory, the baseline is the preset with a smaller batch.
+The ordered search is in stages/, the combinations are in wide/, and decision.py chooses among their results. If the
+preset runs out of memory, the baseline is the preset with a smaller batch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How the minutes of a search are shared out among its trials, the comparison of losses, and the pairs that prove.
 
-At least half of the time is for trials that try something. The other half is for the decision: first the pairs, as
+At least half of the time is for trials of changes. The other half is for the decision: first the pairs, as
 many as fit, then the losses with what is left of it, at most a fifth of the minutes. If not even two pairs fit, none
 are measured, and their time is for trials as well: the search then ends with settings that are not proved.
 """

@@ -1,10 +1,10 @@
 """Whether a candidate is faster than the best settings so far, and whether what is seen of it may be chance.
 
-A gain within the standard error ends a candidate for now, and one that is clearly more than chance is kept; between the
-two, candidate and best are measured once more each. Chance is the relative spread of repeated measurements, pooled over
-the search: the difference of two means of n and m trials has the standard error spread * sqrt(1/n + 1/m), and twice
-that is called clear (95 % of a normal distribution). If the waits of the trials say what is gained (below), that
-counts as well, each weighed by its error.
+A candidate whose gain is within the standard error is rejected for now, and a candidate whose gain is clearly more than
+chance is kept. Between the two, the candidate and the best settings are each measured once more. Chance is the relative
+spread of repeated measurements, pooled over the search: the difference of two means of n and m trials has the standard
+error spread * sqrt(1/n + 1/m), and twice that is called clear (95 % of a normal distribution). If the waits of the
+trials say what is gained (below), that counts as well, each weighed by its error.
 
 Waits: a step on a CPU is waiting for input, Python, and the work itself, one after the other. Options of the input and
 the number of steps in one execution leave most of the work as it is: they gain the time that is no longer waited.

@@ -3,9 +3,9 @@
 A doubling that gains less than 5 % ends the growth: larger batches cost memory and updates of the weights. Memory is
 predicted from the batches that were measured, so that a batch that cannot fit is not tried, but the largest that can.
 
-The largest batch that fits, whatever its speed, is predicted and then trained for a few steps. A batch fits that trains
-and leaves a tenth of the memory free. Between one that fits and one that does not, the line of the memory model gives
-the next to try; if it is wrong, the middle.
+The largest batch that fits, whatever its speed, is predicted and then trained for a few steps. A batch fits if it can
+be trained and leaves a tenth of the memory free. Between a batch that fits and a batch that does not, the line of the
+memory model gives the next batch to try; if the line is wrong, it is the middle.
 """
 
 from __future__ import annotations

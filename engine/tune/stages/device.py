@@ -1,10 +1,11 @@
 """The options of the device, in an order in which none hides the gain of the next; if one still has, it is repaired.
 
 On a CPU the steps in one execution come after the batch size: Python's time between the steps is the same for all
-settings of the device, and if it limits the speed, none of these seem to gain. Then precision and XLA. On a GPU
-these come first: the host runs ahead of it, they gain most, and long executions delay each stop. Both change the same
-operations, so that one may undo what the other gains: if the precision gains and XLA on top of it does not, XLA is
-tried with the precision as it was. At the end an option that was rejected before another one gained is tried once more.
+settings of the device, and if it limits the speed, none of these seem to gain. Precision and XLA come next. On a GPU
+they come first: the host runs ahead of the GPU, they gain most, and long executions delay each stop. Both change the
+same operations, so that one may undo the gain of the other: if the precision gains and XLA on top of it does not, XLA
+is tried with the precision as it was. At the end an option that was rejected before another one gained is tried once
+more.
 """
 
 from __future__ import annotations

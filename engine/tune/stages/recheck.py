@@ -1,10 +1,10 @@
 """Gives candidates that may have been rejected by chance further measurements, once everything has been tried.
 
-A candidate has one trial if it seemed not to gain. With the usual spread of trials, one that gains a few percent is
-rejected now and then, and what gained nothing with the settings of that moment may gain with those found since. If
-nothing has been repeated, the best settings are measured once more first: how far two trials of the same settings are
-apart tells what chance can do here. Of several small gains each is within the spread, but not their sum: so they are
-tried together first.
+A candidate has only one trial if it did not seem faster. With the usual spread of trials, a candidate that gains a few
+percent is sometimes rejected. A change that gained nothing with the best settings at that time may gain with the best
+settings now. If no settings have been measured twice, the best settings are measured once more first: the difference
+between two trials of the same settings shows the size of chance here. Each of several small gains is within the
+spread, but their sum is not: so such candidates are first tried together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The axes of a wide search: what may be combined, and how a combination becomes settings of a preset.
 
-A study keeps the axes of the member that began it, as Optuna's categories cannot change later and each machine may have
-seen others: whether all samples fit into memory, for instance, depends on what else is running.
+A study keeps the axes of the member that created it, as Optuna's categories cannot change later and each machine may
+have other axes: whether all samples fit into memory, for instance, depends on what else is running.
 """
 
 from __future__ import annotations
