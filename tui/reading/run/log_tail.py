@@ -60,13 +60,15 @@ _KINDS = (b'"type":"epoch"', b'"type":"started"', b'"type":"phase"')
 
 
 class EpochTail:
-    """Reads the growing events of a run, but only those about epochs and resumes."""
+    """Reads only the events `epoch`, `started` and `phase` of a growing run, for its epochs and the times at which it
+    was resumed.
+    """
 
     def __init__(self, run: Run) -> None:
         self._file, self._store = GrowingFile(run.file(EVENTS_FILE)), Store()
 
     def read(self) -> Snapshot:
-        """The present snapshot of the run, made only from events about epochs and resumes; empty without events."""
+        """The present snapshot of the run, made only from the events that this class reads; empty without events."""
         try:
             for line in self._file.lines():
                 if any(kind in line for kind in _KINDS) and (event := parse_line(line.decode("utf-8", "replace"))):
