@@ -82,7 +82,9 @@ class Collector:
 
     @property
     def newest_t(self) -> float | None:
-        """The time of the newest progress event; if the run was too short for one, the time of its end."""
+        """The time of the newest progress event. If there is none because the run was short, the time of the run's end;
+        None before.
+        """
         return self._progress[-1].t if self._progress else self._ended_t
 
     def feed(self, events: Iterable[Event]) -> None:
@@ -157,7 +159,9 @@ class Collector:
             self._ended_t = t
 
     def _trainers_variable(self, of_run: Any) -> str | None:
-        """CUDA_VISIBLE_DEVICES of the trainer: from the options, or from its launcher."""
+        """The trainer's value of CUDA_VISIBLE_DEVICES: from the options, or from the environment of the trainer's
+        launcher.
+        """
         visible = self.options.get("device.visible")
         if isinstance(visible, list):
             return ",".join(map(str, visible))

@@ -152,7 +152,7 @@ def _instances(gpu: Reading) -> list[Reading]:
 
 
 def _name(gpu: Reading) -> str | None:
-    """The GPU's UUID, or its index where the driver reports no UUID."""
+    """The UUID of the GPU, or its index if the driver reports no UUID."""
     name = gpu.get("uuid") or gpu.get("index")
     return None if name is None else str(name)
 

@@ -129,7 +129,7 @@ class Measurements:
 
     @property
     def uses_xla(self) -> bool:
-        """Whether XLA compiles the step, as the run reports it or else as the option says."""
+        """Whether XLA compiles the step: as the run reports it, or as the option says if the run reports nothing."""
         return self.option("compile.xla") is True if self.jit_compile is None else self.jit_compile
 
     @property

@@ -83,7 +83,8 @@ class DeviceMemory:
 
 
 def limit_of(device: Mapping[str, Any], options: Mapping[str, Any], total_bytes: float | None = None) -> float | None:
-    """Bytes that TensorFlow may take on one logical device: its own limit, else its part of the GPU's memory.
+    """Bytes that TensorFlow may take on a logical device: device.memory_limit_mb if it is set, otherwise its part of
+    the GPU's available memory. None if unknown.
 
     `device` is one of a started event's `gpu_devices`, `options` are flat, `total_bytes` is read from the driver.
     """

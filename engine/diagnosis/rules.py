@@ -179,7 +179,7 @@ RULES: tuple[Rule, ...] = (
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that applies, with its figure."""
+    """A rule that applies to the measurements, with the value of its figure."""
 
     rule: Rule
     value: float
@@ -200,7 +200,7 @@ class Finding:
 
 
 def findings(measured: Measurements) -> list[Finding]:
-    """All rules that apply to these figures."""
+    """A finding for each rule that applies to these measurements."""
     applying = []
     for rule in RULES:
         value = rule.value(measured)

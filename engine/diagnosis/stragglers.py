@@ -73,7 +73,9 @@ def _clock(readings: Collection[Reading]) -> float | None:
 
 
 def _clock_gap(clocks: Sequence[float | None]) -> float | None:
-    """How much lower the lowest clock is than the median of the others; None unless the clocks of all are known."""
+    """The share (0 to 1) by which the lowest clock is below the median of the other clocks. None unless all clocks are
+    known and there are at least two.
+    """
     measured = sorted(clock for clock in clocks if clock)
     if len(measured) < 2 or len(measured) < len(clocks):
         return None

@@ -77,7 +77,7 @@ def of_run(run: Run, events: RunEvents | None = None) -> Diagnosis:
 
 
 def diagnose(measured: Measurements) -> Diagnosis:
-    """The verdict on the present figures; `undecided` if too little was measured."""
+    """The diagnosis from the measurements up to now. Its verdict is `undecided` if too little was measured."""
     too_little = _too_little(measured)
     if too_little:
         return Diagnosis(

@@ -48,7 +48,7 @@ def source(script: Script, options: Options) -> None:
 
 
 def loads(options: Options) -> bool:
-    """Whether samples are made or read one by one."""
+    """Whether samples are generated or read one by one, and so have a function `load`."""
     return options.workload.source[0] in ("synthetic", "images", "tfrecord")
 
 
@@ -188,7 +188,9 @@ _PREPARED = "prepared({}, scale, shape)"
 
 
 def _functions(options: Options) -> list[str]:
-    """The functions of the trainer's own pipeline, with the values of these options and for this kind of data."""
+    """The source of the functions of the trainer's own pipeline, with the values of these options and for this kind of
+    data.
+    """
     known: dict[str, Any] = {
         "data": Partly(vary=None, arrays=None, whole=False, **({} if loads(options) else {"load": None})),
         **WHOLE_TRAINING, "numbered": _augments(options), **CACHE_FILE.get(options.input.cache, {}),

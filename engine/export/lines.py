@@ -31,7 +31,7 @@ class Script:
     """
 
     def __init__(self, base: Path | None = None) -> None:
-        """`base`: the folder of the script, if paths within it are to be relative."""
+        """`base` is the folder of the script if paths within it are to be relative; None if all paths are absolute."""
         self.base = base
         self.paths: list[str] = []  # of this machine
         self._lines: list[str] = []

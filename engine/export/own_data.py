@@ -36,7 +36,7 @@ def data(script: Script, options: Options) -> None:
 
 
 def _functions(options: Options) -> list[str]:
-    """The functions of the trainer's own pipeline, with the values of these options."""
+    """The source of the functions of the trainer's own pipeline, with the values of these options."""
     known: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(options.input.cache, {})}
     augmenting = []
     if options.input.augment == "off":

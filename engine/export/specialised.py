@@ -38,11 +38,11 @@ class Partly(dict[str, Any]):
 
 
 class UnknownValue(Exception):
-    """The value of an expression depends on unknown names."""
+    """Raised if the value of an expression depends on names whose values are unknown."""
 
 
 class Edit:
-    """New text for the text between two places (line from 1, column in bytes)."""
+    """A change of the source: new text for the text between two places (line from 1, column in bytes)."""
 
     def __init__(self, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
         self.start, self.end, self.text = start, end, text

@@ -224,5 +224,5 @@ def in_brief(report: ProfileReport) -> list[str]:
 
 
 def kind(operation: Operation) -> str:
-    """The type of an operation, or the operation's own name where its type is unknown."""
+    """The type of an operation, or the operation's own name if its type is unknown."""
     return operation.type or operation.name

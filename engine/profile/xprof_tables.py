@@ -57,7 +57,7 @@ def step_rows(tools: Tools) -> list[Row]:
 
 
 def shares(tools: Tools) -> Shares:
-    """Means over the steps, of which there must be at least one."""
+    """The shares as means over the steps. The profile must have at least one step."""
     rows = step_rows(tools)
     whole = total(rows, "stepTimeMs")
 
@@ -129,12 +129,14 @@ def rows_with(tools: Tools, tool: str, column: str) -> Sequence[Row]:
 
 
 def last_rows(tools: Tools, tool: str) -> Sequence[Row]:
-    """The last of two equal tables: XProf lists operations first with idle time and then without."""
+    """The rows of the last of two similar tables; empty if there is no table. XProf lists operations first with idle
+    time and then without it.
+    """
     return tools[tool][-1]["rows"] if tools[tool] else ()
 
 
 def sums(parts: Iterable[tuple[Key, float]]) -> dict[Key, float]:
-    """The sum of the values for each key."""
+    """The sum of the values of each key."""
     totals: dict[Key, float] = {}
     for key, value in parts:
         totals[key] = totals.get(key, 0.0) + float(value)

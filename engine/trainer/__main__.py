@@ -70,7 +70,9 @@ def main() -> None:
 
 
 def _leave_result(report: Any, reason: str) -> None:
-    """Write the result of a run that ends before it has trained; after a time limit the engine writes it."""
+    """Write the result of a run that ends before it has trained, if it was stopped or its engine is gone. For other
+    reasons, such as a time limit, the engine writes the result.
+    """
     if reason == ENGINE_GONE:
         report.finish("crashed", 0, ENGINE_LOST)
     elif reason == "stopped":

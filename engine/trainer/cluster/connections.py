@@ -31,7 +31,7 @@ class Connections:
         self.answered: ByIndex = {}
 
     def both_ways(self, index: int) -> bool:
-        """Whether this worker has reached the other, and the other this one."""
+        """Whether this worker has connected to the other worker, and the other worker to this one."""
         return index in self.called and index in self.answered
 
     def drop_ended(self) -> set[int]:

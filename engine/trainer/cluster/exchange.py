@@ -19,7 +19,7 @@ CHUNK_WORDS = 4_000_000
 
 
 class Exchange:
-    """The exchange of worker `index` with all `workers`."""
+    """Exchanges values between the workers. `index` is this worker, `workers` the number of all workers."""
 
     def __init__(self, workers: int, index: int) -> None:
         self.workers, self.index = workers, index

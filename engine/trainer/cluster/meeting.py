@@ -71,10 +71,11 @@ class Contacts:
             connections.keep(self.connections.called, index, connection)
 
     def called_by(self, index: int, hello: Hello, connection: socket.socket) -> None:
-        """Keep the connection of a worker that has called; raises ValueError if another process is connected.
+        """Keep the connection of a worker that has called. Raises ValueError if another process with this index is
+        connected.
 
-        Then the worker was started again, and the end of its earlier process has not been noticed yet; or two workers
-        share an index. The worker calls again later.
+        In that case the worker was started again, and the end of its earlier process has not been noticed yet; or two
+        workers have the same index. The worker calls again later.
         """
         with self._lock:
             self._require_not_left()

@@ -12,7 +12,7 @@ class TrainerError(Exception):
 
 
 class DataError(TrainerError):
-    """The data cannot be used as it is."""
+    """Raised if the data cannot be used in its present form."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__("data", message, hint)

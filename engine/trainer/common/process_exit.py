@@ -29,7 +29,7 @@ LAST_SECONDS = 5.0  # after these limits, for a process in which Python can no l
 
 
 class ProcessExit:
-    """Ends the process, once, from whichever thread asks first."""
+    """Ends the process once, for the first thread that asks for it. Later requests have no effect."""
 
     def __init__(self, stop: StopSwitch) -> None:
         self._stop = stop
@@ -63,7 +63,7 @@ class ProcessExit:
             self._close(code)
 
     def _begin(self, code: int, seconds: float, meanwhile: Callable[[], None]) -> bool:
-        """Set the time limits; returns False if another thread was first."""
+        """Set the time limits for ending the process. Returns False if another thread has already begun to end it."""
         if not self._asked.acquire(blocking=False):
             return False
         try:

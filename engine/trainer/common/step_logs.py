@@ -26,7 +26,9 @@ def flat(logs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def as_keras(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The logs as Keras' fit gives them to callbacks: numbers, arrays for vectors and above, all else unchanged."""
+    """The logs in the form in which Keras' fit gives them to callbacks: scalars as numbers, vectors and larger values
+    as arrays, all other values unchanged.
+    """
     converted = {name: (value, _array(value)) for name, value in flat(logs).items()}
     return {name: value if array is None else _number(array) for name, (value, array) in converted.items()}
 

@@ -28,7 +28,7 @@ _PRODUCTS = ("MatMul", "Conv", "Einsum")  # in the names of operations, such as 
 
 
 class Chip(Protocol):
-    """A GPU by its name; `mig` says that it is a part of one."""
+    """The name of a GPU that trains; `mig` says that it is only an instance (a part) of the GPU."""
 
     @property
     def name(self) -> str | None: ...

@@ -135,7 +135,7 @@ class Speed:
 
 
 class Epochs:
-    """The epochs that have ended, and the figures of the last."""
+    """The number of epochs that have ended, and the figures of the last of them."""
 
     def __init__(self) -> None:
         self.done = 0

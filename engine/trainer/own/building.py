@@ -114,7 +114,7 @@ class Own:
         return OwnCallbacks(loop, self.model, epochs, self.callbacks)
 
     def state(self) -> State:
-        """All objects whose state changes during training."""
+        """All objects of this training whose state changes while it trains."""
         return State(self.model, self._kept)
 
     def _kept(self) -> Found:
@@ -143,7 +143,7 @@ class Own:
         ]
 
     def warn(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
-        """Warn about options and settings that have no effect on this training, and about what does not resume."""
+        """Warn about options and settings that have no effect on this training, and about state that is not resumed."""
         report.not_applied(self.not_applied(options))
         if self.model.run_eagerly:
             report.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")

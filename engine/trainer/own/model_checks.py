@@ -27,8 +27,8 @@ def overrides_fit(model: keras.Model) -> bool:
 
 
 def check_batches(model: keras.Model, stream: Stream) -> None:
-    """Raises UserError if the batches have more or fewer axes than the one input of the model: they were batched twice,
-    or not at all.
+    """Raise UserError if the batches have more or fewer axes than the only input of the model: then the data was
+    batched twice, or not at all.
     """
     x = stream.spec[0] if isinstance(stream.spec, tuple) else stream.spec
     inputs = getattr(model, "inputs", None)

@@ -189,7 +189,9 @@ def samples_of(
     arrays: Any = None,
     share: Share | None = None,
 ) -> Samples:
-    """A data set of single samples as a stream."""
+    """A data set of single samples as a stream. Raises UserError if a cache is asked for, but the number of samples is
+    unknown.
+    """
     if counted is None and options.input.cache != "off":
         raise UserError(
             "input.cache needs to know the number of samples in a pass over train",

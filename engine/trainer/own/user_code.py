@@ -46,7 +46,7 @@ OWN_STRATEGY = "remove your own tf.distribute strategy: strategy.kind creates it
 
 
 class UserError(TrainerError):
-    """A fault in the user's code or in what it returned."""
+    """Raised for a fault in the user's code, or in the value that the code returned."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__("user_code", message, hint)

@@ -41,7 +41,9 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model
 
 
 def save(model: keras.Model, path: Path) -> None:
-    """Save a trained model for plain Keras: without the optimizer, whose schedule is a class of gputui."""
+    """Save a trained model in a form that plain Keras can load: without the optimizer, because its schedule is a class
+    of gputui.
+    """
     keras.Model(model.inputs, model.outputs, name=model.name).save(path)
 
 
