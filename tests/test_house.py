@@ -325,6 +325,38 @@ def test_imports_that_are_deferred_give_their_reason() -> None:
     assert silent == []
 
 
+SAYS_NOTHING = {"told", "one", "found", "wanted", "said", "known"}  # of a value: a name says what the value is
+
+
+def named_values(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """The variables and parameters of a file, with their lines; not the fields of classes."""
+    fields = {node.target for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and node.value is None}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields:
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+
+
+def test_values_are_named_after_what_they_hold() -> None:
+    values = [(path, *value) for path in files("engine", "tui") for value in named_values(parsed(path))]
+    assert ("engine/plan.py", "replicas") in {(str(path.relative_to(ROOT)), name) for path, name, _ in values}
+    assert [f"{path.relative_to(ROOT)}:{line} {name}" for path, name, line in values if name in SAYS_NOTHING] == []
+
+
+def test_docstrings_say_if_and_where_only_of_a_place() -> None:
+    """At most one in a hundred of the docstrings has the word at all."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = [
+        docstring
+        for path in files("engine", "tui")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, kinds) and (docstring := ast.get_docstring(node))
+    ]
+    where = [docstring for docstring in docstrings if re.search(r"\b[Ww]here\b", docstring)]
+    assert len(where) <= len(docstrings) / 100, where
+
+
 def test_every_benchmark_can_be_imported() -> None:
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files("benchmarks")]
     program = f"import importlib\nfor name in {[n for n in names if '__' not in n]}: importlib.import_module(name)"

@@ -31,7 +31,7 @@ def caveats(
     The sequences are in the order of comparison, the baseline first. `started` are the events of the trainers; None for
     a run without this event. `versions` are the names of the packages whose versions differ.
     """
-    actual = [found.actual if found else {} for found in started]
+    actual = [trainer.actual if trainer else {} for trainer in started]
     with_options = [of_run for of_run in options if of_run]
     batches = [_global_batch(*run) for run in zip(options, results, strict=True)]
     sentences = (
@@ -112,7 +112,7 @@ def _versions(names: Sequence[str]) -> str:
 
 
 def _environment(actual: Sequence[Mapping[str, Any]]) -> str:
-    environments = [found["environment"] for found in actual if isinstance(found.get("environment"), Mapping)]
+    environments = [trainer["environment"] for trainer in actual if isinstance(trainer.get("environment"), Mapping)]
     names = differing(environments)
     if not names:
         return ""
@@ -125,8 +125,8 @@ def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str
     On another machine the same option can have another effect.
     """
     by_itself = [
-        found.get("jit_compile")
-        for of_run, found in zip(options, actual, strict=False)
+        trainer.get("jit_compile")
+        for of_run, trainer in zip(options, actual, strict=False)
         if of_run.get("compile.xla") == "auto"
     ]
     if len({choice for choice in by_itself if choice is not None}) < 2:

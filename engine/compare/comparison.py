@@ -89,11 +89,11 @@ def compare(line_up: LineUp) -> Comparison:
     """Compare two or more runs; a run without a result has no figures."""
     runs = line_up.runs
     read = [read_options(run) for run in runs]
-    options = [found for found, _ in read]
+    options = [options_of_run for options_of_run, _ in read]
     results = [_flat(run.whole_result) for run in runs]
     places = [cluster.of_run(run) for run in runs]
     started = [launched_with.started(run) for run in runs]
-    versions_of_runs = [found.versions if found else {} for found in started]
+    versions_of_runs = [event.versions if event else {} for event in started]
     groups = _groups(options, [place.index if place else None for place in places], versions_of_runs)
     rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *_metrics(results))]
     states = tuple(run.state for run in runs)
@@ -105,7 +105,7 @@ def compare(line_up: LineUp) -> Comparison:
         runs=tuple(run.id for run in runs),
         states=states,
         groups=groups,
-        options=tuple(_different(options, [launched_with.unapplied(found) for found in started])),
+        options=tuple(_different(options, [launched_with.unapplied(event) for event in started])),
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
         notes=(
             *lost,

@@ -133,7 +133,7 @@ def _tfrecord(script: Script, options: Options) -> None:
     workload = options.workload
     script.blocks(extract("plan.py", "split_counts"))
     script.named_blocks(
-        specialised("trainer/data/files.py", "record_stream", "record_sample", options=options, known={})
+        specialised("trainer/data/files.py", "record_stream", "record_sample", options=options, constants={})
     )
     script.text("records = record_stream(sorted(glob.glob(DATA)))")
     if workload.samples:
@@ -191,15 +191,15 @@ def _functions(options: Options) -> list[str]:
     """The source of the functions of the trainer's own pipeline, with the values of these options and for this kind of
     data.
     """
-    known: dict[str, Any] = {
+    constants: dict[str, Any] = {
         "data": Partly(vary=None, arrays=None, whole=False, **({} if loads(options) else {"load": None})),
         **WHOLE_TRAINING, "numbered": _augments(options), **CACHE_FILE.get(options.input.cache, {}),
     }  # fmt: skip
     prepared = "prepared_and_augmented" if _augments(options) else "prepared"
     pipeline = ("training_batches", "validation_batches", prepared, "prepared")
     return [
-        *specialised("trainer/data/batching.py", *pipeline, options=options, known=known),
-        *specialised("trainer/data/finishing.py", "one_batch", "ahead", options=options, known=known),
+        *specialised("trainer/data/batching.py", *pipeline, options=options, constants=constants),
+        *specialised("trainer/data/finishing.py", "one_batch", "ahead", options=options, constants=constants),
     ]
 
 

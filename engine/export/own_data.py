@@ -37,18 +37,18 @@ def data(script: Script, options: Options) -> None:
 
 def _functions(options: Options) -> list[str]:
     """The source of the functions of the trainer's own pipeline, with the values of these options."""
-    known: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(options.input.cache, {})}
+    constants: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(options.input.cache, {})}
     augmenting = []
     if options.input.augment == "off":
-        known["numbered"] = False
+        constants["numbered"] = False
     else:
         augmenting = specialised(
-            "trainer/own/streams.py", "is_image", "augmented_batches", options=options, known=known
+            "trainer/own/streams.py", "is_image", "augmented_batches", options=options, constants=constants
         )
     pipeline = ("training_batches", "validation_batches")
     return [
-        *specialised("trainer/data/batching.py", *pipeline, options=options, known=known),
-        *specialised("trainer/data/finishing.py", "one_batch", "ahead", options=options, known=known),
+        *specialised("trainer/data/batching.py", *pipeline, options=options, constants=constants),
+        *specialised("trainer/data/finishing.py", "one_batch", "ahead", options=options, constants=constants),
         *augmenting,
     ]
 

@@ -54,7 +54,7 @@ def extract(file: str, *names: str) -> list[str]:
     return _extract(file, names, None)
 
 
-def specialised(file: str, *names: str, options: Options, known: Mapping[str, Any] | None = None) -> list[str]:
+def specialised(file: str, *names: str, options: Options, constants: Mapping[str, Any] | None = None) -> list[str]:
     """The same source as extract returns, but with the values of options, and of the names in `known`, in the text (see
     specialised.py).
     """
@@ -63,7 +63,7 @@ def specialised(file: str, *names: str, options: Options, known: Mapping[str, An
         node = module.definitions[name]
         if not isinstance(node, ast.FunctionDef):
             return module.source(name)
-        return Specialiser(module.text, options, known or {}).function(node)
+        return Specialiser(module.text, options, constants or {}).function(node)
 
     return _extract(file, names, specialise)
 

@@ -53,37 +53,37 @@ class Expressions:
     parameters.
     """
 
-    def __init__(self, text: str, options: Options, known: Mapping[str, Any]) -> None:
+    def __init__(self, text: str, options: Options, constants: Mapping[str, Any]) -> None:
         self._lines = [line.encode() for line in text.split("\n")]
-        self._options, self._known = options, {**known, "options": options}
+        self._options, self._known = options, {**constants, "options": options}
         self._groups = {id(getattr(options, name)): name for name in GROUPS}
 
-    def _value(self, node: ast.expr, known: Mapping[str, Any], used: list[str]) -> Any:
+    def _value(self, node: ast.expr, constants: Mapping[str, Any], used: list[str]) -> Any:
         """The value of an expression; adds the options in it to `used`. Raises UnknownValue."""
         match node:
             case ast.Constant():
                 return node.value
-            case ast.Attribute(value=ast.Name(id=owner), attr=name) if isinstance(known.get(owner), Partly):
-                if name in known[owner]:
-                    return known[owner][name]
-            case ast.Name(id=name) if _is_known(name, known):
-                return known[name]
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if isinstance(constants.get(owner), Partly):
+                if name in constants[owner]:
+                    return constants[owner][name]
+            case ast.Name(id=name) if _is_known(name, constants):
+                return constants[name]
             case ast.Attribute(value=inner, attr=name):
-                return self._attribute(self._value(inner, known, used), name, used)
+                return self._attribute(self._value(inner, constants, used), name, used)
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                return tuple(self._value(part, known, used) for part in parts)
+                return tuple(self._value(part, constants, used) for part in parts)
             case ast.UnaryOp(op=ast.Not(), operand=inner):
-                return not self._value(inner, known, used)
+                return not self._value(inner, constants, used)
             case ast.BoolOp():
-                return self._boolean(node, known, used)
+                return self._boolean(node, constants, used)
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return _COMPARE[type(op)](self._value(left, known, used), self._value(right, known, used))
+                return _COMPARE[type(op)](self._value(left, constants, used), self._value(right, constants, used))
             case ast.IfExp(test=test, body=body, orelse=other):
-                return self._value(body if self._value(test, known, used) else other, known, used)
+                return self._value(body if self._value(test, constants, used) else other, constants, used)
             case ast.Subscript(value=inner, slice=ast.Constant(value=index)):
-                return self._value(inner, known, used)[index]
+                return self._value(inner, constants, used)[index]
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:
-                return getattr(builtins, name)(*(self._value(arg, known, used) for arg in args))
+                return getattr(builtins, name)(*(self._value(arg, constants, used) for arg in args))
         raise UnknownValue
 
     def _attribute(self, owner: Any, name: str, used: list[str]) -> Any:
@@ -96,7 +96,7 @@ class Expressions:
         used.append(_FIELDS.get(key, key))
         return getattr(owner, name)
 
-    def _boolean(self, node: ast.BoolOp, known: Mapping[str, Any], used: list[str]) -> Any:
+    def _boolean(self, node: ast.BoolOp, constants: Mapping[str, Any], used: list[str]) -> Any:
         """The value of an `and` or `or`. A single part can decide it, even if other parts are unknown. Raises
         UnknownValue.
         """
@@ -105,7 +105,7 @@ class Expressions:
         for part in node.values:
             keys: list[str] = []
             try:
-                value = self._value(part, known, keys)
+                value = self._value(part, constants, keys)
             except UnknownValue:
                 unknown = True
                 continue
@@ -118,29 +118,29 @@ class Expressions:
             raise UnknownValue
         return value
 
-    def _edits_of(self, node: ast.AST, known: Mapping[str, Any], skip: Sequence[ast.AST] = ()) -> list[Edit]:
-        return list(self._edits(node, known, {id(part) for part in skip}))
+    def _edits_of(self, node: ast.AST, constants: Mapping[str, Any], skip: Sequence[ast.AST] = ()) -> list[Edit]:
+        return list(self._edits(node, constants, {id(part) for part in skip}))
 
-    def _edits(self, node: ast.AST, known: Mapping[str, Any], skip: set[int]) -> Iterator[Edit]:
+    def _edits(self, node: ast.AST, constants: Mapping[str, Any], skip: set[int]) -> Iterator[Edit]:
         """The edits that replace text within a node; they do not overlap."""
         if id(node) in skip:
             return
         if isinstance(node, ast.expr):
-            replaced = self._replaced(node, known)
+            replaced = self._replaced(node, constants)
             if replaced is not None:
                 yield Edit(_start(node), _end(node), replaced)
                 return
         removed: set[int] = set()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in dir(builtins):
-            removed = {id(arg) for arg in node.args if isinstance(arg, ast.Name) and _is_known(arg.id, known)}
-            removed |= {id(word) for word in node.keywords if word.arg and _is_known(word.arg, known)}
+            removed = {id(arg) for arg in node.args if isinstance(arg, ast.Name) and _is_known(arg.id, constants)}
+            removed |= {id(word) for word in node.keywords if word.arg and _is_known(word.arg, constants)}
             yield from _without([*node.args, *node.keywords], removed)
         elif isinstance(node, ast.arguments):
-            removed = {id(arg) for arg in (*node.args, *node.kwonlyargs) if _is_known(arg.arg, known)}
+            removed = {id(arg) for arg in (*node.args, *node.kwonlyargs) if _is_known(arg.arg, constants)}
             yield from self._without_parameters(node, removed)
         for child in ast.iter_child_nodes(node):
             if id(child) not in removed:
-                yield from self._edits(child, known, skip)
+                yield from self._edits(child, constants, skip)
 
     def _without_parameters(self, node: ast.arguments, removed: set[int]) -> Iterator[Edit]:
         """The edits that remove parameters together with their default values. Python lists defaults for the last
@@ -151,7 +151,7 @@ class Expressions:
         ends = {id(arg): defaults.get(id(arg), arg) for arg in node.args}
         yield from _without(node.args, removed, ends)
 
-    def _replaced(self, node: ast.expr, known: Mapping[str, Any]) -> str | None:
+    def _replaced(self, node: ast.expr, constants: Mapping[str, Any]) -> str | None:
         """The new text of an expression whose value is known, wholly or in part; None if the expression stays
         unchanged.
         """
@@ -159,26 +159,26 @@ class Expressions:
             return None
         used: list[str] = []
         try:
-            value = self._value(node, known, used)
+            value = self._value(node, constants, used)
             if isinstance(value, _PLAIN) and not isinstance(node, ast.Tuple | ast.List):
                 return literal(value) + marked(used)
         except UnknownValue:
             pass
         if isinstance(node, ast.IfExp):
-            return self._of_choice(node, known)
+            return self._of_choice(node, constants)
         if isinstance(node, ast.BoolOp):
-            return self._of_boolean(node, known)
+            return self._of_boolean(node, constants)
         return None
 
-    def _of_choice(self, node: ast.IfExp, known: Mapping[str, Any]) -> str | None:
+    def _of_choice(self, node: ast.IfExp, constants: Mapping[str, Any]) -> str | None:
         used: list[str] = []
         try:
-            chosen = node.body if self._value(node.test, known, used) else node.orelse
+            chosen = node.body if self._value(node.test, constants, used) else node.orelse
         except UnknownValue:
             return None
-        return self._rendered(chosen, known) + marked(used)
+        return self._rendered(chosen, constants) + marked(used)
 
-    def _of_boolean(self, node: ast.BoolOp, known: Mapping[str, Any]) -> str | None:
+    def _of_boolean(self, node: ast.BoolOp, constants: Mapping[str, Any]) -> str | None:
         """The text of an `and` or `or` without the known parts that do not decide it. A known last part stays if it is
         not a bool, since it is the value of the expression. None if all parts stay.
         """
@@ -187,21 +187,21 @@ class Expressions:
         for part in node.values:
             keys: list[str] = []
             try:
-                value = self._value(part, known, keys)
+                value = self._value(part, constants, keys)
             except UnknownValue:
-                kept.append(self._rendered(part, known))
+                kept.append(self._rendered(part, constants))
                 continue
             if part is node.values[-1] and not isinstance(value, bool):
-                kept.append(self._rendered(part, known))
+                kept.append(self._rendered(part, constants))
             else:
                 used += keys
         if len(kept) == len(node.values):
             return None
         return (" or " if isinstance(node.op, ast.Or) else " and ").join(kept) + marked(used)
 
-    def _rendered(self, node: ast.expr, known: Mapping[str, Any]) -> str:
+    def _rendered(self, node: ast.expr, constants: Mapping[str, Any]) -> str:
         (line, column), (last, end) = _start(node), _end(node)
-        text = self._edited(line, last, self._edits_of(node, known))
+        text = self._edited(line, last, self._edits_of(node, constants))
         cut = len(self._lines[last - 1]) - end
         encoded = text.encode()[column:]
         return encoded[: len(encoded) - cut].decode() if cut else encoded.decode()
@@ -236,8 +236,8 @@ class Expressions:
         )
 
 
-def _is_known(name: str, known: Mapping[str, Any]) -> bool:
-    return name in known and not isinstance(known[name], Partly)
+def _is_known(name: str, constants: Mapping[str, Any]) -> bool:
+    return name in constants and not isinstance(constants[name], Partly)
 
 
 def _start(node: Any) -> tuple[int, int]:
@@ -288,36 +288,36 @@ class Specialiser(Expressions):
 
     # ---- statements ---------------------------------------------------------------------------
 
-    def _function(self, node: ast.FunctionDef, known: dict[str, Any]) -> list[str]:
-        self._refuse_new_values(node, known)
-        return [*self._header(node, known), *self._body(node.body, known)]
+    def _function(self, node: ast.FunctionDef, constants: dict[str, Any]) -> list[str]:
+        self._refuse_new_values(node, constants)
+        return [*self._header(node, constants), *self._body(node.body, constants)]
 
-    def _refuse_new_values(self, node: ast.FunctionDef, known: Mapping[str, Any]) -> None:
+    def _refuse_new_values(self, node: ast.FunctionDef, constants: Mapping[str, Any]) -> None:
         """Raise ValueError if the function assigns to a name whose value is known."""
         stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        if again := sorted(name for name in stored & set(known) if not isinstance(known[name], Partly)):
+        if again := sorted(name for name in stored & set(constants) if not isinstance(constants[name], Partly)):
             raise ValueError(f"{node.name} cannot be exported: it gives {', '.join(again)} another value")
 
-    def _body(self, body: Sequence[ast.stmt], known: dict[str, Any]) -> list[str]:
+    def _body(self, body: Sequence[ast.stmt], constants: dict[str, Any]) -> list[str]:
         """The new text of the statements below a header. At least one statement stays."""
-        return self._block(body, known) or [" " * body[0].col_offset + "pass"]
+        return self._block(body, constants) or [" " * body[0].col_offset + "pass"]
 
-    def _header(self, node: Any, known: Mapping[str, Any]) -> list[str]:
+    def _header(self, node: Any, constants: Mapping[str, Any]) -> list[str]:
         """The lines of a compound statement that stand above its body."""
-        edits = self._edits_of(node, known, skip=node.body)
+        edits = self._edits_of(node, constants, skip=node.body)
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         last = max(first, node.body[0].lineno - 1)
         while last > first and not self._line(last).split("#")[0].rstrip().endswith(":"):
             last -= 1
         return _joined(self._edited(first, last, edits).split("\n"))
 
-    def _block(self, body: Sequence[ast.stmt], known: dict[str, Any]) -> list[str]:
+    def _block(self, body: Sequence[ast.stmt], constants: dict[str, Any]) -> list[str]:
         """The new text of consecutive statements, up to the first that always returns or raises."""
         lines: list[str] = []
         keys: list[str] = []  # of decided conditions, named at the statement that follows from them
         before = body[0].lineno - 1
         for node in body:
-            made, left = self._statement(node, known, keys)
+            made, left = self._statement(node, constants, keys)
             if made:
                 gap = self._between(before, node) if lines else []
                 lines += [*gap, *_with_marks(made, keys)]
@@ -329,48 +329,48 @@ class Specialiser(Expressions):
             lines[-1:] = _with_marks([lines[-1]], keys)
         return lines
 
-    def _statement(self, node: ast.stmt, known: dict[str, Any], keys: list[str]) -> tuple[list[str], bool]:
+    def _statement(self, node: ast.stmt, constants: dict[str, Any], keys: list[str]) -> tuple[list[str], bool]:
         """The new lines of a statement, and whether the statements after it are unreachable. The keys of options
         because of which statements were removed are added to `keys`.
         """
-        if self._binds_group(node, known):
+        if self._binds_group(node, constants):
             return [], False
         if isinstance(node, ast.FunctionDef):
-            return self._function(node, dict(known)), False
+            return self._function(node, dict(constants)), False
         if isinstance(node, ast.If):
-            return self._if(node, known, keys)
+            return self._if(node, constants, keys)
         if isinstance(node, ast.For | ast.With | ast.While):
             if getattr(node, "orelse", None):
                 raise ValueError(f"line {node.lineno} cannot be exported: a loop with else")
-            return [*self._header(node, known), *self._body(node.body, known)], False
-        text = self._edited(node.lineno, node.end_lineno or node.lineno, self._edits_of(node, known))
+            return [*self._header(node, constants), *self._body(node.body, constants)], False
+        text = self._edited(node.lineno, node.end_lineno or node.lineno, self._edits_of(node, constants))
         return text.split("\n"), isinstance(node, ast.Return | ast.Raise)
 
-    def _if(self, node: ast.If, known: dict[str, Any], keys: list[str]) -> tuple[list[str], bool]:
+    def _if(self, node: ast.If, constants: dict[str, Any], keys: list[str]) -> tuple[list[str], bool]:
         try:
             used: list[str] = []
-            chosen = node.body if self._value(node.test, known, used) else node.orelse
+            chosen = node.body if self._value(node.test, constants, used) else node.orelse
         except UnknownValue:
-            return self._undecided(node, known), False
+            return self._undecided(node, constants), False
         if not chosen:
             keys += [key for key in used if self._is_changed(key)]
             return [], False
         keys += used
-        lines = self._block(chosen, known)
+        lines = self._block(chosen, constants)
         lines = _indented(lines, node.col_offset - chosen[0].col_offset)
         return lines, isinstance(chosen[-1], ast.Return | ast.Raise)
 
-    def _undecided(self, node: ast.If, known: dict[str, Any]) -> list[str]:
+    def _undecided(self, node: ast.If, constants: dict[str, Any]) -> list[str]:
         margin = " " * node.col_offset
-        opened = f"{margin}if {self._rendered(node.test, known)}:"
-        lines = [opened, *self._body(node.body, dict(known))]
+        opened = f"{margin}if {self._rendered(node.test, constants)}:"
+        lines = [opened, *self._body(node.body, dict(constants))]
         if node.orelse:
-            inner = self._block(node.orelse, dict(known))
+            inner = self._block(node.orelse, dict(constants))
             elif_shift = 4 if node.orelse[0].col_offset == node.col_offset else 0
             lines += [f"{margin}else:", *_indented(inner, elif_shift)] if inner else []
         return lines
 
-    def _binds_group(self, node: ast.stmt, known: dict[str, Any]) -> bool:
+    def _binds_group(self, node: ast.stmt, constants: dict[str, Any]) -> bool:
         """Whether a statement such as `given = options.input` names a group; adds the name to `known`."""
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
             return False
@@ -380,13 +380,13 @@ class Specialiser(Expressions):
         groups = {}
         for target, expression in pairs:
             try:
-                value = self._value(expression, known, [])
+                value = self._value(expression, constants, [])
             except UnknownValue:
                 return False
             if not (isinstance(target, ast.Name) and isinstance(value, Group)):
                 return False
             groups[target.id] = value
-        known |= groups
+        constants |= groups
         return True
 
 

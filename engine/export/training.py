@@ -89,7 +89,7 @@ def rate(script: Script, options: Options) -> None:
     if train.schedule == "constant" and not train.warmup_steps:  # holding a constant rate changes nothing
         script.text(f"rate = {highest}")
         return
-    script.named_blocks(specialised("plan.py", "decay_steps", options=options, known={"train": train}))
+    script.named_blocks(specialised("plan.py", "decay_steps", options=options, constants={"train": train}))
     script.add("decay = decay_steps(steps, steps_per_epoch)", "train.decay_steps")
     schedules = "keras.optimizers.schedules"
     calls = {

@@ -192,15 +192,15 @@ def look(python: str) -> Interpreter:
     earlier = _known.get(python)
     if earlier is None or earlier.state != _state(python, earlier.search_path):
         earlier = _known[python] = _asked(python)
-    if earlier.found is None:
+    if earlier.interpreter is None:
         raise Unusable(*earlier.fault)
-    return earlier.found
+    return earlier.interpreter
 
 
 def forget_failures() -> None:
     """Forget which interpreters have not answered, so that they are asked again: the user may have repaired them."""
     for python, answer in list(_known.items()):
-        if answer.found is None:
+        if answer.interpreter is None:
             _known.pop(python, None)
 
 
@@ -272,7 +272,7 @@ class _Told:
 
     state: tuple[int, ...]
     search_path: tuple[str, ...]
-    found: Interpreter | None
+    interpreter: Interpreter | None
     fault: tuple[str, str] = ("", "")
 
 

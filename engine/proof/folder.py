@@ -60,11 +60,11 @@ class Proof:
         The state is `crashed` if the record says `running` and the proof's process has ended. UNREAD if proof.json
         cannot be read.
         """
-        found = read_record(self.path)
-        if moment(found.started_t) is None or found.repeats < 0:
+        record = read_record(self.path)
+        if moment(record.started_t) is None or record.repeats < 0:
             return UNREAD
-        ended = found.state == "running" and not self.liveness(found).engine
-        return replace(found, state="crashed") if ended else found
+        ended = record.state == "running" and not self.liveness(record).engine
+        return replace(record, state="crashed") if ended else record
 
     @property
     def data(self) -> dict[str, Any]:
@@ -267,7 +267,7 @@ def request_stop(proof: Proof, numbers: Sequence[int] = runs.ASKED_BY_PERSON) ->
             process,
             numbers,
             proof.path / "proof.json",
-            lambda found: found.has_open(proof.path / PROOF_LOCK) or found.serves(proof.path),
+            lambda process: process.has_open(proof.path / PROOF_LOCK) or process.serves(proof.path),
         )
     except stop_signals.NotVerified as fault:
         raise ProofError(f"{proof.id}: {fault}: no signal is sent") from None

@@ -213,8 +213,8 @@ def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Cand
     alike = [candidate for candidate in kept if candidate.without_input == kept[0].without_input]
     ends = [
         number
-        for number, one in enumerate(alike)
-        if all(final[key] == value for key, value in one.tried.items() if key in final)
+        for number, candidate in enumerate(alike)
+        if all(final[key] == value for key, value in candidate.tried.items() if key in final)
     ]
     return alike[: ends[-1] + 1] if ends else []
 

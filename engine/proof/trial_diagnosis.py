@@ -169,12 +169,12 @@ def profile(bench: Bench, preset: Preset, real: Trial, record: Record, report: C
     trial = record.profile_trial = bench.measure(alone, "p", 1, seconds=seconds, profile=steps)
     report("reading the profile")
     try:
-        found = _read_profile(bench, trial)
+        steps_profiled = _read_profile(bench, trial)
     except ProfileError as fault:
         record.profile_missing = " ".join(str(fault).split())
         return None
-    record.profile = asdict(found)
-    return found.shares.communication
+    record.profile = asdict(steps_profiled)
+    return steps_profiled.shares.communication
 
 
 def _read_profile(bench: Bench, trial: Trial) -> ProfileReport:

@@ -66,8 +66,8 @@ def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str
     for key in changes:
         if several and (key == "strategy.kind" or key in _UNDER_STRATEGY):
             return _STAYS if options.train.learning_rate_scaling == "none" else _GROWS
-        for known, words in _CHANGES.items():
-            if key == known or (known.endswith(".") and key.startswith(known)):
+        for prefix, words in _CHANGES.items():
+            if key == prefix or (prefix.endswith(".") and key.startswith(prefix)):
                 return words
     return _SAYS_SO if says_so else ""
 

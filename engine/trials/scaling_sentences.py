@@ -191,5 +191,5 @@ def of_comparison(comparison: Comparison) -> str:
 
 def _replicas(trials: Iterable[Trial], side: str) -> int | None:
     """The number of replicas of one side; None if its successful trials do not all have the same number."""
-    counts = {one.replicas for one in trials if one.side == side and one.outcome == "ok"}
+    counts = {trial.replicas for trial in trials if trial.side == side and trial.outcome == "ok"}
     return counts.pop() if len(counts) == 1 else None

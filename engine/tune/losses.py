@@ -111,7 +111,9 @@ def of_earlier(length: tuple[int, int | None], data: Data, preset: Preset) -> Le
 
 def growth(before: Preset, after: Preset, machine: Machine) -> float:
     """The global batch of `after` divided by that of `before`."""
-    old, new = (plan.global_batch(one.options, checks.replicas(one.options, machine)) for one in (before, after))
+    old, new = (
+        plan.global_batch(preset.options, checks.replicas(preset.options, machine)) for preset in (before, after)
+    )
     return new / old
 
 
@@ -217,14 +219,14 @@ class Losses:
         good = [trial for trial in made.trials if _counts(trial)]
         runs = {trial.run: self._trials.run_of(trial) for trial in good}
         ends = {run: _told(folder, EpochEnd) for run, folder in runs.items()}
-        passes = min(len(found) for found in ends.values())
+        passes = min(len(losses) for losses in ends.values())
         if passes == 0:
             made.decision, made.why = "not judged", "a training came to its time limit before its first pass had ended"
             return
         if made.passes is not None and made.samples is not None and passes < made.passes:
             made.samples, made.passes = made.samples // made.passes * passes, passes
-        first = {run: found[:passes] for run, found in ends.items()}
-        made.of = "validation" if all("val_loss" in found[-1].metrics for found in first.values()) else "training"
+        first = {run: losses[:passes] for run, losses in ends.items()}
+        made.of = "validation" if all("val_loss" in losses[-1].metrics for losses in first.values()) else "training"
         for trial in good:
             trial.loss_at_samples = _loss(runs[trial.run], first[trial.run][-1], made)
         made.loss_a, made.loss_b = (_mean(good, side) for side in "ab")

@@ -99,7 +99,7 @@ def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int 
     if started.gpus:
         flat = {f"{group}.{name}": value for group, of in asdict(options).items() for name, value in of.items()}
         device_limits = [limit_of(mapping(device), flat) for device in started.gpu_devices]
-        return _least([*(round(one) for one in device_limits if one), asked]), "allocator"
+        return _least([*(round(limit) for limit in device_limits if limit), asked]), "allocator"
     space, host = limits.ceilings().address_space_bytes, _least([limits.memory().available, asked])
     reserved, taken = trial.peak_address_space_bytes, trial.peak_process_bytes
     if space and reserved and host and reserved / space > (taken or 0) / host:
@@ -119,7 +119,7 @@ def _most(trials: Sequence[Trial], figure: str) -> int | None:
 
 
 def _least(values: Sequence[int | None]) -> int | None:
-    return min((one for one in values if one), default=None)
+    return min((limit for limit in values if limit), default=None)
 
 
 class MemoryModel:
@@ -292,5 +292,7 @@ class MemoryModel:
         return least - chance - steepest * (small - 1) > most
 
     def _between(self, predicted: int) -> int:
-        limited = min(one for one in (predicted, self.beyond and self.beyond - 1, self.most_batch) if one is not None)
+        limited = min(
+            batch for batch in (predicted, self.beyond and self.beyond - 1, self.most_batch) if batch is not None
+        )
         return max(limited, self.fits or 0)

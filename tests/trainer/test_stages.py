@@ -223,7 +223,7 @@ class FakeMeter(StageMeter):
         super().__init__((), 1)
         self.there, self.looks = there, 0
 
-    def look(self, iterator: Any) -> bool:
+    def read(self, iterator: Any) -> bool:
         self.looks += 1
         return self.there
 

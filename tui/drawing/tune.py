@@ -131,8 +131,8 @@ def _result(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
     ended = clean(conclusion(data)) if data.is_read else ""
     whole = f"{ended}; {because}" if because and because not in ended else ended
     rows: list[Row] = [[(line, "title")] for line in wrapped(whole, width, glyphs, 3)]
-    for said in map(clean, learning(data)[-LOSSES:]):
-        lines = [fitting(said, width, glyphs)] if low else wrapped(said, width, glyphs)
+    for sentence in map(clean, learning(data)[-LOSSES:]):
+        lines = [fitting(sentence, width, glyphs)] if low else wrapped(sentence, width, glyphs)
         rows += [[(line, "value")] for line in lines]
     return rows
 
@@ -234,9 +234,9 @@ def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
     """
     row: Row = [("brought ", "label")]
     tried = [option for option in brought(data) if option.state not in ("to come", "not tried")]
-    for one in sorted(tried, key=lambda one: one.state != "kept"):
-        figures_of = _briefly(one, data, glyphs)
-        more: Row = [(f"{', ' if len(row) > 1 else ''}{one.name} ", "label"), (figures_of, _style(one))]
+    for candidate in sorted(tried, key=lambda candidate: candidate.state != "kept"):
+        figures_of = _briefly(candidate, data, glyphs)
+        more: Row = [(f"{', ' if len(row) > 1 else ''}{candidate.name} ", "label"), (figures_of, _style(candidate))]
         row += more if length(row) + length(more) <= width else []
     return row if len(row) > 1 else [("brought nothing so far", "label")]
 
@@ -265,8 +265,8 @@ def trial_line(name: str, now: Snapshot | None, width: int) -> Row:
     if speed is None:
         return [*row, (f"  {doing(now.phase, now.phase_detail)} {seconds(now.phase_seconds)}", "label")]
     step = number(now.progress.get(_STEP.progress))
-    for told in (_SPEED.text(speed), f"loss {amount(loss)}", f"step {_STEP.text(step)}"):
-        row += [("  ", ""), (told, "value")] if length(row) + len(told) + 2 <= width else []
+    for figure in (_SPEED.text(speed), f"loss {amount(loss)}", f"step {_STEP.text(step)}"):
+        row += [("  ", ""), (figure, "value")] if length(row) + len(figure) + 2 <= width else []
     return row
 
 

@@ -22,7 +22,7 @@ LISTED = (
     "run",
     "done",
     "left",
-    *(one.narrow_head for one in shown("listing")),
+    *(figure.narrow_head for figure in shown("listing")),
     "size",
     "when",
     "tags",

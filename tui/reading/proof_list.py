@@ -43,12 +43,12 @@ class ProofList:
         entries: dict[str, tuple[float, ProofEntry]] = {}
         for proof in folder.proofs():
             changed = _changed(proof, "proof.json")
-            known = self._known.get(proof.id)
-            if known is None or known[0] != changed or known[1].goes_on:
-                size = known[1].size if known else None
-                known = (changed, ProofEntry(proof, proof.record, _changed(proof, "request.json"), size))
+            kept = self._known.get(proof.id)
+            if kept is None or kept[0] != changed or kept[1].goes_on:
+                size = kept[1].size if kept else None
+                kept = (changed, ProofEntry(proof, proof.record, _changed(proof, "request.json"), size))
                 self._to_measure[proof.id] = None
-            entries[proof.id] = known
+            entries[proof.id] = kept
         self._known = entries
         return [entry for _, entry in entries.values()]
 

@@ -30,7 +30,9 @@ MEASURED_SECONDS = 0.3  # at a time
 LEFT = figures.of_run("eta_seconds")
 NO_NOTES = Notes()
 # Every figure that a run can have as a whole; one of a proof's trial has no meaning here.
-FIGURES: tuple[Figure, ...] = tuple(one for one in figures.RUN if {*one.shown} & {"compare", "summary", "runs"})
+FIGURES: tuple[Figure, ...] = tuple(
+    figure for figure in figures.RUN if {*figure.shown} & {"compare", "summary", "runs"}
+)
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,9 @@ class SideBySide:
         time.
         """
         with ThreadPoolExecutor(len(asked)) as pool:
-            jobs = [pool.submit(self._measured, one, place) for one, place in zip(asked, places, strict=False)]
+            jobs = [
+                pool.submit(self._measured, settings, place) for settings, place in zip(asked, places, strict=False)
+            ]
             return [job.result() for job in jobs]
 
     def _measured(self, request: Asked, place: Place) -> Trial:

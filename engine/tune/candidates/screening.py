@@ -236,9 +236,9 @@ class Screening:
                 candidate.why = f"{units.change(candidate.gain)}: {ended} to measure it once more"
             raise
         candidate.trials.append(trial)
-        known = candidate.good or [trial for trial in candidate.trials if trial.outcome == "slower"]
-        candidate.samples_per_second = speed(known) or None
-        candidate.peak_bytes = self._peak(known)
+        decisive = candidate.good or [trial for trial in candidate.trials if trial.outcome == "slower"]
+        candidate.samples_per_second = speed(decisive) or None
+        candidate.peak_bytes = self._peak(decisive)
         return trial
 
     def _peak(self, trials: Sequence[Trial]) -> int | None:

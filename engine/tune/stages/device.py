@@ -150,10 +150,12 @@ class DeviceStages:
             for candidate in self._screening.search.candidates
             if candidate.tried and candidate.stage in STAGES[1:]
         ]
-        places = [place for place, one in enumerate(tried) if one.stage == name]
+        places = [place for place, candidate in enumerate(tried) if candidate.stage == name]
         if not places or (name != "steps_per_execution" and self._kept(name)):
             return False
-        return bool(tried[places[-1]].good) and any(one.decision == "kept" for one in tried[places[-1] + 1 :])
+        return bool(tried[places[-1]].good) and any(
+            candidate.decision == "kept" for candidate in tried[places[-1] + 1 :]
+        )
 
     # ---- shared -------------------------------------------------------------------------------------
 

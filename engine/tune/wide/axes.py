@@ -95,15 +95,15 @@ def _choices(stage: str, tried: Sequence[Settings], preset: Preset) -> list[Axis
 
     For the input there is no axis of options that change together, as the sampler combines the single ones.
     """
-    together = [one for one in tried if len(one) > 1]
+    together = [settings for settings in tried if len(settings) > 1]
     choices = [_axis(stage, together, preset)] if together and stage != "input" else []
-    keys = dict.fromkeys(key for one in tried for key in one if len(one) == 1)
-    return choices + [_axis(key, [one for one in tried if list(one) == [key]], preset) for key in keys]
+    keys = dict.fromkeys(key for settings in tried for key in settings if len(settings) == 1)
+    return choices + [_axis(key, [settings for settings in tried if list(settings) == [key]], preset) for key in keys]
 
 
 def _axis(name: str, tried: Sequence[Settings], preset: Preset) -> Axis:
-    as_it_is = {key: value_of(preset, key) for one in tried for key in one}
-    choices = {AS_IT_IS: as_it_is} | {sentences.changes(one): as_it_is | dict(one) for one in tried}
+    as_it_is = {key: value_of(preset, key) for settings in tried for key in settings}
+    choices = {AS_IT_IS: as_it_is} | {sentences.changes(settings): as_it_is | dict(settings) for settings in tried}
     return Axis(name, choices=choices)
 
 
@@ -152,8 +152,8 @@ class Combinations:
         if any(key not in keys for key in settings):
             return None
         effective = {key: settings.get(key, value_of(self._preset, key)) for key in keys}
-        found = {axis.name: axis.value(effective) for axis in self.axes}
-        return None if None in found.values() else found
+        values = {axis.name: axis.value(effective) for axis in self.axes}
+        return None if None in values.values() else values
 
 
 def as_plain(axes: Sequence[Axis]) -> list[dict[str, Any]]:
@@ -163,4 +163,4 @@ def as_plain(axes: Sequence[Axis]) -> list[dict[str, Any]]:
 
 def from_plain(plain: Sequence[Mapping[str, Any]]) -> list[Axis]:
     """The axes from the plain values that a study has stored; raises TypeError or ValueError if they are not axes."""
-    return [Axis(**one) for one in plain]
+    return [Axis(**fields) for fields in plain]

@@ -63,8 +63,8 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 def _told(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        counts = {str(one): list(value).count(one) for one in value}
-        return ", ".join(one if count == 1 else f"{count} x {one}" for one, count in counts.items()) or "none"
+        counts = {str(item): list(value).count(item) for item in value}
+        return ", ".join(item if count == 1 else f"{count} x {item}" for item, count in counts.items()) or "none"
     return "none" if value is None else units.count(value) if isinstance(value, int) else str(value)
 
 

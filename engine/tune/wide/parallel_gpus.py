@@ -49,7 +49,7 @@ class Places:
             raise
         if len(left) > 1:
             self._gpus, candidate.decision = left, "kept"
-            slow = [str(place.gpu) for place in gpus if place.gpu not in [one.gpu for one in left]]
+            slow = [str(place.gpu) for place in gpus if place.gpu not in {kept.gpu for kept in left}]
             candidate.why = f"slower, and left out: {', '.join(slow)}" if slow else ""
         else:
             candidate.decision = "rejected"
@@ -58,7 +58,7 @@ class Places:
 
     def _undisturbed(self, candidate: Candidate, gpus: Sequence[Place]) -> list[Place]:
         asked = [self._screening.asked({}, side=SIDE, repeat=place) for place in range(1, len(gpus) + 1)]
-        candidate.trials += self._side_by_side.measure([one for one in asked if one], gpus)
+        candidate.trials += self._side_by_side.measure([settings for settings in asked if settings], gpus)
         candidate.samples_per_second = speed(candidate.good) or None
         speeds = [trial.samples_per_second if trial.good else None for trial in candidate.trials]
         return undisturbed(gpus, speeds, self._screening.best.speed)
@@ -69,6 +69,6 @@ class Places:
         The screening then has these trials and does not measure them again.
         """
         asked = [self._screening.asked(tried, judge) for tried, judge in proposals]
-        alone = [one for one in asked if one is not None and self._side_by_side.fits(one.preset)]
+        alone = [settings for settings in asked if settings is not None and self._side_by_side.fits(settings.preset)]
         if len(alone) > 1:
             self._side_by_side.measure(alone, self._gpus)

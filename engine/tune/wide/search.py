@@ -247,7 +247,7 @@ class WideSearch:
         if own is not None and own.is_known:
             return own.largest()
         usable = [model for model in models.values() if model.is_known] or list(models.values())
-        largest = [found for model in usable if (found := model.largest()) is not None]
+        largest = [batch for model in usable if (batch := model.largest()) is not None]
         return LEANER * max(largest) if largest else None
 
     def _too_much_memory(self, settings: Settings) -> tuple[int | None, float] | None:

@@ -160,13 +160,13 @@ class Study:
     def found(self) -> list[Found]:
         """The results of all members, the fastest settings first."""
         ended = [result.found for result in self.known() if result.found]
-        return sorted(ended, key=lambda one: -(one.speed or 0.0))
+        return sorted(ended, key=lambda measured: -(measured.speed or 0.0))
 
     def best_of_others(self) -> Found | None:
         """The result of the fastest settings that another member has measured; None if there is none."""
         theirs = (result.found for result in self.known() if result.found and result.member != self._me)
         good = (result for result in theirs if result.outcome == "ok")
-        return max(good, key=lambda found: found.speed or 0.0, default=None)
+        return max(good, key=lambda measured: measured.speed or 0.0, default=None)
 
     @property
     def members(self) -> int:

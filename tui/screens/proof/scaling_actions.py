@@ -63,12 +63,12 @@ async def go_on(app: BaseApp, proof: Proof) -> None:
         app.notify("the measurement goes on")
 
 
-async def _start(app: BaseApp, wanted: Callable[[], tuple[Request, str]]) -> None:
+async def _start(app: BaseApp, asked: Callable[[], tuple[Request, str]]) -> None:
     """Ask the user, start the measurement and open it; if this is not possible, show the reason. `wanted` is called in
     a thread.
     """
     try:
-        request, question = await asyncio.to_thread(wanted)
+        request, question = await asyncio.to_thread(asked)
         if await app.push_screen_wait(Ask(question, (MEASURE, CANCEL))) == MEASURE:
             await launch_and_open(app, new_measurement(app, f"the scaling of {request.preset_name}", request))
     except (PresetError, RunError, OSError, ValueError) as reason:
@@ -81,24 +81,24 @@ def _of_opened(preset: Preset, source: Path | None, keep: str) -> tuple[Request,
     return _checked(scaling_request.of_opened(preset, source, keep))
 
 
-def _checked(wanted: Request) -> tuple[Request, str]:
+def _checked(asked: Request) -> tuple[Request, str]:
     """The request and the question about it. Raises an error if the measurement is not possible on this machine."""
     from ....engine.job import this_machine
     from ....engine.proof import request
 
-    request.refuse(wanted, this_machine.read())
-    return wanted, _question(wanted)
+    request.refuse(asked, this_machine.read())
+    return asked, _question(asked)
 
 
-def _question(wanted: Request) -> str:
+def _question(asked: Request) -> str:
     """The question to the user: what is measured, and how long that takes."""
     from ....engine.proof import duration as estimates
 
-    settings = wanted.scaling.settings if wanted.scaling else ()
+    settings = asked.scaling.settings if asked.scaling else ()
     counts = ", ".join(str(setting.replicas) for setting in settings)
-    needed = estimates.sure_trials(wanted) * estimates.of_request(wanted)
+    needed = estimates.sure_trials(asked) * estimates.of_request(asked)
     return (
-        f"{wanted.preset_name} is trained with {counts} replicas in turn, in {wanted.repeats} rounds of trials of "
-        f"{wanted.measure_seconds:g} s. This takes about {estimate(needed)}.\n\n"
+        f"{asked.preset_name} is trained with {counts} replicas in turn, in {asked.repeats} rounds of trials of "
+        f"{asked.measure_seconds:g} s. This takes about {estimate(needed)}.\n\n"
         "Run nothing else on the machine meanwhile. You may leave the screen; x stops the measurement."
     )
