@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 # Small enough for two cores; the large batch takes more than 64 MiB, the least limit of memory that can be set.
 SIZE = ("--minutes", "24", "--model", "mlp", "--pixels", "16", "--width", "0.05", "--batch-size", "16", "--seconds",
-        "0.2", "--large-batch-size", "4096", "--steps", "8", "--proof-minutes", "0.6", "--hang-seconds", "3",
+        "0.2", "--large-batch-size", "4096", "--steps", "8", "--proof-minutes", "2", "--hang-seconds", "3",
         "--tests", "uuid")  # fmt: skip
 
 
