@@ -27,6 +27,7 @@ from ..files.writing import write_atomically
 from ..process.spawn import LOCK
 from ..runs import Run, liveness
 from ..runs.liveness import Liveness
+from ..runs.run import STARTING_SECONDS
 from ..system import locks, stop_signals
 from ..system.identity import Place, Process
 from ..trials import trial
@@ -36,7 +37,6 @@ from .request import ProofError, Request
 # The modules of processes for certain kinds of proofs; the other kinds have a common module.
 PROCESSES = {"tune": "gputui.engine.tune", "scaling": "gputui.engine.scaling"}
 PROOF_LOCK = "proof.lock"  # held by the proof's process
-STARTING_SECONDS = 15.0  # after its creation a proof counts as starting, if the file system has no locks
 
 
 def proofs_folder() -> Path:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
-from .. import figures
 from ..plan import LEAST_STEPS
 from ..profile import reports
-from ..trials import scaling_sentences, sentences
+from ..table import Table, escaped
+from ..trials import scaling_sentences, sentences, tables
 from ..trials.record import Comparison, Record
 from ..trials.significance import LEAST_GAIN, SPREADS, spreads
 from ..trials.trial import Trial
-from ..units import NONE, amount, counted, seconds, share, size, times
+from ..units import amount, counted, seconds, share, size, times
 
 _TITLES = {
     "tune": "The fastest settings",
@@ -22,7 +21,6 @@ _TITLES = {
     "loop": "Faster, one change at a time",
     "diagnosis": "What the input costs",
 }
-_FIGURES = figures.shown("trial")
 
 
 def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
@@ -31,8 +29,8 @@ def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
     `data` is its record. `searched` are the sections about a search; they come before the comparisons.
     """
     parts = [
-        f"# {_title(data)}: {cell(data.preset_name)}",
-        f"**{cell(capital(sentences.conclusion(data)))}.**",
+        f"# {_title(data)}: {escaped(data.preset_name)}",
+        f"**{escaped(capital(sentences.conclusion(data)))}.**",
         _asked(data),
         *_diagnosis(data),
         *_ablation(data),
@@ -75,7 +73,7 @@ def _asked(data: Record) -> str:
         ("GPUs", gpus),
         ("versions", ", ".join([f"gputui {machine.get('gputui', '-')}", *libraries])),
     ]
-    return table(["", ""], [[name, text] for name, text in rows])
+    return Table(["", ""], rows).markdown()
 
 
 def _method(data: Record) -> str:
@@ -130,40 +128,27 @@ def _diagnosis(data: Record) -> Iterator[str]:
     if not diagnosis:
         return
     rests_on = f"confidence {share(diagnosis['confidence'])}, {diagnosis['steps']} steps"
-    yield f"## At first\n\n{cell(diagnosis['sentence'])} ({rests_on})"
-    rows = [_evidence(piece) for piece in diagnosis["evidence"]]
-    if rows:
-        yield table(["evidence", "value", "threshold", "source"], rows)
+    yield f"## At first\n\n{escaped(diagnosis['sentence'])} ({rests_on})"
+    if diagnosis["evidence"]:
+        yield tables.evidence(diagnosis).markdown()
     if diagnosis.get("others"):
         yield f"Also found: {sentences.others(diagnosis)}."
     if diagnosis.get("remedies"):
-        yield table(["remedy", "reason", "expected"], [_remedy(remedy) for remedy in diagnosis["remedies"]])
-
-
-def _evidence(piece: Mapping[str, Any]) -> list[str]:
-    figure = figures.evidence(piece["signal"], piece["unit"])
-    return [piece["text"], figure.text(piece["value"]), figure.text(piece.get("threshold")), piece["source"]]
-
-
-def _remedy(remedy: Mapping[str, Any]) -> list[str]:
-    gain = remedy.get("expected_gain")
-    learns = "; changes what is learnt" if remedy.get("changes_learning") else ""
-    what = f"`{sentences.changes(remedy['changes'])}`" if remedy["changes"] else "(advice)"
-    return [what, remedy["reason"] + learns, NONE if gain is None else f"at most {times(gain)}"]
+        yield tables.remedies(diagnosis).markdown()
 
 
 def _ablation(data: Record) -> Iterator[str]:
     ablation = data.ablation
     if not ablation:
         return
-    yield f"## Without input\n\n{cell(capital(sentences.input_cost(ablation)))}."
+    yield f"## Without input\n\n{escaped(capital(sentences.input_cost(ablation)))}."
     yield trials_table(ablation.trials, {"a": "as it is", "b": "one repeated batch"})
     stages = [
         [stage["name"], stage.get("op") or "-", amount(stage.get("ms_per_batch")), str(stage.get("parallelism") or "-")]
         for stage in ablation.stages
     ]
     if stages:
-        yield table(["input stage", "operation", "ms per batch", "in parallel"], stages)
+        yield Table(["input stage", "operation", "ms per batch", "in parallel"], stages).markdown()
 
 
 def _profile(data: Record) -> Iterator[str]:
@@ -173,7 +158,7 @@ def _profile(data: Record) -> Iterator[str]:
     """
     if not data.profile_trial:
         return
-    yield "## Profile\n\n" + cell("; ".join(sentences.profile_in_brief(data))) + "."
+    yield "## Profile\n\n" + escaped("; ".join(sentences.profile_in_brief(data))) + "."
     yield trials_table([data.profile_trial], {"p": "profiled"})
     report = sentences.profile_of(data)
     if report is not None and report.operations:
@@ -181,7 +166,7 @@ def _profile(data: Record) -> Iterator[str]:
             [reports.kind(operation), operation.name, amount(operation.ms), share(operation.share)]
             for operation in report.operations
         ]
-        yield table(["operation", "name", "ms", "share"], rows)
+        yield Table(["operation", "name", "ms", "share"], rows).markdown()
 
 
 def _scaling(data: Record) -> Iterator[str]:
@@ -189,10 +174,9 @@ def _scaling(data: Record) -> Iterator[str]:
     if not points:
         return
     yield "## Replicas"
-    head, *rows = scaling_sentences.table(data)
-    yield table(head, rows)
+    yield tables.scaling(data).markdown()
     if remarks := list(scaling_sentences.remarks(data)):
-        yield "\n".join(f"- {cell(capital(line))}." for line in remarks)
+        yield "\n".join(f"- {escaped(capital(line))}." for line in remarks)
     names = {str(point.replicas): scaling_sentences.replicas(point.replicas) for point in points}
     yield "## Trials"
     yield trials_table([trial for point in points for trial in point.trials], names)
@@ -208,23 +192,18 @@ def _comparison(number: int, comparison: Comparison, data: Record) -> Iterator[s
     if comparison.expected_gain:
         lines.append(f"Expected: at most {times(comparison.expected_gain)} as fast.")
     lines.append(f"Result: {comparison.why or 'none'}.")
-    yield f"{head}\n\n{cell(' '.join(filter(None, lines)))}"
+    yield f"{head}\n\n{escaped(' '.join(filter(None, lines)))}"
     if comparison.trials:
         yield trials_table(comparison.trials, {"a": "without", "b": "with"})
     if learning := comparison.learning:
-        yield cell(sentences.learned(learning))
+        yield escaped(sentences.learned(learning))
 
 
 def _before_and_after(data: Record) -> Iterator[str]:
-    before, after = data.before or {}, data.after or {}
-    rows = [
-        [figure.head, *(figure.bare(side.get(figure.key)) for side in (before, after))]
-        for figure in _FIGURES
-        if before.get(figure.key) is not None or after.get(figure.key) is not None
-    ]
-    if rows and data.kind not in ("diagnosis", "scaling"):
+    table = tables.before_and_after(data)
+    if table.rows and data.kind not in ("diagnosis", "scaling"):
         yield "## Before and after"
-        yield table(["median", "before", "after"], rows)
+        yield table.markdown()
         if data.gain_total is not None:
             yield _gain(data)
 
@@ -242,11 +221,11 @@ def _gain(data: Record) -> str:
 
 def _ending(data: Record) -> Iterator[str]:
     if disturbed := sentences.disturbance(data):
-        yield f"{cell(disturbed)}."
+        yield f"{escaped(disturbed)}."
     if data.ended_because and not sentences.only_predicts(data):  # the prediction is the conclusion
-        yield f"Ended because: {cell(data.ended_because)}."
+        yield f"Ended because: {escaped(data.ended_because)}."
     if data.final_verdict:
-        yield f"In the end: {cell(data.final_verdict['sentence'])}"
+        yield f"In the end: {escaped(data.final_verdict['sentence'])}"
 
 
 def _preset(data: Record) -> Iterator[str]:
@@ -255,27 +234,7 @@ def _preset(data: Record) -> Iterator[str]:
         text, title = data.preset_before, "The preset"
     elif data.changes_kept:
         title += f" ({sentences.changes(data.changes_kept)})"
-    yield f"## {cell(title)}\n\n```yaml\n{text.strip()}\n```"
-
-
-# ---- tables -------------------------------------------------------------------------------------
-
-
-def trials_table(rows: Sequence[Trial], names: Mapping[str, str]) -> str:
-    """A table of trials, failed trials included; `names` has the text for each side."""
-    columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for trial in rows)]
-    head = ["trial", "side", "repeat", *(figure.head for figure in columns), "outcome"]
-    cells = [
-        [
-            trial.run,
-            names[trial.side],
-            str(trial.repeat),
-            *(figure.bare(trial.figure(figure.key)) for figure in columns),
-            sentences.outcome(trial),
-        ]
-        for trial in rows
-    ]
-    return table(head, cells)
+    yield f"## {escaped(title)}\n\n```yaml\n{text.strip()}\n```"
 
 
 def capital(text: str) -> str:
@@ -284,10 +243,6 @@ def capital(text: str) -> str:
     return text if "=" in first else text[:1].upper() + text[1:]
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell(text) for text in line)} |" for line in lines)
-
-
-def cell(text: str) -> str:
-    return str(text).replace("|", "\\|").replace("\n", " ")
+def trials_table(rows: Sequence[Trial], names: Mapping[str, str]) -> str:
+    """A table of trials, failed trials included; `names` has the text for each side."""
+    return tables.trials((names[trial.side], trial) for trial in rows).markdown()

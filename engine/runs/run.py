@@ -26,7 +26,7 @@ from .events import EVENT_FILES, EVENTS_FILE, OUTCOMES, T_DIGITS, TELEMETRY_FILE
 from .liveness import Liveness
 from .parsing import parse_line
 
-STARTING_SECONDS = 15.0  # a new run counts as starting for so long if the file system has no locks
+STARTING_SECONDS = 15.0  # a new run or proof counts as starting for so long if the file system has no locks
 LAST_BYTES = 16384
 _OK, _OK_BYTES = re.compile(rb'\{\s*"outcome":\s*"ok"'), 64
 EARLIER_RESULTS = "result-*.json"  # from before it was resumed

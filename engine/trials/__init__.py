@@ -15,7 +15,8 @@ How it is measured:
 
 How it is reported:
     sentences.py          each result in a sentence, shared by all views
-    scaling_sentences.py  a measurement of scaling in words and as a table
+    scaling_sentences.py  a measurement of scaling in words
+    tables.py             the tables of all of them, for a terminal and in Markdown
 """
 
 LEAST_REPEATS = 3  # pairs of trials; fewer do not show their spread

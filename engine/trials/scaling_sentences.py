@@ -1,11 +1,11 @@
-"""What a measurement of scaling has found, in words and as a table, shared by all views and the report."""
+"""What a measurement of scaling has found, in words and as cells, shared by all views and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from .. import figures, units
-from ..units import NONE, count, counted, share, spread, times
+from ..units import count, counted, share, spread, times
 from .record import Comparison, Record
 from .scaling_record import Point
 from .trial import Trial
@@ -155,17 +155,6 @@ def _waiting(first: Point, point: Point, parts: int) -> float | None:
     if was is None or now is None or first.step_ms is None or point.step_ms is None:
         return None
     return now * point.step_ms - was * first.step_ms / parts
-
-
-def table(data: Record) -> Sequence[Sequence[str]]:
-    """The head and a row for each number of replicas.
-
-    A column for the outcome is added if a point has failed.
-    """
-    rows = points(data)
-    if not any(map(outcome, rows)):
-        return [HEAD, *map(row, rows)]
-    return [[*HEAD, "outcome"], *([*row(point), outcome(point) or NONE] for point in rows)]
 
 
 # ---- the efficiency of a comparison --------------------------------------------------------------

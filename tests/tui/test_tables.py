@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from gputui.engine.table import Table
 from gputui.tui.printing.tables import Columns, show_table
 from rich.console import Console
 
@@ -18,7 +19,7 @@ WORDS = {word for row in [HEAD, *ROWS] for cell in row for word in cell.split()}
 
 def printed(width: int, spare: tuple[int, ...] = ()) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=width).print(Columns(HEAD, ROWS, right=(2, 3, 4), spare=spare))
+    Console(file=out, width=width).print(Columns(Table(HEAD, ROWS, right=(2, 3, 4), spare=spare)))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
@@ -47,7 +48,7 @@ def test_what_is_narrower_than_all_words_is_still_filled() -> None:
 
 
 def test_a_pipe_gets_whole_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    show_table(Columns(HEAD, ROWS, right=(2, 3, 4), spare=(3, 4)))
+    show_table(Table(HEAD, ROWS, right=(2, 3, 4), spare=(3, 4)))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + len(ROWS)
     assert ROWS[1][1] in lines[2]

@@ -16,7 +16,7 @@ from gputui.engine.trials.search_record import Limits, LossCheck, Memory
 from gputui.engine.tune.report import findings, sentences
 from gputui.tui.commands import proof as command
 from gputui.tui.printing import proof as proof_tables
-from gputui.tui.printing import tune_progress
+from gputui.tui.printing import tune
 from gputui.tui.printing.console import broken
 
 from tests.support.proving import Planted, searching
@@ -48,7 +48,7 @@ def searched(home: Path) -> Proof:
 
 
 def test_each_candidate_each_pair_and_each_comparison_of_losses_is_a_line(searched: Proof) -> None:
-    keys, lines = zip(*tune_progress.news(typed(Record, searched.data)), strict=True)
+    keys, lines = zip(*tune.news(typed(Record, searched.data)), strict=True)
     told = "\n".join(dict(zip(keys, lines, strict=True)).values())
     assert "batch size          batch_size=64 " in told
     assert all(len(line) <= 80 for line in told.splitlines() if line.endswith("+100 %  kept"))
@@ -169,9 +169,7 @@ def test_a_footnote_stands_only_where_a_figure_refers_to_it(searched: Proof, cap
     (searched.path / "proof.json").write_text(json.dumps(data))
     for form in ("table", "markdown"):
         command.show_proof(searched.id, form, None, stop=False)
-    assert "one repeated batch" not in capsys.readouterr().out + "".join(
-        dict(tune_progress.news(typed(Record, data))).values()
-    )
+    assert "one repeated batch" not in capsys.readouterr().out + "".join(dict(tune.news(typed(Record, data))).values())
 
 
 def test_of_an_option_that_brought_nothing_the_best_gain_is_told_also_where_it_is_none_at_all() -> None:

@@ -12,11 +12,12 @@ from rich.text import Text
 from ...engine.options import OPTIONS, OptionInfo
 from ...engine.options.own import OWN_CODE_LABELS
 from ...engine.options.synonyms import keys_of, option_meant, synonyms_of
+from ...engine.table import Table
 from ..base.errors import Refused
 from ..form.option_search import search
 from ..form.state import to_text
 from ..printing.console import console
-from ..printing.tables import Columns, show_table
+from ..printing.tables import show_table
 
 NAME_WIDTH, TEXT_WIDTH = 11, 100
 
@@ -36,7 +37,7 @@ def show_options(words: str, as_json: bool) -> None:
             _show_in_brief(info)
     else:
         rows = [[info.key, _default(info), _takes(info), info.about.help, info.about.helps] for info in matches]
-        show_table(Columns(["option", "default", "takes", "what it does", "helps"], rows))
+        show_table(Table(["option", "default", "takes", "what it does", "helps"], rows))
 
 
 def fitting(words: str) -> list[OptionInfo]:

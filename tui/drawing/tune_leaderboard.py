@@ -10,6 +10,7 @@ from ...engine.trials import sentences
 from ...engine.trials.record import Record
 from ...engine.trials.search_record import Candidate
 from ...engine.trials.trial import Trial
+from ...engine.tune.report import tables
 from ...engine.tune.report.findings import PAIRS, WITHOUT_INPUT, Ranked, is_chosen, is_dropped, since_start
 from ...engine.tune.report.sentences import unproven
 from ...engine.units import NONE, change, count, size, spread
@@ -78,7 +79,7 @@ def _cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: 
         "start": Cell(change(since_start(candidate, data)), right=True),
         "gain": Cell(change(candidate.gain), right=True),
         "spread": Cell(NONE if sigma is None else f"{sign} {spread(sigma)}", right=True),
-        "memory": Cell(memory(candidate), right=True),
+        "memory": Cell(tables.memory(candidate), right=True),
         "outcome": Cell(f"  {word}", style),
         "why": Cell(f"  {fitting(_why(candidate), columns.get('why', 0) - 3, glyphs)}", "label"),
     }
@@ -113,14 +114,8 @@ def _changes(changed: Mapping[str, Any]) -> str:
 def speed(candidate: Candidate) -> str:
     """The speed in samples per second as text, with a mark if it was measured without the input."""
     measured = candidate.samples_per_second
-    mark = WITHOUT_INPUT if candidate.without_input and measured is not None else " "
+    mark = WITHOUT_INPUT if tables.is_marked(candidate) else " "
     return f"{count(measured)}{mark}"
-
-
-def memory(candidate: Candidate) -> str:
-    """The measured memory as text; if it was not measured, the predicted memory after a "~"."""
-    peak, expected = candidate.peak_bytes, candidate.predicted_bytes
-    return f"~{size(expected)}" if peak is None and expected is not None else size(peak)
 
 
 def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:

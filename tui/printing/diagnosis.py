@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...engine import figures
 from ...engine.diagnosis import label
 from ...engine.diagnosis.measurements import stage_ms
-from ...engine.trials import sentences
-from ...engine.units import NONE, amount, counted, share, times
+from ...engine.table import Table
+from ...engine.trials import tables
+from ...engine.units import NONE, amount, counted, share
 from ..base.errors import clean
-from .tables import Columns, show_table
+from .tables import show_table
 
 
 def show(diagnosis: Mapping[str, Any]) -> None:
@@ -21,13 +21,12 @@ def show(diagnosis: Mapping[str, Any]) -> None:
         print(f"confidence {share(diagnosis['confidence'])}, from {counted(diagnosis['steps'], 'steps')}")
     if diagnosis["evidence"]:
         print()
-        show_table(Columns(["evidence", "value", "threshold", "source"], [_evidence(e) for e in diagnosis["evidence"]]))
+        show_table(tables.evidence(diagnosis))
     if diagnosis["others"]:
         print(f"\nalso: {', '.join(label(name) for name in diagnosis['others'])}")
     if diagnosis["remedies"]:
         print()
-        rows = [_remedy(number, remedy) for number, remedy in enumerate(diagnosis["remedies"], 1)]
-        show_table(Columns(["", "remedy", "reason", "expected"], rows))
+        show_table(tables.remedies(diagnosis).numbered())
 
 
 def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
@@ -48,17 +47,4 @@ def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
         for stage, time in zip(stages, times, strict=True)
     ]
     head = ["input stage", "operation", "ms from batch to batch", "calls at a time", "ms of work", ""]
-    show_table(Columns(head, rows, right=(2, 3, 4)))
-
-
-def _evidence(evidence: Mapping[str, Any]) -> list[str]:
-    figure = figures.evidence(evidence["signal"], evidence["unit"])
-    value, threshold = (figure.text(evidence[name]) for name in ("value", "threshold"))
-    return [evidence["text"], value, threshold, evidence["source"]]
-
-
-def _remedy(number: int, remedy: Mapping[str, Any]) -> list[str]:
-    gain = remedy.get("expected_gain")
-    learns = "; changes what is learnt" if remedy.get("changes_learning") else ""
-    what = sentences.changes(remedy["changes"]) if remedy["changes"] else "(advice)"
-    return [str(number), what, remedy["reason"] + learns, NONE if gain is None else f"at most {times(gain)}"]
+    show_table(Table(head, rows, right=(2, 3, 4)))

@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from ...engine import figures
-from ...engine.trials import scaling_sentences, sentences
-from ...engine.trials.record import Comparison, Record
-from ...engine.units import NONE, change, seconds, size, spread, times
+from ...engine.table import Table
+from ...engine.trials import scaling_sentences, sentences, tables
+from ...engine.trials.record import Record
+from ...engine.units import seconds, size
 from ..base.errors import clean
 from . import profile, tune
 from .console import say
 from .diagnosis import show, show_stages
 from .proof_progress import trials
-from .tables import Columns, show_table
-
-_FIGURES = figures.shown("trial")
+from .tables import show_table
 
 
 def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
@@ -33,27 +31,14 @@ def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
         ]
         for proof in proofs
     ]
-    show_table(Columns(["proof", "kind", "state", "started", "time", "size", "result"], rows))
+    show_table(Table(["proof", "kind", "state", "started", "time", "size", "result"], rows))
 
 
 def show_trials(data: Record) -> None:
     """Print every trial, also trials that failed."""
-    titled = trials(data)
-    columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for _, trial in titled)]
-    head = ["trial", "", "repeat", *(figure.head for figure in columns), "outcome"]
-    rows = [
-        [
-            trial.run,
-            title,
-            str(trial.repeat),
-            *(figure.bare(trial.figure(figure.key)) for figure in columns),
-            sentences.outcome(trial),
-        ]
-        for title, trial in titled
-    ]
-    if rows:
-        figure_columns = range(3, 3 + len(columns))
-        show_table(Columns(head, rows, right=(2, *figure_columns), spare=figure_columns))
+    table = tables.trials(trials(data), head="")
+    if table.rows:
+        show_table(table)
         print()
 
 
@@ -75,7 +60,7 @@ def show_result(data: Record, was_followed: bool = False) -> None:
     if data.profile_trial:
         print("\n".join(_profile(data)), end="\n\n")
     if data.kind == "loop" and data.comparisons:
-        show_table(_comparisons(data.comparisons))
+        show_table(tables.comparisons(data.comparisons))
         print()
     if data.kind == "tune":
         tune.show_tables(data)
@@ -103,9 +88,9 @@ def show_result(data: Record, was_followed: bool = False) -> None:
 
 def _show_scaling(data: Record) -> None:
     """Print one row for each number of replicas, and what limits the scaling."""
-    head, *rows = scaling_sentences.table(data)
-    if rows:
-        show_table(Columns(head, rows, right=range(len(scaling_sentences.HEAD))))
+    table = tables.scaling(data)
+    if table.rows:
+        show_table(table)
         say(scaling_sentences.ABOUT)
         print()
     for line in scaling_sentences.remarks(data):
@@ -118,32 +103,11 @@ def _profile(data: Record) -> list[str]:
     return profile.lines(report) if report is not None else [clean(line) for line in sentences.profile_in_brief(data)]
 
 
-def _comparisons(comparisons: Sequence[Comparison]) -> Columns:
-    rows = [
-        [
-            sentences.changes(comparison.changes),
-            change(comparison.gain),
-            spread(comparison.spread),
-            NONE if comparison.expected_gain is None else f"at most {times(comparison.expected_gain)}",
-            comparison.decision,
-            comparison.why,
-        ]
-        for comparison in comparisons
-    ]
-    return Columns(["change", "gain", "spread", "expected", "decision", "why"], rows, right=range(1, 3))
-
-
-def _before_and_after(data: Record) -> Columns:
+def _before_and_after(data: Record) -> Table:
     """The medians before and after: of an A/B comparison always both sides; of a loop or a search the second only if a
     change was kept.
     """
-    before, after = data.before or {}, data.after or {}
-    rows = [
-        [figure.head, *(figure.bare(side.get(figure.key)) for side in (before, after))]
-        for figure in _FIGURES
-        if before.get(figure.key) is not None or after.get(figure.key) is not None
-    ]
-    if data.kind in ("loop", "tune") and not after:
-        return Columns(["median", "as it is"], [row[:2] for row in rows], right=[1])
-    names = ["without", "with"] if data.kind == "ab" else ["before", "after"]
-    return Columns(["median", *names], rows, right=range(1, 3))
+    table = tables.before_and_after(data, ("without", "with") if data.kind == "ab" else ("before", "after"))
+    if data.kind in ("loop", "tune") and not data.after:
+        return Table(["median", "as it is"], [row[:2] for row in table.rows], right=[1])
+    return table

@@ -16,7 +16,7 @@ from ...engine.trials.record import Record, elapsed_of
 from ...engine.trials.trial import Trial
 from ...engine.units import seconds
 from ..base.errors import clean
-from . import tune_progress
+from . import tune
 from .console import broken
 
 
@@ -30,7 +30,7 @@ class ProofLines:
 
     def show(self, data: Record) -> None:
         search = data.kind == "tune"
-        for key, text in tune_progress.news(data) if search else _news(data):
+        for key, text in tune.news(data) if search else _news(data):
             if key not in self._told:
                 self._told.add(key)
                 self.line(text)
@@ -97,7 +97,7 @@ def trials(data: Record) -> list[tuple[str, Trial]]:
         titled[trial.run] = ("one repeated batch" if trial.side == "b" else "as it is", trial)
     if profiled := data.profile_trial:
         titled[profiled.run] = ("profiled", profiled)
-    for title, trial in tune_progress.trials(data):
+    for title, trial in tune.trials(data):
         titled[trial.run] = (title, trial)
     for point in scaling_sentences.points(data):
         for trial in point.trials:

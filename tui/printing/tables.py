@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
+from ...engine.table import Table
 from ..base.errors import clean
 from .console import console
 
@@ -21,26 +22,24 @@ _WHOLE = 24  # characters of a word or a name that is not divided, such as steps
 
 
 class Columns:
-    """A table of texts and figures; the columns of figures are `right`, aligned at their right edges.
+    """A table as columns of a terminal.
 
     If a terminal is too narrow for the whole table, texts are folded between words. If it is still too narrow, the
-    columns in `spare` are left out, beginning with the last, and a line below the table names them.
+    table's `spare` columns are left out, beginning with the last, and a line below the table names them.
     """
 
-    def __init__(
-        self, head: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = (), spare: Sequence[int] = ()
-    ) -> None:
-        self._cells = [list(head), *([clean(cell) for cell in row] for row in rows)]
-        self._right, self._spare = right, spare
+    def __init__(self, table: Table) -> None:
+        self._cells = [list(table.head), *([clean(cell) for cell in row] for row in table.rows)]
+        self._right, self._spare = table.right, table.spare
         self._most = [max(map(_lines_width, column)) for column in zip(*self._cells, strict=True)]
-        self._least = [self._least_width(position) for position in range(len(head))]
+        self._least = [self._least_width(position) for position in range(len(table.head))]
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(_total(self._least), _total(self._most))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = self._shown(options.max_width)
-        made = Table(box=None, pad_edge=False)
+        made = RichTable(box=None, pad_edge=False)
         for position, width in zip(shown, self._widths(shown, options.max_width), strict=True):
             side: JustifyMethod = "right" if position in self._right else "left"
             made.add_column(Text(self._cells[0][position]), justify=side, overflow="fold", width=width)
@@ -87,8 +86,9 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
-def show_table(made: RenderableType) -> None:
+def show_table(table: Table | RenderableType) -> None:
     """Print a table: on a terminal within its width, elsewhere with lines of any length."""
+    made = Columns(table) if isinstance(table, Table) else table
     out = console()
     if not sys.stdout.isatty():
         out.width = _UNLIMITED

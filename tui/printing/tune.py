@@ -1,29 +1,21 @@
-"""Prints what a search came to: its leaderboard, what each option brought, memory, losses, what is next."""
+"""Prints a search: a line for each event while it runs; at the end its tables, memory, losses and next steps."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ...engine import figures
 from ...engine.trials import sentences as proof_sentences
-from ...engine.trials.record import Record
-from ...engine.trials.search_record import Candidate
-from ...engine.tune.report import memory_sentences, sentences
-from ...engine.tune.report.findings import (
-    PAIRS,
-    WITHOUT_INPUT,
-    Ranked,
-    brought,
-    chosen,
-    in_all,
-    limits_of,
-    memory_of,
-    ranked,
-    since_start,
-)
-from ...engine.units import NONE, change, size, spread
+from ...engine.trials.record import Comparison, Record, search_of
+from ...engine.trials.search_record import Candidate, LossCheck
+from ...engine.trials.trial import Trial
+from ...engine.tune.report import memory_sentences, sentences, tables
+from ...engine.tune.report.findings import WITHOUT_INPUT, limits_of, memory_of, ranked
+from ...engine.units import change, count
 from .console import say
-from .tables import Columns, show_table
-from .tune_progress import ABOUT_INPUT, is_marked
+from .tables import show_table
 
+ABOUT_INPUT = f"{WITHOUT_INPUT} {sentences.ABOUT_INPUT}"
 _SPEED = figures.of_run("samples_per_second")
 
 
@@ -32,70 +24,15 @@ def show_tables(data: Record) -> None:
     candidates = ranked(data)
     if not candidates:
         return
-    show_table(_leaderboard(candidates, data))
+    show_table(tables.leaderboard(data))
     if any(candidate.gain is not None for candidate in candidates):
         say(sentences.about_gains(candidates))
-    if any(map(is_marked, candidates)):
+    if any(map(tables.is_marked, candidates)):
         say(ABOUT_INPUT)
     print()
-    show_table(_brought(data))
+    show_table(tables.options(data, together=True))
     say(sentences.ABOUT_BROUGHT)
     print()
-
-
-def _leaderboard(candidates: list[Ranked], data: Record) -> Columns:
-    rows = [
-        [
-            str(place),
-            _settings(candidate),
-            _speed(candidate),
-            change(since_start(candidate, data)),
-            change(candidate.gain),
-            spread(candidate.spread),
-            _memory(candidate),
-            sentences.outcome(candidate, data) or "measured",
-        ]
-        for place, candidate in enumerate(candidates, 1)
-    ]
-    head = ["", "settings", _SPEED.head, "vs. start", "vs. before", "spread", "memory", "outcome"]
-    return Columns(head, rows, right=(0, 2, 3, 4, 5, 6))
-
-
-def _settings(candidate: Candidate) -> str:
-    """All settings of the candidate that differ from the preset."""
-    settings = candidate.settings
-    if candidate.stage == PAIRS:
-        return sentences.title(candidate)
-    return proof_sentences.changes(settings) if settings else sentences.title(candidate)
-
-
-def _speed(candidate: Candidate) -> str:
-    speed = candidate.samples_per_second
-    return NONE if speed is None else _SPEED.bare(speed) + (WITHOUT_INPUT if is_marked(candidate) else " ")
-
-
-def _memory(candidate: Candidate) -> str:
-    """The measured memory as text; if it was not measured, the predicted memory after a "~"."""
-    peak, predicted = candidate.peak_bytes, candidate.predicted_bytes
-    return f"~{size(predicted)}" if peak is None and predicted is not None else size(peak)
-
-
-def _brought(data: Record) -> Columns:
-    rows = [
-        [
-            option.name,
-            NONE if option.gain is None else change(option.gain) + (WITHOUT_INPUT if option.without_input else " "),
-            spread(option.spread),
-            option.state,
-            proof_sentences.changes(option.settings) if option.settings else "",
-        ]
-        for option in brought(data)
-    ]
-    gain, noise, proved = in_all(data)
-    if gain is not None:
-        how = "vs. start, in pairs" if proved else "vs. start, in single trials"
-        rows.append(["all together", f"{change(gain)} ", spread(noise), how, proof_sentences.changes(chosen(data))])
-    return Columns(["option", "vs. before", "spread", "", "settings"], rows, right=(1, 2))
 
 
 def show_words(data: Record, was_followed: bool) -> None:
@@ -117,3 +54,94 @@ def show_next(data: Record, saved: bool) -> None:
     """Print what can be done next with the result; `saved`: the best settings were saved to a file."""
     for line in sentences.next_steps(data, saved):
         say(line)
+
+
+# ---- while the search runs --------------------------------------------------------------------------
+
+
+def news(data: Record) -> Iterator[tuple[str, str]]:
+    """Yield a key and a line for each event of the search so far; the key lets the caller print each line only once."""
+    for number, candidate in enumerate(search_of(data).candidates):
+        if candidate.decision != "running":
+            yield f"candidate {number}", candidate_line(candidate)
+            if tables.is_marked(candidate):
+                yield "without input", ABOUT_INPUT
+            if candidate.gain is not None:
+                yield "gains", f"({sentences.ABOUT_GAINS})"
+            if sentences.is_weighed(candidate):
+                yield "waits", f"({sentences.ABOUT_WAITS})"
+            yield from _disturbed(candidate)
+    yield from _losses(data)
+    for number, comparison in enumerate(data.comparisons):
+        yield from _pairs(number, comparison)
+        if comparison.decision != "running":
+            yield f"comparison {number}", proof_sentences.verdict(comparison)
+
+
+def candidate_line(candidate: Candidate) -> str:
+    """The line of a candidate: what was tried, its speed, its gain and the decision."""
+    mark = WITHOUT_INPUT if tables.is_marked(candidate) else " "
+    speed = candidate.samples_per_second
+    speed_text = "" if speed is None else _SPEED.text(speed) + mark
+    gain = "" if candidate.gain is None else change(candidate.gain)
+    return (
+        f"{_head(sentences.stage(candidate), sentences.title(candidate))} {speed_text:>17} {gain:>8}  "
+        f"{sentences.outcome(candidate)}".rstrip()
+    )
+
+
+def _head(what: str, title: str) -> str:
+    """The first two columns of a line. Their widths leave room for speed, gain and `kept` on a terminal
+    of 80 columns.
+    """
+    return f"{what:<19} {title:<24}"
+
+
+def _disturbed(candidate: Candidate) -> Iterator[tuple[str, str]]:
+    """Yield a line when the first trial was disturbed. The number of disturbed trials is printed at the end of the
+    search.
+    """
+    for trial in candidate.trials:
+        if trial.disturbed:
+            yield "disturbed", f"note: {trial.disturbed}: the figures can be worse than on a quiet machine"
+
+
+def _losses(data: Record) -> Iterator[tuple[str, str]]:
+    for number, check in enumerate(search_of(data).losses):
+        for trial in check.trials:
+            yield trial.run, f"{_head('loss', _loss_title(check, trial))} {_loss(check, trial)}"
+        if check.decision != "running":
+            yield f"losses {number}", sentences.loss_check(check)
+
+
+def _loss(check: LossCheck, trial: Trial) -> str:
+    if trial.outcome not in ("ok", "timeout"):
+        return proof_sentences.outcome(trial)
+    return f"trained on {count(check.samples)} samples" if check.samples else trial.outcome
+
+
+def _loss_title(check: LossCheck, trial: Trial) -> str:
+    return proof_sentences.changes(check.settings) if trial.side == "b" else "the preset as it is"
+
+
+def _pairs(number: int, comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """Yield a line for each pair whose two sides have been measured, and for each failed trial."""
+    good = {(trial.side, trial.repeat): trial for trial in comparison.trials if trial.good}
+    for trial in comparison.trials:
+        if not trial.good:
+            yield f"{number} {trial.run}", f"{trial.run}: {proof_sentences.outcome(trial)}"
+        a, b = (good.get((side, trial.repeat)) for side in "ab")
+        if a and b:
+            speeds = f"{_SPEED.text(a.figure(_SPEED.key))} -> {_SPEED.text(b.figure(_SPEED.key))}"
+            gain = change(sentences.pair_gain(a, b))
+            yield f"pair {number} {trial.repeat}", f"{'pair ' + str(trial.repeat):<19} {speeds}  {gain}"
+
+
+def trials(data: Record) -> Iterator[tuple[str, Trial]]:
+    """Yield the title and the trial for all trials of a search except those in pairs."""
+    for candidate in search_of(data).candidates:
+        for trial in candidate.trials:
+            yield sentences.title(candidate), trial
+    for check in search_of(data).losses:
+        for trial in check.trials:
+            yield f"loss: {_loss_title(check, trial)}", trial

@@ -13,6 +13,7 @@ from ...engine import units
 from ...engine.compare.comparison import Comparison, FigureRow, OptionRow
 from ...engine.files.values import to_json
 from ...engine.runs.titles import Title
+from ...engine.table import Table, escaped
 from ..base.errors import clean
 
 WITHIN = "~ is within the spread of repeats"
@@ -184,14 +185,9 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
 
 def as_markdown(comparison: Comparison) -> str:
     """The comparison as a Markdown table, followed by its remarks as a list."""
-    head, *rows = [[_escaped(cell) for cell in row] for row in table_rows(comparison)]
-    rule = ["---", *("---:" for _ in head[1:])]
-    table = [f"| {' | '.join(row)} |" for row in (head, rule, *rows)]
-    return "\n".join([*table, "", *(f"- {_escaped(text)}" for text in remarks(comparison))])
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    head, *rows = table_rows(comparison)
+    table = Table(head, rows, right=range(1, len(head))).markdown(aligned=True)
+    return "\n".join([table, "", *(f"- {escaped(text)}" for text in remarks(comparison))])
 
 
 def as_csv(comparison: Comparison) -> str:

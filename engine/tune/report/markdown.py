@@ -5,24 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ... import figures
-from ...proof.markdown import capital, cell, table, trials_table
+from ...proof.markdown import capital, trials_table
+from ...table import escaped
 from ...trials import sentences as proof_sentences
 from ...trials.record import Record, search_of
-from ...trials.search_record import Candidate
-from ...units import NONE, amount, change, count, size, spread
-from . import memory_sentences, sentences
-from .findings import (
-    PAIRS,
-    WITHOUT_INPUT,
-    brought,
-    limits_of,
-    memory_of,
-    ranked,
-    since_start,
-)
-
-_SPEED = figures.of_run("samples_per_second")
+from ...units import count, size
+from . import memory_sentences, sentences, tables
+from .findings import WITHOUT_INPUT, limits_of, memory_of, ranked
 
 
 def sections(data: Record) -> Iterator[str]:
@@ -58,100 +47,44 @@ def _limits(data: Record) -> str:
     if avoided := limits.avoid_precisions:
         lines.append(f"precision: not {', '.join(avoided)}")
     lines.append(f"learning rate: {limits.learning_rate}")
-    return f"Limits: {cell('; '.join(lines))}."
+    return f"Limits: {escaped('; '.join(lines))}."
 
 
 def _leaderboard(data: Record) -> Iterator[str]:
     candidates = ranked(data)
     if not candidates:
         return
-    rows = [
-        [
-            str(place),
-            _settings(candidate),
-            _speed(candidate),
-            change(since_start(candidate, data)),
-            change(candidate.gain),
-            spread(candidate.spread),
-            size(candidate.peak_bytes),
-            sentences.outcome(candidate, data) or "measured",
-            ", ".join(trial.run for trial in candidate.trials) or NONE,
-        ]
-        for place, candidate in enumerate(candidates, 1)
-    ]
     yield f"## Leaderboard\n\nThe best first; {sentences.about_gains(candidates)}."
-    yield table(["", "settings", _SPEED.head, "vs. start", "vs. before", "spread", "memory", "outcome", "trials"], rows)
-    if any(candidate.without_input and candidate.samples_per_second is not None for candidate in candidates):
+    yield tables.leaderboard(data, in_report=True).markdown()
+    if any(map(tables.is_marked, candidates)):
         yield f"\\{WITHOUT_INPUT} {sentences.ABOUT_INPUT}."
     if ceiling := sentences.ceiling_in_words(data):
         yield f"{capital(ceiling)}."
 
 
-def _settings(candidate: Candidate) -> str:
-    settings = candidate.settings
-    if candidate.stage == PAIRS:
-        return sentences.title(candidate)
-    return f"`{proof_sentences.changes(settings)}`" if settings else sentences.title(candidate)
-
-
-def _speed(candidate: Candidate) -> str:
-    speed = candidate.samples_per_second
-    return NONE if speed is None else _SPEED.bare(speed) + (WITHOUT_INPUT if candidate.without_input else "")
-
-
 def _options(data: Record) -> Iterator[str]:
-    rows = [
-        [
-            option.name,
-            change(option.gain) + (WITHOUT_INPUT if option.without_input else ""),
-            spread(option.spread),
-            option.state,
-            f"`{proof_sentences.changes(option.settings)}`" if option.settings else "",
-        ]
-        for option in brought(data)
-    ]
-    if rows:
+    table = tables.options(data)
+    if table.rows:
         yield "## What each option brought"
-        yield table(["option", "vs. before", "spread", "", "settings"], rows)
+        yield table.markdown()
         yield f"{capital(sentences.ABOUT_BROUGHT)}."
 
 
 def _memory(data: Record) -> Iterator[str]:
     memory = memory_of(data)
-    points = memory.points
-    if not points:
+    if not memory.points:
         return
-    yield f"## Memory\n\n{cell(capital(sentences.memory_in_words(data)))} ({sentences.kind_of_memory(memory)})."
-    rows = [
-        [
-            count(point.batch_size),
-            size(point.predicted_bytes),
-            "out of memory" if point.peak_bytes is None else size(point.peak_bytes),
-        ]
-        for point in points
-    ]
-    yield table(["batch size", "predicted", "measured"], rows)
+    yield f"## Memory\n\n{escaped(capital(sentences.memory_in_words(data)))} ({sentences.kind_of_memory(memory)})."
+    yield tables.batches(data).markdown()
     if list(limits_of(data).only) == ["batch_size"] and (fitted := memory_sentences.fitted(data)):
         yield f"{capital(fitted)}."
 
 
 def _learning(data: Record) -> Iterator[str]:
-    checks = search_of(data).losses
-    if not checks:
+    if not search_of(data).losses:
         return
-    yield "## What is learnt\n\n" + "\n".join(f"- {cell(capital(line))}." for line in sentences.learning(data))
-    rows = [
-        [
-            f"`{proof_sentences.changes(check.settings)}`",
-            sentences.which_loss(check),
-            amount(check.loss_a),
-            amount(check.loss_b),
-            amount(check.worse_from),
-            check.decision,
-        ]
-        for check in checks
-    ]
-    yield table(["settings", "which", "the preset", "with them", "clearly worse above", ""], rows)
+    yield "## What is learnt\n\n" + "\n".join(f"- {escaped(capital(line))}." for line in sentences.learning(data))
+    yield tables.losses(data).markdown()
 
 
 def _trials(data: Record, head: str = "Trials of the search") -> Iterator[str]:

@@ -208,11 +208,11 @@ class FormScreen(CheckedForm):
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:
         """Measure how the speed of the preset grows with the number of replicas."""
-        from ..proof import scaling_actions
+        from ..proof import new_proof
 
         self._accept_open_field()
         if not self._is_refused():
-            await scaling_actions.measure(self.app, self.state.preset, self.state.path)
+            await new_proof.measure_scaling(self.app, self.state.preset, self.state.path)
 
     def _is_refused(self) -> bool:
         """Return whether the form has errors and cannot be started; if so, show the first error and go

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ from ..dialogs import Ask, AskText
 from ..starting import ask_and_launch, resumed_measurement
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from ....engine.options import Options
     from ....engine.trials.record import Record
     from ...base.base_app import BaseApp
@@ -62,15 +64,19 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
         if minutes is None:
             return
     more = None if minutes is None else float(minutes)
-    start = resumed_measurement(app, f"the search {proof.id}", proof, lambda: tune_request.resume(proof, True, more))
+    await resume(app, proof, "search", lambda: tune_request.resume(proof, True, more))
+
+
+async def resume(app: BaseApp, proof: Proof, what: str, start: Callable[[], Popen[bytes]]) -> None:
+    """Resume a measurement that has ended before its time; `what` names it, `start` starts its process."""
     try:
-        made = await ask_and_launch(app, start)
+        made = await ask_and_launch(app, resumed_measurement(app, f"the {what} {proof.id}", proof, start))
     except (RunError, PresetError, OSError) as reason:
         app.complain(str(reason))
         return
     if made is not None:
         app.engines.append(made[1])
-        app.notify("the search goes on")
+        app.notify(f"the {what} goes on")
 
 
 class AskMinutes(AskText):

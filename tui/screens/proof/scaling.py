@@ -15,7 +15,7 @@ from ...base import keys
 from ...base.errors import clean
 from ...drawing.rows import Row, wrapped
 from ...widgets.table import Column
-from . import scaling_actions
+from . import new_proof
 from .screen import ProofScreen
 
 WIDTHS = dict(zip(scaling_sentences.HEAD, (10, 14, 12, 10, 12, 9, 10, 12), strict=True))
@@ -85,9 +85,9 @@ class ScalingScreen(ProofScreen):
 
     @work(exclusive=True, group="resume")
     async def action_resume(self) -> None:
-        await scaling_actions.go_on(self.app, self.proof)
+        await new_proof.go_on_with_scaling(self.app, self.proof)
         self.read_again()
 
     @work(exclusive=True, group="start")
     async def action_again(self) -> None:
-        await scaling_actions.again(self.app, self.proof)
+        await new_proof.measure_again(self.app, self.proof)

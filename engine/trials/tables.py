@@ -1,0 +1,108 @@
+"""The tables of proofs, searches and scaling: made once here, drawn as columns on a terminal and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .. import figures
+from ..table import Code, Table
+from ..units import NONE, change, spread, times
+from . import scaling_sentences, sentences
+from .record import Comparison, Record
+from .trial import Trial
+
+_FIGURES = figures.shown("trial")
+
+
+def settings(changed: Mapping[str, Any]) -> str:
+    """The cell of changed settings; empty if there are none."""
+    return Code(sentences.changes(changed)) if changed else ""
+
+
+# ---- trials and comparisons ----------------------------------------------------------------------
+
+
+def trials(titled: Iterable[tuple[str, Trial]], head: str = "side") -> Table:
+    """A row for each trial, failed trials included, after its title; `head` is the head of the titles."""
+    rows = list(titled)
+    columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for _, trial in rows)]
+    cells = [
+        [
+            trial.run,
+            title,
+            str(trial.repeat),
+            *(figure.bare(trial.figure(figure.key)) for figure in columns),
+            sentences.outcome(trial),
+        ]
+        for title, trial in rows
+    ]
+    of_figures = range(3, 3 + len(columns))
+    names = ["trial", head, "repeat", *(figure.head for figure in columns), "outcome"]
+    return Table(names, cells, right=(2, *of_figures), spare=of_figures)
+
+
+def comparisons(rows: Sequence[Comparison]) -> Table:
+    """A row for each comparison: the change, its gain, and the decision with its reason."""
+    cells = [
+        [
+            sentences.changes(comparison.changes),
+            change(comparison.gain),
+            spread(comparison.spread),
+            at_most(comparison.expected_gain),
+            comparison.decision,
+            comparison.why,
+        ]
+        for comparison in rows
+    ]
+    return Table(["change", "gain", "spread", "expected", "decision", "why"], cells, right=(1, 2))
+
+
+def at_most(expected_gain: float | None) -> str:
+    """The greatest possible gain as text: `at most 2.5 times`; a dash if it is not known."""
+    return NONE if expected_gain is None else f"at most {times(expected_gain)}"
+
+
+def before_and_after(data: Record, names: tuple[str, str] = ("before", "after")) -> Table:
+    """The medians of both sides: a row for each figure that one of them has."""
+    before, after = data.before or {}, data.after or {}
+    rows = [
+        [figure.head, *(figure.bare(side.get(figure.key)) for side in (before, after))]
+        for figure in _FIGURES
+        if before.get(figure.key) is not None or after.get(figure.key) is not None
+    ]
+    return Table(["median", *names], rows, right=(1, 2))
+
+
+def scaling(data: Record) -> Table:
+    """A row for each number of replicas, with a column for the outcome if one has failed."""
+    points, head = scaling_sentences.points(data), list(scaling_sentences.HEAD)
+    rows = [scaling_sentences.row(point) for point in points]
+    figures_at = range(len(head))
+    if any(map(scaling_sentences.outcome, points)):
+        head.append("outcome")
+        rows = [[*row, scaling_sentences.outcome(point) or NONE] for row, point in zip(rows, points, strict=True)]
+    return Table(head, rows, right=figures_at)
+
+
+# ---- a diagnosis ---------------------------------------------------------------------------------
+
+
+def evidence(diagnosis: Mapping[str, Any]) -> Table:
+    """The figures that a diagnosis rests on, with their thresholds and sources."""
+    rows = []
+    for piece in diagnosis["evidence"]:
+        figure = figures.evidence(piece["signal"], piece["unit"])
+        value, threshold = figure.text(piece["value"]), figure.text(piece.get("threshold"))
+        rows.append([piece["text"], value, threshold, piece["source"]])
+    return Table(["evidence", "value", "threshold", "source"], rows)
+
+
+def remedies(diagnosis: Mapping[str, Any]) -> Table:
+    """The remedies that a diagnosis proposes, each with its reason and the greatest gain to expect."""
+    rows = []
+    for remedy in diagnosis["remedies"]:
+        learns = "; changes what is learnt" if remedy.get("changes_learning") else ""
+        what = settings(remedy["changes"]) or "(advice)"
+        rows.append([what, remedy["reason"] + learns, at_most(remedy.get("expected_gain"))])
+    return Table(["remedy", "reason", "expected"], rows)
