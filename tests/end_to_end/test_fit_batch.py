@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gputui.engine.trials.search_record import Memory
 from gputui.engine.tune.memory_model import ROOM
-from gputui.engine.tune.report.findings import largest_error
+from gputui.engine.tune.report.memory_sentences import largest_error
 from gputui.engine.tune.stages.batch_size import STEP
 
 from tests.support.fakegpu import FakeGpu

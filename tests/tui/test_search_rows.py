@@ -12,7 +12,7 @@ from gputui.engine.trials import search_record as shapes
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.search_record import Candidate, Memory
 from gputui.engine.tune.report import findings as told
-from gputui.engine.tune.report import sentences
+from gputui.engine.tune.report import memory_sentences
 from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.drawing import tune, tune_leaderboard, tune_memory
 from gputui.tui.drawing import tune as drawing
@@ -90,9 +90,9 @@ def test_what_each_option_brought() -> None:
 
 
 def test_memory_as_a_line_with_its_points_and_the_limit() -> None:
-    assert told.largest_error(typed(Memory, recorded_search.MEMORY)) == pytest.approx(0.1 / 3.1, rel=1e-3)
+    assert memory_sentences.largest_error(typed(Memory, recorded_search.MEMORY)) == pytest.approx(0.1 / 3.1, rel=1e-3)
     said = "batch 658 should fit into 14.6 GiB; 256 MiB + 22.3 MiB a sample; predictions were off by 3.2 % at most"
-    assert sentences.memory_in_words(typed(Record, ENDED)) == said
+    assert memory_sentences.in_words(typed(Record, ENDED)) == said
     plot = tune_memory.plot(typed(Record, ENDED))
     line, limit, measured, lost = plot.curves
     assert plot.unit == "GiB"

@@ -19,7 +19,7 @@ from gputui.engine.trials.search_record import Limits, Memory, Search
 from gputui.engine.tune import tune_request
 from gputui.engine.tune.dry_run import Prediction
 from gputui.engine.tune.memory_model import ROOM
-from gputui.engine.tune.report.findings import largest_error
+from gputui.engine.tune.report.memory_sentences import largest_error
 from gputui.engine.tune.stages.batch_size import STEP, LargestBatch
 
 from tests.support.proving import HERE, Planted, PlantedBench, searching

@@ -18,7 +18,7 @@ from gputui.engine.tune import memory_model
 from gputui.engine.tune.candidates.screening import Screening
 from gputui.engine.tune.memory_model import MemoryModel, through
 from gputui.engine.tune.report import memory_sentences
-from gputui.engine.tune.report.findings import largest_error
+from gputui.engine.tune.report.memory_sentences import largest_error
 from gputui.engine.tune.stages.batch_size import BatchSize, LargestBatch
 
 from tests.support.proving import started

@@ -13,7 +13,7 @@ from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.trials.record import Record, search_of
 from gputui.engine.trials.search_record import Limits, LossCheck, Memory
-from gputui.engine.tune.report import findings, sentences
+from gputui.engine.tune.report import findings, memory_sentences, sentences
 from gputui.tui.commands import proof as command
 from gputui.tui.printing import proof as proof_tables
 from gputui.tui.printing import tune
@@ -208,11 +208,11 @@ def test_both_sides_of_each_comparison_stand_in_the_table_with_their_own_trials(
 
 
 def test_memory_is_predicted_by_the_line_and_the_largest_error_told() -> None:
-    assert findings.predicted(typed(Memory, {"base_bytes": 100.0, "bytes_per_sample": 3.0}), 32) == 196.0
-    assert findings.predicted(typed(Memory, {"base_bytes": 100.0}), 32) is None
+    assert memory_sentences.predicted(typed(Memory, {"base_bytes": 100.0, "bytes_per_sample": 3.0}), 32) == 196.0
+    assert memory_sentences.predicted(typed(Memory, {"base_bytes": 100.0}), 32) is None
     points = [{"peak_bytes": 100, "predicted_bytes": 110}, {"peak_bytes": 200, "predicted_bytes": 150},
               {"peak_bytes": None, "predicted_bytes": 900}, {"peak_bytes": 50}]  # fmt: skip
-    assert findings.largest_error(typed(Memory, {"points": points})) == 0.25
-    assert findings.largest_error(typed(Memory, {"points": points[2:]})) is None
+    assert memory_sentences.largest_error(typed(Memory, {"points": points})) == 0.25
+    assert memory_sentences.largest_error(typed(Memory, {"points": points[2:]})) is None
     assert findings.limit_seconds(typed(Record, {"search": {"limits": {"minutes": 2.5}}})) == 150.0
     assert findings.limit_seconds(typed(Record, {})) is None

@@ -13,6 +13,7 @@ from ...engine import figures
 from ...engine.files.values import number
 from ...engine.trials import sentences
 from ...engine.trials.record import Record, search_of
+from ...engine.tune.report import memory_sentences
 from ...engine.tune.report.findings import (
     WITHOUT_INPUT,
     Brought,
@@ -22,7 +23,7 @@ from ...engine.tune.report.findings import (
     is_decided,
     limit_seconds,
 )
-from ...engine.tune.report.sentences import ceiling_in_words, learning, left_in_words, memory_in_words, unproven
+from ...engine.tune.report.sentences import ceiling_in_words, learning, left_in_words, unproven
 from ...engine.units import MINUTE, NONE, amount, change, seconds, share
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
@@ -250,7 +251,7 @@ def _briefly(option: Brought, data: Record, glyphs: Glyphs) -> str:
 
 
 def memory_line(data: Record, width: int, glyphs: Glyphs) -> Row:
-    text = clean(memory_in_words(data)) or "not predicted so far"
+    text = clean(memory_sentences.in_words(data)) or "not predicted so far"
     return [("memory  ", "label"), (fitting(text, max(0, width - 8), glyphs), "value")]
 
 

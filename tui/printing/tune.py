@@ -39,8 +39,8 @@ def show_words(data: Record, was_followed: bool) -> None:
     """Print lines about memory, the ceiling of the speed and the losses. `was_followed`: the user has followed the
     search, so that losses printed before are not repeated.
     """
-    if sentence := sentences.memory_in_words(data):
-        say(f"memory: {sentence} ({sentences.kind_of_memory(memory_of(data))})")
+    if sentence := memory_sentences.in_words(data):
+        say(f"memory: {sentence} ({memory_sentences.kind_of_memory(memory_of(data))})")
     if list(limits_of(data).only) == ["batch_size"] and (sentence := memory_sentences.fitted(data)):
         say(sentence)
     for sentence in (sentences.ceiling_in_words(data), sentences.study_in_words(data)):

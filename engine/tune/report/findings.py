@@ -273,22 +273,6 @@ def memory_of(data: Record) -> Memory:
     return search_of(data).memory or Memory(of="")
 
 
-def predicted(memory: Memory, batch: float) -> float | None:
-    """The memory in bytes that this batch size is expected to take; None if it cannot be predicted."""
-    base, each = memory.base_bytes, memory.bytes_per_sample
-    return None if base is None or each is None else base + each * batch
-
-
-def largest_error(memory: Memory) -> float | None:
-    """The largest relative error of the predictions that were measured afterwards; None if there are none."""
-    errors = []
-    for point in memory.points:
-        peak, predicted_bytes = point.peak_bytes, point.predicted_bytes
-        if peak and predicted_bytes is not None:
-            errors.append(abs(predicted_bytes - peak) / peak)
-    return max(errors, default=None)
-
-
 # ---- speeds ---------------------------------------------------------------------------------------
 
 

@@ -74,7 +74,8 @@ def _memory(data: Record) -> Iterator[str]:
     memory = memory_of(data)
     if not memory.points:
         return
-    yield f"## Memory\n\n{escaped(capital(sentences.memory_in_words(data)))} ({sentences.kind_of_memory(memory)})."
+    words = capital(memory_sentences.in_words(data))
+    yield f"## Memory\n\n{escaped(words)} ({memory_sentences.kind_of_memory(memory)})."
     yield tables.batches(data).markdown()
     if list(limits_of(data).only) == ["batch_size"] and (fitted := memory_sentences.fitted(data)):
         yield f"{capital(fitted)}."

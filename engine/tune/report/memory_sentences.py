@@ -1,6 +1,8 @@
-"""What is said about the memory of batch sizes in whole sentences, shared by all views."""
+"""The memory of batch sizes: what it will be, how far predictions were off, and sentences about it for all views."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from ... import units
 from ...trials.record import Record
@@ -14,6 +16,31 @@ _LIMITS = {
     "process": "that the host has free",
     "address_space": "that ulimit -v allows of address space",
 }
+_KINDS = {
+    "allocator": "of TensorFlow's allocator", "process": "of the process", "address_space": "of the address space",
+}  # fmt: skip
+
+
+# ---- figures -------------------------------------------------------------------------------------
+
+
+def predicted(memory: Memory, batch: float) -> float | None:
+    """The memory in bytes that this batch size is expected to take; None if it cannot be predicted."""
+    base, each = memory.base_bytes, memory.bytes_per_sample
+    return None if base is None or each is None else base + each * batch
+
+
+def largest_error(memory: Memory) -> float | None:
+    """The largest relative error of the predictions that were measured afterwards; None if there are none."""
+    errors = []
+    for point in memory.points:
+        peak, predicted_bytes = point.peak_bytes, point.predicted_bytes
+        if peak and predicted_bytes is not None:
+            errors.append(abs(predicted_bytes - peak) / peak)
+    return max(errors, default=None)
+
+
+# ---- sentences -----------------------------------------------------------------------------------
 
 
 def prediction(memory: Memory) -> str:
@@ -154,3 +181,23 @@ def _nothing_fits(memory: Memory) -> str:
     text = f"no batch was found that leaves a tenth of the memory free: batch {units.count(batch)} takes"
     even = "; even 1 is too large" if memory.largest_batch == 0 else ""
     return f"{text} {units.size(peak)}{_of_limit(memory)}{even}"
+
+
+def kind_of_memory(memory: Memory) -> str:
+    return _KINDS.get(memory.of, "")
+
+
+def in_words(data: Record) -> str:
+    """The predicted memory and the error of predictions in one line; empty if nothing is known."""
+    memory = memory_of(data)
+    return "; ".join(_memory(memory))
+
+
+def _memory(memory: Memory) -> Iterator[str]:
+    base, each = memory.base_bytes, memory.bytes_per_sample
+    if fitting := should_fit(memory):
+        yield fitting
+    if base is not None and each is not None and not memory.at_least:
+        yield f"{units.size(base)} + {units.size(each)} a sample"
+    if (off := largest_error(memory)) is not None:
+        yield f"predictions were off by {units.share(off, 1)} at most"

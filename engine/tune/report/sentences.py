@@ -13,15 +13,11 @@ from ... import units
 from ...proof.improved_preset import BATCH
 from ...trials import LEAST_REPEATS, RESUMABLE, sentences
 from ...trials.record import UNREAD, Record, search_of
-from ...trials.search_record import Candidate, LossCheck, Memory, StudyState
+from ...trials.search_record import Candidate, LossCheck, StudyState
 from ...trials.significance import LEAST_GAIN, gain
 from ...trials.trial import Trial
-from . import memory_sentences
-from .findings import PAIRS, WORDS, is_best, is_dropped, largest_error, limits_of, memory_of
+from .findings import PAIRS, WORDS, is_best, is_dropped, limits_of
 
-_KINDS = {
-    "allocator": "of TensorFlow's allocator", "process": "of the process", "address_space": "of the address space",
-}  # fmt: skip
 LEAST_MINUTES, LONG_TRIAL = 2, 15.0  # the fewest minutes to propose; seconds of a trial if none was measured
 HARMLESS = 0.05  # relative; with a smaller gain without the input, the input does not hold the training back
 ABOUT_INPUT = "measured on one repeated batch: the input would hide what the device gains"
@@ -84,27 +80,7 @@ def pair_gain(a: Trial, b: Trial) -> float | None:
     return gain(before, after) if before and after is not None else None
 
 
-# ---- memory and the ceiling -----------------------------------------------------------------------
-
-
-def kind_of_memory(memory: Memory) -> str:
-    return _KINDS.get(memory.of, "")
-
-
-def memory_in_words(data: Record) -> str:
-    """The predicted memory and the error of predictions in one line; empty if nothing is known."""
-    memory = memory_of(data)
-    return "; ".join(_memory(memory))
-
-
-def _memory(memory: Memory) -> Iterator[str]:
-    base, each = memory.base_bytes, memory.bytes_per_sample
-    if fitting := memory_sentences.should_fit(memory):
-        yield fitting
-    if base is not None and each is not None and not memory.at_least:
-        yield f"{units.size(base)} + {units.size(each)} a sample"
-    if (off := largest_error(memory)) is not None:
-        yield f"predictions were off by {units.share(off, 1)} at most"
+# ---- the ceiling -----------------------------------------------------------------------
 
 
 def ceiling_in_words(data: Record) -> str:
