@@ -37,7 +37,7 @@ if __name__ == "__main__":
         trainer = start_trainer(WARM, python=sys.argv[2])
         stop_signals.set_defaults()
         descendants.adopt_orphans()  # a trainer that is woken may leave some before the supervisor is imported
-        address, lock = take_run()
+        address, lock, leased = take_run()
         if lock is None:
             trainer.process.kill()  # nobody wants a run, and it may be in the middle of an import
             private_folders.remove_scratch()
@@ -47,6 +47,7 @@ if __name__ == "__main__":
         write_to_log(Path(folder))
         trainer = wake(trainer, clock, folder)
     else:
+        leased = os.environ.pop(locks.LEASED, "")  # the trainer inherits none
         folder, clock = sys.argv[1], RunClock.read(os.environ.pop(VARIABLE, None))
         try:
             lock = own_lock(Path(folder) / locks.ENGINE_LOCK)
@@ -68,7 +69,7 @@ if __name__ == "__main__":
     supervisor = None
     with lock:
         try:
-            supervisor = Supervisor(Run(Path(folder)), trainer, lock, clock)
+            supervisor = Supervisor(Run(Path(folder)), trainer, lock, clock, leased)
             code = supervisor.supervise()
         except Exception as fault:  # noqa: BLE001 - the run says why its engine failed
             from .process import engine_failure

@@ -119,6 +119,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     monkeypatch.setenv("GPUTUI_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("GPUTUI_LEASES", str(tmp_path / "leases"))  # the machine's own are those of its users
+    monkeypatch.setenv("GPUTUI_IDLE_SECONDS", "0")
     return folder
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from .. import plan
 from ..job import gpu_faults
 from ..job.machine import Fault, Machine
-from ..job.training_gpus import positions, training_gpus, visible_gpus
-from ..options import Options
+from ..job.training_gpus import candidates, positions, training_gpus, used_by_tensorflow, visible_gpus
+from ..options import Options, gpu_choice
 from ..units import size
 from .option_finding import Finding, error
 
@@ -113,8 +113,9 @@ def too_old(options: Options, machine: Machine) -> Iterator[Finding]:
     visible = options.device.visible
     if visible == "none":
         return
-    shown = machine.shown if visible == "all" else machine.shown_by(",".join(map(str, visible)))
-    if shown and not visible_gpus(options, machine):
+    of_list = isinstance(visible, list)
+    shown = machine.shown_by(",".join(map(str, visible))) if of_list else machine.shown
+    if shown and not used_by_tensorflow(shown):
         message = f"TensorFlow has no code for {', '.join(map(str, shown))}: the chip is too old"
         yield error(KEY, message, f"use an older TensorFlow, or another GPU; or {ON_THE_CPU}")
 
@@ -122,6 +123,7 @@ def too_old(options: Options, machine: Machine) -> Iterator[Finding]:
 def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
     visible = options.device.visible
     if isinstance(visible, str):
+        yield from _too_few(options, machine)
         return
     for name in visible:
         if not machine.missing and not machine.finds(name) and not str(name).startswith("MIG-"):
@@ -141,10 +143,27 @@ def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
+def _too_few(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Yield an error if the GPUs of this process are too few for a choice such as `free:2`."""
+    choice = gpu_choice.parse(options.device.visible)
+    if choice is None or machine.missing:
+        return
+    if not machine.gpus:
+        yield error(KEY, f"{choice} needs a GPU ({machine.no_gpu_reason})", "set it to all, and the CPU trains")
+    elif len(have := candidates(choice, machine)) < choice.count:
+        in_mig = sum(gpu.mig for gpu in machine.shown)
+        mig = f"; {in_mig} in MIG mode are not chosen: name an instance" if in_mig else ""
+        what = f"{choice} needs {choice.kind}; this process may use {len(have)} such of {len(machine.shown)}{mig}"
+        yield error(KEY, what, "ask for fewer, or for another kind")
+    if choice.shared and not options.device.grows and options.device.memory_limit_mb is None:
+        message = f"{choice} shares a GPU with others, but TensorFlow would take nearly all of its memory"
+        yield Finding("error", (KEY, "device.memory_growth"), message, "set memory_growth=auto, or a memory_limit_mb")
+
+
 def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
     """Yield findings about GPUs that are not allocated to this job and may belong to other users."""
     given, visible = machine.allocation, options.device.visible
-    if given is None or visible == "none":
+    if given is None or visible == "none" or gpu_choice.parse(visible):
         return
     if visible == "all":
         beyond = [gpu.index for gpu in visible_gpus(options, machine) if not given.allows(gpu.index, machine.devices)]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..interpreter import interpreter
 from ..interpreter.compatibility import BLACKWELL_CAPABILITY
-from ..options import Options
+from ..options import Options, gpu_choice
 from ..options.workload import BLOCKS
 from ..plan import MULTI_WORKER
 from ..presets import Preset
@@ -118,7 +118,9 @@ def _environment(script: Script, options: Options) -> None:
     """
     visible = options.device.visible
     script.add('os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"', "device.visible")
-    if visible != "all":
+    if choice := gpu_choice.parse(visible):
+        script.add(f"# {choice}: gputui chooses the GPUs at the start of a run; here CUDA_VISIBLE_DEVICES does.")
+    elif visible != "all":
         names = "-1" if visible == "none" else ",".join(str(name) for name in visible)
         script.add(f'os.environ["CUDA_VISIBLE_DEVICES"] = {literal(names)}', "device.visible")
     if options.device.gpu_thread_mode != "global":

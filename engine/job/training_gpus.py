@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..interpreter import installed
-from ..options import Options
+from ..options import Options, gpu_choice
+from ..options.gpu_choice import GpuChoice
 from ..plan import SEVERAL_REPLICAS
 from ..telemetry import chips
 from .machine import Gpu, Machine
@@ -28,12 +29,28 @@ def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
-    """Return the GPUs that TensorFlow sees and uses, in its order; empty if device.visible is none."""
+    """Return the GPUs that TensorFlow sees and uses, in its order; empty if device.visible is none.
+
+    If device.visible leaves the choice to gputui, return as many GPUs of the kind that it names; which are chosen is
+    only known when the run starts.
+    """
     visible = options.device.visible
     if visible == "none":
         return []
+    if choice := gpu_choice.parse(visible):
+        return candidates(choice, machine)[: choice.count]
     shown = machine.shown if visible == "all" else machine.shown_by(",".join(map(str, visible)))
     return used_by_tensorflow(shown)
+
+
+def candidates(choice: GpuChoice, machine: Machine) -> list[Gpu]:
+    """Return the GPUs of this process from which the choice is made: of its kind, working, allocated to its job, and
+    not in MIG mode.
+    """
+    given = machine.allocation
+    allowed = (gpu for gpu in machine.shown if given is None or given.allows(gpu.index, machine.devices))
+    usable = (gpu for gpu in used_by_tensorflow(list(allowed)) if not (gpu.mig or gpu.lost or gpu.prohibited))
+    return [gpu for gpu in usable if choice.allows(gpu.name, gpu.memory_total_bytes)]
 
 
 def training_gpus(options: Options, machine: Machine) -> list[Gpu]:

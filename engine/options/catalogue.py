@@ -86,7 +86,8 @@ def _parts(annotation: Any, limits: Mapping[str, Any]) -> Iterator[tuple[Any, Ma
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *more = get_args(annotation)
-        own = {name: value for item in more if isinstance(item, Limits) for name, value in item.limits.items()}
+        limiting = [item for item in more if isinstance(item, Limits)]
+        own = {name: value for item in limiting for name, value in {**item.limits, "words": item.words}.items()}
         yield from _parts(inner, {**limits, **own})
     elif origin in (Union, types.UnionType):
         for part in get_args(annotation):
@@ -98,7 +99,9 @@ def _parts(annotation: Any, limits: Mapping[str, Any]) -> Iterator[tuple[Any, Ma
 def _in_words(parts: list[tuple[Any, Mapping[str, Any]]], about: About) -> str:
     words: list[str] = []
     for part, limits in parts:
-        if get_origin(part) is Literal:
+        if limits.get("words"):
+            words.append(limits["words"])
+        elif get_origin(part) is Literal:
             words.extend(get_args(part))
         elif get_origin(part) is list:
             words.append("a list such as [0, 1]")

@@ -41,10 +41,13 @@ class About:
 
 
 class Limits:
-    """Limits of one type inside a union or list: pydantic's `ge`, `gt`, `le`, `lt`, `max_length`, `pattern`."""
+    """Limits of one type inside a union or list: pydantic's `ge`, `gt`, `le`, `lt`, `max_length`, `pattern`.
 
-    def __init__(self, **limits: Any) -> None:
-        self.limits = limits
+    `words` describe the type to a user if its name and its range do not.
+    """
+
+    def __init__(self, words: str = "", **limits: Any) -> None:
+        self.limits, self.words = limits, words
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """The hook by which pydantic reads an object in `Annotated` ("Custom types" in its documents)."""

@@ -5,18 +5,20 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from .field import Group, Limits, check, option
+from .gpu_choice import PATTERN
 
 Threads = Literal["auto"] | Annotated[int, Limits(ge=1, le=4096)]
 XLA_FLAG = re.compile(r"--xla_[a-z0-9_]+(=\S*)?")
 THREADS = "threads, NUMA and placement"  # the part of `device` that few change
 GpuName = Annotated[int, Limits(ge=0, le=1023)] | Annotated[str, Limits(pattern=r"^(GPU|MIG)-[0-9A-Za-z/-]+$")]
+GpuChoice = Annotated[str, Limits("free:N, fits:N", pattern=PATTERN)]
 
 
 def _comma_list(value: Any) -> Any:
     """A lone index, or `0,1` as `--set` gives it, is a list of GPUs."""
     if isinstance(value, int) and not isinstance(value, bool):
         return [value]
-    if isinstance(value, str) and value not in ("all", "none"):
+    if isinstance(value, str) and value not in ("all", "none") and not value.startswith(("free:", "fits:")):
         parts = [part.strip() for part in value.split(",")]
         return [int(part) if part.isdigit() else part for part in parts]
     return value
@@ -26,10 +28,11 @@ def _comma_list(value: Any) -> Any:
 class Device(Group):
     """Which devices TensorFlow may use, and how it takes their memory."""
 
-    visible: Literal["all", "none"] | list[GpuName] = option(
+    visible: Literal["all", "none"] | GpuChoice | list[GpuName] = option(
         "all",
-        "GPUs that TensorFlow may see: all that are allocated to the job, none (the CPU trains), or a list of UUIDs or "
-        "of indices as in nvidia-smi (PCI bus order)",
+        "GPUs that TensorFlow may see: all that are allocated to the job, none (the CPU trains), a list of UUIDs or of "
+        "indices as in nvidia-smi (PCI bus order), free:N (N GPUs that nobody uses) or fits:N (N GPUs with enough free "
+        "memory), with @24GB or @A100 for a kind",
         call="CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER=PCI_BUS_ID",
         helps="shares a box between people; none compares GPU with CPU",
     )

@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +24,10 @@ from ..files.reading import read_object
 from ..files.values import mapping, text
 from ..interpreter import interpreter
 from ..job import cluster as clusters
-from ..options import OPTIONS, options_json
+from ..leases import starting
+from ..leases.lease import environment
+from ..leases.starting import Devices
+from ..options import OPTIONS, Options, options_json
 from ..plan import MULTI_WORKER
 from ..presets import Preset, PresetError, paths
 from ..runs import Run, RunError, cluster, titles
@@ -53,16 +56,33 @@ def settle(preset: Preset, folder: Path) -> Preset:
     return replace(preset, options=options)
 
 
-def start(
-    preset: Preset, path: Path | None = None, paths_from: Path | None = None
-) -> tuple[Run, subprocess.Popen[bytes]]:
-    """Create the run folder and start the run's engine; return the run and the engine's process, which need not be
-    waited for.
+def start(preset: Preset, tell: Callable[[str], None] = lambda _text: None) -> tuple[Run, subprocess.Popen[bytes]]:
+    """Lease the devices, create the run folder and start the run's engine; return the run and the engine's process,
+    which need not be waited for.
 
-    `path` is the run folder; by default a new one is created in the folder of runs. The preset's relative paths are
-    resolved from `paths_from`, by default the current folder.
+    `tell` is called with a line if the choice of GPUs takes time. Raises NotFree if there are too few of them.
     """
-    return start_with(spawn, preset, path, paths_from)
+    clock, joins = RunClock.launched(), _cluster_of(preset)
+    settled = settle(preset, Path.cwd())
+    with leased(settled.options, settled.name, tell) as devices:
+        run = create(settled, origin_of(preset), joins, devices.options)
+        try:
+            with _lock_of_new(run) as lock:
+                return run, spawn(run, lock, clock, devices)
+        except OSError:
+            shutil.rmtree(run.path, ignore_errors=True)
+            raise
+
+
+@contextlib.contextmanager
+def leased(options: Options, what: str, tell: Callable[[str], None] = lambda _text: None) -> Iterator[Devices]:
+    """Lease the devices of a run, and release them if it cannot be started. Raises NotFree."""
+    devices = starting.lease_devices(options, what, tell=tell)
+    try:
+        yield devices
+    except BaseException:
+        devices.release()
+        raise
 
 
 def start_with(
@@ -71,9 +91,12 @@ def start_with(
     path: Path | None = None,
     paths_from: Path | None = None,
 ) -> tuple[Run, Engine]:
-    """Do the same as `start`, but start the engine with `spawn_engine`, and return what that function returns.
+    """Create a run folder and start its engine with `spawn_engine`, without leases: return the run and what that
+    function returns.
 
-    If the engine of a new run cannot be started, the run folder is removed.
+    `path` is the run folder; by default a new one is created in the folder of runs. The preset's relative paths are
+    resolved from `paths_from`, by default the current folder. If the engine of a new run cannot be started, the run
+    folder is removed.
     """
     clock = RunClock.launched()
     joins = _cluster_of(preset)
@@ -117,24 +140,28 @@ class Warm:
         if interpreter.chosen(settled.options.run.python) != self.python:
             self.close()
             self._end()
-        run = create(settled, origin_of(preset))
-        with _lock_of_new(run) as lock:
-            if self._line.fileno() < 0 or not self._take(run, lock, clock):
-                self.process = spawn(run, lock, clock)
+        with leased(settled.options, settled.name) as devices:
+            run = create(settled, origin_of(preset), chosen=devices.options)
+            with _lock_of_new(run) as lock:
+                if self._line.fileno() < 0 or not self._take(run, lock, clock, devices):
+                    self.process = spawn(run, lock, clock, devices)
         return run, self.process
 
     def close(self) -> None:
         """End the waiting engine and trainer, if no run will be started."""
         self._line.close()
 
-    def _take(self, run: Run, lock: Lock, clock: RunClock) -> bool:
+    def _take(self, run: Run, lock: Lock, clock: RunClock, devices: Devices) -> bool:
         """Give the run to the waiting engine, and return True if it accepts it in time; else end the engine and return
         False.
         """
         with contextlib.suppress(OSError), self._line as line:
             line.settimeout(ANSWER_SECONDS)
-            socket.send_fds(line, [os.fsencode(addressed(clock, run.path))], [lock.fd])
+            names = ",".join(lease.name for lease in devices.leases)
+            descriptors = [lock.fd, *(lease.lock.fd for lease in devices.leases)]
+            socket.send_fds(line, [os.fsencode(f"{addressed(clock, run.path)}\n{names}")], descriptors)
             if line.recv(1):
+                devices.hand_over(self.process.pid, str(run.path))
                 return True
         self._end()
         return False
@@ -152,14 +179,14 @@ def _cluster_of(preset: Preset) -> Cluster | None:
     return clusters.read(os.environ) if preset.options.strategy.kind == MULTI_WORKER else None
 
 
-def create(settled: Preset, record: str = "", joins: Cluster | None = None) -> Run:
+def create(settled: Preset, record: str = "", joins: Cluster | None = None, chosen: Options | None = None) -> Run:
     """Create a new run folder with all files that a trainer reads.
 
-    `record` is the record of the preset's origin, and `joins` the run's cluster.
+    `record` is the record of the preset's origin, and `joins` the run's cluster. `chosen` are the options with the
+    chosen GPUs, which the trainer gets instead of those of the preset.
     """
-    return runs.create(
-        settled.name, settled.to_yaml(), record, {options_json.FILE: options_json.to_json(settled.options)}, joins
-    )
+    files = {options_json.FILE: options_json.to_json(chosen or settled.options)}
+    return runs.create(settled.name, settled.to_yaml(), record, files, joins)
 
 
 def create_at(path: Path, settled: Preset) -> Run:
@@ -174,22 +201,26 @@ def _lock_of_new(run: Run) -> Lock:
         raise RunError(f"another gputui is using the new run {run.id}") from None
 
 
-def spawn(run: Run, lock: Lock, clock: RunClock) -> subprocess.Popen[bytes]:
+def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None) -> subprocess.Popen[bytes]:
     """Start the engine, and return its process.
 
-    The engine holds the lock from its start, so that the caller may release it.
+    The engine holds the lock and the leases of `devices` from its start, so that the caller may release the lock.
     """
+    leases = devices.leases if devices else ()
     with run.file("engine.log").open("ab") as log, stop_signals.held():
-        return subprocess.Popen(
+        process = subprocess.Popen(
             # -P: a file in the current folder must not replace one of gputui's modules.
             [sys.executable, "-P", "-m", "gputui.engine", str(run.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=os.environ | {LOCK: str(lock.fd), VARIABLE: clock.as_text()} | _as_worker(run),
-            pass_fds=[lock.fd],
+            env=os.environ | {LOCK: str(lock.fd), VARIABLE: clock.as_text()} | _as_worker(run) | environment(leases),
+            pass_fds=[lock.fd, *(lease.lock.fd for lease in leases)],
             start_new_session=True,
         )
+    if devices is not None:
+        devices.hand_over(process.pid, str(run.path))
+    return process
 
 
 def _as_worker(run: Run) -> dict[str, str]:

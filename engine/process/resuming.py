@@ -34,23 +34,28 @@ POLL_SECONDS = 0.2
 RESUMABLE = ("stopped", "crashed", "timeout", "oom", "error")
 
 
-def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
+def resume(
+    run: Run, new_code: bool = False, tell: Callable[[str], None] = lambda _text: None
+) -> subprocess.Popen[bytes]:
     """Start an engine that continues the run from its last checkpoint in the same run folder; return the engine's
     process.
 
-    If the user's code has changed since the run was trained, `new_code` must be True. Raises RunError, PresetError if
-    the run's preset cannot be read, or ClusterError if the run was a worker of another cluster; the run is then
+    If the user's code has changed since the run was trained, `new_code` must be True. `tell` is called with a line if
+    the choice of GPUs takes time. Raises NotFree if there are too few of them, another RunError, PresetError if the
+    run's preset cannot be read, or ClusterError if the run was a worker of another cluster; the run is then
     unchanged.
     """
     joins = start_worker.cluster_to_resume(run)
     clock = RunClock.launched(not_before=run.last_date())
-    with runs.reserved(run, "resume") as lock:
+    with contextlib.ExitStack() as stack:
+        lock = stack.enter_context(runs.reserved(run, "resume"))
         preset = preset_to_resume(run)
         if not new_code:
             code_files.check(run)
+        devices = stack.enter_context(launch.leased(preset.options, title_of(run).preset, tell))
         # Written with every option, as engine and trainer expect it, even if an older gputui wrote it.
         write_atomically(run.file("preset.yaml"), preset.to_yaml())
-        write_atomically(run.file(options_json.FILE), options_json.to_json(preset.options))
+        write_atomically(run.file(options_json.FILE), options_json.to_json(devices.options))
         if joins is not None:
             write_atomically(run.file(cluster.FILE), joins.as_file())
         place = Place.read(run.status)
@@ -65,7 +70,7 @@ def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
             log.write(f"{RESUMED}\n")
         if new_code:  # last: after a resume that fails, the code must be accepted again
             code_files.accept(run)
-        return launch.spawn(run, lock, clock)
+        return launch.spawn(run, lock, clock, devices)
 
 
 def preset_to_resume(run: Run) -> Preset:

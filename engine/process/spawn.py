@@ -24,6 +24,7 @@ OPTIONS = "options.json"  # in a run folder, as options_json.FILE; importing tha
 WARM = "--warm"  # argument in place of a run folder, which is then sent later
 FORK_SERVER = "--fork-server"  # last argument of a process that forks the trainers of all runs in a folder
 DUMP_STACKS = signal.SIGUSR1  # on this signal a trainer writes the stack of each of its threads into the log
+MOST_LEASES = 64  # of a run
 LOCK = "GPUTUI_LOCK"  # environment variable of an engine or a proof: the descriptor of its lock
 FORKED = "GPUTUI_FORKED"  # environment variable of an engine whose trainer already runs: its pid, and descriptors
 
@@ -136,22 +137,25 @@ def put_result_aside(run_folder: Path) -> None:
         os.rename(run_folder / "result.json", run_folder / f"result-{number}.json")
 
 
-def take_run() -> tuple[str, Lock | None]:
-    """Wait on standard input, which is a socket, for a run and its lock.
+def take_run() -> tuple[str, Lock | None, str]:
+    """Wait on standard input, which is a socket, for a run, its lock and its leases.
 
-    Returns the line that `addressed` makes (empty if none came) and the lock, or None.
+    Returns the line that `addressed` makes (empty if none came), the lock or None, and the leases in the form of the
+    environment variable LEASED.
     """
     import socket  # only an engine that waits for a run needs it
 
-    address, lock = "", None
+    address, lock, leased = "", None, ""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(0)) as line:
-        name, descriptors, _, _ = socket.recv_fds(line, 65536, 1)
+        name, descriptors, _, _ = socket.recv_fds(line, 65536, MOST_LEASES + 1)
         if name and descriptors:
-            address, lock = os.fsdecode(name), locks.inherited(descriptors[0])
+            address, _, names = os.fsdecode(name).rpartition("\n")
+            lock = locks.inherited(descriptors[0])
+            leased = ",".join(f"{fd} {each}" for fd, each in zip(descriptors[1:], names.split(","), strict=False))
             line.sendall(b"\n")  # confirm that the run is accepted
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    return address, lock
+    return address, lock, leased
 
 
 def addressed(clock: RunClock, run_folder: str | Path) -> str:

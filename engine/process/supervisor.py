@@ -26,6 +26,7 @@ from ..files.values import whole
 from ..files.writing import write_atomically
 from ..interpreter import installed
 from ..job.worker_readings import Workers
+from ..leases import free_gpus, lease
 from ..runs import Run, cluster, events, results
 from ..runs.event_writer import EventWriter
 from ..runs.events import EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started
@@ -52,13 +53,15 @@ STACKS_SECONDS = 2.5  # for a hung trainer to write the stacks of its threads
 
 NO_LOCKS = "the file system of the run folder has no locks: only its processes show whether the run is alive"
 NO_LOCKS_HINT = "do not resume it elsewhere while it runs; better set GPUTUI_HOME to a folder on a local disk"
+STUCK_HINT = "nvidia-smi shows which process holds it; until it ends gputui starts nothing there"
 
 
 class Supervisor:
     """Supervises the trainer of one run until it has ended, and makes sure that the run has a result."""
 
-    def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock) -> None:
+    def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock, leased: str = "") -> None:
         self.run, self.lock = run, lock
+        self.leases = lease.inherited(leased)
         self.preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
         self.run_options: dict[str, Any] = self.preset["run"]
         self.launched = clock
@@ -106,6 +109,8 @@ class Supervisor:
         workers.stop()
         watcher.stop()
         self.phase = "ended"
+        for line in free_gpus.give_back(self.leases):
+            self.events.emit(events.Warn(kind="stuck_gpu", message=line, hint=STUCK_HINT))
         if self.held:
             del self._processes["trainer"]  # for all readers of the status the run has ended
         self._write_status()

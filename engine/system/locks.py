@@ -7,6 +7,7 @@ this.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -14,10 +15,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+LEASED = "GPUTUI_LEASED"  # environment variable of an engine: `descriptor name` of each lease that it inherits
 ENGINE_LOCK = "engine.lock"  # in a run folder; the engine holds it as long as it lives
 # A process that tests a lock holds it for some microseconds. Attempts are counted, not seconds: on a busy machine one
 # second may be over before the second attempt.
 ATTEMPTS, RETRY_SECONDS = 100, 0.01
+_PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -68,15 +71,16 @@ def _leave_to_parent() -> None:
 os.register_at_fork(after_in_child=_leave_to_parent)
 
 
-def take(path: Path) -> Lock:
+def take(path: Path, attempts: int = ATTEMPTS, of_all_users: bool = False) -> Lock:
     """Take the lock of the file `path`, which is created if necessary.
 
-    Raises Taken, or OSError if the file cannot be created.
+    With `of_all_users` the file may belong to another user, and all users can lock it. Raises Taken after so many
+    attempts, or OSError if the file cannot be created.
     """
-    for attempt in range(ATTEMPTS):
+    for attempt in range(attempts):
         if attempt:
             time.sleep(RETRY_SECONDS)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        fd = _open_of_all_users(path) if of_all_users else os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still(path, fd):
@@ -90,6 +94,21 @@ def take(path: Path) -> Lock:
             raise
         os.close(fd)
     raise Taken
+
+
+def _open_of_all_users(path: Path) -> int:
+    """Open a file that any user may have created, for reading only.
+
+    In a folder that all users can write (with the sticky bit), Linux refuses to open another user's file with O_CREAT
+    (fs.protected_regular). A lock of flock needs no permission to write.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(path, os.O_RDONLY | _PLAIN)
+    with contextlib.suppress(FileExistsError):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN, 0o644)
+        os.fchmod(fd, 0o644)  # whatever the umask is
+        return fd
+    return os.open(path, os.O_RDONLY | _PLAIN)
 
 
 def inherited(fd: int) -> Lock:

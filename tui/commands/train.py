@@ -90,7 +90,7 @@ def run_preset(
         complain(f"{reason}: a new run is started")
     findings += checks.of_remarks(start_worker.test_cluster(kind, here))
     presses = Presses(preset.options.run.stop_signal)  # from here on Ctrl-C is for the run
-    run, process = launch.start(preset)
+    run, process = launch.start(preset, complain)
     if detach:
         return _detached(run, findings)
     return _follow(run, Follower(run), process, as_json, findings, presses)
@@ -131,7 +131,7 @@ def _resume(run: Run, as_json: bool, detach: bool, new_code: bool) -> int:
     findings += checks.of_remarks(start_worker.test_cluster(kind, here))
     follower = Follower(run, from_now=True)
     presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
-    process = resuming.resume(run, new_code)
+    process = resuming.resume(run, new_code, complain)
     if detach:
         return _detached(run, findings)
     return _follow(run, follower, process, as_json, findings, presses)

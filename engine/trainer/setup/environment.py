@@ -208,7 +208,7 @@ def _show_gpus(options: Options) -> None:
     visible = options.device.visible
     if visible == "none":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    elif visible != "all":
+    elif isinstance(visible, list):
         _require_allocated(visible)
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(name) for name in visible)
 

@@ -1,0 +1,284 @@
+"""Which GPUs are free, and which of them a start takes: looked at, chosen and leased in one step.
+
+A GPU is free if no process computes on it, its memory is hardly used, it was idle in each look of IDLE_SECONDS, it
+works, and nobody has leased it. If the driver does not report the processes of others (in a container, or in WSL), the
+memory and the looks decide.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..files.values import number, whole
+from ..job.machine import Gpu, Machine
+from ..job.training_gpus import candidates
+from ..options.gpu_choice import GpuChoice
+from ..system.background_call import BackgroundCall
+from ..telemetry.nvml.connection import PATIENCE_SECONDS, Nvml
+from ..telemetry.nvml.reasons import NvmlUnavailable
+from ..units import size
+from . import lease
+from .lease import Holder, Lease, NotFree
+
+IDLE_SECONDS = 20.0  # for which a GPU must have been idle: a program may pause between two trainings
+IDLE_VARIABLE = "GPUTUI_IDLE_SECONDS"  # environment variable: another number of seconds
+LOOK_SECONDS = 2.0  # between two looks
+BUSY = 0.02  # share of the time; a display keeps a GPU busier than 0 now and then
+DISPLAY_BYTES = 1024**3  # a driver and a display use less
+IDLE_HOURS = 2.0  # a process that holds memory and has computed nothing for so long is named as idle
+
+
+@dataclass(frozen=True)
+class GpuUser:
+    """A process on a GPU: its user and program if they can be seen, the time of its start, and its memory."""
+
+    pid: int
+    user: str | None = None
+    program: str | None = None
+    since: float | None = None
+    memory_bytes: int | None = None
+
+    def __str__(self) -> str:
+        what = f"{self.user}'s {self.program or 'process'}" if self.user else f"process {self.pid}"
+        since = f" since {time.strftime('%H:%M', time.localtime(self.since))}" if self.since else ""
+        return f"{what}{since}"
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """One GPU at a moment. `users` is None if the driver does not report processes; `fault` is the reason why the GPU
+    does not work, else empty.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    busy: float | None = None
+    users: tuple[GpuUser, ...] | None = None
+    holder: Holder | None = None
+    fault: str = ""
+
+    @property
+    def free_bytes(self) -> int:
+        return max(0, (self.memory_total_bytes or 0) - (self.memory_used_bytes or 0))
+
+    @property
+    def leased(self) -> bool:
+        """True if a process holds its lease now."""
+        return self.holder is not None and not self.holder.stuck
+
+    def why_not_free(self) -> str:
+        """Return the reason why nothing may be started on this GPU that has it for itself; empty if it is free."""
+        if self.fault:
+            return self.fault
+        if self.holder is not None and self.leased:
+            return f"used by {self.holder}"
+        if self.users:
+            more = f" and {len(self.users) - 1} more" if len(self.users) > 1 else ""
+            return f"used by {self.users[0]}{more}"
+        if (self.memory_used_bytes or 0) >= DISPLAY_BYTES:
+            stuck = f"stuck: {self.holder.stuck}" if self.holder is not None else "by processes that are not visible"
+            return f"{size(self.memory_used_bytes)} of its memory are in use, {stuck}"
+        if self.busy is not None and self.busy > BUSY:
+            return f"busy for {self.busy:.0%} of the time"
+        return ""
+
+    def why_not_fitting(self, needs_bytes: int) -> str:
+        """Return the reason why a run that needs `needs_bytes` does not fit beside others; empty if it fits."""
+        if self.fault:
+            return self.fault
+        if self.holder is not None and self.leased:
+            return f"used by {self.holder}"
+        if self.free_bytes < needs_bytes:
+            by = f" ({self.users[0]})" if self.users else ""
+            return f"{size(self.free_bytes)} are free of the {size(needs_bytes)} needed{by}"
+        return ""
+
+
+def look() -> list[GpuUse]:
+    """Return every GPU of the machine as it is now. Raises NotFree if NVML cannot be read."""
+    try:
+        readings = BackgroundCall(_readings).result(PATIENCE_SECONDS)
+    except (NvmlUnavailable, TimeoutError) as fault:
+        raise NotFree(f"the GPUs cannot be looked at: {fault}") from None
+    return [_use(reading) for reading in readings]
+
+
+def _readings() -> list[dict[str, Any]]:
+    nvml = Nvml(processes=True)
+    try:
+        return nvml.read()
+    finally:
+        nvml.close()
+
+
+def _use(reading: Mapping[str, Any]) -> GpuUse:
+    uuid = str(reading.get("uuid") or reading["index"])
+    listed = reading.get("processes")
+    return GpuUse(
+        reading["index"],
+        uuid,
+        str(reading.get("name") or "GPU"),
+        whole(reading.get("memory_used_bytes")),
+        whole(reading.get("memory_total_bytes")),
+        number(reading.get("busy")),
+        tuple(map(_user, listed)) if isinstance(listed, list) else None,
+        lease.holder(uuid),
+        str(reading.get("missing") or ""),
+    )
+
+
+def _user(process: Mapping[str, Any]) -> GpuUser:
+    used = whole(process.get("memory_used_bytes"))
+    return GpuUser(process["pid"], process.get("user"), process.get("name"), number(process.get("started")), used)
+
+
+# ---- choosing -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a start needs: the choice, the bytes of each GPU (for `fits`), and the GPUs from which it may choose."""
+
+    choice: GpuChoice
+    needs_bytes: int
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, choice: GpuChoice, machine: Machine, needs_bytes: int = 0) -> Wish:
+        return cls(choice, needs_bytes, tuple(map(name_of, candidates(choice, machine))))
+
+    def why_not(self, gpu: GpuUse) -> str:
+        return gpu.why_not_fitting(self.needs_bytes) if self.choice.shared else gpu.why_not_free()
+
+    def fitting(self, gpus: Sequence[GpuUse]) -> list[GpuUse]:
+        """Return the GPUs on which it could start now. Those whose free memory is nearest to the need come first."""
+        able = [gpu for gpu in gpus if gpu.uuid in self.names and not self.why_not(gpu)]
+        return sorted(able, key=lambda gpu: gpu.free_bytes) if self.choice.shared else able
+
+    def missing(self, gpus: Sequence[GpuUse]) -> str:
+        """Return in one line what is missing and who has it; empty if it could start now."""
+        able = self.fitting(gpus)
+        if len(able) >= self.choice.count:
+            return ""
+        asked = (gpu for gpu in gpus if gpu.uuid in self.names)
+        reasons = [f"GPU {gpu.index}: {why}" for gpu in asked if (why := self.why_not(gpu))]
+        needs = f" with {size(self.needs_bytes)} free" if self.choice.shared else ""
+        what = f"needs {self.choice.kind}{needs}"
+        return f"{what}, and {len(able)} can be had: {'; '.join(reasons)}" if able else f"{what}; {'; '.join(reasons)}"
+
+
+def name_of(gpu: Gpu) -> str:
+    """Return the name of a GPU's lease: its UUID, or its index if the driver reports no UUID."""
+    return gpu.uuid or str(gpu.index)
+
+
+def choose(
+    wish: Wish, what: str, run: str = "", tell: Callable[[str], None] = lambda _text: None
+) -> tuple[list[GpuUse], list[Lease]]:
+    """Choose GPUs that fulfil the wish and lease them; return them with their leases. Raises NotFree.
+
+    `free` GPUs are looked at for idle_seconds before, which `tell` is called about. Then the last look, the choice and
+    the leases are one step under the lock of all choosers: two starts never get the same GPU.
+    """
+    idle = None if wish.choice.shared else _idle_in_looks(wish, tell)
+    with lease.choosing():
+        gpus = look()
+        able = [gpu for gpu in wish.fitting(gpus) if idle is None or gpu.uuid in idle]
+        if len(able) < wish.choice.count:
+            raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
+        chosen = able[: wish.choice.count]
+        used = {gpu.uuid: gpu.memory_used_bytes for gpu in chosen}
+        return chosen, lease.take(used, what, run, used)
+
+
+def _a_moment_ago(wish: Wish) -> str:
+    return f"needs {wish.choice.kind}; GPUs that are free now were in use a moment ago"
+
+
+def _idle_in_looks(wish: Wish, tell: Callable[[str], None]) -> set[str]:
+    """Return the names of the GPUs that were free in every look of idle_seconds. Raises NotFree as soon as too few are
+    left.
+    """
+    idle: set[str] | None = None
+    seconds, looks = idle_seconds(), 0
+    until = time.monotonic() + seconds
+    while True:
+        gpus = look()
+        free = {gpu.uuid for gpu in wish.fitting(gpus)}
+        idle = free if idle is None else idle & free
+        if len(idle) < wish.choice.count:
+            raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
+        if (left := until - time.monotonic()) <= 0:
+            return idle
+        if not looks:
+            tell(f"looking for {seconds:.0f} s whether {_named(gpus, idle)} stay idle")
+        looks += 1
+        time.sleep(min(left, LOOK_SECONDS))
+
+
+def idle_seconds() -> float:
+    """Return for how long a GPU must have been idle, in seconds."""
+    try:
+        return max(0.0, float(os.environ.get(IDLE_VARIABLE, IDLE_SECONDS)))
+    except ValueError:
+        return IDLE_SECONDS
+
+
+def _named(gpus: Sequence[GpuUse], names: set[str]) -> str:
+    return "GPU " + ", ".join(str(gpu.index) for gpu in gpus if gpu.uuid in names)
+
+
+def with_names(gpus: Sequence[GpuUse], names: Sequence[str]) -> Iterator[GpuUse]:
+    """Yield the GPUs with these names (UUIDs or indices), in the order of `gpus`."""
+    return (gpu for gpu in gpus if gpu.uuid in names or str(gpu.index) in names)
+
+
+# ---- giving back ----------------------------------------------------------------------------------
+
+GIVE_BACK_SECONDS = 10.0  # that a driver may take to free the memory of a process that has ended
+LEFT_BYTES = 256 * 1024**2  # more than before the lease, which do not count
+
+
+def give_back(leases: Sequence[Lease]) -> list[str]:
+    """Release the leases of a run whose processes have ended, each as soon as the memory of its GPU is free again.
+
+    Returns a line for each GPU whose memory is not freed in GIVE_BACK_SECONDS: it is `stuck` for others.
+    """
+    left = {each.name: each for each in leases if each.name != lease.CPU}
+    for each in leases:
+        if each.name == lease.CPU:
+            each.release()
+    until, uses = time.monotonic() + GIVE_BACK_SECONDS, list[GpuUse]()
+    while left:
+        try:
+            uses = look()
+        except NotFree:  # nobody can say whether they are free
+            uses = []
+        for name in [name for name, each in left.items() if _is_back(name, each, uses)]:
+            left.pop(name).release()
+        if left and time.monotonic() >= until:
+            break
+        if left:
+            time.sleep(min(0.5, LOOK_SECONDS))
+    lines = []
+    for name, each in left.items():
+        use = next(use for use in uses if use.uuid == name)
+        who = f", by {use.users[0]}" if use.users else ""
+        reason = f"its run has ended, and {size(use.memory_used_bytes)} of its memory are still in use{who}"
+        each.release(stuck=reason)
+        lines.append(f"GPU {use.index} is stuck: {reason}")
+    return lines
+
+
+def _is_back(name: str, of: Lease, uses: Sequence[GpuUse]) -> bool:
+    use = next((use for use in uses if use.uuid == name), None)
+    if use is None or use.memory_used_bytes is None:
+        return True
+    return use.memory_used_bytes <= (of.used_bytes or 0) + LEFT_BYTES

@@ -1,0 +1,259 @@
+"""Leases: which process of which user has a GPU, or the CPU, for itself. They hold for all users of a machine.
+
+A lease is a lock on a file of its own in a folder that all users can write, and it ends with the process that holds it,
+however that ends. Who holds a lease stands in a second file, which belongs to the holder: a user can write wrong things
+about their own leases alone, as the owner of each file is compared with the user in its name.
+
+Leases are a courtesy between users of gputui. They keep no other program off a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..files.reading import read_object
+from ..files.shapes import Form
+from ..files.writing import write_atomically
+from ..runs import RunError
+from ..system import locks
+from ..system.identity import Place, Process
+from ..system.locks import Lock
+
+CPU = "cpu"  # the name of the lease on a machine without a GPU
+FOLDER = "GPUTUI_LEASES"  # environment variable: the folder of the leases, such as one that containers share
+_FOLDERS = ("/dev/shm/gputui", "/tmp/gputui-leases")  # the first is emptied when the machine is started
+_ALL_USERS = 0o1777  # everyone may add files, and remove only their own
+_LOCK, _HOLDER = ".lock", ".json"
+_CHOOSING = "choosing.lock"
+_LOOK_ATTEMPTS = 20  # whoever looks at a lease holds its lock for some microseconds
+_CHOOSING_ATTEMPTS = 1000  # of 10 ms: choosing takes some milliseconds
+_FORM = Form({"pid": int, "start_ticks": int, "since": float, "what": str, "run": str, "stuck": str,
+              "used_bytes": int | None})  # fmt: skip
+
+
+class NotFree(RunError):
+    """The devices of a start are in use. The text names who uses them, or what is missing."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lease: the user, the process, and what it does (the title of a run, or a command).
+
+    `since` is Unix time. `stuck` is the reason why the GPU could not be given back, although its run has ended; then
+    nobody holds the lease. `used_bytes` is the memory that was used when the lease was taken, None if not known.
+    """
+
+    name: str
+    user: str = ""
+    pid: int = 0
+    since: float = 0.0
+    what: str = ""
+    run: str = ""
+    stuck: str = ""
+    used_bytes: int | None = None
+
+    def __str__(self) -> str:
+        by = f"{self.user}'s {self.what}" if self.what else self.user or "another process"
+        return by + (f" since {time.strftime('%H:%M', time.localtime(self.since))}" if self.since else "")
+
+
+@dataclass
+class Lease:
+    """A lease that this process holds: the name of its device, its lock, and what is written about its holder."""
+
+    name: str
+    lock: Lock
+    used_bytes: int | None = None
+    fields: dict[str, object] = field(default_factory=dict)
+
+    def write(self, what: str, run: str = "", pid: int | None = None) -> None:
+        """Write who holds the lease: the process `pid`, by default this one."""
+        process = Process.of(pid or os.getpid())
+        about = {"what": what, "run": run, "since": time.time(), "used_bytes": self.used_bytes}
+        self.fields = about | process.as_fields() | Place.here().as_fields()
+        with contextlib.suppress(OSError):  # the lock alone keeps others off
+            path = _holder_file(self.name)
+            write_atomically(path, json.dumps(self.fields), durable=False)
+            path.chmod(0o644)
+
+    def release(self, stuck: str = "") -> None:
+        """Give the device back; `stuck` is the reason why others can still not use it."""
+        with contextlib.suppress(OSError):
+            path = _holder_file(self.name)
+            if stuck:
+                write_atomically(path, json.dumps(self.fields | {"stuck": stuck}), durable=False)
+                path.chmod(0o644)
+            else:
+                path.unlink()
+        self.lock.release()
+
+    def leave(self) -> None:
+        """Close the lock of a lease that another process has inherited, which then holds it alone."""
+        self.lock.release()
+
+
+def take(names: Iterable[str], what: str, run: str = "", used: Mapping[str, int | None] | None = None) -> list[Lease]:
+    """Take the leases of all these devices, in the order of their names, or none. Raises NotFree with the holder.
+
+    `what` and `run` (a folder) tell other users what the lease is for; `used` has the bytes of memory that are in use.
+    Call it while `choosing`.
+    """
+    taken: list[Lease] = []
+    for name in sorted(set(names)):
+        try:
+            lock = locks.take(_file(name, _LOCK), _LOOK_ATTEMPTS, of_all_users=True)
+        except (locks.Taken, OSError) as fault:
+            for lease in taken:
+                lease.release()
+            by = holder(name) if isinstance(fault, locks.Taken) else None
+            reason = f"used by {by}" if by else f"leased by another process ({fault})" if str(fault) else "leased"
+            raise NotFree(f"{_device(name)} is {reason}") from None
+        taken.append(Lease(name, lock, (used or {}).get(name)))
+    for lease in taken:
+        lease.write(what, run)
+    return taken
+
+
+@contextlib.contextmanager
+def choosing() -> Iterator[None]:
+    """Hold the lock under which devices are looked at and leased, one chooser of the machine at a time.
+
+    Raises NotFree if others hold it for ten seconds, or if there is no folder for leases.
+    """
+    try:
+        lock = locks.take(folder() / _CHOOSING, _CHOOSING_ATTEMPTS, of_all_users=True)
+    except locks.Taken:
+        raise NotFree("another process has been choosing GPUs for 10 s; try again") from None
+    except OSError as fault:
+        raise NotFree(f"GPUs cannot be leased: {fault.strerror}: {fault.filename}; {FOLDER} names a folder") from None
+    with lock:
+        yield
+
+
+def holder(name: str) -> Holder | None:
+    """Return who holds the lease of a device, or has left it `stuck`; None if nobody holds it."""
+    try:
+        is_held = locks.held(_file(name, _LOCK))
+    except OSError:
+        return None
+    told = sorted(_told_of(name), key=lambda each: each[0].since)
+    if is_held:
+        alive = [about for about, process in told if process is None or process.alive()]
+        return alive[-1] if alive else Holder(name)
+    return next((about for about, _ in reversed(told) if about.stuck), None)
+
+
+def holders() -> dict[str, Holder]:
+    """Return the holder of every device that is leased, by the device's name."""
+    try:
+        names = [entry.name.removesuffix(_LOCK) for entry in os.scandir(folder()) if entry.name.endswith(_LOCK)]
+    except OSError:
+        return {}
+    all_of = {name: holder(name) for name in names if f"{name}{_LOCK}" != _CHOOSING}
+    return {name: who for name, who in all_of.items() if who is not None}
+
+
+def environment(leases: Sequence[Lease]) -> dict[str, str]:
+    """Return the environment variable with which a process inherits these leases; empty without any."""
+    return {locks.LEASED: ",".join(f"{lease.lock.fd} {lease.name}" for lease in leases)} if leases else {}
+
+
+def inherited(variable: str | None) -> list[Lease]:
+    """Return the leases that this process has inherited, by the value of the variable LEASED.
+
+    Its own children do not inherit them.
+    """
+    leases = []
+    for entry in (variable or "").split(","):
+        number, _, name = entry.partition(" ")
+        with contextlib.suppress(ValueError, locks.Taken, OSError):
+            lease = Lease(name, locks.inherited(int(number)))
+            lease.fields = dict(read_object(_holder_file(name)).value)
+            used = lease.fields.get("used_bytes")
+            lease.used_bytes = used if isinstance(used, int) else None
+            leases.append(lease)
+    return leases
+
+
+# ---- the folder -----------------------------------------------------------------------------------
+
+
+def folder() -> Path:
+    """Return the folder of the leases, which is made if it does not exist yet.
+
+    Raises OSError if there is none that all users share and that cannot be replaced by one of them.
+    """
+    given = os.environ.get(FOLDER)
+    for number, name in enumerate([given] if given else _FOLDERS):
+        path = Path(name)
+        try:
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                path.chmod(_ALL_USERS)  # whatever the umask is
+            _verify(path)
+            return path
+        except OSError:
+            if given or number == len(_FOLDERS) - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _verify(path: Path) -> None:
+    about = path.lstat()
+    if not stat.S_ISDIR(about.st_mode):
+        raise OSError(20, "is no folder", str(path))
+    # Another process may have made it at this moment, and not set its mode yet.
+    for _ in range(_LOOK_ATTEMPTS):
+        if stat.S_IMODE(path.lstat().st_mode) == _ALL_USERS:
+            return
+        time.sleep(locks.RETRY_SECONDS)
+    if about.st_uid == os.geteuid():
+        path.chmod(_ALL_USERS)
+        return
+    raise OSError(1, "is not open to all users (its mode must be 1777)", str(path))
+
+
+def _file(name: str, suffix: str) -> Path:
+    return folder() / f"{name.replace('/', '_')}{suffix}"
+
+
+def _holder_file(name: str) -> Path:
+    return _file(name, f".{os.geteuid()}{_HOLDER}")
+
+
+def _told_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
+    """Yield what the users' files tell of a lease, with the process; None for one in another container."""
+    for path in folder().glob(f"{name.replace('/', '_')}.*{_HOLDER}"):
+        number = path.name.removesuffix(_HOLDER).rpartition(".")[2]
+        with contextlib.suppress(OSError):
+            about = path.lstat()
+            if not number.isdigit() or about.st_uid != int(number) or not stat.S_ISREG(about.st_mode):
+                continue
+            fields = read_object(path, _FORM).value
+            place = Place.read(fields)
+            process = Process.read(fields) if place is not None and place.is_here else None
+            if place is not None and not place.shares_kernel:
+                continue  # of before the machine was started again
+            yield Holder(
+                name, _user(about.st_uid), fields.get("pid", 0), fields.get("since", 0.0), fields.get("what", ""),
+                fields.get("run", ""), fields.get("stuck", ""), fields.get("used_bytes"),
+            ), process  # fmt: skip
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except (KeyError, OSError):
+        return f"user {number}"
+
+
+def _device(name: str) -> str:
+    return "the CPU" if name == CPU else name

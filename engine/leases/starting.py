@@ -1,0 +1,108 @@
+"""The devices of a start: GPUs that gputui chooses, or those that the options name; leased for the run's engine."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..job import this_machine
+from ..job.machine import Machine
+from ..job.training_gpus import training_gpus
+from ..options import Options, gpu_choice
+from . import free_gpus, lease, needs
+from .free_gpus import GpuUse, Wish, name_of
+from .lease import CPU, Lease, NotFree
+
+WAIT_SECONDS = 5.0  # between two attempts of a start that waits
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices of a start: the options as the trainer gets them, with the chosen GPUs, and the leases."""
+
+    options: Options
+    leases: Sequence[Lease]
+
+    def hand_over(self, pid: int, run: str) -> None:
+        """Leave the leases to the process `pid`, which has inherited them, for the run in the folder `run`."""
+        for each in self.leases:
+            each.write(str(each.fields.get("what", "")), run, pid)
+            each.leave()
+
+    def release(self) -> None:
+        for each in self.leases:
+            each.release()
+
+
+def wish_of(options: Options, machine: Machine) -> Wish | None:
+    """Return what a start with these options needs to find; None if they name their devices themselves.
+
+    Raises NotFree if it is not known how much memory the run needs.
+    """
+    choice = gpu_choice.parse(options.device.visible)
+    return None if choice is None else Wish.of(choice, machine, needs.memory_bytes(options) if choice.shared else 0)
+
+
+def names_of(options: Options, machine: Machine) -> list[str]:
+    """Return the names of the leases of the devices that the options name themselves."""
+    return [name_of(gpu) for gpu in training_gpus(options, machine)] or [CPU]
+
+
+def lease_devices(
+    options: Options, what: str, run: str = "", tell: Callable[[str], None] = lambda _text: None
+) -> Devices:
+    """Choose the devices of a start, and lease them. Raises NotFree if it finds too few for a choice such as `free:2`.
+
+    Devices that the options name themselves are used even if somebody else has leased them. `what` is the title of the
+    run; `tell` is called with a line if it takes time.
+    """
+    machine = this_machine.read()
+    if (wish := wish_of(options, machine)) is None:
+        return Devices(options, list(_those_not_leased(names_of(options, machine), what, run)))
+    gpus, leases = free_gpus.choose(wish, what, run, tell)
+    order = [name_of(gpu) for gpu in machine.shown]
+    chosen: list[int | str] = [name for name in order if any(gpu.uuid == name for gpu in gpus)]
+    return Devices(replace(options, device=replace(options.device, visible=chosen)), leases)
+
+
+def _those_not_leased(names: Sequence[str], what: str, run: str) -> Iterator[Lease]:
+    for name in names:
+        with contextlib.suppress(NotFree, OSError):
+            yield from lease.take([name], what, run)
+
+
+def in_use(options: Options, machine: Machine) -> str:
+    """Return in one line who uses the GPUs that the options name; empty if nobody does, or if they name none."""
+    names = names_of(options, machine)
+    if gpu_choice.parse(options.device.visible) or names == [CPU]:
+        return ""
+    try:
+        gpus: Sequence[GpuUse] = free_gpus.look()
+    except NotFree:
+        return ""
+    reasons = (f"GPU {gpu.index}: {why}" for gpu in gpus if gpu.uuid in names and (why := gpu.why_not_free()))
+    return "; ".join(reasons)
+
+
+def wait(options: Options, tell: Callable[[str], None]) -> None:
+    """Wait until a start with these options has its devices; `tell` is called with each new reason to wait."""
+    last = ""
+    while reason := _why_not(options):
+        if reason != last:
+            tell(f"waiting: {reason}")
+            last = reason
+        time.sleep(WAIT_SECONDS)
+
+
+def _why_not(options: Options) -> str:
+    machine = this_machine.read()
+    wish = wish_of(options, machine)
+    if wish is not None:
+        return wish.missing(free_gpus.look())
+    names = names_of(options, machine)
+    if names == [CPU]:
+        who = lease.holder(CPU)
+        return f"the CPU is used by {who}" if who is not None else ""
+    return in_use(options, machine)

@@ -1,0 +1,54 @@
+"""The values of `device.visible` that leave the choice of the GPUs to gputui: `free:2`, `fits:1@24GB`, `free:1@T4`."""
+
+import re
+from dataclasses import dataclass
+
+PATTERN = r"^(free|fits):[1-9][0-9]{0,2}(@[0-9]{1,4}GB)?(@[A-Za-z][0-9A-Za-z -]{0,40})?$"
+_GIBIBYTE = 1024**3
+_PARTS = re.compile(PATTERN)
+
+
+@dataclass(frozen=True)
+class GpuChoice:
+    """`count` GPUs that are to be chosen at the start of a run.
+
+    With `shared` False (`free`), only GPUs that nothing else uses are chosen; with True (`fits`), also GPUs whose free
+    memory is enough for the run. `least_bytes` is the least total memory of each GPU, `name` a part of its name.
+    """
+
+    count: int
+    shared: bool = False
+    least_bytes: int = 0
+    name: str = ""
+
+    def __str__(self) -> str:
+        size = f"@{self.least_bytes // _GIBIBYTE}GB" if self.least_bytes else ""
+        return f"{'fits' if self.shared else 'free'}:{self.count}{size}{f'@{self.name}' if self.name else ''}"
+
+    def allows(self, name: str | None, total_bytes: int | None) -> bool:
+        """Return True if a GPU of this name and total memory is of the kind that is asked for.
+
+        A tenth of the memory may be missing: a GPU sold with 24 GB reports some hundred MiB less.
+        """
+        is_named = self.name.lower() in (name or "").lower()
+        return is_named and (not self.least_bytes or (total_bytes or 0) >= 0.9 * self.least_bytes)
+
+    @property
+    def kind(self) -> str:
+        """What is asked for, in words: `2 GPUs`, `a GPU of the kind A100 with 24 GB`."""
+        what = "a GPU" if self.count == 1 else f"{self.count} GPUs"
+        what += f" of the kind {self.name}" if self.name else ""
+        return what + (f" with {self.least_bytes // _GIBIBYTE} GB" if self.least_bytes else "")
+
+
+def parse(value: object) -> GpuChoice | None:
+    """Return the choice that a value of `device.visible` describes; None if it names its devices itself."""
+    match = _PARTS.match(value) if isinstance(value, str) else None
+    if match is None:
+        return None
+    kind, _, rest = str(value).partition(":")
+    count, *kinds = rest.split("@")
+    sizes = [word for word in kinds if re.fullmatch(r"[0-9]+GB", word)]
+    names = [word for word in kinds if word not in sizes]
+    least = int(sizes[0].removesuffix("GB")) * _GIBIBYTE if sizes else 0
+    return GpuChoice(int(count), kind == "fits", least, names[0] if names else "")
