@@ -144,11 +144,11 @@ def holder(name: str) -> Holder | None:
         is_held = locks.held(_file(name, _LOCK))
     except OSError:
         return None
-    told = sorted(_told_of(name), key=lambda each: each[0].since)
+    records = sorted(_records_of(name), key=lambda each: each[0].since)
     if is_held:
-        alive = [about for about, process in told if process is None or process.alive()]
+        alive = [about for about, process in records if process is None or process.alive()]
         return alive[-1] if alive else Holder(name)
-    return next((about for about, _ in reversed(told) if about.stuck), None)
+    return next((about for about, _ in reversed(records) if about.stuck), None)
 
 
 def holders() -> dict[str, Holder]:
@@ -229,8 +229,8 @@ def _holder_file(name: str) -> Path:
     return _file(name, f".{os.geteuid()}{_HOLDER}")
 
 
-def _told_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
-    """Yield what the users' files tell of a lease, with the process; None for one in another container."""
+def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
+    """Yield what the users' files record of a lease, with the process; None for one in another container."""
     for path in folder().glob(f"{name.replace('/', '_')}.*{_HOLDER}"):
         number = path.name.removesuffix(_HOLDER).rpartition(".")[2]
         with contextlib.suppress(OSError):
