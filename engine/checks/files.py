@@ -50,6 +50,15 @@ def entry_alone(options: Options, _machine: Machine) -> Iterator[Finding]:
             )
 
 
+def copied_code(options: Options, _machine: Machine) -> Iterator[Finding]:
+    workload, key = options.workload, "run.code"
+    if options.run.code == "copy" and workload.entry is None:
+        yield Finding("warning", (key,), "copy does nothing without workload.entry", "remove it, or set workload.entry")
+    elif options.run.code == "copy" and workload.entry and entries.parse(workload.entry).file is None:
+        what = "the code of a module is not copied: the run trains the module as it is"
+        yield Finding("warning", (key, "workload.entry"), what, "name a file in workload.entry, such as train.py:build")
+
+
 def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
     workload = options.workload
     if workload.entry is None:

@@ -95,6 +95,7 @@ RULES: tuple[Rule, ...] = (
     option_rules.one_batch,
     files.entry_alone,
     files.entry,
+    files.copied_code,
     files.data_and_cache,
     option_rules.data_fits_model,
 )

@@ -101,6 +101,13 @@ class Run(Group):
         hurts="each reading of it keeps the driver busy for 40 ms",
         gpu_only=True,
     )
+    code: Literal["live", "copy"] = option(
+        "live",
+        "the Python files of your own code that are trained: those in your folder (live), or the copy of them in the "
+        "run folder, made when the run is started or queued (copy)",
+        helps="with copy you can go on editing while the run starts, and resume it with the same code",
+        hurts="with copy the places of errors and __file__ lead to the run folder (docs/own-code.md)",
+    )
     python: Annotated[str, Limits(min_length=1)] | None = option(
         None,
         "the Python that trains: its path, or the folder of a conda or virtual environment; relative to the preset's "

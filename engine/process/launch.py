@@ -30,7 +30,7 @@ from ..leases.starting import Devices
 from ..options import OPTIONS, Options, options_json
 from ..plan import MULTI_WORKER
 from ..presets import Preset, PresetError, paths
-from ..runs import Run, RunError, cluster, titles
+from ..runs import Run, RunError, cluster, code_copy, titles
 from ..runs.cluster import Cluster
 from ..system import locks, stop_signals
 from ..system.locks import ENGINE_LOCK, Lock
@@ -180,13 +180,19 @@ def _cluster_of(preset: Preset) -> Cluster | None:
 
 
 def create(settled: Preset, record: str = "", joins: Cluster | None = None, chosen: Options | None = None) -> Run:
-    """Create a new run folder with all files that a trainer reads.
+    """Create a new run folder with all files that a trainer reads, and with a copy of the user's own code.
 
     `record` is the record of the preset's origin, and `joins` the run's cluster. `chosen` are the options with the
     chosen GPUs, which the trainer gets instead of those of the preset.
     """
     files = {options_json.FILE: options_json.to_json(chosen or settled.options)}
-    return runs.create(settled.name, settled.to_yaml(), record, files, joins)
+    run = runs.create(settled.name, settled.to_yaml(), record, files, joins)
+    try:
+        code_copy.make(run, settled.options)
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+    return run
 
 
 def create_at(path: Path, settled: Preset) -> Run:

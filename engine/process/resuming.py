@@ -8,7 +8,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from .. import presets, runs
 from ..files.writing import write_atomically
 from ..job import cluster as clusters
 from ..job import start_worker
-from ..options import options_json
+from ..options import Options, options_json
 from ..presets import Preset, PresetError
-from ..runs import GOES_ON, Run, RunError, checkpoint_files, cluster, code_files
+from ..runs import GOES_ON, Run, RunError, checkpoint_files, cluster, code_copy, code_files
 from ..runs.events import TELEMETRY_FILE, OptionChanged
 from ..runs.launched_with import options_of
 from ..runs.liveness import Liveness
@@ -35,15 +35,18 @@ RESUMABLE = ("stopped", "crashed", "timeout", "oom", "error")
 
 
 def resume(
-    run: Run, new_code: bool = False, tell: Callable[[str], None] = lambda _text: None
+    run: Run,
+    new_code: bool = False,
+    tell: Callable[[str], None] = lambda _text: None,
+    from_copy: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start an engine that continues the run from its last checkpoint in the same run folder; return the engine's
     process.
 
-    If the user's code has changed since the run was trained, `new_code` must be True. `tell` is called with a line if
-    the choice of GPUs takes time. Raises NotFree if there are too few of them, another RunError, PresetError if the
-    run's preset cannot be read, or ClusterError if the run was a worker of another cluster; the run is then
-    unchanged.
+    If the user's code has changed since the run was trained, `new_code` must be True, or `from_copy`: then the run goes
+    on with its copy of the code. `tell` is called with a line if the choice of GPUs takes time. Raises NotFree if there
+    are too few of them, another RunError, PresetError if the run's preset cannot be read, or ClusterError if the run
+    was a worker of another cluster; the run is then unchanged.
     """
     joins = start_worker.cluster_to_resume(run)
     clock = RunClock.launched(not_before=run.last_date())
@@ -51,8 +54,12 @@ def resume(
         lock = stack.enter_context(runs.reserved(run, "resume"))
         preset = preset_to_resume(run)
         if not new_code:
-            code_files.check(run)
+            code_files.check(run, from_copy)
+        if from_copy:
+            preset = replace(preset, options=_with_copy(preset.options))
         devices = stack.enter_context(launch.leased(preset.options, title_of(run).preset, tell))
+        if from_copy:
+            code_copy.link_data(run, preset.options)
         # Written with every option, as engine and trainer expect it, even if an older gputui wrote it.
         write_atomically(run.file("preset.yaml"), preset.to_yaml())
         write_atomically(run.file(options_json.FILE), options_json.to_json(devices.options))
@@ -69,8 +76,13 @@ def resume(
         with contextlib.suppress(OSError), run.file("engine.log").open("a") as log:  # the disk may be full
             log.write(f"{RESUMED}\n")
         if new_code:  # last: after a resume that fails, the code must be accepted again
-            code_files.accept(run)
+            code_copy.make(run, preset.options)
+            code_files.accept(run, code_copy.trained(run, preset.options))
         return launch.spawn(run, lock, clock, devices)
+
+
+def _with_copy(options: Options) -> Options:
+    return replace(options, run=replace(options.run, code="copy"))
 
 
 def preset_to_resume(run: Run) -> Preset:
@@ -158,8 +170,9 @@ def of_preset(preset: Preset, on_wait: Callable[[str], None]) -> Run | None:
     """Return the newest run that is not active and was launched with this preset: the same name and the same value of
     every option.
 
-    None if there is none. If the preset has no seed, seeds are not compared. If the run may be active on another
-    machine, its heartbeat is watched for up to a minute; before that, `on_wait` is called with a message.
+    None if there is none. The option run.code is not compared, nor the seed if the preset has none. If the run may be
+    active on another machine, its heartbeat is watched for up to a minute; before that, `on_wait` is called with a
+    message.
     """
     values = _values(launch.settle(preset, Path.cwd()), preset)
     for run in filter(_of_this_worker(), runs.all_runs()):
@@ -201,9 +214,12 @@ def _before_changes(run: Run) -> Iterator[tuple[str, Any]]:
 
 
 def _values(preset: Preset, requested: Preset) -> dict[str, Any]:
-    """Return the preset's values by `group.name`; without the seed if the `requested` preset has none."""
+    """Return the preset's values by `group.name`, without run.code, which a resume may have changed; also without the
+    seed if the `requested` preset has none.
+    """
     groups = asdict(preset.options)
     values = {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
+    del values["run.code"]
     if requested.options.train.seed is None:
         del values["train.seed"]
     return values

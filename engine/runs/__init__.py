@@ -4,7 +4,7 @@ A run: run.py (files and state), liveness.py (is it alive, and where), control.p
 (create, list, find), trash.py (delete, restore). Its events: events.py (declarations, names of their files),
 event_writer.py, parsing.py, quick_json.py, reading.py, following.py (as they are written), history.py (as rows). Other
 files of its folder: launched_with.py (options, Python), titles.py (preset and changes), notes.py, results.py,
-checkpoint_files.py, code_files.py (the user's own code), cluster.py (several machines).
+checkpoint_files.py, code_files.py and code_copy.py (the user's own code), cluster.py (several machines).
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """The Python files of a user's own training as the run has used them, so that a resume with edited code is noticed.
 
 The trainer records a hash of each file that the entry has imported from its folder. Resuming the run compares the
-hashes with the files as they are now, without TensorFlow. A run without a record is resumed without a check.
+hashes with the files as they are now, or with those of the run's copy (code_copy.py) if it goes on with the copy. This
+needs no TensorFlow. A run without a record is resumed without a check.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import json
 import os
@@ -18,11 +20,14 @@ from typing import Annotated, Any
 from ..files.reading import read_bytes, read_object
 from ..files.shapes import Fields, Form
 from ..files.writing import write_atomically
+from ..units import counted
+from . import code_copy
 from .checkpoint_files import steps_in
 from .run import Run, RunError
 
 FILE = "code.json"
 NAMED = 3  # files in a message
+MOST_LINES = 5_000  # of a file whose changed lines are counted, as this takes time
 _CHANGE = Annotated[Mapping[str, Any], Fields({"step": int | None, "files": Sequence[str]}, needed=("step", "files"))]
 _FORM = Form({"folder": str, "files": Mapping[str, str], "changes": Sequence[_CHANGE]})
 
@@ -48,9 +53,17 @@ class Code:
         """Return the path relative to the entry's folder; for a file outside of that folder, the path unchanged."""
         return os.path.relpath(path, self.folder) if Path(path).is_relative_to(self.folder) else path
 
-    def changed(self) -> list[str]:
-        """Return the paths of the recorded files that have another content now or no longer exist."""
-        return [path for path, recorded in self.files.items() if _hash(path) != recorded]
+    def changed(self, copy: Path | None = None) -> list[str]:
+        """Return the paths of the recorded files that have another content now or no longer exist.
+
+        With `copy`, the run's copy of the folder, the content of its files counts.
+        """
+        return [path for path, recorded in self.files.items() if _hash(self.used(path, copy)) != recorded]
+
+    def used(self, path: str, copy: Path | None) -> str:
+        """Return the path that a run imports for the recorded `path`: that in its `copy`, if the copy has the file."""
+        copied = copy / self.name_of(path) if copy and Path(path).is_relative_to(self.folder) else None
+        return str(copied) if copied and copied.exists() else path
 
 
 def read(run: Run) -> Code:
@@ -60,11 +73,31 @@ def read(run: Run) -> Code:
 
 
 def changed(run: Run) -> list[str]:
-    """Return the names of the files that have changed since the run used them; "(missing)" follows the name of a file
-    that no longer exists.
+    """Return the names of the files that have changed since the run used them, each with the number of changed lines if
+    the run has a copy; "(missing)" follows the name of a file that no longer exists.
     """
-    code = read(run)
-    return [code.name_of(path) + ("" if os.path.exists(path) else " (missing)") for path in code.changed()]
+    code, copy = read(run), code_copy.of(run)
+    return [code.name_of(path) + _how(path, code, copy) for path in code.changed()]
+
+
+def _how(path: str, code: Code, copy: Path | None) -> str:
+    if not os.path.exists(path):
+        return " (missing)"
+    copied = code.used(path, copy)
+    lines = _changed_lines(copied, path) if copied != path and _hash(copied) == code.files[path] else 0
+    return f" ({counted(lines, 'lines')})" if lines else ""
+
+
+def _changed_lines(before: str, after: str) -> int:
+    """Return the number of lines that differ; 0 if that is unknown."""
+    try:
+        old, new = (read_bytes(Path(path)).splitlines() for path in (before, after))
+    except OSError:
+        return 0
+    if max(len(old), len(new)) > MOST_LINES:
+        return 0
+    parts = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return sum(max(end - begin, end_new - begin_new) for tag, begin, end, begin_new, end_new in parts if tag != "equal")
 
 
 def describe(run: Run) -> str:
@@ -77,41 +110,66 @@ def describe(run: Run) -> str:
     return f"{', '.join(names[:NAMED])}{more} {has} changed since {run.id} was trained"
 
 
-def check(run: Run) -> None:
-    """Raise CodeChangedError if a file has changed since the run used it."""
-    if text := describe(run):
+def can_use_copy(run: Run) -> bool:
+    """Return True if the run has a copy with the code that it has used, so that it can go on with it."""
+    copy = code_copy.of(run)
+    return copy is not None and not read(run).changed(copy)
+
+
+def check(run: Run, from_copy: bool = False) -> None:
+    """Raise CodeChangedError if a file has changed since the run used it; with `from_copy`, if the run's copy cannot
+    replace the files.
+    """
+    if from_copy:
+        if code_copy.of(run) is None:
+            reason = code_copy.read(run).left_out or "it was started without one"
+            raise CodeChangedError(f"{run.id} has no copy of its code: {reason}")
+        if not can_use_copy(run):
+            what = f"the copy of the code in {run.id} is not the code that the run has used"
+            raise CodeChangedError(f"{what}\ngo on with the code as it is now: gputui resume {run.id} --code=new")
+    elif text := describe(run):
         again = f"undo that, or go on with the new code: gputui resume {run.id} --code=new"
+        if can_use_copy(run):
+            again += "; with the code that it was trained with: --code=copy"
         raise CodeChangedError(f"{text}\n{again}")
 
 
-def accept(run: Run) -> None:
-    """Add the changed files to the record, with their present hashes, as the user resumes the run with them."""
+def accept(run: Run, copy: Path | None = None) -> None:
+    """Add the changed files to the record, with their present hashes, as the user resumes the run with them; `copy` is
+    the run's new copy if the run trains it.
+    """
     code = read(run)
-    if not (paths := code.changed()):
+    if not (paths := code.changed(copy)):
         return
     change = {"step": None, "files": [code.name_of(path) for path in paths]}
-    now = {path: digest for path in code.files if (digest := _hash(path)) is not None}
+    now = {path: digest for path in code.files if (digest := _hash(code.used(path, copy))) is not None}
     _write(run, replace(code, files=now, changes=(*code.changes, change)))
 
 
-def begin(run: Run) -> None:
-    """Prepare the record before a trainer runs the user's code.
+def begin(run: Run, copy: Path | None = None) -> None:
+    """Prepare the record before a trainer runs the user's code; `copy` is the run's copy if it trains that.
 
     Raises CodeChangedError if a file has changed and the run has a checkpoint. Without a checkpoint, the changed files
     are removed from the record, and recorded again when they are imported. Files may change between the launch and this
     call, or before a second trainer continues after memory ran out.
     """
     code = read(run)
-    if paths := code.changed():
+    if paths := code.changed(copy):
         if steps_in(run.file("checkpoints")):
-            check(run)
+            check(run, copy is not None)
         _write(run, replace(code, files={path: old for path, old in code.files.items() if path not in paths}))
 
 
-def add(run: Run, folder: Path, paths: Iterable[str]) -> None:
-    """Add the imported files `paths` to the record, if they are not in it yet; `folder` is the entry's folder."""
-    code = read(run)
-    new = {path: digest for path in paths if path not in code.files and (digest := _hash(path)) is not None}
+def add(run: Run, folder: Path, paths: Iterable[str], copy: Path | None = None) -> None:
+    """Add the imported files `paths` to the record, if they are not in it yet; `folder` is the entry's folder.
+
+    Files in the run's `copy` are recorded with their paths in the entry's folder.
+    """
+    code, new = read(run), {}
+    for used in paths:
+        path = str(folder / os.path.relpath(used, copy)) if copy and Path(used).is_relative_to(copy) else used
+        if path not in code.files and (digest := _hash(used)) is not None:
+            new[path] = digest
     if new:
         _write(run, replace(code, folder=str(folder), files={**code.files, **new}))
 

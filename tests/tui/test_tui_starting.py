@@ -122,9 +122,9 @@ async def test_a_stopped_run_is_resumed_in_two_keystrokes(
     code_files.add(run, tmp_path, [str(code)])
     code.write_text("x = 2" if edited else "x = 1")
 
-    def resume(run: Run, new_code: bool) -> str:
+    def resume(run: Run, new_code: bool, from_copy: bool) -> str:
         resumed.append(run)
-        assert new_code is edited
+        assert (new_code, from_copy) == (edited, False)
         return "engine"
 
     monkeypatch.setattr("gputui.engine.process.resuming.resume", resume)

@@ -106,13 +106,12 @@ def cli(
     if dry_run and resume_if_any:
         raise Refused("--dry-run starts and resumes nothing: leave out --resume-if-any")
     if code and not resume_if_any:
-        raise Refused("--code=new is for a run that is resumed: gputui resume RUN, or --resume-if-any")
+        raise Refused(f"--code={code} is for a run that is resumed: gputui resume RUN, or --resume-if-any")
     join_cluster(workers, worker)
     from ..commands import train
 
     how = {"as_json": as_json, "detach": detach, "dry_run": dry_run, "resume_if_any": resume_if_any}
-    how["new_code"] = code == "new"
-    context.exit(train.run_preset(preset, settings, **how))
+    context.exit(train.run_preset(preset, settings, code=code, **how))
 
 
 @click.command()

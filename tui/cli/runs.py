@@ -158,7 +158,7 @@ def resume(
     join_cluster(workers, worker)
     from ..commands import train
 
-    context.exit(train.resume_run(run, as_json=as_json, detach=detach, new_code=code == "new"))
+    context.exit(train.resume_run(run, as_json=as_json, detach=detach, code=code))
 
 
 @click.command("history")

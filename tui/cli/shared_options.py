@@ -25,7 +25,9 @@ SET_HELP = (
 )
 
 new_code_option = click.option(
-    "--code", type=click.Choice(["new"]), help="Resume with your code as it is now, if it was edited since."
+    "--code",
+    type=click.Choice(["new", "copy"]),
+    help="If your code was edited since, resume with it as it is now (new), or with the run's own copy (copy).",
 )
 
 

@@ -59,12 +59,12 @@ def run_preset(
     detach: bool = False,
     dry_run: bool = False,
     resume_if_any: bool = False,
-    new_code: bool = False,
+    code: str | None = None,
 ) -> int:
     """Resolve, check, launch and follow a preset; returns the exit code.
 
     With `resume_if_any` the newest ended run of this preset is resumed instead; if that run has completed, nothing is
-    started. A run whose code has changed since is resumed only with `new_code`.
+    started. A run whose code has changed since is resumed only with a `code`: `new` or `copy`.
     """
     preset = preset_files.resolve(name, settings)
     kind = preset.options.strategy.kind
@@ -83,10 +83,10 @@ def run_preset(
             complain(f"{run.id} has completed: nothing is trained")
             return DONE
         if not (reason := resuming.why_not(run)):
-            if not new_code:
-                code_files.check(run)
+            if code != "new":
+                code_files.check(run, code == "copy")
             complain(f"{run.id} is resumed")
-            return _resume(run, as_json, detach, new_code)
+            return _resume(run, as_json, detach, code)
         complain(f"{reason}: a new run is started")
     findings += checks.of_remarks(start_worker.test_cluster(kind, here))
     presses = Presses(preset.options.run.stop_signal)  # from here on Ctrl-C is for the run
@@ -113,14 +113,14 @@ def _placed(preset: Preset, finding: Finding) -> str:
     return finding.whole(f"{where}: {text.removeprefix(f'{key}: ') if named else text}")
 
 
-def resume_run(name: str | None, *, as_json: bool = False, detach: bool = False, new_code: bool = False) -> int:
+def resume_run(name: str | None, *, as_json: bool = False, detach: bool = False, code: str | None = None) -> int:
     """Resume a run from its last checkpoint and follow it; returns the exit code. Without `name`, the newest run that
     can be resumed.
     """
-    return _resume(resuming.latest() if name is None else run_folders.find(name), as_json, detach, new_code)
+    return _resume(resuming.latest() if name is None else run_folders.find(name), as_json, detach, code)
 
 
-def _resume(run: Run, as_json: bool, detach: bool, new_code: bool) -> int:
+def _resume(run: Run, as_json: bool, detach: bool, code: str | None) -> int:
     kind = options_of(run).get(start_worker.KEY)
     here, joined = start_worker.machine_to_resume(run)
     python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
@@ -131,7 +131,7 @@ def _resume(run: Run, as_json: bool, detach: bool, new_code: bool) -> int:
     findings += checks.of_remarks(start_worker.test_cluster(kind, here))
     follower = Follower(run, from_now=True)
     presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
-    process = resuming.resume(run, new_code, complain)
+    process = resuming.resume(run, code == "new", complain, from_copy=code == "copy")
     if detach:
         return _detached(run, findings)
     return _follow(run, follower, process, as_json, findings, presses)

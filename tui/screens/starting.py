@@ -66,9 +66,9 @@ def code_changed(run: Run) -> str:
     return code_files.describe(run) if steps_in(run.file("checkpoints")) else ""
 
 
-def resumed_run(run: Run, new_code: bool = False) -> Start:
-    """Return the start that resumes a run from its last checkpoint. With `new_code` it is resumed even if its code has
-    changed.
+def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> Start:
+    """Return the start that resumes a run from its last checkpoint. With `new_code` or `from_copy` it is resumed even
+    if its code has changed: with the code as it is now, or with the run's copy.
     """
 
     def in_the_way() -> str:
@@ -83,7 +83,7 @@ def resumed_run(run: Run, new_code: bool = False) -> Start:
         findings = [*checks.by_command(kind), *checks.of_kind(kind, this_machine.read()), *python]
         if errors := [finding for finding in findings if finding.level == "error"]:
             raise RunError(f"{run.id} cannot be resumed: {errors[0]}")
-        return run, run_resuming.resume(run, new_code)
+        return run, run_resuming.resume(run, new_code, from_copy=from_copy)
 
     return Start(title(run), in_the_way, launch_it)
 

@@ -27,7 +27,8 @@ from .peers import SUSPENSION
 OWN = {
     "device.visible", "device.memory_limit_mb", "device.inter_op_threads", "device.intra_op_threads", "device.numa",
     "device.log_placement", "workload.data", "workload.folder", "workload.entry", "input.cache", "train.seed",
-    "run.max_minutes", "run.stop_signal", "run.keep", "run.python", "run.hang_seconds", "compile.xla_cache",
+    "run.max_minutes", "run.stop_signal", "run.keep", "run.code", "run.python", "run.hang_seconds",
+    "compile.xla_cache",
 }  # fmt: skip
 _HOW = "start gputui on each machine by srun, with TF_CONFIG, or with --cluster HOST1:PORT,HOST2:PORT --worker N"
 APART = 1_000_003  # between the seeds of two workers

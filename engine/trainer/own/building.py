@@ -19,7 +19,7 @@ from ... import plan
 from ...files import disk
 from ...options import OPTIONS, OptionInfo, Options
 from ...options.own import Handed, obstacle
-from ...runs import Run, code_files
+from ...runs import Run, code_copy, code_files
 from ..checkpoint.object_graph import Found, Module, walk
 from ..checkpoint.state import State
 from ..common.epoch_callbacks import EpochCallbacks, Loop
@@ -45,6 +45,8 @@ RESUMED_BATCHES = (
 )
 BATCH_SIZE = "input.batch_size"
 NO_EFFECT = {"train.validation_split": 0.0}  # values other than the default that ask for nothing
+LEFT_OUT = "keep the code in a folder of its own"
+NOT_COPIED = "import by name, without the path of your folder in sys.path"
 ONE_PROCESS = "use_multiprocessing of a PyDataset does nothing here: its batches are loaded one at a time"
 
 
@@ -123,7 +125,7 @@ class Own:
 
     def record_code(self, run: Run) -> None:
         """Record the files that the code has imported since it was built."""
-        code_files.add(run, self.code.home, self.code.files())
+        _record(run, self.code)
 
     def stage_functions(self) -> dict[str, list[str]]:
         """The names and places of the functions that the user's own pipeline calls, by the kind of operation."""
@@ -187,6 +189,10 @@ class Own:
             self.model.compiled = compiled
 
 
+def _record(run: Run, code: UserCode) -> None:
+    code_files.add(run, code.origin, code.files(), code.home if code.home != code.origin else None)
+
+
 def build(
     options: Options, distribution: tf.distribute.Strategy | None, report: RunReport, share: Share | None = None
 ) -> Own:
@@ -196,13 +202,16 @@ def build(
     replicas = distribution.num_replicas_in_sync if distribution else 1
     report.phase("building", workload.entry.rpartition("/")[2])
     settings = GlobalSettings()
+    copy = code_copy.trained(report.run, options)
     try:
-        code_files.begin(report.run)
+        code_files.begin(report.run, copy)
     except code_files.CodeChangedError as fault:
         raise UserError(*str(fault).split("\n")) from None
     with _scope(distribution), settings:  # a module may create its model when it is imported
-        code = UserCode(workload.entry, workload.folder or ".")
-    code_files.add(report.run, code.home, code.files())
+        code = UserCode(workload.entry, workload.folder or ".", copy)
+    _record(report.run, code)
+    if left_out := code_copy.read(report.run).left_out:
+        report.warn("code_not_copied", f"{left_out}; the run trains the files in that folder as they are", LEFT_OUT)
     for name in code.shadowed():
         report.warn(
             "shadowed",
@@ -224,7 +233,10 @@ def build(
         if pipeline.held_out is not None and distribution is None:
             check_evaluation(parts.model, parts.loss, pipeline.held_out.spec)
     settings.warn(code, report)
-    code_files.add(report.run, code.home, code.files())
+    _record(report.run, code)
+    if names := code.not_copied():
+        named = ", ".join(names[: code_files.NAMED])
+        report.warn("code_live", f"not imported from the run's copy of the code: {named}", NOT_COPIED)
     inapplicable = _inapplicable(handed, pipeline.global_batch_size == plan.global_batch(options, replicas))
     callbacks = usable(parts.callbacks, options, report, writes=share is None or share.index == 0)
     return Own(code, parts.model, pipeline, callbacks, inapplicable, own_compile, compiler, distribution)

@@ -55,8 +55,8 @@ class UserError(TrainerError):
 class UserCode:
     """The user's function for the entry, and the folder and files of its code."""
 
-    def __init__(self, entry: str, folder: str) -> None:
-        """Run the module of the user's code. Raises UserError."""
+    def __init__(self, entry: str, folder: str, copy: Path | None = None) -> None:
+        """Run the module of the user's code, or that in the `copy` of its folder. Raises UserError."""
         self.entry = entries.parse(entry)
         self.folder = Path(folder)
         self._owned: dict[str, bool] = {}  # by the file of a module
@@ -71,7 +71,9 @@ class UserCode:
             self.file = entries.source_file(self.entry, self.folder)
         except entries.EntryFault as fault:
             raise UserError(str(fault), fault.change) from None
-        self.home = self.file.parent if self.entry.file else self.folder
+        self.home = self.origin = self.file.parent if self.entry.file else self.folder
+        if copy is not None:
+            self.home, self.file = copy, copy / self.file.name
         sys.argv = [str(self.file)]  # the trainer's own arguments would confuse an argument parser in the user's code
         sys.path.insert(0, str(self.home))
         importlib.invalidate_caches()
@@ -164,6 +166,12 @@ class UserCode:
         """The Python files of the user's code that have been imported."""
         files = (getattr(module, "__file__", None) or "" for module in self.modules())
         return sorted({os.path.abspath(file) for file in files if file.endswith(".py")})
+
+    def not_copied(self) -> list[str]:
+        """The names of imported Python files that the run has not taken from its copy, although it trains the copy."""
+        if self.home == self.origin:
+            return []
+        return [os.path.relpath(file, self.origin) for file in self.files() if Path(file).is_relative_to(self.origin)]
 
     def shadowed(self) -> list[str]:
         """The names of Python files in the user's folder that are not used, because another module of the same name was

@@ -20,7 +20,7 @@ from ....engine.figures import at
 from ....engine.files.reading import read_object
 from ....engine.files.values import mapping
 from ....engine.presets import PresetError
-from ....engine.runs import GOES_ON, Run, RunError, notes
+from ....engine.runs import GOES_ON, Run, RunError, code_files, notes
 from ....engine.runs.launched_with import options_of
 from ....engine.runs.notes import Notes
 from ....engine.runs.titles import FILE, name_of, title, title_of
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 STOP_NOW = (
     "This run has been asked to stop and finishes its step.\nStop it now? Everything after the last checkpoint is lost."
 )
+
+NEW_CODE, COPIED_CODE = "Go on with the new code", "Use the run's copy"
 
 
 class RunActions(AppScreen):
@@ -127,13 +129,15 @@ class RunActions(AppScreen):
 
         if (run := self.run_meant) is None:
             return
-        new_code = False
+        answer: str | None = ""
         if changed := await asyncio.to_thread(code_changed, run):
-            answers = ("Go on with the new code", "Cancel")
-            if await self.app.push_screen_wait(Ask(f"{changed}.\nGo on with the new code?", answers)) != answers[0]:
+            has_copy = await asyncio.to_thread(code_files.can_use_copy, run)
+            answers = (NEW_CODE, *((COPIED_CODE,) if has_copy else ()), "Cancel")
+            question = Ask(f"{changed}.\nGo on with the new code?", answers)
+            if (answer := await self.app.push_screen_wait(question)) in (None, "Cancel"):
                 return
-            new_code = True
-        if await self._launched(await asyncio.to_thread(resumed_run, run, new_code), "") is not None:
+        start = await asyncio.to_thread(resumed_run, run, answer == NEW_CODE, answer == COPIED_CODE)
+        if await self._launched(start, "") is not None:
             self.stopping_runs.discard(run.id)
             self.say(f"{await asyncio.to_thread(title, run)} is resumed from its last checkpoint")
             self.acted(run, resumed=True)

@@ -1,0 +1,205 @@
+"""The copy of a user's Python files in the run folder, made when the folder is created, and the commit they belong to.
+
+With the option run.code=copy the run trains the copy. Then links in the copy lead to the other files of the user's
+folder, so that code which opens a file next to itself (`__file__`) opens the user's. No other file is copied: neither
+data nor hidden files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import entry as entries
+from ..files.places import home
+from ..files.reading import read_bytes, read_object, why
+from ..files.shapes import Form
+from ..files.writing import write_atomically
+from ..options import Options
+from ..system import git_state
+from ..units import size
+from .run import Run
+
+FOLDER, RECORD, DIFF = "code", "source.json", "source.diff"
+MOST_FILES, MOST_BYTES, MOST_FILE_BYTES = 2_000, 20 * 1024**2, 1024**2
+MOST_NAMES, MOST_NAMES_OF_DATA = 20_000, 2_000  # names that are listed in all, and in one folder below the entry's
+SHORT_COMMIT = 7
+_SKIPPED = {"__pycache__", "site-packages", "node_modules"}
+_OF_ENVIRONMENT = {"pyvenv.cfg", "conda-meta"}  # a folder that has one of these is a virtual environment
+_FORM = Form({"folder": str, "left_out": str, "commit": str | None, "branch": str | None, "dirty": bool})
+
+
+@dataclass(frozen=True)
+class Source:
+    """The record of the copied code: the folder of the entry, the reason why it was not copied (empty if it was), and
+    the commit, the branch and whether tracked files differed from the commit. Each is empty or None if unknown.
+    """
+
+    folder: str = ""
+    left_out: str = ""
+    commit: str | None = None
+    branch: str | None = None
+    dirty: bool = False
+
+    @property
+    def short_commit(self) -> str:
+        """Text such as `1a2b3c4` or `1a2b3c4 with changes`; empty without a commit."""
+        return f"{self.commit[:SHORT_COMMIT]}{' with changes' * self.dirty}" if self.commit else ""
+
+
+def read(run: Run) -> Source:
+    """Return the record of a run; empty if there is none, or if it is damaged."""
+    record = read_object(run.file(RECORD), _FORM).value
+    return Source(**{name: record[name] for name in Source.__dataclass_fields__ if record.get(name) is not None})
+
+
+def of(run: Run) -> Path | None:
+    """Return the folder with the run's copy of the code; None if the run has no copy."""
+    folder = run.file(FOLDER)
+    return folder.absolute() if folder.is_dir() else None
+
+
+def trained(run: Run, options: Options) -> Path | None:
+    """Return the folder with the copy if the run trains the copy; else None."""
+    return of(run) if options.run.code == "copy" else None
+
+
+def home_of(options: Options) -> Path | None:
+    """Return the folder of the file that workload.entry names; None if it names a module, or is not given."""
+    workload = options.workload
+    if workload.entry is None or (file := entries.parse(workload.entry).file) is None:
+        return None
+    return Path(os.path.abspath(os.path.join(*map(os.path.expanduser, (workload.folder or ".", file))))).parent
+
+
+def make(run: Run, options: Options) -> None:
+    """Copy the Python files of the entry's folder to the run, and record the folder, the commit and the diff.
+
+    If the run already has a copy, it is kept under another name, such as `code-1`. If the files cannot be copied, or
+    are too many or too large, the record has the reason. Raises OSError if the record cannot be written.
+    """
+    if (folder := home_of(options)) is None:
+        return
+    state = git_state.read(folder)
+    put_aside(run)
+    record: dict[str, Any] = {"folder": str(folder), "left_out": _copy(run, folder, options.run.code == "copy")}
+    if state is not None:
+        record |= {"commit": state.commit, "branch": state.branch, "dirty": state.dirty}
+        if state.diff:
+            with contextlib.suppress(OSError):
+                run.file(DIFF).write_bytes(state.diff)
+    write_atomically(run.file(RECORD), json.dumps(record, indent=1), durable=False)
+
+
+def put_aside(run: Run) -> None:
+    """Rename an earlier copy and its diff, so that they are kept."""
+    number = 1 + sum(1 for _ in run.path.glob(f"{FOLDER}-*"))
+    for name, kept in ((FOLDER, f"{FOLDER}-{number}"), (DIFF, f"source-{number}.diff")):
+        with contextlib.suppress(OSError):
+            run.file(name).rename(run.file(kept))
+
+
+def link_data(run: Run, options: Options) -> None:
+    """Add the links to the other files of the user's folder, for a run that will train a copy made without them."""
+    folder, copy = home_of(options), of(run)
+    if folder is not None and copy is not None:
+        with contextlib.suppress(OSError):
+            _link(_search(folder, run), folder, copy)
+
+
+def _copy(run: Run, folder: Path, with_links: bool) -> str:
+    """Copy the files, and return the reason if they are not copied; empty if they are."""
+    target = run.file(FOLDER)
+    try:
+        tree = _search(folder, run)
+        if tree.excess:
+            return f"the Python files in {folder} are not copied: {tree.excess}"
+        target.mkdir(mode=0o700)
+        for name in tree.files:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            (target / name).write_bytes(read_bytes(folder / name, MOST_FILE_BYTES))
+        if with_links:
+            _link(tree, folder, target)
+    except OSError as fault:
+        shutil.rmtree(target, ignore_errors=True)
+        return f"the Python files in {folder} are not copied: {fault.filename or folder}: {why(fault)}"
+    return ""
+
+
+@dataclass
+class _Tree:
+    """The entries of a folder as paths relative to it: the Python files, and all else that is not hidden.
+
+    `excess` is the limit that the files exceed; empty if they exceed none.
+    """
+
+    files: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    excess: str = ""
+
+
+def _search(folder: Path, run: Run) -> _Tree:
+    """List a folder, its upper levels first. A folder with very many names counts as data, and is not searched.
+
+    Raises OSError if the folder itself cannot be listed.
+    """
+    tree, ours = _Tree(), {os.path.realpath(home()), os.path.realpath(run.path.parent), os.path.realpath(run.path)}
+    names = copied_bytes = 0
+    waiting = deque([""])
+    while waiting:
+        below = waiting.popleft()
+        try:
+            with os.scandir(folder / below) as iterator:
+                listed = list(itertools.islice(iterator, MOST_NAMES_OF_DATA + 1 if below else None))
+        except OSError:
+            if not below:
+                raise
+            listed = []
+        names += len(listed)
+        if below and (not listed or len(listed) > MOST_NAMES_OF_DATA or names > MOST_NAMES):
+            tree.others.append(below)
+            continue
+        if below and _OF_ENVIRONMENT.intersection(entry.name for entry in listed):
+            continue
+        for entry in sorted(listed, key=lambda entry: entry.name):
+            name = os.path.join(below, entry.name)
+            if entry.name.startswith(".") or entry.name in _SKIPPED:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if os.path.realpath(entry.path) not in ours:
+                    waiting.append(name)
+            elif (length := _bytes_of_python(entry)) is None:
+                tree.others.append(name)
+            else:
+                tree.files.append(name)
+                copied_bytes += length
+        if len(tree.files) > MOST_FILES or copied_bytes > MOST_BYTES:
+            tree.excess = f"there are more than {MOST_FILES:,}, or they are larger than {size(MOST_BYTES)}"
+            break
+    return tree
+
+
+def _bytes_of_python(entry: os.DirEntry[str]) -> int | None:
+    """Return the size of a Python file that is copied; None for any other file."""
+    if not entry.name.endswith(".py") or not entry.is_file():
+        return None
+    length = entry.stat().st_size
+    return length if length <= MOST_FILE_BYTES else None
+
+
+def _link(tree: _Tree, folder: Path, copy: Path) -> None:
+    """Make a link in the copy to each entry that is not copied; to a whole folder if nothing in it is copied."""
+    copied = {""} | {str(parent) for name in tree.files for parent in Path(name).parents}
+    copied = {"" if parent == "." else parent for parent in copied}
+    for name in tree.others:
+        while os.path.dirname(name) not in copied:
+            name = os.path.dirname(name)
+        with contextlib.suppress(FileExistsError):
+            os.symlink(folder / name, copy / name)
