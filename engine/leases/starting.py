@@ -86,14 +86,19 @@ def in_use(options: Options, machine: Machine) -> str:
     return "; ".join(reasons)
 
 
-def wait(options: Options, tell: Callable[[str], None]) -> None:
-    """Wait until a start with these options has its devices; `tell` is called with each new reason to wait."""
+def wait(options: Options, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
+    """Wait until a start with these options would find its devices, or until `given_up()` is true.
+
+    `tell` is called with each new reason to wait.
+    """
     last = ""
-    while reason := _why_not(options):
+    while not given_up() and (reason := _why_not(options)):
         if reason != last:
             tell(f"waiting: {reason}")
             last = reason
-        time.sleep(WAIT_SECONDS)
+        until = time.monotonic() + WAIT_SECONDS
+        while not given_up() and time.monotonic() < until:
+            time.sleep(0.1)
 
 
 def _why_not(options: Options) -> str:

@@ -27,6 +27,7 @@ from .shared_options import (
     preset_option,
     settings_option,
     tell_twin,
+    wait_option,
 )
 
 
@@ -51,6 +52,8 @@ from .shared_options import (
     help="Resume the newest run of this preset with these settings, if it can be resumed; else start a new one.",
 )
 @new_code_option
+@wait_option
+@click.option("--anyway", is_flag=True, help="Say nothing about others who use the same GPUs.")
 @cluster_options
 @click.version_option(package_name="gputui", message="gputui %(version)s")
 @click.pass_context
@@ -63,6 +66,8 @@ def cli(
     dry_run: bool,
     resume_if_any: bool,
     code: str | None,
+    wait: bool,
+    anyway: bool,
     workers: str | None,
     worker: int | None,
 ) -> None:
@@ -89,12 +94,12 @@ def cli(
     interpreter.notice = lambda python: complain(f"asking {python} what is installed for it ...")
     opens = context.invoked_subcommand == ""  # a preset was named; its command gets the settings, too
     without_screen = as_json or detach or dry_run or resume_if_any or workers is not None or worker is not None
-    without_screen = without_screen or code is not None
+    without_screen = without_screen or code is not None or wait or anyway
     if context.invoked_subcommand is not None:
         if preset or (settings and not opens) or without_screen:
             if opens:
                 given = "--resume-if-any needs" if resume_if_any else "--json, --detach and --dry-run need"
-                given = "--code needs" if code else given
+                given = "--code needs" if code else "--wait and --anyway need" if wait or anyway else given
                 given = "--cluster and --worker need" if workers is not None or worker is not None else given
                 raise Refused(f"{given} no screen: gputui --preset NAME")
             raise Refused(f"--preset and what belongs to it do not go with the command {context.invoked_subcommand!r}")
@@ -111,6 +116,7 @@ def cli(
     from ..commands import train
 
     how = {"as_json": as_json, "detach": detach, "dry_run": dry_run, "resume_if_any": resume_if_any}
+    how |= {"wait": wait, "anyway": anyway}
     context.exit(train.run_preset(preset, settings, code=code, **how))
 
 
@@ -137,7 +143,7 @@ cli.sections = {
     "Runs": ("runs", "watch", "logs", "stop", "resume", "compare", "history", "note", "tag"),
     "Speed": ("diagnose", "ab", "tune", "fit-batch", "scaling", "proof"),
     "Presets and your own code": ("presets", "options", "init", "guide", "export"),
-    "gputui and this machine": ("doctor", "completion"),
+    "gputui and this machine": ("doctor", "gpus", "lease", "completion"),
 }
 
 
@@ -145,6 +151,7 @@ for command in (
     runs.runs, runs.watch, runs.logs, runs.stop, runs.resume, runs.compare, runs.history, runs.note, runs.tag,
     speed.diagnose, speed.ab, speed.tune, speed.fit_batch, speed.scaling, speed.proof,
     presets.presets, presets.options, presets.init, presets.guide, presets.export, machine.doctor, machine.completion,
+    machine.gpus, machine.lease,
 ):  # fmt: skip
     cli.add_command(command)
 

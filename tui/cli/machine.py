@@ -1,9 +1,11 @@
-"""The commands about gputui and this machine, declared for the command line: `doctor` and `completion`.
+"""The commands about gputui and this machine, declared for the command line: doctor, gpus, lease and completion.
 
 Deferred imports: a command pays only for what it uses.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import click
 from click.shell_completion import get_completion_class
@@ -50,3 +52,35 @@ def doctor(context: click.Context, as_json: bool, deep: bool, python: str | None
     from ..commands import doctor as doctor_command
 
     context.exit(doctor_command.show_doctor(as_json, deep, python))
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per GPU and line.")
+def gpus(as_json: bool) -> None:
+    """Show which GPUs are free, and who uses the others.
+
+    A GPU is free for device.visible=free:N if no process computes on it, its memory is not used, and nobody has leased
+    it.
+    """
+    from ..commands import gpus as gpus_command
+
+    gpus_command.show_gpus(as_json)
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("gpus", metavar="N[@KIND]")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--wait", is_flag=True, help="Wait until as many GPUs are free.")
+@click.pass_context
+def lease(context: click.Context, gpus: str, command: Sequence[str], wait: bool) -> None:
+    """Run any program on N free GPUs, which other users of gputui leave alone until it ends.
+
+    \b
+    gputui lease 1 -- python train.py            a GPU that nobody uses
+    gputui lease --wait 2@40GB -- torchrun ...   two with 40 GB or more, as soon as they are free
+
+    The program finds them in CUDA_VISIBLE_DEVICES. The exit code is that of the program.
+    """
+    from ..commands import gpus as gpus_command
+
+    context.exit(gpus_command.run_on_leased(gpus, command, wait))

@@ -12,7 +12,7 @@ import click
 from ..base.errors import Refused
 from ..show import show
 from . import completion
-from .shared_options import cluster_options, join_cluster, new_code_option
+from .shared_options import cluster_options, join_cluster, new_code_option, wait_option
 
 STATES = ("running", "starting", "stopping", "done", "stopped", "failed", "oom", "timeout", "crashed")
 
@@ -146,10 +146,11 @@ def stop(run: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
 @click.option("--detach", is_flag=True, help="Resume in the background: print the run's id and return at once.")
 @new_code_option
+@wait_option
 @cluster_options
 @click.pass_context
 def resume(
-    context: click.Context, run: str | None, latest: bool, as_json: bool, detach: bool, code: str | None,
+    context: click.Context, run: str | None, latest: bool, as_json: bool, detach: bool, code: str | None, wait: bool,
     workers: str | None, worker: int | None,
 ) -> None:  # fmt: skip
     """Resume a run from its last checkpoint."""
@@ -158,7 +159,7 @@ def resume(
     join_cluster(workers, worker)
     from ..commands import train
 
-    context.exit(train.resume_run(run, as_json=as_json, detach=detach, code=code))
+    context.exit(train.resume_run(run, as_json=as_json, detach=detach, code=code, wait=wait))
 
 
 @click.command("history")

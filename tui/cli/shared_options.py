@@ -31,6 +31,9 @@ new_code_option = click.option(
 )
 
 
+wait_option = click.option("--wait", is_flag=True, help="Start when the devices are free, and wait until then.")
+
+
 def preset_option(help: str, required: bool = False) -> Callable[[Command], Command]:
     return click.option(
         "--preset",

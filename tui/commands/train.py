@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ...engine import checks
 from ...engine import presets as preset_files
@@ -24,6 +24,10 @@ from ...engine import runs as run_folders
 from ...engine.checks import Finding
 from ...engine.files.values import to_json
 from ...engine.job import several_tasks, start_worker
+from ...engine.job.machine import Machine
+from ...engine.leases import starting as devices
+from ...engine.leases.lease import NotFree
+from ...engine.options import Options
 from ...engine.presets import Preset
 from ...engine.process import launch, resuming
 from ...engine.runs import Follower, Run, RunError, code_files
@@ -36,6 +40,7 @@ from ..printing.console import console
 
 POLL_SECONDS = 0.1
 AGAIN_SECONDS = 0.3  # a program that started this one, such as a launcher, may pass Ctrl-C on and so double it
+Started = TypeVar("Started")
 LONGEST_FINDING = 400  # characters of a line: its words are gputui's own
 
 
@@ -60,11 +65,14 @@ def run_preset(
     dry_run: bool = False,
     resume_if_any: bool = False,
     code: str | None = None,
+    wait: bool = False,
+    anyway: bool = False,
 ) -> int:
     """Resolve, check, launch and follow a preset; returns the exit code.
 
     With `resume_if_any` the newest ended run of this preset is resumed instead; if that run has completed, nothing is
-    started. A run whose code has changed since is resumed only with a `code`: `new` or `copy`.
+    started. A run whose code has changed since is resumed only with a `code`: `new` or `copy`. With `wait` it starts
+    when its devices are free; with `anyway` nothing is said about others who use them.
     """
     preset = preset_files.resolve(name, settings)
     kind = preset.options.strategy.kind
@@ -86,11 +94,13 @@ def run_preset(
             if code != "new":
                 code_files.check(run, code == "copy")
             complain(f"{run.id} is resumed")
-            return _resume(run, as_json, detach, code)
+            return _resume(run, as_json, detach, code, wait)
         complain(f"{reason}: a new run is started")
     findings += checks.of_remarks(start_worker.test_cluster(kind, here))
     presses = Presses(preset.options.run.stop_signal)  # from here on Ctrl-C is for the run
-    run, process = launch.start(preset, complain)
+    if not wait and not anyway:
+        _warn_of_others(preset.options, here)
+    run, process = _when_free(preset.options, wait, presses, lambda: launch.start(preset, complain))
     if detach:
         return _detached(run, findings)
     return _follow(run, Follower(run), process, as_json, findings, presses)
@@ -113,14 +123,39 @@ def _placed(preset: Preset, finding: Finding) -> str:
     return finding.whole(f"{where}: {text.removeprefix(f'{key}: ') if named else text}")
 
 
-def resume_run(name: str | None, *, as_json: bool = False, detach: bool = False, code: str | None = None) -> int:
-    """Resume a run from its last checkpoint and follow it; returns the exit code. Without `name`, the newest run that
-    can be resumed.
+def _warn_of_others(options: Options, here: Machine) -> None:
+    """Write to a person's terminal who else uses the GPUs that the options name."""
+    if here.gpus and sys.stderr.isatty() and (others := devices.in_use(options, here)):
+        complain(f"warning: {others}\n--wait starts when they are free, device.visible=free:1 takes another GPU")
+
+
+def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[], Started]) -> Started:
+    """Return what `start` returns. With `wait` it is called when the devices are free, and again if they are taken
+    meanwhile; else it is refused with the holders.
     """
-    return _resume(resuming.latest() if name is None else run_folders.find(name), as_json, detach, code)
+    while True:
+        if wait:
+            devices.wait(options, complain, lambda: presses.count > 0)
+        if presses.count:
+            raise KeyboardInterrupt
+        try:
+            return start()
+        except NotFree as fault:
+            if not wait:
+                raise Refused(f"{fault}\n--wait starts when that has changed") from None
 
 
-def _resume(run: Run, as_json: bool, detach: bool, code: str | None) -> int:
+def resume_run(
+    name: str | None, *, as_json: bool = False, detach: bool = False, code: str | None = None, wait: bool = False
+) -> int:
+    """Resume a run from its last checkpoint and follow it; returns the exit code. Without `name`, the newest run that
+    can be resumed. With `wait` it starts when its devices are free.
+    """
+    run = resuming.latest() if name is None else run_folders.find(name)
+    return _resume(run, as_json, detach, code, wait)
+
+
+def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool) -> int:
     kind = options_of(run).get(start_worker.KEY)
     here, joined = start_worker.machine_to_resume(run)
     python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
@@ -131,7 +166,12 @@ def _resume(run: Run, as_json: bool, detach: bool, code: str | None) -> int:
     findings += checks.of_remarks(start_worker.test_cluster(kind, here))
     follower = Follower(run, from_now=True)
     presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
-    process = resuming.resume(run, code == "new", complain, from_copy=code == "copy")
+    preset = resuming.preset_to_resume(run)
+
+    def again() -> subprocess.Popen[bytes]:
+        return resuming.resume(run, code == "new", complain, from_copy=code == "copy")
+
+    process = _when_free(preset.options, wait, presses, again)
     if detach:
         return _detached(run, findings)
     return _follow(run, follower, process, as_json, findings, presses)

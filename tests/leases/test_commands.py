@@ -1,0 +1,111 @@
+"""`gputui gpus`, `gputui lease`, and starts with `device.visible=free:1`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from gputui.engine import runs
+
+from tests.support.fakegpu import FakeGpu
+from tests.support.fakenvml import FakeNvml
+from tests.support.front_door import COMMAND
+
+pytest_plugins = ("tests.support.fakegpu.fixture", "tests.support.fakenvml.fixture")
+
+
+def gputui(environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([*COMMAND, *words], env=os.environ | environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+
+def answer(environment: dict[str, str], *words: str) -> tuple[int, str, str]:
+    process = gputui(environment, *words)
+    output, errors = process.communicate(timeout=120)
+    assert "Traceback" not in errors
+    return process.returncode, output, errors
+
+
+def test_a_program_runs_on_a_leased_gpu_and_others_see_who_has_it(nvml: FakeNvml, tmp_path: Path) -> None:
+    box = nvml.environment(f"gpus=2 use={tmp_path / 'use'}")
+    held = gputui(box, "lease", "1", "--", "bash", "-c", "echo $CUDA_VISIBLE_DEVICES; exec sleep 600")
+    assert held.stdout is not None
+    uuid = held.stdout.readline().strip()
+    _, output, _ = answer(box, "gpus", "--json")
+    gpus = [json.loads(line) for line in output.splitlines()]
+    assert [gpu["free"] for gpu in gpus] == [gpu["uuid"] != uuid for gpu in gpus]
+    assert {gpu["lease"]["what"] for gpu in gpus if gpu["lease"]} == {"bash"}
+    _, output, _ = answer(box, "gpus")
+    assert sum(f"used by {Path.home().owner()}'s bash since " in line for line in output.splitlines()) == 1
+    code, _, errors = answer(box, "lease", "2", "true")
+    assert code == 2
+    assert "needs 2 GPUs, and 1 can be had: GPU " in errors
+    held.send_signal(signal.SIGTERM)
+    held.communicate(timeout=60)
+    assert held.returncode == 128 + signal.SIGTERM
+    code, output, _ = answer(box, "lease", "2", "--", "bash", "-c", "echo $CUDA_VISIBLE_DEVICES; exit 7")
+    assert code == 7
+    assert uuid in output.strip().split(",")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("lease", "x", "true"), "'x' is no number of GPUs; write 1, 2@24GB or 1@A100"),
+        (("lease", "9", "true"), "9 GPUs cannot be had: this process may use 2 such; gputui gpus lists all"),
+        (("lease", "1"), "name the program: gputui lease 1 -- python train.py"),
+        (("lease", "1", "no-such-program"), "there is no program no-such-program"),
+        (
+            ("--preset", "quickstart", "--set", "visible=free:3"),
+            "free:3 needs 3 GPUs; this process may use 2 such of 2",
+        ),
+        (("--preset", "quickstart", "--set", "visible=fits:1"), "fits: no run with these settings has measured yet"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_in_words(
+    nvml: FakeNvml, tmp_path: Path, words: tuple[str, ...], error: str
+) -> None:
+    code, output, errors = answer(nvml.environment(f"gpus=2 use={tmp_path / 'use'}"), *words)
+    assert (code, output) == (2, "")
+    assert error in errors
+
+
+def test_without_a_gpu_the_cpu_is_named() -> None:
+    code, _, errors = answer({}, "gpus")
+    assert code == 2
+    assert "gputui doctor says what to do; trainings run on the CPU" in errors
+    code, _, errors = answer({}, "--preset", "quickstart", "--set", "visible=free:1")
+    assert "free:1 needs a GPU" in errors
+    assert "set it to all, and the CPU trains" in errors
+
+
+@pytest.mark.slow
+def test_two_runs_train_on_two_gpus_and_a_third_waits(fakegpu: FakeGpu, tmp_path: Path) -> None:
+    box = fakegpu.environment(tmp_path / "box", gpus=2)
+    long = ("--set", "visible=free:1", "--set", "train.epochs=100000")
+    for _ in range(2):
+        code, _, errors = answer(box, "--preset", "quickstart", *long, "--detach")
+        assert code == 0, errors
+    code, _, errors = answer(box, "--preset", "quickstart", *long)
+    assert code == 2
+    assert errors.count("used by") == 2
+    chosen = [json.loads(run.file("options.json").read_text())["device"]["visible"] for run in runs.all_runs()]
+    assert sorted(chosen) == [["GPU-0000-0"], ["GPU-0000-1"]]
+    waiting = gputui(box, "--preset", "quickstart", "--set", "visible=free:1", "--set", "train.epochs=1", "--wait")
+    assert waiting.stderr is not None
+    assert "waiting: needs a GPU; GPU 0: used by" in waiting.stderr.readline()
+    first = runs.all_runs()[-1]
+    answer(box, "stop", first.id)
+    waiting.communicate(timeout=120)
+    assert waiting.returncode == 0
+    newest = runs.all_runs()[0]
+    assert json.loads(newest.file("options.json").read_text())["device"]["visible"] == chosen[-1]
+    answer(box, "stop", runs.all_runs()[1].id)
+    while runs.all_runs()[1].goes_on:
+        pass
+    _, output, _ = answer(box, "gpus", "--json")
+    assert [json.loads(line)["free"] for line in output.splitlines()] == [True, True]

@@ -1,0 +1,131 @@
+"""`gputui gpus`: the GPUs of the machine and who uses them; `gputui lease`: any program on leased GPUs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ...engine.files.values import to_json
+from ...engine.job import this_machine
+from ...engine.job.visible_devices import VARIABLE
+from ...engine.leases import free_gpus
+from ...engine.leases.free_gpus import GpuUse, GpuUser, Wish
+from ...engine.leases.lease import NotFree
+from ...engine.options import gpu_choice
+from ...engine.table import Table
+from ...engine.units import size
+from ..base.errors import Refused, clean, complain
+from ..printing.tables import show_table
+
+WAIT_SECONDS = 5.0
+PER_USER = 3  # of the processes that a line names
+HEAD = ("GPU", "model", "memory", "busy", "state")
+
+
+def show_gpus(as_json: bool) -> None:
+    """Print one line per GPU: its model, memory and load, and who uses it or has leased it."""
+    try:
+        gpus = free_gpus.look()
+    except NotFree as fault:
+        raise Refused(f"{fault}\ngputui doctor says what to do; trainings run on the CPU") from None
+    if as_json:
+        for gpu in gpus:
+            print(to_json(_as_json(gpu)))
+    elif gpus:
+        show_table(Table(HEAD, [_row(gpu) for gpu in gpus], right=(0, 2, 3)))
+    else:
+        print("This machine has no NVIDIA GPU; trainings run on the CPU.")
+
+
+def _row(gpu: GpuUse) -> tuple[str, ...]:
+    memory = f"{size(gpu.memory_used_bytes)} / {size(gpu.memory_total_bytes)}" if gpu.memory_total_bytes else "-"
+    busy = "-" if gpu.busy is None else f"{gpu.busy:.0%}"
+    return str(gpu.index), clean(gpu.name.removeprefix("NVIDIA ")), memory, busy, clean(_state(gpu))
+
+
+def _state(gpu: GpuUse) -> str:
+    """Whether the GPU is free, or the reason why not, with all processes that can be seen."""
+    why = gpu.why_not_free()
+    if not why:
+        return "free" if gpu.users is not None else "free, by its memory: its processes are not visible from here"
+    users = [str(user) + (f" ({size(user.memory_bytes)})" if user.memory_bytes else "") for user in gpu.users or ()]
+    if gpu.leased:
+        return why
+    more = f" and {len(users) - PER_USER} more" if len(users) > PER_USER else ""
+    return f"used by {', '.join(users[:PER_USER])}{more}" if users and not gpu.fault else why
+
+
+def _as_json(gpu: GpuUse) -> dict[str, Any]:
+    holder = gpu.holder
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "name": gpu.name,
+        "memory_used_bytes": gpu.memory_used_bytes,
+        "memory_total_bytes": gpu.memory_total_bytes,
+        "busy": gpu.busy,
+        "free": not gpu.why_not_free(),
+        "why_not_free": gpu.why_not_free() or None,
+        "processes": None if gpu.users is None else [_user_as_json(user) for user in gpu.users],
+        "lease": None if holder is None or not gpu.leased else
+        {"user": holder.user, "pid": holder.pid, "since": holder.since, "what": holder.what},
+        "stuck": (holder.stuck or None) if holder else None,
+    }  # fmt: skip
+
+
+def _user_as_json(user: GpuUser) -> dict[str, Any]:
+    return {"pid": user.pid, "user": user.user, "name": user.program, "started": user.since,
+            "memory_used_bytes": user.memory_bytes}  # fmt: skip
+
+
+# ---- lease ----------------------------------------------------------------------------------------
+
+
+def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
+    """Run a command on GPUs that are chosen as by `device.visible=free:GPUS`; returns its exit code."""
+    choice = gpu_choice.parse(f"free:{gpus}")
+    if choice is None:
+        raise Refused(f"{gpus!r} is no number of GPUs; write 1, 2@24GB or 1@A100")
+    command = command[1:] if command[:1] == ("--",) else command
+    if command and shutil.which(command[0]) is None:
+        raise Refused(f"there is no program {command[0]}")
+    if not command:
+        raise Refused("name the program: gputui lease 1 -- python train.py")
+    wish = Wish.of(choice, this_machine.read())
+    if len(wish.names) < choice.count:
+        raise Refused(
+            f"{choice.kind} cannot be had: this process may use {len(wish.names)} such; gputui gpus lists all"
+        )
+    while True:
+        try:
+            chosen, leases = free_gpus.choose(wish, os.path.basename(command[0]), tell=complain)
+            break
+        except NotFree as fault:
+            if not wait:
+                raise Refused(f"{fault}\n--wait starts when that has changed") from None
+            complain(f"waiting: {fault}")
+            time.sleep(WAIT_SECONDS)
+    complain(f"on GPU {', '.join(str(gpu.index) for gpu in chosen)}")
+    try:
+        return _run(command, ",".join(gpu.uuid for gpu in chosen))
+    finally:
+        for line in free_gpus.give_back(leases):
+            complain(line)
+
+
+def _run(command: Sequence[str], uuids: str) -> int:
+    """Run the command with these GPUs, pass signals on to it, and return its exit code as a shell does."""
+    try:
+        process = subprocess.Popen(command, env=os.environ | {VARIABLE: uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    except OSError as fault:
+        raise Refused(f"{command[0]}: {fault.strerror}") from None
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the program as well
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: process.send_signal(number))
+    code = process.wait()
+    return code if code >= 0 else 128 - code
