@@ -73,7 +73,9 @@ def gpus(as_json: bool) -> None:
 @click.option("--wait", is_flag=True, help="Wait until as many GPUs are free.")
 @click.pass_context
 def lease(context: click.Context, gpus: str, command: Sequence[str], wait: bool) -> None:
-    """Run any program on N free GPUs, which other users of gputui leave alone until it ends.
+    """Run any program on N free GPUs.
+
+    Other users of gputui leave them alone until the program ends.
 
     \b
     gputui lease 1 -- python train.py            a GPU that nobody uses
