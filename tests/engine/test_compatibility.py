@@ -92,6 +92,19 @@ def test_a_cudnn_that_ld_library_path_puts_before_pips_is_the_one_that_counts(
     )  # it fits the TensorFlow that was built with an older one
 
 
+def test_for_an_old_chip_pips_cudnn_is_proposed_only_if_it_has_code_for_the_chip(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for pips, capability, remedy in (
+        ((9, 10), (7, 0), "unset LD_LIBRARY_PATH, or take /opt/old out of it: then pip's cuDNN 9.10 is loaded"),
+        ((9, 24), (7, 0), "pip install 'nvidia-cudnn-cu12>=9.3,<9.11'; take /opt/old out of LD_LIBRARY_PATH"),
+        ((9, 24), (8, 0), "unset LD_LIBRARY_PATH, or take /opt/old out of it: then pip's cuDNN 9.24 is loaded"),
+    ):
+        monkeypatch.setattr(installed, "cudnn", lambda pips=pips: installed.Cudnn((9, 1), "/opt/old", pips))
+        (found,) = libraries.cudnn([{"compute_capability": capability}], True)
+        assert found.remedy.startswith(remedy), (pips, capability)
+
+
 def test_a_cudnn_of_the_system_is_known_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "libcudnn.so.9.2.1").touch()
     (tmp_path / "libcudnn.so.9").symlink_to("libcudnn.so.9.2.1")

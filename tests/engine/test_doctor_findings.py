@@ -18,6 +18,7 @@ from gputui.engine.doctor.nvml_query import NvmlAnswers
 from gputui.engine.interpreter import installed
 from gputui.engine.interpreter.interpreter import Interpreter
 from gputui.engine.telemetry import limits
+from gputui.engine.units import GIB
 from gputui.tui.wording import doctor as doctor_text
 from gputui.tui.wording.doctor import conclusion
 
@@ -316,6 +317,14 @@ def test_a_small_or_full_host(monkeypatch: pytest.MonkeyPatch) -> None:
     assert about(found, "64.0 MiB") == ["note"]
     assert about(list(host.findings(gpus=2)), "64.0 MiB") == ["warning"]
     assert [finding.level for finding in found if finding.about == "runs"] == ["error"]
+
+
+@pytest.mark.parametrize(("free", "level"), [(16 * GIB, "ok"), (GIB // 2, "warning")])
+def test_memory_that_other_programs_have_taken_is_told_on_a_large_machine(
+    monkeypatch: pytest.MonkeyPatch, free: int, level: str
+) -> None:
+    monkeypatch.setattr(limits, "memory", lambda: limits.Memory(64 * GIB, free))
+    assert [finding.level for finding in host.findings() if finding.about == "memory"] == [level]
 
 
 def test_a_folder_for_runs_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

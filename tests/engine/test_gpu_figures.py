@@ -101,6 +101,14 @@ def test_the_fullest_gpu_counts_each_by_its_own_memory() -> None:
     assert found.memory_peak == pytest.approx(0.8)
 
 
+def test_what_the_first_step_alone_takes_is_no_peak_of_the_training() -> None:
+    """cuDNN takes memory for a moment to try its algorithms."""
+    first = allocated(5.2) | {"first_step": True}
+    assert fed(started(LIMIT), TRAINING, reading({}), first).memory_peak == pytest.approx(5.2 / 5.3)
+    found = fed(started(LIMIT), TRAINING, reading({}), first, allocated(2.0), allocated(3.0), allocated(1.0))
+    assert found.memory_peak == pytest.approx(3.0 / 5.3)
+
+
 def test_memory_grows_by_shares_of_what_tensorflow_may_take() -> None:
     more = [allocated(2 + i / 30) for i in range(30)]
     plain = {"input.cache": "off", "input.shuffle": "off"}

@@ -212,6 +212,16 @@ def test_a_base_beside_the_source_is_still_found_elsewhere(file: Path, tmp_path:
     assert "# near" in target.read_text()
 
 
+def test_a_base_in_the_home_folder_is_still_found_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "base.yaml").write_text("train: {epochs: 8}\n")
+    child, target = tmp_path / "near" / "child.yaml", tmp_path / "far" / "child.yaml"
+    child.parent.mkdir()
+    child.write_text("extends: ~/base.yaml\n")
+    saving.save_as(presets.resolve(str(child)), target, child)
+    assert presets.resolve(str(target)).options.train.epochs == 8
+
+
 def test_a_new_preset_without_source_holds_what_differs() -> None:
     target = saving.place("fresh")
     preset = presets.defaults(["epochs=9"])

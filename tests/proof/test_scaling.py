@@ -124,6 +124,19 @@ def test_what_grew_with_the_replicas_is_told_as_far_as_it_was_measured(tmp_path:
     assert len(list(scaling_sentences.remarks(typed(Record, fine)))) == 1
 
 
+def test_with_the_same_global_batch_the_input_has_to_be_as_many_times_faster(tmp_path: Path) -> None:
+    """One replica waits 20 ms of a step of 100; each of two waits 20 of 60, where 10 of 50 would be twice the speed."""
+
+    def figures(options: Options, before: int) -> Planted:
+        alone = replicas(options) == 1
+        return Planted(2560.0 if alone else 256 / 0.06, input_wait=0.2 if alone else 1 / 3)
+
+    wanted = asked("strategy.kind=mirrored", counts=[2], keep="global")
+    *_, limit = scaling_sentences.remarks(typed(Record, told(measured(tmp_path / "p", wanted, figures)[0])))
+    assert "2 replicas: a step takes 60 ms, 50 ms would be 2 times the speed" in limit
+    assert "most of what was added is waiting for the input" in limit
+
+
 def test_on_gpus_all_replicas_are_compiled_alike() -> None:
     for setting, expected in (("compile.xla=auto", False), ("compile.xla=true", None), ("compile.xla=false", None)):
         preset = presets.defaults([setting])

@@ -102,6 +102,12 @@ def _sleeping(load: Any, seconds: float, slept: list[float] | None = None) -> An
     return slow
 
 
+def test_the_pass_that_fills_a_cache_in_a_folder_is_not_measured(build: Build, tmp_path: Path) -> None:
+    settings = ("steps_per_epoch=300", "batch_size=8", f"cache={tmp_path / 'cache'}", "measure_seconds=0.05")
+    training = build(*TINY, *settings).train()
+    assert training.loop.built.report.speed.clock.warmup == training.pipeline.batches_per_pass == 225
+
+
 def test_the_pass_that_fills_a_cache_is_not_waited_for_where_nothing_is_cached_or_measured(build: Build) -> None:
     def warmup(*settings: str) -> int:
         training = build(*TINY, "steps_per_epoch=200", "batch_size=8", *settings).train()

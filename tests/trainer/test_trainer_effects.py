@@ -302,6 +302,13 @@ def test_checkpoints_come_every_n_steps_and_the_newest_are_kept(build: Build) ->
     ]
 
 
+def test_a_checkpoint_is_written_after_the_steps_of_one_call_in_which_it_became_due(build: Build) -> None:
+    settings = ("steps_per_epoch=24", "steps_per_execution=4", "checkpoint=5", "keep=9")
+    training = build(*TINY, *settings).train()
+    written = [path.name for path in sorted(training.run.file("checkpoints").iterdir())]
+    assert written == [f"step-{step:010}" for step in (8, 12, 16, 20)]
+
+
 def test_checkpoints_come_after_each_epoch(build: Build) -> None:
     training = build(*TINY, "steps_per_epoch=2", "epochs=3", "checkpoint=epoch", "keep=5").train()
     assert len(list(training.run.file("checkpoints").iterdir())) == 3

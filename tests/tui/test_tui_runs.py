@@ -27,7 +27,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widgets import DataTable
+from textual.widgets import DataTable, Input
 
 from tests.support import recorded
 from tests.support.form_pilot import told
@@ -171,6 +171,22 @@ async def test_a_note_and_tags_are_written_and_removed(five: list[Run]) -> None:
         await wait_for(pilot, "Note on")
         await pilot.press("ctrl+u", "enter")
         await wait_for(pilot, lambda: notes.read(run).note == "")
+
+
+async def test_of_several_runs_the_tags_that_all_have_are_edited_and_the_others_stay(five: list[Run]) -> None:
+    first, second = five[-1], five[-2]
+    notes.retag(first, ["all", "mine"])
+    notes.retag(second, ["all", "slow"])
+    async with Tiny(RunsScreen).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("home", "space", "down", "space")
+        await wait_for(pilot, "2 marked")
+        await pilot.press("t")
+        await wait_for(pilot, "Tags of 2 runs")
+        assert pilot.app.screen.query_one(Input).value == "all"
+        await pilot.press("ctrl+u", *"new", "enter")
+        await wait_for(pilot, lambda: "new" in notes.read(first).tags and "new" in notes.read(second).tags)
+    assert [notes.read(run).tags for run in (first, second)] == [("mine", "new"), ("slow", "new")]
 
 
 async def test_cells_that_differ_in_their_colour_alone_are_written_anew() -> None:
