@@ -18,8 +18,9 @@ from ..runs.launched_with import read_options
 from ..runs.titles import Title, title_of
 from .baseline import Choice, LineUp
 from .caveats import caveats
+from .same_code import CodeRow, code_row
 
-SEED = "train.seed"
+NO_DIFFERENCE = ("train.seed", "run.code")  # options in which repeats may differ
 VERSIONS = {"tensorflow": "TensorFlow", "keras": "Keras", "python": "Python"}  # keys of the event `started`, with names
 
 
@@ -66,7 +67,8 @@ class Comparison:
     """The comparison of several runs; `runs` has the baseline first, and `choice` says how it was chosen.
 
     Repeats have the same number in `groups`. `notes` are sentences about what cannot be compared and what is left out.
-    `versions` are the versions of TensorFlow, Keras and Python that differ between the runs.
+    `versions` are the versions of TensorFlow, Keras and Python that differ between the runs. `code`
+    compares the users' own code; None if no run has any.
     """
 
     baseline: str
@@ -79,6 +81,7 @@ class Comparison:
     notes: tuple[str, ...]
     titles: tuple[Title, ...] = ()
     versions: tuple[OptionRow, ...] = ()
+    code: CodeRow | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The comparison as plain values for JSON."""
@@ -94,7 +97,9 @@ def compare(line_up: LineUp) -> Comparison:
     places = [cluster.of_run(run) for run in runs]
     started = [launched_with.started(run) for run in runs]
     versions_of_runs = [event.versions if event else {} for event in started]
-    groups = _groups(options, [place.index if place else None for place in places], versions_of_runs)
+    code = code_row(runs)
+    codes = code.numbers if code else (0,) * len(runs)
+    groups = _groups(options, [place.index if place else None for place in places], versions_of_runs, codes)
     rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *_metrics(results))]
     states = tuple(run.state for run in runs)
     lost = (line_up.lost,) if line_up.lost else ()
@@ -121,6 +126,7 @@ def compare(line_up: LineUp) -> Comparison:
         ),
         titles=tuple(title_of(run) for run in runs),
         versions=versions,
+        code=code,
     )
 
 
@@ -165,16 +171,21 @@ def _versions(of_runs: Sequence[Mapping[str, str]]) -> tuple[OptionRow, ...]:
 
 
 def _groups(
-    options: Sequence[Mapping[str, Any]], workers: Sequence[int | None], versions_of_runs: Sequence[Mapping[str, str]]
+    options: Sequence[Mapping[str, Any]],
+    workers: Sequence[int | None],
+    versions_of_runs: Sequence[Mapping[str, str]],
+    codes: Sequence[int],
 ) -> tuple[int, ...]:
     """A number for each run; runs with equal options, apart from the seed, have the same number: they are repeats.
 
-    Workers of one training are not repeats of each other, nor are runs with different versions.
+    Workers of one training are not repeats of each other, nor are runs with different versions or with different
+    numbers in `codes`.
     """
     kinds: list[dict[str, Any]] = []
     numbers = []
-    for of_run, worker, versions in zip(options, workers, versions_of_runs, strict=True):
-        kind = {key: value for key, value in of_run.items() if key != SEED} | {"worker": worker}
+    for of_run, worker, versions, code in zip(options, workers, versions_of_runs, codes, strict=True):
+        kind = {key: value for key, value in of_run.items() if key not in NO_DIFFERENCE}
+        kind |= {"worker": worker, "code": code}
         kind["versions"] = [versions.get(name) for name in VERSIONS]
         if kind not in kinds:
             kinds.append(kind)

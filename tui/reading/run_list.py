@@ -16,7 +16,7 @@ from ...engine.files import disk, located_yaml
 from ...engine.files.located_yaml import YamlFault
 from ...engine.files.reading import open_regular
 from ...engine.files.values import EMPTY, harmless, mapping, number
-from ...engine.runs import GOES_ON, Run, cluster, notes
+from ...engine.runs import GOES_ON, Run, cluster, code_copy, notes
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.events import EVENTS_FILE, fields_of
 from ...engine.runs.notes import Notes
@@ -211,6 +211,12 @@ def last_event(run: Run, kind: str) -> Mapping[str, Any]:
 
 
 def description(run: Run) -> str:
+    """The commit of the user's code, and the preset's description; empty if there is neither."""
+    commit = code_copy.read(run).short_commit
+    return "  ".join(filter(None, (commit and f"code {commit}", _of_preset(run))))
+
+
+def _of_preset(run: Run) -> str:
     """The preset's description, read from the first lines of its file; empty if there is none."""
     try:
         text = located_yaml.read_text(run.file("preset.yaml"))

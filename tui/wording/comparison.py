@@ -151,11 +151,14 @@ def option_text(row: OptionRow, position: int) -> str:
     return f"({cell})" if any(row.no_effect[position : position + 1]) else cell
 
 
-def version_cells(comparison: Comparison) -> list[tuple[str, list[str]]]:
-    """For each program whose version differs: its name, and the version in each run, empty if a run has not recorded
-    it.
+def fact_cells(comparison: Comparison) -> list[tuple[str, list[str]]]:
+    """For each program whose version differs, and for the user's own code: a name, and a text for each run, empty if a
+    run has not recorded it.
     """
-    return [(row.key, [clean(value or "") for value in row.values]) for row in comparison.versions]
+    rows = [(row.key, [clean(value or "") for value in row.values]) for row in comparison.versions]
+    if (code := comparison.code) is not None:
+        rows.append(("code", [clean(code.text(position)) for position in range(len(comparison.runs))]))
+    return rows
 
 
 def has_noise(comparison: Comparison) -> bool:
@@ -163,14 +166,14 @@ def has_noise(comparison: Comparison) -> bool:
 
 
 def table_rows(comparison: Comparison) -> list[list[str]]:
-    """All rows of the comparison as cells: names, states, versions, options, figures. If noise was measured, it is in
-    the last column.
+    """All rows of the comparison as cells: names, states, versions, code, options, figures. If noise was measured, it
+    is in the last column.
     """
     noisy = has_noise(comparison)
     rows = [["", *(clean(run) for run in comparison.runs), *(["spread of repeats"] if noisy else [])]]
     rows.append(["title", *(clean(title) for title in comparison.titles), *([""] if noisy else [])])
     rows.append(["outcome", *comparison.states, *([""] if noisy else [])])
-    rows += [[name, *versions, *([""] if noisy else [])] for name, versions in version_cells(comparison)]
+    rows += [[name, *facts, *([""] if noisy else [])] for name, facts in fact_cells(comparison)]
     for option in comparison.options:
         cells = [option_text(option, position) for position in range(len(comparison.runs))]
         rows.append([option.key, *cells, *([""] if noisy else [])])
@@ -201,7 +204,7 @@ def as_csv(comparison: Comparison) -> str:
     writer.writerow(["baseline", "", comparison.choice, *blank])
     writer.writerow(["title", "", *(clean(title) for title in comparison.titles), ""])
     writer.writerow(["outcome", "", *comparison.states, ""])
-    writer.writerows([name, "", *versions, ""] for name, versions in version_cells(comparison))
+    writer.writerows([name, "", *facts, ""] for name, facts in fact_cells(comparison))
     for option in comparison.options:
         writer.writerow([option.key, "", *(option_text(option, i) for i in range(len(comparison.runs))), ""])
     for row in comparison.figures:

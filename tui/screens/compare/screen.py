@@ -33,6 +33,7 @@ from ...wording.comparison import (
     as_markdown,
     change_text,
     distinct,
+    fact_cells,
     has_noise,
     moments_of,
     noise_text,
@@ -40,7 +41,6 @@ from ...wording.comparison import (
     remarks,
     told_apart,
     value_text,
-    version_cells,
 )
 from ..header import Header
 from .curves import HIGH, LEAST_HEIGHT, ComparedCurves, moment_of
@@ -123,7 +123,7 @@ class CompareScreen(ComparedCurves):
         changes = [change_text(row, at, short=short) for row in comparison.figures for at in range(len(runs))]
         self._change_width = max(map(len, changes), default=0)
         rows = [("run", [moment_of(run) for run in self.runs], ""), ("outcome", list(comparison.states), "")]
-        rows += [(name, versions, "") for name, versions in version_cells(comparison)]
+        rows += [(name, facts, "") for name, facts in fact_cells(comparison)]
         rows += [("", [], ""), ("options that differ" if comparison.options else "no option differs", [], "")]
         room = self._option_room(comparison) if short else 0
         rows += [(row.key, _options(row, room), "") for row in comparison.options]

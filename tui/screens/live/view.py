@@ -125,7 +125,7 @@ class LiveView(FollowingScreen[Picture]):
                 self._earlier = earlier_starts.of(self.run_folder)
 
     def read_names(self) -> None:
-        """In a thread: read the title of the run, its note, tags and description."""
+        """In a thread: read the title of the run, its note, tags, commit and description."""
         self.title_now = title(self.run_folder)
         notes = read_notes(self.run_folder)
         note = f"note: {' '.join(notes.note.split())}" if notes.note.strip() else ""
