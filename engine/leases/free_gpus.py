@@ -180,14 +180,19 @@ def name_of(gpu: Gpu) -> str:
 
 
 def choose(
-    wish: Wish, what: str, run: str = "", tell: Callable[[str], None] = lambda _text: None
+    wish: Wish,
+    what: str,
+    run: str = "",
+    tell: Callable[[str], None] = lambda _text: None,
+    idle_known: bool = False,
 ) -> tuple[list[GpuUse], list[Lease]]:
     """Choose GPUs that fulfil the wish and lease them; return them with their leases. Raises NotFree.
 
     `free` GPUs are looked at for idle_seconds before, which `tell` is called about. Then the last look, the choice and
-    the leases are one step under the lock of all choosers: two starts never get the same GPU.
+    the leases are one step under the lock of all choosers: two starts never get the same GPU. With `idle_known` the
+    caller has looked for so long already.
     """
-    idle = None if wish.choice.shared else _idle_in_looks(wish, tell)
+    idle = None if wish.choice.shared or idle_known else _idle_in_looks(wish, tell)
     with lease.choosing():
         gpus = look()
         able = [gpu for gpu in wish.fitting(gpus) if idle is None or gpu.uuid in idle]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..job import this_machine
@@ -51,17 +51,24 @@ def names_of(options: Options, machine: Machine) -> list[str]:
 
 
 def lease_devices(
-    options: Options, what: str, run: str = "", tell: Callable[[str], None] = lambda _text: None
+    options: Options,
+    what: str,
+    run: str = "",
+    tell: Callable[[str], None] = lambda _text: None,
+    among: Collection[str] | None = None,
 ) -> Devices:
     """Choose the devices of a start, and lease them. Raises NotFree if it finds too few for a choice such as `free:2`.
 
     Devices that the options name themselves are used even if somebody else has leased them. `what` is the title of the
-    run; `tell` is called with a line if it takes time.
+    run; `tell` is called with a line if it takes time. `among` names the devices that the caller has looked at
+    for long enough: only they are chosen, at once.
     """
     machine = this_machine.read()
     if (wish := wish_of(options, machine)) is None:
         return Devices(options, list(_those_not_leased(names_of(options, machine), what, run)))
-    gpus, leases = free_gpus.choose(wish, what, run, tell)
+    if among is not None:
+        wish = replace(wish, names=tuple(name for name in wish.names if name in among))
+    gpus, leases = free_gpus.choose(wish, what, run, tell, idle_known=among is not None)
     order = [name_of(gpu) for gpu in machine.shown]
     chosen: list[int | str] = [name for name in order if any(gpu.uuid == name for gpu in gpus)]
     return Devices(replace(options, device=replace(options.device, visible=chosen)), leases)

@@ -38,6 +38,14 @@ class Run(Group):
         hurts="without run.checkpoint accumulate begins again, too, as halve always does; halve leaves the learning "
         "rate as it is, which is usually too high for a smaller batch; for accumulate see train.micro_batches",
     )
+    tries: int = option(
+        1,
+        "how often a queued run is started in all, if its GPU is lost or the machine restarts meanwhile",
+        helps="the queue starts it once more by itself, from its last checkpoint if it has one",
+        hurts="without run.checkpoint it begins again",
+        ge=1,
+        le=100,
+    )
     save_model: bool = option(
         False,
         "save the trained model as model.keras in the run folder",

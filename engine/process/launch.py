@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from .. import presets, runs
 from ..files.places import runs_folder
 from ..files.reading import read_object
 from ..files.values import mapping, text
+from ..files.writing import write_atomically
 from ..interpreter import interpreter
 from ..job import cluster as clusters
 from ..leases import starting
@@ -75,9 +76,16 @@ def start(preset: Preset, tell: Callable[[str], None] = lambda _text: None) -> t
 
 
 @contextlib.contextmanager
-def leased(options: Options, what: str, tell: Callable[[str], None] = lambda _text: None) -> Iterator[Devices]:
-    """Lease the devices of a run, and release them if it cannot be started. Raises NotFree."""
-    devices = starting.lease_devices(options, what, tell=tell)
+def leased(
+    options: Options,
+    what: str,
+    tell: Callable[[str], None] = lambda _text: None,
+    among: Collection[str] | None = None,
+) -> Iterator[Devices]:
+    """Lease the devices of a run, and release them if it cannot be started; `among` as in `lease_devices`. Raises
+    NotFree.
+    """
+    devices = starting.lease_devices(options, what, tell=tell, among=among)
     try:
         yield devices
     except BaseException:
@@ -195,6 +203,15 @@ def create(settled: Preset, record: str = "", joins: Cluster | None = None, chos
     return run
 
 
+def create_queued(preset: Preset) -> Run:
+    """Create the run folder of a preset that the queue starts later; code of the user is trained from its copy."""
+    settled = settle(preset, Path.cwd())
+    if settled.options.workload.entry is not None:
+        options = settled.options
+        settled = replace(settled, options=replace(options, run=replace(options.run, code="copy")))
+    return create(settled, origin_of(preset))
+
+
 def create_at(path: Path, settled: Preset) -> Run:
     """Create the run folder `path`, with the same files as `create` but without a record of the origin."""
     return runs.create_at(path, settled.to_yaml(), more={options_json.FILE: options_json.to_json(settled.options)})
@@ -227,6 +244,19 @@ def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None)
     if devices is not None:
         devices.hand_over(process.pid, str(run.path))
     return process
+
+
+def begin(run: Run, preset: Preset, among: Collection[str]) -> subprocess.Popen[bytes]:
+    """Lease the devices of a queued run, whose folder exists, and start its engine; return the engine's process.
+
+    The run begins at its first step. `among` as in `lease_devices`. Raises NotFree, or RunError if the run is alive.
+    """
+    clock = RunClock.launched(not_before=run.last_date())
+    with _lock_of_new(run) as lock, leased(preset.options, preset.name, among=among) as devices:
+        if run.liveness.trainer:
+            raise RunError(f"{run.id} cannot be started: its trainer has not ended yet")
+        write_atomically(run.file(options_json.FILE), options_json.to_json(devices.options))
+        return spawn(run, lock, clock, devices)
 
 
 def _as_worker(run: Run) -> dict[str, str]:

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ..runs.events import TELEMETRY_FILE, OptionChanged
 from ..runs.launched_with import options_of
 from ..runs.liveness import Liveness
 from ..runs.reading import read_events
+from ..runs.run import WAITING
 from ..runs.titles import title_of
 from ..system.identity import Place
 from ..system.run_clock import RunClock
@@ -39,25 +40,27 @@ def resume(
     new_code: bool = False,
     tell: Callable[[str], None] = lambda _text: None,
     from_copy: bool = False,
+    among: Collection[str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start an engine that continues the run from its last checkpoint in the same run folder; return the engine's
     process.
 
     If the user's code has changed since the run was trained, `new_code` must be True, or `from_copy`: then the run goes
-    on with its copy of the code. `tell` is called with a line if the choice of GPUs takes time. Raises NotFree if there
-    are too few of them, another RunError, PresetError if the run's preset cannot be read, or ClusterError if the run
-    was a worker of another cluster; the run is then unchanged.
+    on with its copy of the code. `tell` is called with a line if the choice of GPUs takes time. `among` is for the
+    queue, which resumes its own runs: devices that it has looked at. Raises NotFree if there are too few GPUs, another
+    RunError, PresetError if the run's preset cannot be read, or ClusterError if the run was a worker of another
+    cluster; the run is then unchanged.
     """
     joins = start_worker.cluster_to_resume(run)
     clock = RunClock.launched(not_before=run.last_date())
     with contextlib.ExitStack() as stack:
-        lock = stack.enter_context(runs.reserved(run, "resume"))
+        lock = stack.enter_context(runs.reserved(run, "resume", among is not None))
         preset = preset_to_resume(run)
         if not new_code:
             code_files.check(run, from_copy)
         if from_copy:
             preset = replace(preset, options=_with_copy(preset.options))
-        devices = stack.enter_context(launch.leased(preset.options, title_of(run).preset, tell))
+        devices = stack.enter_context(launch.leased(preset.options, title_of(run).preset, tell, among))
         if from_copy:
             code_copy.link_data(run, preset.options)
         # Written with every option, as engine and trainer expect it, even if an older gputui wrote it.
@@ -90,7 +93,7 @@ def preset_to_resume(run: Run) -> Preset:
 
     Raises RunError if the run cannot be resumed, or PresetError if its preset cannot be read.
     """
-    if run.state_of(Liveness()) not in RESUMABLE:
+    if run.state_without_queue(Liveness()) not in RESUMABLE:
         raise RunError(f"{run.id} cannot be resumed: it has completed")
     preset = presets.resolve(str(run.file("preset.yaml")))
     if not _has_whole_checkpoint(run):
@@ -157,8 +160,8 @@ def _may_be_resumed(run: Run) -> bool:
 
 def why_not(run: Run) -> str:
     """Return the reason why a run cannot be resumed, in one line; empty if it can be resumed."""
-    if run.state in GOES_ON:
-        return f"{run.id} is {run.state}"
+    if (state := run.state) in GOES_ON or state == WAITING:
+        return f"{run.id} is {state}"
     try:
         preset_to_resume(run)
     except (RunError, PresetError) as fault:

@@ -12,7 +12,7 @@ from ..system.locks import ENGINE_LOCK, Lock
 from . import liveness
 from .events import EVENTS_FILE
 from .liveness import Liveness
-from .run import GOES_ON, STATE_LABELS, Run, RunError
+from .run import GOES_ON, STATE_LABELS, WAITING, Run, RunError
 
 # The signals to a process of gputui if a person asks it to stop. Only a second request of a person ends it at once.
 ASKED_BY_PERSON = (signal.SIGTERM, stop_signals.BY_PERSON)
@@ -32,6 +32,8 @@ def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
             signal_process(run, role, process, numbers if role == "engine" else (signal.SIGTERM,))
             return
     state = run.state_of(now)
+    if state == WAITING:
+        raise RunError(f"{run.id} waits in the queue; gputui queue rm {run.id} takes it out")
     raise RunError(f"{run.id} is not running (it is {STATE_LABELS.get(state, state)})")
 
 
@@ -59,14 +61,18 @@ def refuse_elsewhere(run: Run, now: Liveness, verb: str) -> None:
 
 
 @contextlib.contextmanager
-def reserved(run: Run, verb: str) -> Iterator[Lock]:
+def reserved(run: Run, verb: str, from_queue: bool = False) -> Iterator[Lock]:
     """Hold the lock of a run that is not alive, so that no other process starts or deletes it meanwhile.
 
-    Raises RunError if the run is alive or its lock cannot be taken; `verb` says in the message what was to be done.
+    Raises RunError if the run is alive or queued, or if its lock cannot be taken; `verb` says in the message what was
+    to be done. `from_queue` is for the queue itself, which starts its runs.
     """
     now = liveness.check_closely(run.path, lambda: run.status)
     refuse_elsewhere(run, now, verb)
-    if (state := run.state_of(now)) in GOES_ON:
+    state = run.state_without_queue(now) if from_queue else run.state_of(now)
+    if state == WAITING:
+        raise RunError(f"{run.id} cannot be {verb}d: it waits in the queue; gputui queue rm {run.id} takes it out")
+    if state in GOES_ON:
         raise RunError(f"{run.id} cannot be {verb}d: it is {state}; stop it before {verb[:-1]}ing it")
     try:
         lock = locks.take(run.file(ENGINE_LOCK))

@@ -11,7 +11,7 @@ from ..files import disk
 from .events import EVENT_FILES, Event, Finished, OptionChanged, Started, Warn
 from .parsing import dated
 from .reading import Damage, Tail, in_time
-from .run import Run
+from .run import WAITING, Run
 
 SILENT_SECONDS = 3.0
 GOES_ON = "the training goes on, and its events wait in memory"
@@ -52,7 +52,7 @@ class Follower:
         trains = state.trainer or state.starting or bool(state.host)
         if alive and (silent := self._silence.check(bool(fresh), trains)):
             news.append(self._warning("disk", silent))
-        if not alive and not fresh and self.run.state != "starting" and not self._follow_folder():
+        if not alive and not fresh and self.run.state not in ("starting", WAITING) and not self._follow_folder():
             self.ended = True
             last = self._finished or self._lost()
             self.outcome = last.outcome

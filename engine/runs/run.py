@@ -30,8 +30,10 @@ STARTING_SECONDS = 15.0  # a new run or proof counts as starting for so long if 
 LAST_BYTES = 16384
 _OK, _OK_BYTES = re.compile(rb'\{\s*"outcome":\s*"ok"'), 64
 EARLIER_RESULTS = "result-*.json"  # from before it was resumed
+QUEUE = "queue"  # the folder next to that of the runs with a file for each queued run
 GoingOn = Literal["running", "starting", "stopping"]
-RunState = Outcome | GoingOn
+WAITING: Literal["waiting"] = "waiting"  # in the queue
+RunState = Outcome | GoingOn | Literal["waiting"]
 GOES_ON: tuple[GoingOn, ...] = get_args(GoingOn)
 STATE_LABELS = {"ok": "done", "error": "failed"}  # the states that are shown by another word
 _STATUS = Form(
@@ -65,6 +67,11 @@ class Run:
 
     def file(self, name: str) -> Path:
         return self.path / name
+
+    @property
+    def queue_file(self) -> Path:
+        """The path of the run's entry in the queue, which exists while the run is queued."""
+        return self.path.parent.parent / QUEUE / f"{self.id}.json"
 
     @property
     def status(self) -> Mapping[str, Any]:
@@ -135,13 +142,30 @@ class Run:
 
     @property
     def state(self) -> RunState:
-        """An outcome, or `starting`, `running`, or `stopping` (the engine has ended, and the trainer still
-        has to end).
+        """An outcome, or `starting`, `running`, `stopping` (the engine has ended, and the trainer still
+        has to end), or `waiting` in the queue.
         """
         return self.state_of(self.liveness)
 
     def state_of(self, now: Liveness) -> RunState:
         """Return the state of the run, if `now` says which of its processes are alive."""
+        queued = None if now.engine or now.trainer else self._queued_state()
+        return queued or self.state_without_queue(now)
+
+    def _queued_state(self) -> RunState | None:
+        """Return the state of a run that its entry in the queue decides; None for a run that is not queued, and for a
+        queued run that has begun.
+
+        For a run that is not queued this costs one call of `stat`.
+        """
+        file = self.queue_file
+        if not file.exists():
+            return None
+        state = read_object(file).value.get("state")
+        return "starting" if state == "starting" else None if state == "running" else WAITING
+
+    def state_without_queue(self, now: Liveness) -> RunState:
+        """Return the same as `state_of` for a run that is not queued."""
         if now.engine:
             return "starting" if now.starting else "running"
         if now.trainer:

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from ...engine.interpreter import interpreter
+from ...engine.queue import any_entry
 from ..base.errors import Refused, complain, guarded, interruptible
 from ..base.exit_codes import INTERRUPTED, WRONG
 from ..show import need_a_terminal, show
@@ -25,6 +26,7 @@ from .shared_options import (
     join_cluster,
     new_code_option,
     preset_option,
+    queue_options,
     settings_option,
     tell_twin,
     wait_option,
@@ -51,6 +53,7 @@ from .shared_options import (
     is_flag=True,
     help="Resume the newest run of this preset with these settings, if it can be resumed; else start a new one.",
 )
+@queue_options
 @new_code_option
 @wait_option
 @click.option("--anyway", is_flag=True, help="Say nothing about others who use the same GPUs.")
@@ -65,6 +68,8 @@ def cli(
     detach: bool,
     dry_run: bool,
     resume_if_any: bool,
+    queue: bool,
+    after: str | None,
     code: str | None,
     wait: bool,
     anyway: bool,
@@ -91,15 +96,20 @@ def cli(
     from gputui.engine import Monitor
     model.fit(x, y, callbacks=[Monitor("my model")])
     """
+    if any_entry():
+        from ..commands import queue as queue_command
+
+        queue_command.go_on(context.invoked_subcommand)
     interpreter.notice = lambda python: complain(f"asking {python} what is installed for it ...")
     opens = context.invoked_subcommand == ""  # a preset was named; its command gets the settings, too
     without_screen = as_json or detach or dry_run or resume_if_any or workers is not None or worker is not None
-    without_screen = without_screen or code is not None or wait or anyway
+    without_screen = without_screen or code is not None or wait or anyway or queue or after is not None
     if context.invoked_subcommand is not None:
         if preset or (settings and not opens) or without_screen:
             if opens:
                 given = "--resume-if-any needs" if resume_if_any else "--json, --detach and --dry-run need"
                 given = "--code needs" if code else "--wait and --anyway need" if wait or anyway else given
+                given = "--queue needs" if queue else given
                 given = "--cluster and --worker need" if workers is not None or worker is not None else given
                 raise Refused(f"{given} no screen: gputui --preset NAME")
             raise Refused(f"--preset and what belongs to it do not go with the command {context.invoked_subcommand!r}")
@@ -112,7 +122,15 @@ def cli(
         raise Refused("--dry-run starts and resumes nothing: leave out --resume-if-any")
     if code and not resume_if_any:
         raise Refused(f"--code={code} is for a run that is resumed: gputui resume RUN, or --resume-if-any")
+    if queue and (as_json or detach or dry_run or resume_if_any or wait or anyway or workers is not None):
+        raise Refused("--queue starts nothing now: it goes with --preset, --set and --after alone")
+    if after is not None and not queue:
+        raise Refused("--after RUN needs --queue")
     join_cluster(workers, worker)
+    if queue:
+        from ..commands import queue as queue_command
+
+        context.exit(queue_command.add_preset(preset, settings, after))
     from ..commands import train
 
     how = {"as_json": as_json, "detach": detach, "dry_run": dry_run, "resume_if_any": resume_if_any}
@@ -140,7 +158,7 @@ def form_on(
 assert isinstance(cli, PresetOrCommand)
 cli.opens = form_on
 cli.sections = {
-    "Runs": ("runs", "watch", "logs", "stop", "resume", "compare", "history", "note", "tag"),
+    "Runs": ("runs", "watch", "logs", "stop", "resume", "queue", "compare", "history", "note", "tag"),
     "Speed": ("diagnose", "ab", "tune", "fit-batch", "scaling", "proof"),
     "Presets and your own code": ("presets", "options", "init", "guide", "export"),
     "gputui and this machine": ("doctor", "gpus", "lease", "completion"),
@@ -148,7 +166,8 @@ cli.sections = {
 
 
 for command in (
-    runs.runs, runs.watch, runs.logs, runs.stop, runs.resume, runs.compare, runs.history, runs.note, runs.tag,
+    runs.runs, runs.watch, runs.logs, runs.stop, runs.resume, runs.queue, runs.compare, runs.history,
+    runs.note, runs.tag,
     speed.diagnose, speed.ab, speed.tune, speed.fit_batch, speed.scaling, speed.proof,
     presets.presets, presets.options, presets.init, presets.guide, presets.export, machine.doctor, machine.completion,
     machine.gpus, machine.lease,

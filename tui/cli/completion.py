@@ -54,6 +54,18 @@ def ended_run(context: click.Context, parameter: click.Parameter, incomplete: st
     return [item for item in run(context, parameter, incomplete) if item.value not in ("latest", *named)]
 
 
+def queued_run(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The ids of queued runs, without those that are already on the command line."""
+    from ...engine.files.places import home
+
+    named = context.params.get("names") or ()
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        files = sorted(name for name in os.listdir(home() / "queue") if name.endswith(".json") and name[0] != ".")
+        names = [name[:-5] for name in files]
+    return [item for item in _fitting(names, incomplete) if item.value not in named]
+
+
 def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The tags of all runs."""
     from ...engine.files.places import runs_folder

@@ -12,9 +12,9 @@ import click
 from ..base.errors import Refused
 from ..show import show
 from . import completion
-from .shared_options import cluster_options, join_cluster, new_code_option, wait_option
+from .shared_options import cluster_options, join_cluster, new_code_option, queue_options, wait_option
 
-STATES = ("running", "starting", "stopping", "done", "stopped", "failed", "oom", "timeout", "crashed")
+STATES = ("waiting", "running", "starting", "stopping", "done", "stopped", "failed", "oom", "timeout", "crashed")
 
 
 @click.group(invoke_without_command=True)
@@ -145,21 +145,84 @@ def stop(run: str) -> None:
 @click.option("--latest", is_flag=True, help="The newest run that can be resumed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
 @click.option("--detach", is_flag=True, help="Resume in the background: print the run's id and return at once.")
+@queue_options
 @new_code_option
 @wait_option
 @cluster_options
 @click.pass_context
 def resume(
-    context: click.Context, run: str | None, latest: bool, as_json: bool, detach: bool, code: str | None, wait: bool,
-    workers: str | None, worker: int | None,
+    context: click.Context, run: str | None, latest: bool, as_json: bool, detach: bool, queue: bool, after: str | None,
+    code: str | None, wait: bool, workers: str | None, worker: int | None,
 ) -> None:  # fmt: skip
     """Resume a run from its last checkpoint."""
     if (run is None) != latest:
         raise Refused("name one run to resume, or give --latest alone; gputui runs lists them")
+    if queue and (as_json or detach or wait or workers is not None):
+        raise Refused("--queue resumes nothing now: leave out --json, --detach, --wait and --cluster")
+    if after is not None and not queue:
+        raise Refused("--after RUN needs --queue")
     join_cluster(workers, worker)
+    if queue:
+        from ..commands import queue as queue_command
+
+        context.exit(queue_command.add_resumed(run, after, code))
     from ..commands import train
 
     context.exit(train.resume_run(run, as_json=as_json, detach=detach, code=code, wait=wait))
+
+
+@click.group(invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.pass_context
+def queue(context: click.Context, as_json: bool) -> None:
+    """Show the queue, or change its order.
+
+    `gputui --preset NAME --queue` puts a run in it. Runs start by themselves, in the order of the queue, when their
+    devices are free, also after you have logged out.
+    """
+    if context.invoked_subcommand is not None:
+        if as_json:
+            raise Refused(f"--json does not go with {context.invoked_subcommand!r}")
+        return
+    from ..commands import queue as queue_command
+
+    queue_command.show_queue(as_json)
+
+
+_OF_QUEUED = {
+    "top": "Move waiting runs to the top.",
+    "up": "Move waiting runs up by one place.",
+    "down": "Move waiting runs down by one place.",
+    "hold": "Keep waiting runs from being started until they are released.",
+    "release": "Let runs that are held be started.",
+    "rm": "Take waiting runs out of the queue. Those that have never begun end as stopped.",
+}
+_OF_QUEUE = {"pause": "Start no more runs; those that have begun go on.", "start": "Go on after a pause."}
+
+
+def _change_queue(verb: str) -> None:
+    @click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=completion.queued_run)
+    def change(names: Sequence[str]) -> None:
+        from ..commands import queue as queue_command
+
+        queue_command.change(verb, names)
+
+    queue.command(verb, help=_OF_QUEUED[verb])(change)
+
+
+def _pause_queue(verb: str) -> None:
+    def change() -> None:
+        from ..commands import queue as queue_command
+
+        queue_command.pause_or_start(verb)
+
+    queue.command(verb, help=_OF_QUEUE[verb])(change)
+
+
+for word in _OF_QUEUED:
+    _change_queue(word)
+for word in _OF_QUEUE:
+    _pause_queue(word)
 
 
 @click.command("history")

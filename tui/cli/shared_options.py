@@ -34,6 +34,17 @@ new_code_option = click.option(
 wait_option = click.option("--wait", is_flag=True, help="Start when the devices are free, and wait until then.")
 
 
+def queue_options(command: Command) -> Command:
+    """Declare --queue and --after for a command; the command gets their values as `queue` and `after`."""
+    queued = click.option(
+        "--queue", is_flag=True, help="Put the run in the queue, which starts it when its devices are free."
+    )
+    after = click.option(
+        "--after", metavar="RUN", shell_complete=completion.run, help="With --queue: not before this run has ended."
+    )
+    return queued(after(command))
+
+
 def preset_option(help: str, required: bool = False) -> Callable[[Command], Command]:
     return click.option(
         "--preset",

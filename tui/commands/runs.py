@@ -12,7 +12,7 @@ from ...engine import runs as run_folders
 from ...engine.files.disk import used_bytes
 from ...engine.files.values import to_json
 from ...engine.runs import Run, cluster, notes, trash
-from ...engine.runs.run import STATE_LABELS
+from ...engine.runs.run import STATE_LABELS, WAITING
 from ...engine.runs.trash import Deletable, Reserve
 from ...engine.units import counted, size
 from ..base.errors import Refused, clean, complain
@@ -103,6 +103,13 @@ def _tell_damage(closed: str, entries: Sequence[Entry]) -> None:
 def stop_run(name: str) -> None:
     """Ask a run to stop; returns after at most two seconds, even if the run has not ended yet."""
     run = run_folders.find(name)
+    if run.queue_file.exists():
+        from ...engine.queue import entries  # only for a queued run
+
+        if run.state == WAITING:
+            entries.remove(run.id)
+            print(f"{run.id} is taken out of the queue")
+            return
     run_folders.request_stop(run)
     deadline = time.monotonic() + 2
     while run.state in ("running", "stopping") and time.monotonic() < deadline:
@@ -118,9 +125,11 @@ def stop_run(name: str) -> None:
 def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
     """Delete runs permanently, after a question on the terminal. Returns WRONG if a run was not deleted."""
     to_delete = _with_workers(_to_remove(names, latest))
-    going_on = [run for run in to_delete if run.goes_on]
+    states = {run: run.state for run in to_delete}
+    going_on = [run for run, state in states.items() if state in run_folders.GOES_ON or state == WAITING]
     for run in going_on:
-        complain(f"{run.id} is not deleted: it is {run.state}; gputui stop {run.id} stops it")
+        stops = "takes it out of the queue" if states[run] == WAITING else "stops it"
+        complain(f"{run.id} is not deleted: it is {states[run]}; gputui stop {run.id} {stops}")
     to_delete = [run for run in to_delete if run not in going_on]
     if not to_delete:
         return WRONG

@@ -74,16 +74,10 @@ def run_preset(
     started. A run whose code has changed since is resumed only with a `code`: `new` or `copy`. With `wait` it starts
     when its devices are free; with `anyway` nothing is said about others who use them.
     """
-    preset = preset_files.resolve(name, settings)
+    preset, here, findings = checked(name, settings)
     kind = preset.options.strategy.kind
-    here, joined = start_worker.machine_for(kind, preset.options.device.visible)
-    findings = [*checks.of_preset(preset, here), *checks.of_remarks(joined)]
-    errors = [finding for finding in findings if finding.level == "error"]
-    if errors:
-        more = f"\nand {len(errors) - 1} more conflict(s)" if len(errors) > 1 else ""
-        raise Refused(f"{_placed(preset, errors[0])}{more}")
     if dry_run:
-        _say(findings)
+        say(findings)
         sys.stdout.write(launch.settle(preset, Path.cwd()).to_yaml())
         return DONE
     if resume_if_any and (run := resuming.of_preset(preset, complain)) is not None:
@@ -104,6 +98,18 @@ def run_preset(
     if detach:
         return _detached(run, findings)
     return _follow(run, Follower(run), process, as_json, findings, presses)
+
+
+def checked(name: str, settings: Sequence[str]) -> tuple[Preset, Machine, list[Finding]]:
+    """Return the preset, the machine on which it trains, and the findings about it. Raises Refused for an error."""
+    preset = preset_files.resolve(name, settings)
+    here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
+    findings = [*checks.of_preset(preset, here), *checks.of_remarks(joined)]
+    errors = [finding for finding in findings if finding.level == "error"]
+    if errors:
+        more = f"\nand {len(errors) - 1} more conflict(s)" if len(errors) > 1 else ""
+        raise Refused(f"{_placed(preset, errors[0])}{more}")
+    return preset, here, findings
 
 
 def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
@@ -177,7 +183,7 @@ def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool)
     return _follow(run, follower, process, as_json, findings, presses)
 
 
-def _say(findings: Sequence[Finding]) -> None:
+def say(findings: Sequence[Finding]) -> None:
     for finding in findings:
         complain(f"{finding.level}: {finding}", LONGEST_FINDING)
 
@@ -228,7 +234,7 @@ def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Findin
 
 
 def _detached(run: Run, findings: Sequence[Finding]) -> int:
-    _say(findings)
+    say(findings)
     if remark := several_tasks.when_detached(os.environ):
         complain(f"{remark.level}: {remark}", LONGEST_FINDING)
     try:
@@ -329,7 +335,7 @@ def _at_a_terminal() -> bool:
 
 def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
     if as_json:
-        _say(findings)
+        say(findings)
         return JsonView(run)
     from ..printing.training import BarView, LineView  # rich's progress bars, which --json does not need
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ...engine import figures, runs
@@ -21,7 +22,7 @@ from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.events import EVENTS_FILE, fields_of
 from ...engine.runs.notes import Notes
 from ...engine.runs.parsing import parse_line
-from ...engine.runs.run import STATE_LABELS, RunState
+from ...engine.runs.run import STATE_LABELS, WAITING, RunState
 from ...engine.runs.titles import Title, title_of
 from .run import epoch_mean
 
@@ -60,7 +61,7 @@ class Entry:
 
     @property
     def resumable(self) -> bool:
-        return self.has_checkpoint and not self.goes_on and self.state != "ok"
+        return self.has_checkpoint and not self.goes_on and self.state not in ("ok", WAITING)
 
     @property
     def done(self) -> float | None:
@@ -126,12 +127,18 @@ def measured(entry: Entry) -> Entry:
 
 
 def _stamp(run: Run) -> tuple[float, ...]:
-    return tuple(changed(run, name) for name in ("result.json", "status.json", notes.FILE))
+    names = ("result.json", "status.json", notes.FILE)
+    return (*(changed(run, name) for name in names), _written(run.queue_file))
 
 
 def changed(run: Run, name: str) -> float:
+    """The time at which a file of the run was written; 0 if there is none."""
+    return _written(run.file(name))
+
+
+def _written(path: Path) -> float:
     try:
-        return run.file(name).stat().st_mtime
+        return path.stat().st_mtime
     except OSError:
         return 0.0
 

@@ -30,6 +30,7 @@ ENDED = {
     "stopped": "stopped",
     "timeout": "ended by its time limit",
     "crashed": "crashed",
+    "waiting": "waiting in the queue",
 }
 ENDLESS = 900_000_000  # a trial has about this many steps or more, as it ends by its time (engine/trials/bench.py)
 ASKED_FOR = ("stopped", "timeout")  # ends that are no failure

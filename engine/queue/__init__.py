@@ -1,0 +1,21 @@
+"""The queue: runs that wait for their devices, and the runner that starts them one after the other.
+
+entries.py (the entries, and what a user does with them), runner.py (a small process of its own, which decides what is
+started), start.py (starts one run, in a process of its own), devices.py (which devices are free), settings.py.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..files.places import home
+
+FOLDER = "queue"  # in the home folder, as runs/run.py has it
+
+
+def any_entry() -> bool:
+    """Return True if the queue of this home has an entry. Reads one folder, as every command asks this."""
+    try:
+        return any(name.endswith(".json") and not name.startswith(".") for name in os.listdir(home() / FOLDER))
+    except OSError:
+        return False

@@ -1,0 +1,125 @@
+"""The devices of this machine as the queue sees them: which are free, and which an entry could use.
+
+Deferred imports: GPUs are looked at only if an entry waits for one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from ..leases import lease
+from ..leases.lease import CPU as CPU
+from ..leases.lease import NotFree
+from ..options import gpu_choice
+from ..units import size
+from .entries import Entry
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device. `holder` is in words who uses it, or else why it is not free; empty if it is free.
+
+    `shut` is the reason why it cannot be shared either: it is leased or broken. `strangers` are the processes on it
+    that no gputui has started, in words.
+    """
+
+    name: str
+    index: int | None = None
+    holder: str = ""
+    shut: str = ""
+    kind: str = ""
+    total_bytes: int | None = None
+    free_bytes: int = 0
+    strangers: str = ""
+
+    def __str__(self) -> str:
+        return "the CPU" if self.name == CPU else f"GPU {self.index if self.index is not None else self.name}"
+
+
+class Look:
+    """Looks at the devices of this machine; a GPU is free only after it was so in all looks of `idle_seconds`."""
+
+    def __init__(self, idle_seconds: float | None = None) -> None:
+        self._idle_seconds = idle_seconds
+        self._free_since: dict[str, float] = {}
+        self._last: tuple[Device, ...] = ()
+
+    def __call__(self) -> tuple[Device, ...]:
+        """Return the GPUs in the order of their numbers, and the CPU last."""
+        from ..leases import free_gpus
+
+        try:
+            uses = free_gpus.look()
+        except NotFree as fault:  # also if there is no driver
+            return (*(replace(device, holder=str(fault), shut=str(fault)) for device in self._last), _cpu())
+        now, least = time.monotonic(), self._idle_seconds
+        least = free_gpus.idle_seconds() if least is None else least
+        self._last = ()
+        for use in uses:
+            why = use.why_not_free()
+            since = self._free_since.setdefault(use.uuid, now) if not why else self._free_since.pop(use.uuid, now)
+            if not why and now - since < least:
+                why = f"must stay idle for {least:.0f} s first"
+            shut = use.fault or (str(use.holder) if use.leased else "")
+            strangers = "" if use.leased else ", ".join(map(str, use.users or ()))
+            about = (use.name, use.memory_total_bytes, use.free_bytes, strangers)
+            self._last += (Device(use.uuid, use.index, why, shut, *about),)
+        return (*self._last, _cpu())
+
+
+def _cpu() -> Device:
+    who = lease.holder(CPU)
+    return Device(CPU, holder=f"used by {who}" if who else "", shut=str(who or ""))
+
+
+def usable(entry: Entry, devices: Sequence[Device]) -> list[Device]:
+    """Return the devices that an entry could use. On a machine without a GPU the CPU is the one device."""
+    gpus = [device for device in devices if device.name != CPU]
+    if entry.needs == CPU or not gpus:
+        return [device for device in devices if device.name == CPU]
+    if choice := gpu_choice.parse(entry.needs):
+        return [gpu for gpu in gpus if choice.allows(gpu.kind, gpu.total_bytes)]
+    named = entry.needs.split(",")
+    return [gpu for gpu in gpus if entry.needs == "all" or gpu.name in named or str(gpu.index) in named]
+
+
+def why_not(entry: Entry, device: Device) -> str:
+    """Return why an entry cannot start on a device now; empty if it can."""
+    choice = gpu_choice.parse(entry.needs)
+    if device.name == CPU or choice is None or not choice.shared:
+        return device.holder
+    if not device.shut and entry.bytes is not None and device.free_bytes < entry.bytes:
+        return f"{size(device.free_bytes)} of its memory are free"
+    return device.shut
+
+
+def count(entry: Entry, gpus: int) -> int:
+    """Return how many devices an entry needs at once, on a machine with `gpus` GPUs."""
+    if entry.needs == CPU or not gpus:
+        return 1
+    choice = gpu_choice.parse(entry.needs)
+    return choice.count if choice else gpus if entry.needs == "all" else len(entry.needs.split(","))
+
+
+def needs_text(entry: Entry, gpus: int) -> str:
+    """Return in words what an entry needs, such as `2 GPUs` or `GPU 0`, on a machine with `gpus` GPUs."""
+    if entry.needs == CPU or not gpus:
+        return "the CPU"
+    if choice := gpu_choice.parse(entry.needs):
+        return choice.kind + (f" with {size(entry.bytes)} free" if choice.shared and entry.bytes else "")
+    if entry.needs == "all":
+        return "its GPU" if gpus == 1 else f"all {gpus} GPUs"
+    return ", ".join(f"GPU {name}" for name in entry.needs.split(","))
+
+
+def why_busy(entry: Entry, devices: Collection[Device], kept: Collection[str]) -> str:
+    """Return in words why devices are not free for an entry; `kept` are those that are kept for an entry before it."""
+    words = []
+    for device in devices:
+        if why := why_not(entry, device):
+            words.append(why if device.name == CPU else f"{device}: {why}")
+        elif device.name in kept:
+            words.append(f"{device} is kept for a run before it")
+    return "; ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")

@@ -1,0 +1,389 @@
+"""The entries of the queue, each in a file of its own, and what a user does with them.
+
+An entry is changed only under the lock of the queue. Imports hardly anything, as the runner keeps it in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ..files import private_folders
+from ..files.places import home, runs_folder
+from ..files.reading import read_object
+from ..files.shapes import completed
+from ..files.values import mapping, number, text, whole
+from ..files.writing import write_atomically
+from ..runs import Run, RunError, events, titles
+from ..runs.event_writer import EventWriter
+from ..runs.events import TELEMETRY_FILE
+from ..system import locks, stop_signals
+from ..system.locks import Lock
+from . import FOLDER
+
+State = Literal["waiting", "held", "starting", "running"]
+Where = Literal["top", "up", "down"]
+WAITS: tuple[State, ...] = ("waiting", "held")
+RUNNER_LOCK, LOCK, PAUSED, NEWS, LOG = "runner.lock", ".lock", ".paused", ".runner.json", "runner.log"
+LOCK_SECONDS = 20.0  # for the lock of the queue, under which a run is launched
+BEGINNING_SECONDS = 20.0  # for a run that is being started to have its engine
+# Variables of this terminal or of this process, which a run does not get later.
+_LEFT_OUT = ("_", "COLUMNS", "LINES", "OLDPWD", "SHLVL", "TERM")
+_INTERNAL = ("GPUTUI_LOCK", "GPUTUI_FORKED", "GPUTUI_SCRATCH", "GPUTUI_LAUNCHED")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A queued run. `place` gives the order.
+
+    `tries` counts the starts, `most_tries` is the option run.tries. `needs` is `cpu` or the value of device.visible.
+    `devices` are those of the last start. `code` is `new` or `copy` if the run is resumed after its code has
+    changed. `yields` is True after the run was asked to give way.
+    """
+
+    run: str
+    place: float
+    state: str = "waiting"
+    kind: str = "run"
+    queued_at: float = 0.0
+    started_at: float | None = None
+    boot_id: str = ""
+    tries: int = 0
+    most_tries: int = 1
+    group: str = ""
+    after: str | None = None
+    needs: str = "all"
+    bytes: int | None = None
+    devices: Sequence[str] = ()
+    gives_way: bool = False
+    yields: bool = False
+    code: str = ""
+    hold_reason: str = ""
+
+    @property
+    def folder(self) -> Run:
+        return Run(runs_folder() / self.run)
+
+
+def queue_folder() -> Path:
+    return home() / FOLDER
+
+
+def file_of(name: str) -> Path:
+    return queue_folder() / f"{name}.json"
+
+
+@contextlib.contextmanager
+def locked() -> Iterator[None]:
+    """Hold the lock of the queue. Raises RunError if another process holds it for too long."""
+    private_folders.make(queue_folder(), exist_ok=True)
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            lock = locks.take(queue_folder() / LOCK)
+            break
+        except locks.Taken:
+            if time.monotonic() > until:
+                raise RunError("the queue is in use by another gputui, which does not end; try again") from None
+    with lock:
+        yield
+
+
+# ---- reading and writing -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The entries in their order, and a line for each file that cannot be read."""
+
+    entries: tuple[Entry, ...] = ()
+    damage: tuple[str, ...] = ()
+
+
+def read(name: str) -> Entry | None:
+    """Return the entry of the run `name`; None if there is none or if its file is damaged."""
+    content = read_object(file_of(name)).value
+    values = completed(Entry, {**content, "run": name})
+    if values is None or values["state"] not in ("waiting", "held", "starting", "running"):
+        return None
+    return Entry(**{field.name: values[field.name] for field in fields(Entry)})
+
+
+def listing() -> Listing:
+    """Return all entries of the queue."""
+    try:
+        names = sorted(name[:-5] for name in os.listdir(queue_folder()) if name.endswith(".json") and name[0] != ".")
+    except OSError:
+        return Listing()
+    entries, damage = [], []
+    for name in names:
+        if (entry := read(name)) is not None:
+            entries.append(entry)
+        elif file_of(name).exists():
+            damage.append(f"{file_of(name)} is damaged; gputui queue rm {name} removes it")
+    return Listing(tuple(sorted(entries, key=lambda entry: (entry.place, entry.queued_at, entry.run))), tuple(damage))
+
+
+def all_entries() -> tuple[Entry, ...]:
+    """Return the entries in their order."""
+    return listing().entries
+
+
+def write(entry: Entry) -> None:
+    """Write an entry; the caller holds the lock of the queue."""
+    write_atomically(file_of(entry.run), json.dumps(asdict(entry), indent=1) + "\n")
+
+
+def discard(name: str) -> None:
+    """Remove an entry with its environment; the caller holds the lock of the queue."""
+    for path in (file_of(name), environment_file(name)):
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+def is_paused() -> bool:
+    return (queue_folder() / PAUSED).exists()
+
+
+def news() -> Mapping[str, Any]:
+    """Return what the runner has written last: `why` has the reason why a run waits, by its id."""
+    return read_object(queue_folder() / NEWS).value
+
+
+# ---- the environment in which a run starts ---------------------------------------------------------
+
+
+def environment_file(name: str) -> Path:
+    return queue_folder() / f".{name}.environment"
+
+
+def _keep_environment(name: str) -> None:
+    """Write the environment and the current folder of this process, in which the run will start, as `at` does.
+
+    The file can be read by this user alone, and goes with the entry.
+    """
+    variables = {key: value for key, value in os.environ.items() if key not in (*_LEFT_OUT, *_INTERNAL)}
+    with contextlib.suppress(OSError):
+        variables["PWD"] = os.getcwd()
+    path = environment_file(name)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
+        json.dump(variables, stream)
+
+
+def environment_of(name: str) -> tuple[dict[str, str], str | None]:
+    """Return the environment in which a queued run starts, and its current folder if that still exists."""
+    kept = {key: value for key, value in read_object(environment_file(name)).value.items() if isinstance(value, str)}
+    if not kept:
+        return dict(os.environ), None
+    if "GPUTUI_HOME" in os.environ:
+        kept["GPUTUI_HOME"] = str(home())
+    folder = kept.get("PWD")
+    return kept, folder if folder and os.path.isdir(folder) else None
+
+
+# ---- what a user does ----------------------------------------------------------------------------
+
+
+def add(run: Run, after: Run | None = None, code: str = "") -> Entry:
+    """Put a run whose folder exists at the end of the queue, and make sure that the runner runs.
+
+    Raises RunError if the run is alive or queued already, or if the queue cannot be written.
+    """
+    options = read_object(run.file("options.json")).value
+    of_run, visible = mapping(options.get("run")), mapping(options.get("device")).get("visible")
+    needs = "cpu" if visible == "none" else _as_text(visible)
+    needs_bytes = _needed_bytes(run) if needs.startswith("fits:") else None
+    with locked():
+        if file_of(run.id).exists():
+            raise RunError(f"{run.id} is in the queue already")
+        entry = Entry(
+            run.id,
+            max((entry.place for entry in all_entries()), default=0.0) + 1,
+            queued_at=time.time(),
+            most_tries=whole(of_run.get("tries")) or 1,
+            gives_way=of_run.get("give_way") is True,
+            group=titles.title_of(run).preset,
+            after=after.id if after else None,
+            needs=needs,
+            bytes=needs_bytes,
+            code=code,
+        )
+        _keep_environment(run.id)
+        write(entry)
+    ensure_runner()
+    return entry
+
+
+def _needed_bytes(run: Run) -> int:
+    """Return the GPU memory that the run needs. Raises RunError if no earlier run has measured it."""
+    from ..leases import needs  # only for a run that shares a GPU
+    from ..options import options_json  # the same
+
+    return needs.memory_bytes(options_json.from_json(run.file(options_json.FILE).read_text(encoding="utf-8")))
+
+
+def _as_text(visible: Any) -> str:
+    return ",".join(map(str, visible)) if isinstance(visible, list) else text(visible) or "all"
+
+
+def _entry(name: str) -> Entry:
+    entry = read(name)
+    if entry is None:
+        raise RunError(f"{name} is not in the queue; gputui queue lists what is")
+    return entry
+
+
+def move(name: str, where: Where) -> Entry:
+    """Move a waiting run to the top of the queue, or by one place; return its entry."""
+    with locked():
+        entry = _entry(name)
+        _refuse_begun(entry)
+        waiting = [other for other in all_entries() if other.state in WAITS]
+        at = [other.run for other in waiting].index(name)
+        if where == "top" and at:
+            entry = replace(entry, place=waiting[0].place - 1)
+            write(entry)
+        elif where != "top" and 0 <= (to := at + (1 if where == "down" else -1)) < len(waiting):
+            other = waiting[to]
+            apart = 0.0 if other.place != entry.place else 1e-3
+            write(replace(other, place=entry.place))
+            entry = replace(entry, place=other.place + (apart if where == "down" else -apart))
+            write(entry)
+        return entry
+
+
+def hold(name: str, reason: str = "held by you") -> Entry:
+    """Keep a waiting run from being started until it is released; return its entry."""
+    with locked():
+        entry = _entry(name)
+        _refuse_begun(entry)
+        entry = replace(entry, state="held", hold_reason=reason)
+        write(entry)
+        return entry
+
+
+def release(name: str) -> Entry:
+    """Let a held run be started again; return its entry. The failures of its group are forgotten."""
+    with locked():
+        entry = _entry(name)
+        if entry.state == "held":
+            entry = replace(entry, state="waiting", hold_reason="")
+            write(entry)
+        before = news()
+        failures = {key: value for key, value in mapping(before.get("failures")).items() if key != entry.group}
+        write_news({**before, "failures": failures})
+    ensure_runner()
+    return entry
+
+
+def write_news(content: Mapping[str, Any]) -> None:
+    write_atomically(queue_folder() / NEWS, json.dumps(content, indent=1) + "\n", durable=False)
+
+
+def remove(name: str) -> None:
+    """Take a waiting run out of the queue. A run that has never begun ends as stopped; another keeps its result.
+
+    Raises RunError for a run that has begun, which `gputui stop` ends.
+    """
+    until = time.monotonic() + BEGINNING_SECONDS
+    while (entry := read(name)) is not None and entry.state == "starting" and time.monotonic() < until:
+        time.sleep(0.1)
+    with locked():
+        if (entry := read(name)) is not None:
+            _refuse_begun(entry)
+        elif not file_of(name).exists():
+            raise RunError(f"{name} is not in the queue; gputui queue lists what is")
+        run = Run(runs_folder() / name)
+        if run.file("preset.yaml").exists() and run.result is None:
+            end(run, "stopped")
+        discard(name)
+
+
+def _refuse_begun(entry: Entry) -> None:
+    if entry.state not in WAITS:
+        raise RunError(f"{entry.run} has begun; gputui stop {entry.run} stops it")
+
+
+def end(run: Run, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
+    """Write the result of a run that the queue ends without having started it."""
+    summary = asdict(events.Summary(outcome=outcome)) | ({"error": dict(error)} if error else {})
+    writer = EventWriter(run.file(TELEMETRY_FILE), run.id)
+    if error:
+        writer.emit(events.Fault(**error))
+    writer.emit(events.Finished(outcome=outcome, summary=summary))
+    writer.close()
+    write_atomically(run.file("result.json"), json.dumps(events.plain(summary), indent=1))
+
+
+def pause() -> None:
+    """Start no more runs; those that have begun go on."""
+    with locked():
+        (queue_folder() / PAUSED).touch()
+
+
+def resume_queue() -> None:
+    """Start runs again after a pause."""
+    with locked(), contextlib.suppress(FileNotFoundError):
+        (queue_folder() / PAUSED).unlink()
+    ensure_runner()
+
+
+# ---- the runner ------------------------------------------------------------------------------------
+
+
+def ensure_runner() -> None:
+    """Start the runner of this home if the queue has entries and no runner runs."""
+    folder = queue_folder()
+    if locks.held(folder / RUNNER_LOCK) or not listing().entries:
+        return
+    with contextlib.suppress(OSError, locks.Taken), locks.take(folder / RUNNER_LOCK) as lock:
+        with (folder / LOG).open("ab") as log, stop_signals.held():
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "gputui.engine.queue", str(lock.fd)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=os.environ | {"GPUTUI_HOME": str(home())},
+                pass_fds=[lock.fd],
+                start_new_session=True,
+            )
+        _runners[:] = [*(runner for runner in _runners if runner.poll() is None), process]
+
+
+_runners: list[subprocess.Popen[bytes]] = []  # those that this process has started: they are no zombies after their end
+
+
+def take_runner_lock(descriptor: int | None) -> Lock | None:
+    """Return the lock that makes this process the runner of the home: the one with the `descriptor` that it has
+    inherited, or else a new one. None if there is a runner.
+    """
+    private_folders.make(queue_folder(), exist_ok=True)
+    try:
+        return locks.take(queue_folder() / RUNNER_LOCK) if descriptor is None else locks.inherited(descriptor)
+    except locks.Taken:
+        return None
+
+
+def age(entry: Entry) -> float:
+    """Return the seconds since the last start of an entry."""
+    return time.time() - (number(entry.started_at) or 0.0)
+
+
+def ask_to_yield(entry: Entry) -> None:
+    """Ask a run to stop, so that it returns to the queue; the caller holds the lock of the queue."""
+    write(replace(entry, yields=True))
+    with contextlib.suppress(RunError):
+        from ..runs import request_stop  # needed seldom
+
+        request_stop(entry.folder, (signal.SIGTERM,))

@@ -1,0 +1,309 @@
+"""The runner of the queue: decides which run is started next, and follows those that it has started to their end.
+
+It is one small process for each home. What it does is written in the entries, so that another runner goes on if it is
+killed at any moment: a run is `starting` until the process that launches it has its engine. Only that process turns it
+into `running`, under the lock of the queue and only if the entry is still the one that it was started for.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..files.places import runs_folder
+from ..files.values import mapping, text, whole
+from ..runs import GOES_ON, Run, RunError
+from ..runs.liveness import Liveness
+from ..runs.run import STATE_LABELS, WAITING
+from ..system import locks
+from ..system.identity import Place
+from ..system.locks import ENGINE_LOCK
+from . import devices, entries
+from .devices import CPU, Device
+from .entries import Entry, Listing
+
+TICK_SECONDS = 0.5
+WALK_SECONDS = 2.0  # between two looks at the devices, if no entry has changed
+SETTLED_SECONDS = 0.1  # a folder that has changed just now may change again without a new time
+AGAIN_SECONDS, LONGEST_AGAIN_SECONDS = 2.0, 30.0  # before another try, if the devices were not free after all
+QUICK_SECONDS, MOST_FAILURES = 60.0, 3  # so many failures of one group, each so soon after its start, hold the group
+FAILED = ("error", "crashed", "oom")
+BEGUN_STATES = ("starting", "running")
+BEGUN, NOT_FREE, REFUSED = 0, 75, 3  # exit codes of the process that starts a run
+LOST_GPU = "gpu_lost"
+
+Child = Any  # a subprocess.Popen, or what stands in for it
+Launch = Callable[[Entry, Sequence[str]], Child]
+
+
+def launch(entry: Entry, among: Sequence[str]) -> Child:
+    """Start the process that launches a run on some of the devices `among`, in the environment of its queueing."""
+    environment, folder = entries.environment_of(entry.run)
+    command = [sys.executable, "-P", "-m", "gputui.engine.queue.start", entry.run, repr(entry.started_at), *among]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=environment,
+        cwd=folder or "/",
+        text=True,
+        start_new_session=True,
+    )
+
+
+class Runner:
+    """Carries out the queue, one look after the other; `look` and `launch` are those of this machine."""
+
+    def __init__(
+        self, look: Callable[[], Sequence[Device]] | None = None, launch: Launch = launch, boot_id: str = ""
+    ) -> None:
+        self._look, self._launch = look or devices.Look(), launch
+        self._gpus = whole(entries.news().get("gpus")) or 0
+        self._boot_id = boot_id or Place.here().boot_id
+        self._children: dict[str, tuple[Child, frozenset[str]]] = {}  # with the devices that they may take
+        self._not_before: dict[str, tuple[float, float]] = {}  # the next try, and the seconds before it
+        self._listing, self._stamp = Listing(), 0
+        self._walked_at = -WALK_SECONDS
+        self._news: Mapping[str, Any] = entries.news()
+        self._failures: dict[str, int] = {
+            group: count for group, value in mapping(self._news.get("failures")).items() if (count := whole(value))
+        }
+        self._why: dict[str, str] = {}
+
+    def tick(self) -> bool:
+        """Follow the runs that have begun, and start what can start; returns False if the queue is empty."""
+        changed = self._read()
+        for entry in self._listing.entries:
+            if entry.state in BEGUN_STATES:
+                changed |= self._follow(entry)
+        if changed or time.monotonic() - self._walked_at >= WALK_SECONDS:
+            self._read()
+            self._walked_at = time.monotonic()
+            self._walk()
+            self._write_news()
+        return bool(self._listing.entries)
+
+    def _read(self) -> bool:
+        """Read the entries if their folder has changed; returns whether it has."""
+        try:
+            stamp = entries.queue_folder().stat().st_mtime_ns
+        except OSError:
+            stamp = 0
+        if stamp == self._stamp:
+            return False
+        self._listing = entries.listing()
+        self._stamp = stamp if time.time() - stamp / 1e9 > SETTLED_SECONDS else -1
+        return True
+
+    # ---- those that have begun ---------------------------------------------------------------------
+
+    def _follow(self, entry: Entry) -> bool:
+        """Act on what has become of a run that was started; returns whether its entry has changed."""
+        if entry.run in self._children:
+            child, _ = self._children[entry.run]
+            if child.poll() is None:
+                return False
+            del self._children[entry.run]
+            return self._settle(entry, child.returncode, (child.stdout.read() if child.stdout else "").strip())
+        if entry.state == "starting":
+            return self._settle(entry, None, "")
+        now = entry.folder.liveness
+        if now.engine or now.trainer:
+            return False
+        return self._change(entry, lambda current: self._after_end(current))
+
+    def _change(self, entry: Entry, act: Callable[[Entry], Entry | None]) -> bool:
+        """Replace an entry by what `act` makes of it, None to remove it, unless another process has changed it."""
+        with entries.locked():
+            current = entries.read(entry.run)
+            if current is None or current.started_at != entry.started_at or current.state not in BEGUN_STATES:
+                return True
+            after = act(current)
+            if after is None:
+                entries.discard(entry.run)
+            elif after != current:
+                entries.write(after)
+        return True
+
+    def _settle(self, entry: Entry, code: int | None, reason: str) -> bool:
+        """Act on the end of the process that was to start a run; `code` is None if it belonged to an earlier runner."""
+
+        def act(current: Entry) -> Entry | None:
+            if current.state == "running" or _has_begun(current) or code == BEGUN:
+                self._not_before.pop(current.run, None)
+                return replace(current, state="running")
+            if code == REFUSED:
+                error = {"kind": "queue", "message": reason or "the run could not be started", "hint": ""}
+                entries.end(current.folder, "error", error)
+                self._count_failure(current, error["message"])
+                return None
+            if code is not None:
+                self._wait_for_another_try(current.run, reason)
+            return replace(current, state="waiting", tries=max(0, current.tries - 1))
+
+        return self._change(entry, act)
+
+    def _wait_for_another_try(self, name: str, reason: str) -> None:
+        _, before = self._not_before.get(name, (0.0, AGAIN_SECONDS / 2))
+        seconds = min(2 * before, LONGEST_AGAIN_SECONDS)
+        self._not_before[name] = time.monotonic() + seconds, seconds
+        self._why[name] = reason or "its start was interrupted; it is tried again"
+
+    def _after_end(self, entry: Entry) -> Entry | None:
+        """Return the entry of a run that has ended and is to go on later; None if it has ended for good."""
+        run = entry.folder
+        if not run.file("preset.yaml").exists():
+            return None
+        state, result = run.state_without_queue(Liveness()), run.result
+        error = mapping((result or {}).get("error"))
+        if entry.yields and state == "stopped":
+            return replace(entry, state="waiting", devices=(), yields=False, tries=max(0, entry.tries - 1))
+        is_lost = result is None or text(error.get("kind")) == LOST_GPU
+        if state == "crashed" and is_lost and entry.tries < entry.most_tries:
+            first = min(other.place for other in entries.all_entries())
+            return replace(entry, state="waiting", devices=(), place=first - 1)
+        if state in FAILED:
+            self._count_failure(entry, text(error.get("message")) or STATE_LABELS.get(state, state))
+        else:
+            self._failures.pop(entry.group, None)
+        return None
+
+    def _count_failure(self, entry: Entry, message: str) -> None:
+        """Count a failure soon after the start; after the third of a group, hold what waits of the group."""
+        written = entry.folder.file("result.json")
+        ended_at = written.stat().st_mtime if written.exists() else time.time()
+        if ended_at - (entry.started_at or 0.0) > QUICK_SECONDS:
+            self._failures.pop(entry.group, None)
+            return
+        self._failures[entry.group] = self._failures.get(entry.group, 0) + 1
+        if self._failures[entry.group] < MOST_FAILURES:
+            return
+        why = f"{MOST_FAILURES} runs of {entry.group} failed within a minute of their start: {message.splitlines()[0]}"
+        for other in entries.all_entries():
+            if other.group == entry.group and other.state == "waiting" and other.run != entry.run:
+                entries.write(replace(other, state="held", hold_reason=why))
+        print(f"{time.strftime('%F %T')} {entry.group} is held: {why}", flush=True)
+
+    # ---- those that wait ---------------------------------------------------------------------------
+
+    def _walk(self) -> None:
+        """Start what can start, in the order of the entries; what an entry waits for is kept from those after it."""
+        if not any(entry.state == "waiting" for entry in self._listing.entries):
+            return
+        seen = self._look()
+        self._gpus = sum(device.name != CPU for device in seen)
+        busy: set[str] = set()
+        for entry in self._listing.entries:
+            if entry.state in BEGUN_STATES:
+                busy |= self._children[entry.run][1] if entry.run in self._children else set(entry.devices)
+        seen = [_held_by_queue(device, self._listing.entries) for device in seen]
+        kept: set[str] = set()
+        self._why = {entry.run: "" for entry in self._listing.entries} | {
+            name: why for name, why in self._why.items() if name in self._not_before
+        }
+        paused = entries.is_paused()
+        for entry in self._listing.entries:
+            if entry.state == "held":
+                self._why[entry.run] = entry.hold_reason
+            elif entry.state == "waiting":
+                self._why[entry.run] = self._start_or_why(entry, seen, busy, kept, paused)
+
+    def _start_or_why(self, entry: Entry, seen: Sequence[Device], busy: set[str], kept: set[str], paused: bool) -> str:
+        """Start an entry and return an empty text; or else return why it waits."""
+        if not entry.folder.file("preset.yaml").exists():
+            with entries.locked():
+                entries.discard(entry.run)
+            return ""
+        if paused:
+            return "the queue is paused; gputui queue start goes on"
+        if entry.after and (state := _state_of(entry.after)) in (*GOES_ON, WAITING):
+            return f"after {entry.after}, which is {state}"
+        usable, number = devices.usable(entry, seen), devices.count(entry, self._gpus)
+        needs = f"needs {devices.needs_text(entry, self._gpus)}"
+        if len(usable) < number or not usable:
+            return f"{needs}, which this machine does not have"
+        free = [device for device in usable if device.name not in busy | kept and not devices.why_not(entry, device)]
+        kept |= {device.name for device in free}
+        if len(free) < number:
+            return f"{needs}; {devices.why_busy(entry, usable, kept)}"
+        if time.monotonic() < self._not_before.get(entry.run, (0.0, 0.0))[0]:
+            return self._why.get(entry.run, "")
+        self._start(entry, [device.name for device in free][:number])
+        return ""
+
+    def _start(self, entry: Entry, among: Collection[str]) -> None:
+        with entries.locked():
+            current = entries.read(entry.run)
+            if current is None or current.state != "waiting":
+                return
+            started = replace(
+                current,
+                state="starting",
+                tries=current.tries + 1,
+                started_at=time.time(),
+                boot_id=self._boot_id,
+                devices=(),
+            )
+            entries.write(started)
+        self._children[entry.run] = self._launch(started, list(among)), frozenset(among)
+
+    def _write_news(self) -> None:
+        why = {name: reason for name, reason in self._why.items() if reason}
+        content = {"pid": os.getpid(), "gpus": self._gpus, "why": why, "failures": self._failures}
+        if content != self._news:
+            with entries.locked():  # release() forgets failures
+                entries.write_news(content)
+            self._news = content
+
+
+def _held_by_queue(device: Device, listed: Sequence[Entry]) -> Device:
+    holder = next((entry.run for entry in listed if entry.state in BEGUN_STATES and device.name in entry.devices), "")
+    words = f"{holder} trains on it"
+    return replace(device, holder=words, shut=words) if holder else device
+
+
+def _has_begun(entry: Entry) -> bool:
+    """Return True if the engine of a start has been alive: its lock is held, or it has written a file."""
+    run = entry.folder
+    if locks.held(run.file(ENGINE_LOCK)):
+        return True
+    return any(_written(run, name) >= (entry.started_at or 0.0) for name in ("status.json", "result.json"))
+
+
+def _written(run: Run, name: str) -> float:
+    try:
+        return run.file(name).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _state_of(name: str) -> str:
+    """Return the state of the run `name`; empty if it was deleted."""
+    run = Run(runs_folder() / name)
+    return run.state if run.file("preset.yaml").exists() else ""
+
+
+def carry_out(descriptor: int | None) -> int:
+    """Be the runner of this home until no entry is left; returns the exit status. `descriptor` is that of the lock, if
+    the process has inherited it.
+    """
+    lock = entries.take_runner_lock(descriptor)
+    if lock is None:
+        return 0
+    runner = Runner()
+    while True:
+        try:
+            if not runner.tick():
+                with entries.locked():  # what is added from now on finds no runner, and starts one
+                    if not entries.listing().entries:
+                        lock.release()
+                        return 0
+        except (OSError, RunError) as fault:
+            print(f"{time.strftime('%F %T')} {fault}", flush=True)
+            time.sleep(LONGEST_AGAIN_SECONDS)
+        time.sleep(TICK_SECONDS)

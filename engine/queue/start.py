@@ -1,0 +1,96 @@
+"""`python -P -m gputui.engine.queue.start RUN STARTED_AT DEVICE...`: launches one queued run, for the runner.
+
+It prints in one line why it has not. Exit codes: 0 the run has begun; 75 its devices are not free now; 3 it cannot be
+started.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .. import checks, presets
+from ..files.reading import why
+from ..job import start_worker
+from ..job.cluster import ClusterError
+from ..leases import lease
+from ..leases import starting as leases
+from ..leases.lease import NotFree
+from ..options import gpu_choice
+from ..presets import Preset, PresetError
+from ..process import launch, resuming
+from ..proof import starting
+from ..runs import Run, RunError
+from ..runs.checkpoint_files import steps_in
+from . import entries
+from .entries import Entry
+from .runner import BEGUN, NOT_FREE, REFUSED
+
+
+class NotNowError(Exception):
+    """The devices are not free now; the text says who uses them."""
+
+
+def start(name: str, started_at: float, among: Sequence[str]) -> None:
+    """Launch the run of an entry, if the entry is still the one that the runner has marked as `starting`.
+
+    Raises NotNowError, or the error for which it cannot be started.
+    """
+    entry = _still(name, started_at)
+    run = entry.folder
+    preset = presets.resolve(str(run.file("preset.yaml")))
+    _refuse(run, preset)
+    with entries.locked():  # what looks at the entry later sees the lock of the engine
+        entry = _still(name, started_at)
+        if steps_in(run.file("checkpoints")):
+            resuming.resume(run, entry.code == "new", from_copy=entry.code == "copy", among=among)
+        else:
+            launch.begin(run, preset, among)
+        entries.write(replace(entry, state="running", devices=tuple(among), code=""))
+
+
+def _still(name: str, started_at: float) -> Entry:
+    entry = entries.read(name)
+    if entry is None or entry.state != "starting" or entry.started_at != started_at:
+        raise NotNowError("it was taken out of the queue, or another runner starts it")
+    return entry
+
+
+def _refuse(run: Run, preset: Preset) -> None:
+    """Raise RunError if the options conflict with this machine as it is now, NotNowError if another training uses the
+    devices.
+    """
+    here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
+    findings = [*checks.of_preset(preset, here), *checks.of_remarks(joined)]
+    if errors := [finding for finding in findings if finding.level == "error"]:
+        raise RunError(str(errors[0]))
+    if gpu_choice.parse(preset.options.device.visible) is None:
+        on_cpu = leases.names_of(preset.options, here) == [lease.CPU]
+        cpu = lease.holder(lease.CPU) if on_cpu else None
+        busy = f"the CPU is used by {cpu}" if cpu else leases.in_use(preset.options, here)
+        if busy := busy or starting.in_the_way(preset.options, here, run.path):
+            raise NotNowError(busy)
+
+
+def main(words: Sequence[str]) -> int:
+    """Launch the run that the words name; returns the exit code."""
+    name, started_at, *among = words
+    try:
+        start(name, float(started_at), among)
+    except (NotNowError, NotFree) as reason:
+        print(reason)
+        return NOT_FREE
+    except (RunError, PresetError, ClusterError) as fault:
+        print(str(fault).partition("\n")[0])
+        return REFUSED
+    except OSError as fault:
+        print(f"{why(fault)}: {fault.filename}" if fault.filename else why(fault))
+        return REFUSED
+    return BEGUN
+
+
+if __name__ == "__main__":
+    os.environ.pop("GPUTUI_LOCK", None)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,113 @@
+"""The queue as a user meets it: the commands, with real trainings on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gputui.engine import runs
+from gputui.engine.queue import entries
+from gputui.engine.runs import Run
+from gputui.engine.system import locks
+from gputui.tui import cli
+from gputui.tui.base.exit_codes import WRONG
+
+from tests.support.front_door import gputui, until
+from tests.support.queued import entry_file, no_runner, waiting
+
+SHORT = ("--preset", "quickstart", "--set", "epochs=1", "--set", "workload.samples=256")
+
+
+def queued(*more: str) -> Run:
+    done = gputui(*SHORT, "--queue", *more)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("place ")
+    return runs.find(done.stdout.strip())
+
+
+def runner_pid() -> int:
+    until(lambda: locks.held(entries.queue_folder() / entries.RUNNER_LOCK))
+    return int(until(lambda: entries.news().get("pid")))
+
+
+@pytest.fixture(autouse=True)
+def runner_ended(home: Path) -> Iterator[None]:
+    """After each test the queue is empty, so that its runner ends."""
+    yield
+    for entry in entries.all_entries():
+        with entries.locked():
+            entries.discard(entry.run)
+    until(lambda: not locks.held(entries.queue_folder() / entries.RUNNER_LOCK))
+
+
+@pytest.mark.slow
+def test_queued_runs_train_one_after_the_other_though_the_runner_is_killed() -> None:
+    gputui("queue", "pause")
+    first, second = queued(), queued("--after", "latest")
+    assert [run.state for run in (first, second)] == ["waiting", "waiting"]
+    assert [line["why"] for line in map(json.loads, gputui("queue", "--json").stdout.splitlines())]
+    gputui("queue", "start")
+    until(lambda: first.state == "running")
+    os.kill(runner_pid(), signal.SIGKILL)
+    until(lambda: first.state == "ok")
+    assert locks.held(entries.queue_folder() / entries.RUNNER_LOCK) is False
+    listed = [json.loads(line) for line in gputui("runs", "--json", "--state", "waiting").stdout.splitlines()]
+    assert [row["id"] for row in listed] == [second.id]
+    until(lambda: second.state == "ok")  # any command starts another runner
+    until(lambda: not locks.held(entries.queue_folder() / entries.RUNNER_LOCK))
+    assert not entries.all_entries()
+    assert "The queue is empty" in gputui("queue").stdout
+
+
+def test_the_runner_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has none of the packages that read presets, screens or data, and takes less than 40 MB."""
+    gputui("queue", "pause")
+    with monkeypatch.context() as patched:
+        no_runner(patched)
+        for number in range(100):
+            entries.add(waiting(f"p{number}"))
+    entries.ensure_runner()
+    until(lambda: len(entries.news().get("why", ())) == 100)
+    pid = runner_pid()
+    status = Path(f"/proc/{pid}/status").read_text()
+    rss = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+    assert rss < 40_000
+    maps = Path(f"/proc/{pid}/maps").read_text()
+    assert "pydantic_core" not in maps
+    assert "numpy" not in maps
+
+
+def test_the_commands_say_what_is_done_and_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_runner(monkeypatch)
+
+    def said(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert cli.run(words) == code
+        out, err = capsys.readouterr()
+        return str(out + err)
+
+    assert said("queue") == "The queue is empty; gputui --preset NAME --queue puts a run in it.\n"
+    one, two = waiting("one"), waiting("two")
+    entries.add(one)
+    entries.add(two)
+    assert said("queue", "top", "two") == f"{two.id} is at the top\n"
+    assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
+    assert "is held" in said("queue", "hold", "one", "two")
+    assert said("queue").count("held by you") == 2
+    assert "is not in the queue; gputui queue lists" in said("queue", "up", "three", code=WRONG)
+    assert "is not deleted: it is waiting" in said("runs", "rm", one.id, "--yes", code=WRONG)
+    entry_file(two).write_text("nothing")
+    assert f"{entry_file(two)} is damaged; gputui queue rm {two.id} removes it" in said("queue")
+    assert said("stop", one.id) == f"{one.id} is taken out of the queue\n"
+    assert said("queue", "rm", "two") == f"{two.id} is taken out of the queue\n"
+    assert one.state == two.state == "stopped"
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    assert "sbatch --gpus=1 --wrap='gputui --preset quickstart'" in said(
+        "--preset", "quickstart", "--queue", code=WRONG
+    )

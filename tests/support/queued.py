@@ -1,0 +1,100 @@
+"""Queued runs without TensorFlow: run folders that wait, and trainings that hold the lock of an engine and end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import runs
+from gputui.engine.queue import entries
+from gputui.engine.queue.devices import CPU, Device
+from gputui.engine.queue.entries import Entry
+from gputui.engine.queue.runner import Runner
+from gputui.engine.runs import Run, events
+from gputui.engine.system import locks
+from gputui.engine.system.locks import Lock
+
+GPUS = (Device("GPU-a", 0), Device("GPU-b", 1))
+
+
+def waiting(name: str = "fast", visible: Any = "free:1", **of_run: Any) -> Run:
+    """A run folder as the queue gets it."""
+    options = {"device": {"visible": visible}, "run": of_run}
+    return runs.create(name, "schema: 1\n", more={"options.json": json.dumps(options)})
+
+
+def add(*made: Run, after: Run | None = None) -> None:
+    for run in made:
+        entries.add(run, after)
+
+
+@dataclass
+class Child:
+    """The process that starts a run: it has ended as soon as it is asked."""
+
+    returncode: int = 0
+    stdout: Any = None
+
+    def poll(self) -> int:
+        return self.returncode
+
+
+@dataclass
+class Trainings:
+    """Trainings by the ids of their runs; `begun` has the runs in the order of their starts, with their devices."""
+
+    seen: Sequence[Device] = GPUS
+    begun: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    refused: Mapping[str, int] = field(default_factory=dict)  # exit codes of starts that fail, by the runs' ids
+    _alive: dict[str, Lock] = field(default_factory=dict)
+
+    def launch(self, entry: Entry, among: Sequence[str]) -> Child:
+        if code := self.refused.get(entry.run):
+            return Child(code)
+        wanted = 2 if ":2" in entry.needs else 1
+        chosen = tuple(among[:wanted])
+        assert entry.run not in self._alive, "it runs twice"
+        assert not {name for name in chosen if name != CPU} & self.taken, "two on one device"
+        self._alive[entry.run] = locks.take(entry.folder.file(locks.ENGINE_LOCK))
+        with entries.locked():
+            entries.write(replace(entry, state="running", devices=chosen))
+        self.begun.append((entry.run, chosen))
+        return Child()
+
+    @property
+    def taken(self) -> set[str]:
+        current = (entries.read(name) for name in self._alive)
+        return {device for entry in current if entry for device in entry.devices}
+
+    @property
+    def alive(self) -> list[str]:
+        return list(self._alive)
+
+    def end(self, name: str, outcome: events.Outcome | None = "ok", kind: str = "") -> None:
+        """End a training with a result, or without one as if its machine had restarted."""
+        run = Run(runs.runs_folder() / name)
+        if outcome is not None:
+            error = {"error": {"kind": kind, "message": f"{kind} in {name}", "hint": ""}} if kind else {}
+            run.file("result.json").write_text(json.dumps(asdict(events.Summary(outcome=outcome)) | error))
+        self._alive.pop(name).release()
+
+    def runner(self, boot_id: str = "") -> Runner:
+        return Runner(lambda: self.seen, self.launch, boot_id)
+
+
+def no_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the test itself is the runner."""
+    monkeypatch.setattr(entries, "ensure_runner", lambda: None)
+    monkeypatch.setattr("gputui.engine.queue.runner.WALK_SECONDS", 0.0)
+
+
+def states() -> dict[str, str]:
+    return {entry.run: entry.state for entry in entries.all_entries()}
+
+
+def entry_file(run: Run) -> Path:
+    return entries.file_of(run.id)

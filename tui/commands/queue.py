@@ -1,0 +1,225 @@
+"""The commands about the queue: put runs in it, show it, change its order, pause it.
+
+Deferred imports: the queue is shown and changed without presets.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...engine import runs as run_folders
+from ...engine.files.values import mapping, number, text, to_json, whole
+from ...engine.job import job_end, this_machine
+from ...engine.queue import devices, entries
+from ...engine.queue.entries import Entry
+from ...engine.runs import Run, RunError
+from ...engine.units import clock
+from ..base.errors import Refused, clean, complain
+from ..base.exit_codes import DONE
+from ..reading.run_list import last_progress
+
+EMPTY = "The queue is empty; gputui --preset NAME --queue puts a run in it."
+PAUSED = "The queue is paused: no run is started. gputui queue start goes on."
+HEADS = ("place", "run", "state", "needs", "when", "why")
+
+
+def go_on(_command: str | None) -> None:
+    """Start the runner if the queue has entries and no runner runs, as after a reboot. A fault is left to the command
+    that concerns the queue.
+    """
+    try:
+        entries.ensure_runner()
+    except (OSError, RunError) as fault:
+        complain(f"the queue: {fault}")
+
+
+# ---- adding ----------------------------------------------------------------------------------------
+
+
+def add_preset(name: str, settings: Sequence[str], after: str | None) -> int:
+    """Check a preset, make the folder of its run and put the run in the queue; returns the exit code."""
+    from ...engine.process import launch
+    from . import train
+
+    _refuse_in_job(f"gputui --preset {name}")
+    first = run_folders.find(after) if after else None
+    preset, _, findings = train.checked(name, settings)
+    train.say(findings)
+    return _added(launch.create_queued(preset), first)
+
+
+def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
+    """Put a run that has ended in the queue, which resumes it; returns the exit code."""
+    from ...engine.process import resuming
+    from ...engine.runs import code_files
+
+    _refuse_in_job(f"gputui resume {name or '--latest'}")
+    run = resuming.latest() if name is None else run_folders.find(name)
+    if reason := resuming.why_not(run):
+        raise Refused(reason)
+    if code != "new":
+        code_files.check(run, code == "copy")
+    return _added(run, run_folders.find(after) if after else None, code or "")
+
+
+def _refuse_in_job(command: str) -> None:
+    if job := job_end.job_of(os.environ):
+        raise Refused(
+            f"--queue is not for Slurm job {job}: the queue's runner would end with the job\n"
+            f"let Slurm queue it: sbatch --gpus=1 --wrap={command!r}"
+        )
+
+
+def _added(run: Run, after: Run | None, code: str = "") -> int:
+    entry = entries.add(run, after, code)
+    print(run.id, flush=True)
+    complain(_place_text(entry))
+    return DONE
+
+
+def _place_text(entry: Entry) -> str:
+    """The place of a new entry, and what it waits for."""
+    listed = [other for other in entries.all_entries() if other.state in entries.WAITS]
+    place = next((number for number, other in enumerate(listed, 1) if other.run == entry.run), 1)
+    needs = devices.needs_text(entry, _gpus())
+    if entries.is_paused():
+        why = "the queue is paused; gputui queue start goes on"
+    elif entry.after:
+        why = f"it waits for {entry.after} to end"
+    elif place > 1:
+        why = f"{listed[place - 2].run} is before it"
+    else:
+        running = [other.run for other in entries.all_entries() if other.state not in entries.WAITS]
+        why = f"{running[-1]} was started before it" if running else "it starts as soon as that is free"
+    return f"place {place} in the queue, needs {needs}: {why}"
+
+
+def _gpus() -> int:
+    """The number of GPUs of this machine, as the runner has counted them if it has."""
+    counted = whole(entries.news().get("gpus"))
+    return len(this_machine.read().gpus) if counted is None else counted
+
+
+# ---- showing ---------------------------------------------------------------------------------------
+
+
+def show_queue(as_json: bool) -> None:
+    """Print the queue as a table, or as one JSON object per line."""
+    listing = entries.listing()
+    for line in listing.damage:
+        complain(line)
+    rows = _rows(listing.entries)
+    if as_json:
+        for row in rows:
+            print(to_json(row))
+        return
+    if entries.is_paused():
+        print(PAUSED)
+    if not rows:
+        print(EMPTY)
+        return
+    from rich.table import Table  # rich, which --json does not need
+    from rich.text import Text
+
+    from ..printing.tables import show_table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for head in HEADS:
+        table.add_column(head, no_wrap=head != "why", justify="right" if head == "place" else "left")
+    for row in rows:
+        cells = (row["place"] or "", row["run"], row["state"], row["needs"], row["when"], row["why"])
+        table.add_row(*(Text(clean(cell)) for cell in cells))
+    show_table(table)
+
+
+def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
+    """One row for each entry: first those that have begun, then those that wait, in their order."""
+    gpus, why = _gpus(), mapping(entries.news().get("why"))
+    begun = [entry for entry in listed if entry.state not in entries.WAITS]
+    waiting = [entry for entry in listed if entry.state in entries.WAITS]
+    left = [seconds for entry in begun if (seconds := _left(entry)) is not None]
+    rows: list[dict[str, Any]] = []
+    for entry in (*begun, *waiting):
+        place = waiting.index(entry) + 1 if entry in waiting else None
+        when = _when(entry, place, left if len(left) == len(begun) else [])
+        rows.append(
+            {
+                "place": place,
+                "run": entry.run,
+                "state": entry.state,
+                "needs": devices.needs_text(entry, gpus),
+                "when": when,
+                "why": _why(entry, why),
+                "group": entry.group,
+                "after": entry.after,
+                "tries": entry.tries,
+                "queued_t": entry.queued_at,
+                "started_t": entry.started_at,
+            }
+        )
+    return rows
+
+
+def _why(entry: Entry, why: Mapping[str, Any]) -> str:
+    if entry.state == "held":
+        return entry.hold_reason
+    if entry.state == "waiting":
+        return text(why.get(entry.run)) or "the runner has not looked at it yet"
+    return "gives way, and returns to the queue" if entry.yields else ""
+
+
+def _left(entry: Entry) -> float | None:
+    return number(last_progress(entry.folder).get("eta_seconds"))
+
+
+def _when(entry: Entry, place: int | None, left: Sequence[float]) -> str:
+    """When a run started, or about when the next one starts: as soon as the first that has begun ends."""
+    if place is None:
+        return time.strftime("since %H:%M", time.localtime(entry.started_at or 0))
+    return f"in about {clock(min(left))}" if place == 1 and left and entry.state == "waiting" else ""
+
+
+# ---- changing --------------------------------------------------------------------------------------
+
+_CHANGES: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    "top": (lambda name: entries.move(name, "top"), "is at the top"),
+    "up": (lambda name: entries.move(name, "up"), "is moved up"),
+    "down": (lambda name: entries.move(name, "down"), "is moved down"),
+    "hold": (entries.hold, "is held; gputui queue release lets it be started"),
+    "release": (entries.release, "is released"),
+    "rm": (entries.remove, "is taken out of the queue"),
+}
+
+
+def change(verb: str, names: Sequence[str]) -> None:
+    """Do the same with each of the named runs; several that are moved to the top keep their order."""
+    act, done = _CHANGES[verb]
+    ids = list(dict.fromkeys(_queued(name) for name in names))
+    for name in reversed(ids) if verb in ("top", "down") else ids:
+        act(name)
+    for name in ids:
+        print(f"{name} {done}")
+
+
+def _queued(name: str) -> str:
+    """Return the id of the queued run that `name` is or is a part of."""
+    files = [path.stem for path in sorted(entries.queue_folder().glob("[!.]*.json"))]
+    matching = [run for run in files if run == name] or [run for run in files if name and name in run]
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
+        raise Refused(f"{name} is not in the queue; gputui queue lists what is")
+    raise Refused(f"{name!r} matches {len(matching)} queued runs ({', '.join(matching[:3])}); give more of the id")
+
+
+def pause_or_start(verb: str) -> None:
+    """Pause the queue, or let it go on."""
+    if verb == "pause":
+        entries.pause()
+        print(PAUSED)
+    else:
+        entries.resume_queue()
+        print("The queue starts runs." if entries.all_entries() else EMPTY)
