@@ -328,3 +328,23 @@ def test_state_of_a_pydataset_that_no_checkpoint_holds_is_told_before(name: str,
         whole.train()
         again = resumed(own, source, whole, 8, *settings)
         assert again.losses() == whole.losses()[1:]
+
+
+def test_a_run_of_the_copy_names_the_modules_that_are_not_from_it_and_the_reason_without_a_copy(
+    own: Write, tmp_path: Path
+) -> None:
+    settings = ("epochs=1", "batch_size=20", "validation_split=0", "run.code=copy")
+    source = IMPORTING.replace("import sizes", f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport sizes")
+    (tmp_path / "sizes.py").write_text("units = 1\n")
+    copy = tmp_path / "run0" / "code"
+    copy.mkdir(parents=True)
+    (copy / "train.py").write_text(source)
+    whole = own(IMPORTING, *settings)
+    assert whole.run.path == copy.parent
+    assert ("code_live", "not imported from the run's copy of the code: sizes.py") in warned(whole)
+
+    Run(tmp_path / "run1").path.mkdir()
+    Run(tmp_path / "run1").file("source.json").write_text('{"left_out": "too many files"}')
+    ((kind, message),) = warned(own(IMPORTING, *settings))
+    assert kind == "code_not_copied"
+    assert message.startswith("too many files; the run trains the files in that folder")

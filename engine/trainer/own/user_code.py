@@ -171,7 +171,8 @@ class UserCode:
         """The names of imported Python files that the run has not taken from its copy, although it trains the copy."""
         if self.home == self.origin:
             return []
-        return [os.path.relpath(file, self.origin) for file in self.files() if Path(file).is_relative_to(self.origin)]
+        others = (Path(file) for file in self.files() if not Path(file).is_relative_to(self.home))
+        return [str(file.relative_to(self.origin)) for file in others if file.is_relative_to(self.origin)]
 
     def shadowed(self) -> list[str]:
         """The names of Python files in the user's folder that are not used, because another module of the same name was
