@@ -182,7 +182,6 @@ def name_of(gpu: Gpu) -> str:
 def choose(
     wish: Wish,
     what: str,
-    run: str = "",
     tell: Callable[[str], None] = lambda _text: None,
     idle_known: bool = False,
 ) -> tuple[list[GpuUse], list[Lease]]:
@@ -200,7 +199,7 @@ def choose(
             raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
         chosen = able[: wish.choice.count]
         used = {gpu.uuid: gpu.memory_used_bytes for gpu in chosen}
-        return chosen, lease.take(used, what, run, used)
+        return chosen, lease.take(used, what, used)
 
 
 def _a_moment_ago(wish: Wish) -> str:

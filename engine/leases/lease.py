@@ -100,11 +100,11 @@ class Lease:
         self.lock.release()
 
 
-def take(names: Iterable[str], what: str, run: str = "", used: Mapping[str, int | None] | None = None) -> list[Lease]:
+def take(names: Iterable[str], what: str, used: Mapping[str, int | None] | None = None) -> list[Lease]:
     """Take the leases of all these devices, in the order of their names, or none. Raises NotFree with the holder.
 
-    `what` and `run` (a folder) tell other users what the lease is for; `used` has the bytes of memory that are in use.
-    Call it while `choosing`.
+    `what` tells other users what the lease is for; `used` has the bytes of memory that are in use. Call it while
+    `choosing`.
     """
     taken: list[Lease] = []
     for name in sorted(set(names)):
@@ -118,7 +118,7 @@ def take(names: Iterable[str], what: str, run: str = "", used: Mapping[str, int 
             raise NotFree(f"{_device(name)} is {reason}") from None
         taken.append(Lease(name, lock, (used or {}).get(name)))
     for lease in taken:
-        lease.write(what, run)
+        lease.write(what)
     return taken
 
 

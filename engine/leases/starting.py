@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..job import this_machine
 from ..job.machine import Machine
-from ..job.training_gpus import training_gpus
+from ..job.training_gpus import training_gpus, visible_gpus
 from ..options import Options, gpu_choice
 from . import free_gpus, lease, needs
 from .free_gpus import GpuUse, Wish, name_of
@@ -45,39 +45,44 @@ def wish_of(options: Options, machine: Machine) -> Wish | None:
     return None if choice is None else Wish.of(choice, machine, needs.memory_bytes(options) if choice.shared else 0)
 
 
-def names_of(options: Options, machine: Machine) -> list[str]:
-    """Return the names of the leases of the devices that the options name themselves."""
-    return [name_of(gpu) for gpu in training_gpus(options, machine)] or [CPU]
+def names_of(options: Options, machine: Machine, all_visible: bool = False) -> list[str]:
+    """Return the names of the leases of the devices that the options name themselves: of those that train, or of all
+    that are visible.
+    """
+    gpus = visible_gpus(options, machine) if all_visible else training_gpus(options, machine)
+    return [name_of(gpu) for gpu in gpus] or [CPU]
 
 
 def lease_devices(
     options: Options,
     what: str,
-    run: str = "",
     tell: Callable[[str], None] = lambda _text: None,
+    *,
     among: Collection[str] | None = None,
+    all_visible: bool = False,
 ) -> Devices:
     """Choose the devices of a start, and lease them. Raises NotFree if it finds too few for a choice such as `free:2`.
 
     Devices that the options name themselves are used even if somebody else has leased them. `what` is the title of the
-    run; `tell` is called with a line if it takes time. `among` names the devices that the caller has looked at
-    for long enough: only they are chosen, at once.
+    run; `tell` is called with a line if it takes time. `among` names the devices that the caller has looked at for long
+    enough: only they are chosen, at once. With `all_visible` also GPUs are leased that the options show and do not
+    train on, as a search or a measurement of scaling may use them.
     """
     machine = this_machine.read()
     if (wish := wish_of(options, machine)) is None:
-        return Devices(options, list(_those_not_leased(names_of(options, machine), what, run)))
+        return Devices(options, list(_those_not_leased(names_of(options, machine, all_visible), what)))
     if among is not None:
         wish = replace(wish, names=tuple(name for name in wish.names if name in among))
-    gpus, leases = free_gpus.choose(wish, what, run, tell, idle_known=among is not None)
+    gpus, leases = free_gpus.choose(wish, what, tell, idle_known=among is not None)
     order = [name_of(gpu) for gpu in machine.shown]
     chosen: list[int | str] = [name for name in order if any(gpu.uuid == name for gpu in gpus)]
     return Devices(replace(options, device=replace(options.device, visible=chosen)), leases)
 
 
-def _those_not_leased(names: Sequence[str], what: str, run: str) -> Iterator[Lease]:
+def _those_not_leased(names: Sequence[str], what: str) -> Iterator[Lease]:
     for name in names:
         with contextlib.suppress(NotFree, OSError):
-            yield from lease.take([name], what, run)
+            yield from lease.take([name], what)
 
 
 def in_use(options: Options, machine: Machine) -> str:
@@ -99,7 +104,7 @@ def wait(options: Options, tell: Callable[[str], None], given_up: Callable[[], b
     `tell` is called with each new reason to wait.
     """
     last = ""
-    while not given_up() and (reason := _why_not(options)):
+    while not given_up() and (reason := why_not(options, this_machine.read())):
         if reason != last:
             tell(f"waiting: {reason}")
             last = reason
@@ -108,8 +113,8 @@ def wait(options: Options, tell: Callable[[str], None], given_up: Callable[[], b
             time.sleep(0.1)
 
 
-def _why_not(options: Options) -> str:
-    machine = this_machine.read()
+def why_not(options: Options, machine: Machine) -> str:
+    """Return in one line what a start with these options lacks now, and who has it; empty if it could start."""
     wish = wish_of(options, machine)
     if wish is not None:
         return wish.missing(free_gpus.look())

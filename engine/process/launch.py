@@ -80,12 +80,15 @@ def leased(
     options: Options,
     what: str,
     tell: Callable[[str], None] = lambda _text: None,
+    *,
     among: Collection[str] | None = None,
+    all_visible: bool = False,
 ) -> Iterator[Devices]:
-    """Lease the devices of a run, and release them if it cannot be started; `among` as in `lease_devices`. Raises
-    NotFree.
+    """Lease the devices of a run or a proof, and release them if it cannot be started. Raises NotFree.
+
+    The parameters are those of `lease_devices`.
     """
-    devices = starting.lease_devices(options, what, tell=tell, among=among)
+    devices = starting.lease_devices(options, what, tell, among=among, all_visible=all_visible)
     try:
         yield devices
     except BaseException:

@@ -60,7 +60,7 @@ def resume(
             code_files.check(run, from_copy)
         if from_copy:
             preset = replace(preset, options=_with_copy(preset.options))
-        devices = stack.enter_context(launch.leased(preset.options, title_of(run).preset, tell, among))
+        devices = stack.enter_context(launch.leased(preset.options, title_of(run).preset, tell, among=among))
         if from_copy:
             code_copy.link_data(run, preset.options)
         # Written with every option, as engine and trainer expect it, even if an older gputui wrote it.

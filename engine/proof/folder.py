@@ -24,6 +24,12 @@ from ..files.reading import read_object
 from ..files.shapes import completed
 from ..files.values import moment
 from ..files.writing import write_atomically
+from ..leases import lease
+from ..leases.lease import NotFree
+from ..leases.starting import Devices
+from ..options import Options
+from ..presets import PresetError
+from ..process.launch import leased
 from ..process.spawn import LOCK
 from ..runs import Run, liveness
 from ..runs.liveness import Liveness
@@ -170,23 +176,53 @@ def empty_record(path: Path, request: Request) -> Record:
 def launch(request: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
     """Create a proof and start its process; returns both."""
     proof = create(request)
-    return proof, start(proof)
+    try:
+        return proof, start(proof)
+    except ProofError:
+        shutil.rmtree(proof.path, ignore_errors=True)
+        raise
 
 
 def start(proof: Proof) -> subprocess.Popen[bytes]:
-    """Start the proof's process in a session of its own; the caller need not wait for the returned process."""
-    module = PROCESSES.get(proof.request.kind, "gputui.engine.proof")
+    """Lease the devices and start the proof's process in a session of its own; the caller need not wait for the
+    returned process.
+
+    Raises ProofError if there are too few GPUs for a choice such as `free:1`.
+    """
+    request = proof.request
+    module = PROCESSES.get(request.kind, "gputui.engine.proof")
     log_file, lock_file = proof.path / "proof.log", proof.path / PROOF_LOCK
-    with log_file.open("ab") as log, locks.take(lock_file) as lock, stop_signals.held():
-        return subprocess.Popen(
+    with (
+        log_file.open("ab") as log,
+        locks.take(lock_file) as lock,
+        _leased(request) as devices,
+        stop_signals.held(),
+    ):
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(proof.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=os.environ | {LOCK: str(lock.fd)},
-            pass_fds=[lock.fd],
+            env=os.environ | {LOCK: str(lock.fd)} | lease.environment(devices.leases),
+            pass_fds=[lock.fd, *(each.lock.fd for each in devices.leases)],
             start_new_session=True,
         )
+        devices.hand_over(process.pid, str(proof.path))
+        return process
+
+
+@contextlib.contextmanager
+def _leased(request: Request) -> Iterator[Devices]:
+    try:
+        options = request.baseline().options
+    except PresetError:  # the proof's process reports it
+        yield Devices(Options(), ())
+        return
+    try:
+        with leased(options, request.preset_name, all_visible=request.kind in PROCESSES) as devices:
+            yield devices
+    except NotFree as fault:
+        raise ProofError(str(fault)) from None
 
 
 def proofs() -> list[Proof]:

@@ -8,6 +8,7 @@ proof.json; its traceback goes to proof.log.
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import signal
 import sys
@@ -22,6 +23,8 @@ from .. import runs
 from ..files import disk
 from ..job import this_machine
 from ..job.machine import Machine
+from ..job.visible_devices import VARIABLE
+from ..leases import free_gpus, lease
 from ..options import Options
 from ..presets import PresetError
 from ..process.spawn import own_lock
@@ -67,6 +70,7 @@ def main(path: Path, work: Work) -> int:
     for number in stop_signals.NUMBERS:
         signal.signal(number, stop.ask)
     signal.signal(stop_signals.BY_PERSON, stop.ask_by_person)
+    leases = lease.inherited(os.environ.pop(locks.LEASED, ""))
     request = Request.read(path / "request.json")
     named = _stop_signal(request)
     for name, number in stop_signals.BY_SCHEDULER.items():
@@ -79,9 +83,14 @@ def main(path: Path, work: Work) -> int:
         lock = own_lock(path / PROOF_LOCK)
     except locks.Taken:
         sys.exit(f"another process is already carrying out {path}")
+    if leases and request.chooses_gpus:
+        os.environ[VARIABLE] = ",".join(each.name for each in leases)  # all trials train on the same GPUs
     with lock:
         record.write("examining this machine")
-        return _make(record, lambda: _carry_out(work, _site(path, request, record, stop, earlier)), stop)
+        code = _make(record, lambda: _carry_out(work, _site(path, request, record, stop, earlier)), stop)
+        for line in free_gpus.give_back(leases):
+            print(f"gputui: {line}", file=sys.stderr)
+        return code
 
 
 def _stop_signal(request: Request) -> str:

@@ -13,7 +13,7 @@ from .. import checks, options, presets
 from ..files.reading import read_object
 from ..files.shapes import completed
 from ..job.machine import Machine
-from ..presets import Preset
+from ..presets import Preset, PresetError
 from ..runs import Run, RunError
 from ..runs.launched_with import options_of
 from ..trials import LEAST_REPEATS, TRIAL_SECONDS, scaling_record, sentences
@@ -75,6 +75,14 @@ class Request:
     def stop_signal(self) -> str:
         """The signal by which a scheduler ends the proof gracefully, as it ends a run of the preset; or "none"."""
         return self.baseline().options.run.stop_signal
+
+    @property
+    def chooses_gpus(self) -> bool:
+        """True if the preset leaves the choice of its GPUs to gputui, as with device.visible=free:1."""
+        try:
+            return options.gpu_choice.parse(self.baseline().options.device.visible) is not None
+        except PresetError:  # reported when the preset is used
+            return False
 
     def baseline(self) -> Preset:
         """The preset without changes."""
@@ -178,6 +186,11 @@ def refuse(request: Request, machine: Machine) -> None:
         raise ProofError(f"at least {LEAST_REPEATS} repeats are needed: fewer do not show their spread")
     if request.measure_seconds <= 0:
         raise ProofError("the seconds to measure must be more than 0")
+    if options.gpu_choice.parse(request.changes.get("device.visible")):
+        raise ProofError(
+            f"device.visible={request.changes['device.visible']} cannot be compared: the GPUs are chosen once, for all "
+            "trials; write it into the preset"
+        )
     if set(request.changes) == {"device.visible"}:
         _refuse_same_devices(request, machine)
     for side in sides(request):

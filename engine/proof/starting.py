@@ -20,7 +20,8 @@ from ..checks import training_gpus, visible_gpus
 from ..files.writing import write_atomically
 from ..job import this_machine
 from ..job.machine import Gpu, Machine
-from ..options import Options
+from ..leases import starting as leases
+from ..options import Options, gpu_choice
 from ..presets import PresetError
 from ..runs import Run
 from ..runs.events import EVENTS_FILE, Started
@@ -70,6 +71,17 @@ def beside(ours: Collection[str], here: Machine, but: Path | None = None) -> str
     return next(busy, "")
 
 
+def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
+    """What prevents the measurement of the request now, in words; empty if nothing does.
+
+    If its preset leaves the choice of GPUs to gputui, it is the lack of free ones, else a training on its devices.
+    `but` is as in `beside`.
+    """
+    if request.chooses_gpus:
+        return leases.why_not(request.baseline().options, here)
+    return beside(of_request(request, here), here, but)
+
+
 def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
     """A training or proof that uses the same GPU as a training with these options would, in words; empty if there is
     none.
@@ -77,10 +89,24 @@ def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
     If the options train on the CPU, it is a training or proof on the CPU. Trainings of other home folders count only if
     they use the same GPU.
     """
+    if gpu_choice.parse(options.device.visible):
+        return ""  # others are looked at when the GPUs are chosen
     ours = of_options(options, here)
     own = (what for what, theirs in _of_this_home(here, but) if ours & theirs or not (ours or theirs))
     others = (what for what, theirs in _of_other_homes(here, but) if ours & theirs) if ours else iter(())
     return next(own, "") or next(others, "")
+
+
+class BlockedError(ProofError):
+    """The devices of a measurement are in use; the text says by whom, and what to do."""
+
+    def __init__(self, request: Request, what: str) -> None:
+        if request.chooses_gpus:
+            super().__init__(f"{what}\nwait for it (--wait)")
+        else:
+            super().__init__(
+                f"{what}: figures taken beside it would be worthless; wait for it (--wait), or give --anyway"
+            )
 
 
 def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
@@ -89,7 +115,7 @@ def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], b
     `tell` is called with a message for each other training.
     """
     here, message = this_machine.read(), ""
-    while not given_up() and (what := beside(of_request(request, here), here)):
+    while not given_up() and (what := blocks(request, here)):
         if what != message:
             tell(f"waiting: {what}")
             message = what
@@ -103,8 +129,8 @@ def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Pop
     """
     here = this_machine.read()
     refuse(request, here)
-    if not anyway and (what := beside(of_request(request, here), here)):
-        raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it (--wait), or give --anyway")
+    if not anyway and (what := blocks(request, here)):
+        raise BlockedError(request, what)
     return launch(request)
 
 
@@ -233,8 +259,8 @@ def start_again(proof: Proof, anyway: bool = False, changed: Request | None = No
     `changed` replaces the proof's request; None keeps it.
     """
     here = this_machine.read()
-    if not anyway and (what := beside(of_request(proof.request, here), here, proof.path)):
-        raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it (--wait), or give --anyway")
+    if not anyway and (what := blocks(proof.request, here, proof.path)):
+        raise BlockedError(proof.request, what)
     if changed is not None:
         write_atomically(proof.path / "request.json", changed.to_json())
     try:

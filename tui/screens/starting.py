@@ -170,7 +170,7 @@ def _measurement(
 
         here = this_machine.read()
         own = () if but is None else (but,)
-        return starting.beside(starting.of_request(request(), here), here, *own)
+        return starting.blocks(request(), here, *own)
 
     def begin() -> tuple[Proof, subprocess.Popen[bytes]]:
         warm_engine.close(app)
