@@ -72,7 +72,7 @@ def test_the_source_archive_holds_what_its_readme_and_make_need(tmp_path: Path) 
         packed = {member.partition("/")[2] for member in archive.getnames()}
     links = {link.partition("#")[0] for link in LINK.findall((ROOT / "README.md").read_text())}
     local = {link for link in links if "://" not in link}
-    assert "docs/live.png" in local
+    assert "docs/faster.png" in local
     assert local | {"Makefile", "requirements.lock", "pyproject.toml", "LICENSE"} <= packed
 
 
