@@ -61,6 +61,16 @@ def micro_batches(options: Options, _machine: Machine) -> Iterator[Finding]:
         )
 
 
+def give_way(options: Options, _machine: Machine) -> Iterator[Finding]:
+    if options.run.give_way and options.run.checkpoint == "off":
+        yield Finding(
+            "error",
+            ("run.give_way", "run.checkpoint"),
+            "a run without checkpoints would begin again each time it gives way",
+            "set run.checkpoint=epoch, or a number of steps",
+        )
+
+
 def cast(options: Options, _machine: Machine) -> Iterator[Finding]:
     workload, why = options.workload, ""
     if options.input.cast != "device" or workload.entry is not None:

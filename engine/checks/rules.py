@@ -82,6 +82,7 @@ RULES: tuple[Rule, ...] = (
     option_rules.clipping,
     option_rules.accumulation,
     option_rules.micro_batches,
+    option_rules.give_way,
     device_rules.allocator,
     device_rules.launching_threads,
     device_rules.xla_flags,

@@ -243,12 +243,13 @@ def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
             if place is not None and not place.shares_kernel:
                 continue  # of before the machine was started again
             yield Holder(
-                name, _user(about.st_uid), fields.get("pid", 0), fields.get("since", 0.0), fields.get("what", ""),
+                name, user_name(about.st_uid), fields.get("pid", 0), fields.get("since", 0.0), fields.get("what", ""),
                 fields.get("run", ""), fields.get("stuck", ""), fields.get("used_bytes"),
             ), process  # fmt: skip
 
 
-def _user(number: int) -> str:
+def user_name(number: int) -> str:
+    """Return the name of a user id."""
     try:
         return pwd.getpwuid(number).pw_name
     except (KeyError, OSError):

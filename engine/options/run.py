@@ -46,6 +46,13 @@ class Run(Group):
         ge=1,
         le=100,
     )
+    give_way: bool = option(
+        False,
+        "let a queued run write a checkpoint and return to the queue if another user waits for its GPU, or if a "
+        "process of another user appears on it",
+        helps="a long run uses a shared GPU while nobody else needs it, and goes on later to the same losses",
+        hurts="each time the step, the checkpoint and a new start take a minute or more",
+    )
     save_model: bool = option(
         False,
         "save the trained model as model.keras in the run folder",

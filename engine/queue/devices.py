@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..leases import lease
 from ..leases.lease import CPU as CPU
@@ -16,13 +17,16 @@ from ..options import gpu_choice
 from ..units import size
 from .entries import Entry
 
+if TYPE_CHECKING:
+    from ..leases.free_gpus import GpuUser
+
 
 @dataclass(frozen=True)
 class Device:
     """A device. `holder` is in words who uses it, or else why it is not free; empty if it is free.
 
-    `shut` is the reason why it cannot be shared either: it is leased or broken. `strangers` are the processes on it
-    that no gputui has started, in words.
+    `shut` is the reason why it cannot be shared either: it is leased or broken. `users` are the processes on it, if the
+    driver reports them.
     """
 
     name: str
@@ -32,7 +36,7 @@ class Device:
     kind: str = ""
     total_bytes: int | None = None
     free_bytes: int = 0
-    strangers: str = ""
+    users: Sequence[GpuUser] = ()
 
     def __str__(self) -> str:
         return "the CPU" if self.name == CPU else f"GPU {self.index if self.index is not None else self.name}"
@@ -41,8 +45,8 @@ class Device:
 class Look:
     """Looks at the devices of this machine; a GPU is free only after it was so in all looks of `idle_seconds`."""
 
-    def __init__(self, idle_seconds: float | None = None) -> None:
-        self._idle_seconds = idle_seconds
+    def __init__(self) -> None:
+        self.idle_seconds: float | None = None  # the usual seconds
         self._free_since: dict[str, float] = {}
         self._last: tuple[Device, ...] = ()
 
@@ -54,7 +58,7 @@ class Look:
             uses = free_gpus.look()
         except NotFree as fault:  # also if there is no driver
             return (*(replace(device, holder=str(fault), shut=str(fault)) for device in self._last), _cpu())
-        now, least = time.monotonic(), self._idle_seconds
+        now, least = time.monotonic(), self.idle_seconds
         least = free_gpus.idle_seconds() if least is None else least
         self._last = ()
         for use in uses:
@@ -63,8 +67,7 @@ class Look:
             if not why and now - since < least:
                 why = f"must stay idle for {least:.0f} s first"
             shut = use.fault or (str(use.holder) if use.leased else "")
-            strangers = "" if use.leased else ", ".join(map(str, use.users or ()))
-            about = (use.name, use.memory_total_bytes, use.free_bytes, strangers)
+            about = (use.name, use.memory_total_bytes, use.free_bytes, use.users or ())
             self._last += (Device(use.uuid, use.index, why, shut, *about),)
         return (*self._last, _cpu())
 

@@ -21,9 +21,9 @@ from ..files import private_folders
 from ..files.places import home, runs_folder
 from ..files.reading import read_object
 from ..files.shapes import completed
-from ..files.values import mapping, number, text, whole
+from ..files.values import mapping, text, whole
 from ..files.writing import write_atomically
-from ..runs import Run, RunError, events, titles
+from ..runs import Run, RunError, events, request_stop, titles
 from ..runs.event_writer import EventWriter
 from ..runs.events import TELEMETRY_FILE
 from ..system import locks, stop_signals
@@ -55,6 +55,7 @@ class Entry:
     state: str = "waiting"
     kind: str = "run"
     queued_at: float = 0.0
+    returned_at: float | None = None
     started_at: float | None = None
     boot_id: str = ""
     tries: int = 0
@@ -68,6 +69,11 @@ class Entry:
     yields: bool = False
     code: str = ""
     hold_reason: str = ""
+
+    @property
+    def waits_since(self) -> float:
+        """The Unix time since which it waits: since it was queued, or since it gave way."""
+        return self.returned_at or self.queued_at
 
     @property
     def folder(self) -> Run:
@@ -375,15 +381,22 @@ def take_runner_lock(descriptor: int | None) -> Lock | None:
         return None
 
 
-def age(entry: Entry) -> float:
-    """Return the seconds since the last start of an entry."""
-    return time.time() - (number(entry.started_at) or 0.0)
+def ask_to_yield(name: str) -> None:
+    """Ask a running run to stop, so that it returns to the queue."""
+    with locked():
+        entry = read(name)
+        if entry is None or entry.state != "running" or entry.yields:
+            return
+        write(replace(entry, yields=True))  # before the run can end
+        try:
+            request_stop(entry.folder, (signal.SIGTERM,))
+        except RunError:  # its engine has not written yet who it is, or it has ended
+            write(entry)
 
 
-def ask_to_yield(entry: Entry) -> None:
-    """Ask a run to stop, so that it returns to the queue; the caller holds the lock of the queue."""
-    write(replace(entry, yields=True))
-    with contextlib.suppress(RunError):
-        from ..runs import request_stop  # needed seldom
-
-        request_stop(entry.folder, (signal.SIGTERM,))
+def end_for_good(name: str) -> None:
+    """Let a run that is giving way not return to the queue, as its user stops it."""
+    with locked():
+        entry = read(name)
+        if entry is not None and entry.yields:
+            write(replace(entry, yields=False))

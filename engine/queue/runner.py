@@ -23,7 +23,8 @@ from ..runs.run import STATE_LABELS, WAITING
 from ..system import locks
 from ..system.identity import Place
 from ..system.locks import ENGINE_LOCK
-from . import devices, entries
+from . import devices, entries, settings
+from .courtesy import Courtesy
 from .devices import CPU, Device
 from .entries import Entry, Listing
 
@@ -63,6 +64,8 @@ class Runner:
         self, look: Callable[[], Sequence[Device]] | None = None, launch: Launch = launch, boot_id: str = ""
     ) -> None:
         self._look, self._launch = look or devices.Look(), launch
+        self._courtesy = Courtesy()
+        self._settings, self._settings_stamp = settings.Settings(), 0.0
         self._gpus = whole(entries.news().get("gpus")) or 0
         self._boot_id = boot_id or Place.here().boot_id
         self._children: dict[str, tuple[Child, frozenset[str]]] = {}  # with the devices that they may take
@@ -87,6 +90,10 @@ class Runner:
             self._walk()
             self._write_news()
         return bool(self._listing.entries)
+
+    def close(self) -> None:
+        """Remove what other users see of this runner."""
+        self._courtesy.close()
 
     def _read(self) -> bool:
         """Read the entries if their folder has changed; returns whether it has."""
@@ -162,7 +169,14 @@ class Runner:
         state, result = run.state_without_queue(Liveness()), run.result
         error = mapping((result or {}).get("error"))
         if entry.yields and state == "stopped":
-            return replace(entry, state="waiting", devices=(), yields=False, tries=max(0, entry.tries - 1))
+            return replace(
+                entry,
+                state="waiting",
+                devices=(),
+                yields=False,
+                tries=max(0, entry.tries - 1),
+                returned_at=time.time(),
+            )
         is_lost = result is None or text(error.get("kind")) == LOST_GPU
         if state == "crashed" and is_lost and entry.tries < entry.most_tries:
             first = min(other.place for other in entries.all_entries())
@@ -193,8 +207,10 @@ class Runner:
 
     def _walk(self) -> None:
         """Start what can start, in the order of the entries; what an entry waits for is kept from those after it."""
-        if not any(entry.state == "waiting" for entry in self._listing.entries):
+        if not any(entry.state == "waiting" or entry.gives_way for entry in self._listing.entries):
+            self._courtesy.look((), self._gpus)
             return
+        self._read_settings()
         seen = self._look()
         self._gpus = sum(device.name != CPU for device in seen)
         busy: set[str] = set()
@@ -206,35 +222,78 @@ class Runner:
         self._why = {entry.run: "" for entry in self._listing.entries} | {
             name: why for name, why in self._why.items() if name in self._not_before
         }
-        paused = entries.is_paused()
+        paused = "the queue is paused; gputui queue start goes on" if entries.is_paused() else self._out_of_hours()
+        free = [device.name for device in seen if not device.holder and device.name not in busy]
+        able = [entry for entry in self._listing.entries if entry.state == "waiting" and not _waits_for_another(entry)]
+        self._courtesy.look([] if paused else able, self._gpus)
         for entry in self._listing.entries:
             if entry.state == "held":
                 self._why[entry.run] = entry.hold_reason
             elif entry.state == "waiting":
-                self._why[entry.run] = self._start_or_why(entry, seen, busy, kept, paused)
+                self._why[entry.run] = paused or self._start_or_why(entry, seen, busy, kept, free)
+        running = [entry for entry in self._listing.entries if entry.state == "running"]
+        for name, why in self._courtesy.to_give_way(running, seen, len(free)).items():
+            print(f"{time.strftime('%F %T')} {name} gives way: {why}", flush=True)
+            entries.ask_to_yield(name)
 
-    def _start_or_why(self, entry: Entry, seen: Sequence[Device], busy: set[str], kept: set[str], paused: bool) -> str:
-        """Start an entry and return an empty text; or else return why it waits."""
+    def _start_or_why(
+        self, entry: Entry, seen: Sequence[Device], busy: set[str], kept: set[str], now: list[str]
+    ) -> str:
+        """Start an entry and return an empty text; or else return why it waits.
+
+        `now` are all devices that are free. Those that the entry takes are added to `busy`, and those that it waits for
+        to `kept`.
+        """
         if not entry.folder.file("preset.yaml").exists():
             with entries.locked():
                 entries.discard(entry.run)
             return ""
-        if paused:
-            return "the queue is paused; gputui queue start goes on"
-        if entry.after and (state := _state_of(entry.after)) in (*GOES_ON, WAITING):
-            return f"after {entry.after}, which is {state}"
+        if other := _waits_for_another(entry):
+            return other
         usable, number = devices.usable(entry, seen), devices.count(entry, self._gpus)
         needs = f"needs {devices.needs_text(entry, self._gpus)}"
         if len(usable) < number or not usable:
             return f"{needs}, which this machine does not have"
+        usable = self._allowed(usable)
+        if len(usable) < number:
+            return f"{needs}; {settings.path()} leaves too few to the queue"
         free = [device for device in usable if device.name not in busy | kept and not devices.why_not(entry, device)]
-        kept |= {device.name for device in free}
+        chosen = [device.name for device in free]
         if len(free) < number:
-            return f"{needs}; {devices.why_busy(entry, usable, kept)}"
+            why = devices.why_busy(entry, usable, kept)
+            kept |= set(chosen)
+            return f"{needs}; {why}"
+        chosen = chosen[:number]
+        kept |= set(chosen)
+        if self._settings.most is not None and len(busy) + number > self._settings.most:
+            return f"{needs}; {settings.path()} allows {self._settings.most} at once"
+        if user := self._courtesy.turn_of(now, number):
+            return f"{needs}; {user}, who has fewer devices or waits longer, goes first"
         if time.monotonic() < self._not_before.get(entry.run, (0.0, 0.0))[0]:
             return self._why.get(entry.run, "")
-        self._start(entry, [device.name for device in free][:number])
+        self._start(entry, chosen)
+        busy |= set(chosen)
         return ""
+
+    def _read_settings(self) -> None:
+        """Read the settings of the queue if their file has changed."""
+        stamp = settings.stamp()
+        if stamp != self._settings_stamp:
+            self._settings, self._settings_stamp = settings.read(), stamp
+            if isinstance(self._look, devices.Look):
+                self._look.idle_seconds = self._settings.idle_seconds
+
+    def _out_of_hours(self) -> str:
+        if self._settings.is_time() or self._settings.hours is None:
+            return ""
+        return f"{settings.path()} starts runs from {self._settings.hours[0]}:00 to {self._settings.hours[1]}:00"
+
+    def _allowed(self, usable: Sequence[Device]) -> list[Device]:
+        """Return the devices that the settings leave to the queue, in the order of the settings."""
+        order = self._settings.gpus
+        places = {device.name: _place(device, order) for device in usable}
+        allowed = [device for device in usable if _place(device, self._settings.never) is None]
+        return sorted(allowed, key=lambda device: len(order) if (at := places[device.name]) is None else at)
 
     def _start(self, entry: Entry, among: Collection[str]) -> None:
         with entries.locked():
@@ -265,6 +324,17 @@ def _held_by_queue(device: Device, listed: Sequence[Entry]) -> Device:
     holder = next((entry.run for entry in listed if entry.state in BEGUN_STATES and device.name in entry.devices), "")
     words = f"{holder} trains on it"
     return replace(device, holder=words, shut=words) if holder else device
+
+
+def _place(device: Device, named: Sequence[str]) -> int | None:
+    """Return the place of a GPU in a list of numbers and UUIDs; None if it is not in the list."""
+    return next((at for at, name in enumerate(named) if name in (device.name, str(device.index))), None)
+
+
+def _waits_for_another(entry: Entry) -> str:
+    """Return in words for which run's end an entry waits; empty if it waits for none."""
+    state = _state_of(entry.after) if entry.after else ""
+    return f"after {entry.after}, which is {state}" if state in (*GOES_ON, WAITING) else ""
 
 
 def _has_begun(entry: Entry) -> bool:
@@ -301,6 +371,7 @@ def carry_out(descriptor: int | None) -> int:
             if not runner.tick():
                 with entries.locked():  # what is added from now on finds no runner, and starts one
                     if not entries.listing().entries:
+                        runner.close()
                         lock.release()
                         return 0
         except (OSError, RunError) as fault:

@@ -16,7 +16,7 @@ from gputui.engine.system import locks
 from gputui.tui import cli
 from gputui.tui.base.exit_codes import WRONG
 
-from tests.support.front_door import gputui, until
+from tests.support.front_door import gputui, happened, last_losses, trained, until
 from tests.support.queued import entry_file, no_runner, waiting
 
 SHORT = ("--preset", "quickstart", "--set", "epochs=1", "--set", "workload.samples=256")
@@ -61,6 +61,19 @@ def test_queued_runs_train_one_after_the_other_though_the_runner_is_killed() -> 
     until(lambda: not locks.held(entries.queue_folder() / entries.RUNNER_LOCK))
     assert not entries.all_entries()
     assert "The queue is empty" in gputui("queue").stdout
+
+
+@pytest.mark.slow
+def test_a_run_that_gives_way_goes_on_later_to_the_losses_of_one_that_was_left_alone() -> None:
+    more = ("epochs=6", "seed=7", "run.checkpoint=epoch", "give_way=true", "workload.samples=2048")
+    run = queued(*(word for setting in more for word in ("--set", setting)))
+    until(lambda: happened(run, "progress"))
+    entries.ask_to_yield(run.id)
+    until(lambda: run.state == "ok" or len(happened(run, "started")) > 1)
+    assert len(list(run.path.glob("result-*.json"))) == 1, "it was too short to give way"
+    until(lambda: run.state == "ok")
+    alone = trained(*more)
+    assert last_losses(run) == alone.of("epoch")[-1]["metrics"]
 
 
 def test_the_runner_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from ...engine import runs as run_folders
 from ...engine.files.values import mapping, number, text, to_json, whole
 from ...engine.job import job_end, this_machine
-from ...engine.queue import devices, entries
+from ...engine.queue import devices, entries, settings
 from ...engine.queue.entries import Entry
 from ...engine.runs import Run, RunError
 from ...engine.units import clock
@@ -109,7 +109,7 @@ def _gpus() -> int:
 def show_queue(as_json: bool) -> None:
     """Print the queue as a table, or as one JSON object per line."""
     listing = entries.listing()
-    for line in listing.damage:
+    for line in (*listing.damage, *settings.read().faults):
         complain(line)
     rows = _rows(listing.entries)
     if as_json:

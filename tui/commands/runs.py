@@ -110,6 +110,7 @@ def stop_run(name: str) -> None:
             entries.remove(run.id)
             print(f"{run.id} is taken out of the queue")
             return
+        entries.end_for_good(run.id)
     run_folders.request_stop(run)
     deadline = time.monotonic() + 2
     while run.state in ("running", "stopping") and time.monotonic() < deadline:

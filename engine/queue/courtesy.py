@@ -1,0 +1,116 @@
+"""Turns among the users of a machine: whose run starts next, and which run gives its devices to another user.
+
+It is a courtesy: each user's runner shows a ticket and looks at those of the others (leases/tickets.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from ..leases import lease, tickets
+from ..leases.tickets import Ticket
+from ..system.identity import Process
+from . import devices
+from .devices import CPU, Device
+from .entries import Entry
+
+TURN_SECONDS = 60.0  # for which free devices are left to another user
+ASKED_AFTER_SECONDS = 10.0  # a run gives way to another user who has waited for so long
+LEAST_RUNNING_SECONDS = 30.0  # a run is not asked to give way sooner
+_MOST_PARENTS = 32
+
+
+class Courtesy:
+    """The ticket of this user, and those of the others."""
+
+    def __init__(self) -> None:
+        self._me = lease.user_name(os.geteuid())
+        self._ours: Ticket | None = None
+        self._others: Sequence[Ticket] = ()
+        self._held: Counter[str] = Counter()
+        self._released: frozenset[str] = frozenset()
+        self._released_at = 0.0
+
+    def look(self, waiting: Sequence[Entry], gpus: int) -> None:
+        """Show the ticket of the first of the runs that could start, and read the others' tickets."""
+        ours = None
+        if waiting:
+            first, on_cpu = waiting[0], waiting[0].needs == CPU or not gpus
+            ours = Ticket(self._me, len(waiting), devices.count(first, gpus), first.waits_since, on_cpu)
+        if ours != self._ours:
+            tickets.write(ours) if ours else tickets.remove()
+        self._ours, self._others = ours, tickets.of_others()
+        self._held = (
+            Counter(who.user for who in lease.holders().values() if not who.stuck) if self._others else Counter()
+        )
+
+    def close(self) -> None:
+        """Remove the ticket."""
+        if self._ours is not None:
+            tickets.remove()
+
+    def turn_of(self, free: Collection[str], number: int) -> str:
+        """Return the user to whom free devices are left now; empty if this user may take `number` of them.
+
+        They are left for at most TURN_SECONDS, until others become free, and only if they are enough for that user.
+        """
+        if not self._released >= frozenset(free):
+            self._released_at = time.monotonic()
+        self._released = frozenset(free)
+        if self._ours is None or time.monotonic() - self._released_at >= TURN_SECONDS:
+            return ""
+        first = tickets.before(self._ours, self._others, self._held)
+        return next((each.user for each in first if each.devices <= len(free) < each.devices + number), "")
+
+    def to_give_way(self, running: Sequence[Entry], seen: Sequence[Device], free: int) -> dict[str, str]:
+        """Return the runs that are to give way, by their ids, with the reason; `free` is the number of free devices."""
+        able = [entry for entry in running if entry.gives_way and not entry.yields and _is_long_enough(entry)]
+        asked = {entry.run: why for entry in able if (why := _strangers(entry, seen))}
+        for ticket in self._others:
+            is_waiting = time.time() - ticket.since >= ASKED_AFTER_SECONDS and free < ticket.devices
+            if not is_waiting or self._held[ticket.user] >= self._held[self._me]:
+                continue
+            fitting = [entry for entry in able if ticket.on_cpu == (CPU in entry.devices)]
+            given, chosen = free, []
+            for entry in sorted(fitting, key=lambda entry: -entry.place):
+                if given < ticket.devices:
+                    given += len(entry.devices)
+                    chosen.append(entry)
+            if given >= ticket.devices:
+                asked |= {entry.run: f"{ticket.user} waits for it" for entry in chosen}
+        return asked
+
+
+def _is_long_enough(entry: Entry) -> bool:
+    return time.time() - (entry.started_at or 0.0) >= LEAST_RUNNING_SECONDS
+
+
+def _strangers(entry: Entry, seen: Sequence[Device]) -> str:
+    """Return in words which process that does not belong to the run uses one of its GPUs; empty if none does."""
+    engine = Process.read(entry.folder.status, "engine")
+    for device in seen:
+        if device.name in entry.devices and engine is not None:
+            for user in device.users:
+                if user.user and not _descends(user.pid, engine.pid):
+                    return f"{device} is used by {user}"
+    return ""
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    """Return True if a process is the other one or started by it, also if it has ended."""
+    for _ in range(_MOST_PARENTS):
+        if pid == ancestor:
+            return True
+        try:
+            pid = int(
+                Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]
+            )
+        except (OSError, ValueError, IndexError):
+            return True
+        if pid <= 1:
+            return False
+    return True

@@ -1,0 +1,118 @@
+"""The settings of the queue, in `queue.yaml` of the user's configuration: which GPUs, how many at once, and when.
+
+A value that cannot be used is left out, with one line. The reader of YAML is imported only if there is such a file.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..files.places import config_folder
+from ..files.reading import why
+
+FILE = "queue.yaml"
+_HOURS = re.compile(r"(\d{1,2})\s*-\s*(\d{1,2})")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`gpus` are those that are taken first, in this order, by their number or UUID; `never` are left to others.
+
+    `most` is the number of devices that queued runs have at once. `hours` are the first hour and the hour of the end of
+    the time in which runs are started. `idle_seconds` is how long a GPU must have been idle; each None: no limit, or
+    the usual seconds. `faults` has a line for each value that is left out.
+    """
+
+    gpus: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+    most: int | None = None
+    hours: tuple[int, int] | None = None
+    idle_seconds: float | None = None
+    faults: tuple[str, ...] = ()
+
+    def is_time(self, hour: int | None = None) -> bool:
+        """Return True if runs may be started now, or at the given hour of the day."""
+        if self.hours is None:
+            return True
+        first, end = self.hours
+        now = time.localtime().tm_hour if hour is None else hour
+        return first <= now < end if first < end else now >= first or now < end
+
+
+def path() -> Path:
+    return config_folder() / FILE
+
+
+def stamp() -> float:
+    """Return the time at which the file was written; 0 if there is none."""
+    try:
+        return path().stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def read() -> Settings:
+    """Return the settings of the file; the usual ones if there is none."""
+    if not stamp():
+        return Settings()
+    from ..files import located_yaml  # only if there is a file
+
+    try:
+        content = located_yaml.read(path())
+    except OSError as fault:
+        return Settings(faults=(f"{path()}: {why(fault)}",))
+    except located_yaml.YamlFault as fault:
+        return Settings(faults=(f"{path()}: {fault}",))
+    values: dict[str, Any] = {}
+    faults: list[str] = []
+    for name, located in content.items():
+        value = _plain(located.value)
+        if name not in _READERS:
+            faults.append(f"{path()}:{located.line}: {name} is no setting; there are {', '.join(_READERS)}")
+        elif (usable := _READERS[name][0](value)) is None:
+            faults.append(f"{path()}:{located.line}: {name} takes {_READERS[name][1]}, not {value!r}")
+        else:
+            values[name] = usable
+    return Settings(**values, faults=tuple(faults))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of the upper levels of the file without the numbers of its lines."""
+    if isinstance(value, Mapping):
+        return {name: _plain(getattr(inner, "value", inner)) for name, inner in value.items()}
+    return [getattr(each, "value", each) for each in value] if isinstance(value, list) else value
+
+
+def _names(value: Any) -> tuple[str, ...] | None:
+    listed = value if isinstance(value, list) else [value]
+    is_name = all(isinstance(each, int | str) and not isinstance(each, bool) for each in listed)
+    return tuple(map(str, listed)) if is_name else None
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
+
+
+def _hours(value: Any) -> tuple[int, int] | None:
+    match = _HOURS.fullmatch(value.strip()) if isinstance(value, str) else None
+    first, end = (int(match[1]), int(match[2])) if match else (24, 24)
+    return (first, end % 24) if first <= 23 and end <= 24 and first != end else None
+
+
+def _seconds(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value <= 86_400 else None
+
+
+_READERS: Mapping[str, tuple[Any, str]] = {
+    "gpus": (_names, "a list of numbers or UUIDs of GPUs"),
+    "never": (_names, "a list of numbers or UUIDs of GPUs"),
+    "most": (_count, "a number from 1"),
+    "hours": (_hours, 'two hours of the day such as "20-8"'),
+    "idle_seconds": (_seconds, "a number of seconds"),
+}
