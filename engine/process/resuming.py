@@ -79,9 +79,14 @@ def resume(
         with contextlib.suppress(OSError), run.file("engine.log").open("a") as log:  # the disk may be full
             log.write(f"{RESUMED}\n")
         if new_code:  # last: after a resume that fails, the code must be accepted again
-            code_copy.make(run, preset.options)
-            code_files.accept(run, code_copy.trained(run, preset.options))
+            take_new_code(run, preset.options)
         return launch.spawn(run, lock, clock, devices)
+
+
+def take_new_code(run: Run, options: Options) -> None:
+    """Copy the user's code as it is now to the run, and record the files that have changed since the run used them."""
+    code_copy.make(run, options)
+    code_files.accept(run, code_copy.trained(run, options))
 
 
 def _with_copy(options: Options) -> Options:

@@ -22,7 +22,7 @@ from ..options import gpu_choice
 from ..presets import Preset, PresetError
 from ..process import launch, resuming
 from ..proof import starting
-from ..runs import Run, RunError
+from ..runs import Run, RunError, code_copy, code_files
 from ..runs.checkpoint_files import steps_in
 from . import entries
 from .entries import Entry
@@ -45,7 +45,8 @@ def start(name: str, started_at: float, among: Sequence[str]) -> None:
     with entries.locked():  # what looks at the entry later sees the lock of the engine
         entry = _still(name, started_at)
         if steps_in(run.file("checkpoints")):
-            resuming.resume(run, entry.code == "new", from_copy=entry.code == "copy", among=among)
+            new = entry.code == "new"
+            resuming.resume(run, new, from_copy=not new and code_files.can_use_copy(run), among=among)
         else:
             launch.begin(run, preset, among)
         entries.write(replace(entry, state="running", devices=tuple(among), code=""))
@@ -63,7 +64,8 @@ def _refuse(run: Run, preset: Preset) -> None:
     devices.
     """
     here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
-    findings = [*checks.of_preset(preset, here), *checks.of_remarks(joined)]
+    trained = replace(preset, options=code_copy.as_trained(run, preset.options))
+    findings = [*checks.of_preset(trained, here), *checks.of_remarks(joined)]
     if errors := [finding for finding in findings if finding.level == "error"]:
         raise RunError(str(errors[0]))
     if gpu_choice.parse(preset.options.device.visible) is None:

@@ -13,11 +13,13 @@ import json
 import os
 import shutil
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .. import entry as entries
+from ..entry import Entry
 from ..files.places import home
 from ..files.reading import read_bytes, read_object, why
 from ..files.shapes import Form
@@ -79,6 +81,19 @@ def home_of(options: Options) -> Path | None:
     return Path(os.path.abspath(os.path.join(*map(os.path.expanduser, (workload.folder or ".", file))))).parent
 
 
+def as_trained(run: Run, options: Options) -> Options:
+    """Return the options with the entry's file in the copy if the run trains the copy, for checks of that file."""
+    if options.workload.entry is None or (copy := trained(run, options)) is None:
+        return options
+    entry = str(used_entry(entries.parse(options.workload.entry), copy))
+    return replace(options, workload=replace(options.workload, entry=entry))
+
+
+def used_entry(entry: Entry, copy: Path | None) -> Entry:
+    """Return the entry with its file in the copy, or unchanged without a copy."""
+    return entry if copy is None else Entry(str(copy / Path(str(entry.file)).name), None, entry.function)
+
+
 def make(run: Run, options: Options) -> None:
     """Copy the Python files of the entry's folder to the run, and record the folder, the commit and the diff.
 
@@ -86,6 +101,8 @@ def make(run: Run, options: Options) -> None:
     are too many or too large, the record has the reason. Raises OSError if the record cannot be written.
     """
     if (folder := home_of(options)) is None:
+        if options.workload.entry is not None and options.run.code == "copy":
+            _record(run, {"left_out": f"{options.workload.entry} names a module, which is not copied"})
         return
     state = git_state.read(folder)
     put_aside(run)
@@ -95,6 +112,10 @@ def make(run: Run, options: Options) -> None:
         if state.diff:
             with contextlib.suppress(OSError):
                 run.file(DIFF).write_bytes(state.diff)
+    _record(run, record)
+
+
+def _record(run: Run, record: Mapping[str, Any]) -> None:
     write_atomically(run.file(RECORD), json.dumps(record, indent=1), durable=False)
 
 

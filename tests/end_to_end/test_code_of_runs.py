@@ -98,3 +98,17 @@ def test_runs_of_the_same_and_of_other_code_are_compared_with_their_commits(fold
     (row,) = [line for line in shown.splitlines() if line.startswith("| code |")]
     cells = [commit, f"same ({commit})", f"differs: parts/sizes.py ({commit} with changes)"]
     assert [cell.strip() for cell in row.strip("|").split("|")][1:4] == cells
+
+
+def test_a_queued_run_trains_the_code_of_its_queueing_though_the_file_is_broken_or_gone(folder: Path) -> None:
+    assert gputui("queue", "pause").returncode == 0
+    queued = [gputui("--preset", "preset.yaml", "--queue", "--set", f"seed={seed}").stdout.strip() for seed in (1, 2)]
+    first, second = (runs.find(name) for name in queued)
+    (folder / "train.py").write_text("def build(:\n")
+    (folder / "parts" / "sizes.py").write_text("units = 2\n")
+    assert gputui("queue", "start").returncode == 0
+    until(lambda: first.state == "ok")
+    (folder / "train.py").unlink()
+    until(lambda: second.state not in ("waiting", "starting", "running"))
+    assert [ended(run)["outcome"] for run in (first, second)] == ["ok", "ok"]
+    assert printed(first) == printed(second) == ["UNITS 1"]

@@ -347,4 +347,4 @@ def test_a_run_of_the_copy_names_the_modules_that_are_not_from_it_and_the_reason
     Run(tmp_path / "run1").file("source.json").write_text('{"left_out": "too many files"}')
     ((kind, message),) = warned(own(IMPORTING, *settings))
     assert kind == "code_not_copied"
-    assert message.startswith("too many files; the run trains the files in that folder")
+    assert message.startswith("too many files; the run trains your files as they are")

@@ -62,6 +62,9 @@ def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
         raise Refused(reason)
     if code != "new":
         code_files.check(run, code == "copy")
+    else:  # what is edited later does not reach the run
+        resuming.take_new_code(run, resuming.preset_to_resume(run).options)
+        code = "copy" if code_files.can_use_copy(run) else "new"
     return _added(run, run_folders.find(after) if after else None, code or "")
 
 

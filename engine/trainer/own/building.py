@@ -211,7 +211,7 @@ def build(
         code = UserCode(workload.entry, workload.folder or ".", copy)
     _record(report.run, code)
     if left_out := code_copy.read(report.run).left_out:
-        report.warn("code_not_copied", f"{left_out}; the run trains the files in that folder as they are", LEFT_OUT)
+        report.warn("code_not_copied", f"{left_out}; the run trains your files as they are", LEFT_OUT)
     for name in code.shadowed():
         report.warn(
             "shadowed",

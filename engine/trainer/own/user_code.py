@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from ... import entry as entries
 from ...entry import Entry
+from ...runs import code_copy
 from ..common.faults import TrainerError
 from ..common.stopping import StopRequested
 
@@ -68,12 +69,11 @@ class UserCode:
         keras.config.disable_traceback_filtering()
         tf.debugging.disable_traceback_filtering()
         try:
-            self.file = entries.source_file(self.entry, self.folder)
+            self.file = entries.source_file(code_copy.used_entry(self.entry, copy), self.folder)
         except entries.EntryFault as fault:
             raise UserError(str(fault), fault.change) from None
-        self.home = self.origin = self.file.parent if self.entry.file else self.folder
-        if copy is not None:
-            self.home, self.file = copy, copy / self.file.name
+        self.home = self.file.parent if self.entry.file else self.folder
+        self.origin = self.home if copy is None else (self.folder / os.path.expanduser(str(self.entry.file))).parent
         sys.argv = [str(self.file)]  # the trainer's own arguments would confuse an argument parser in the user's code
         sys.path.insert(0, str(self.home))
         importlib.invalidate_caches()
