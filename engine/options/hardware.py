@@ -30,9 +30,9 @@ class Device(Group):
 
     visible: Literal["all", "none"] | GpuChoice | list[GpuName] = option(
         "all",
-        "GPUs that TensorFlow may see: all that are allocated to the job, none (the CPU trains), a list of UUIDs or of "
-        "indices as in nvidia-smi (PCI bus order), free:N (N GPUs that nobody uses) or fits:N (N GPUs with enough free "
-        "memory), with @24GB or @A100 for a kind",
+        "GPUs that TensorFlow may see: all that the job has, none (the CPU trains), a list of UUIDs or of indices as "
+        "in nvidia-smi (PCI bus order), free:N (N GPUs that nobody uses) or fits:N (N GPUs with enough free memory), "
+        "with @24GB or @A100 for a kind",
         call="CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER=PCI_BUS_ID",
         helps="shares a box between people; none compares GPU with CPU",
     )

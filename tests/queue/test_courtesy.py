@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from gputui.engine.leases import lease, tickets
@@ -16,7 +17,10 @@ from gputui.engine.queue import courtesy, entries, settings
 from gputui.engine.queue.devices import CPU, Device
 from gputui.engine.system.identity import Place, Process
 
+from tests.support.fakenvml import FakeNvml
 from tests.support.queued import GPUS, Trainings, add, no_runner, states, waiting
+
+pytest_plugins = ("tests.support.fakenvml.fixture",)
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +116,28 @@ def test_a_run_gives_way_to_a_process_of_another_program_on_its_gpu(monkeypatch:
     finally:
         child.kill()
         child.wait()
+
+
+LOOKS = """
+import json, sys, time
+from gputui.engine.queue.devices import Look
+look = Look()
+look.idle_seconds = 1.0
+first = look()
+time.sleep(1.1)
+print(json.dumps([[[str(each), each.holder, each.shut] for each in seen] for seen in (first, look())]))
+"""
+
+
+def test_a_gpu_is_free_after_it_was_so_for_long_enough_and_not_if_it_is_leased(nvml: FakeNvml, tmp_path: Path) -> None:
+    (leased,) = lease.take(["GPU-0000-1"], "digits")
+    first, later = nvml.run(LOOKS, f"gpus=3 use={tmp_path / 'use'}")
+    names = [name for name, _, _ in first]
+    assert names == ["GPU 0", "GPU 1", "GPU 2", "the CPU"]
+    assert [holder for _, holder, _ in first][0::2] == ["must stay idle for 1 s first"] * 2
+    assert [bool(holder) for _, holder, _ in later] == [False, True, False, False], later
+    assert [bool(shut) for _, _, shut in later] == [False, True, False, False]
+    leased.release()
 
 
 @pytest.mark.needs("root")

@@ -16,8 +16,11 @@ from gputui.engine.system import locks
 from gputui.tui import cli
 from gputui.tui.base.exit_codes import WRONG
 
+from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import gputui, happened, last_losses, trained, until
 from tests.support.queued import entry_file, no_runner, waiting
+
+pytest_plugins = ("tests.support.fakegpu.fixture",)
 
 SHORT = ("--preset", "quickstart", "--set", "epochs=1", "--set", "workload.samples=256")
 
@@ -124,3 +127,22 @@ def test_the_commands_say_what_is_done_and_what_to_do(
     assert "sbatch --gpus=1 --wrap='gputui --preset quickstart'" in said(
         "--preset", "quickstart", "--queue", code=WRONG
     )
+
+
+@pytest.mark.slow
+def test_three_queued_runs_share_two_gpus(fakegpu: FakeGpu, tmp_path: Path) -> None:
+    box = {**os.environ, **fakegpu.environment(tmp_path / "box", gpus=2), "GPUTUI_IDLE_SECONDS": "1"}
+    long = ("--preset", "quickstart", "--set", "visible=free:1", "--set", "epochs=100000", "--queue")
+    made = [runs.find(gputui(*long, env=box).stdout.strip()) for _ in range(3)]
+    until(lambda: [run.state for run in made] == ["running", "running", "waiting"])
+    chosen = [json.loads(run.file("options.json").read_text())["device"]["visible"] for run in made]
+    assert sorted(chosen[:2]) == [["GPU-0000-0"], ["GPU-0000-1"]]
+    until(lambda: f"{made[0].id} trains on it" in entries.news()["why"].get(made[2].id, ""))
+    gputui("stop", made[0].id, env=box)
+    until(lambda: made[2].state == "running")
+    assert json.loads(made[2].file("options.json").read_text())["device"]["visible"] == chosen[0]
+    assert "visible: free:1" in made[2].file("preset.yaml").read_text()
+    gputui("stop", made[1].id, env=box)
+    until(lambda: gputui("stop", made[2].id, env=box).returncode == 0)
+    until(lambda: not entries.all_entries())
+    assert [run.state for run in made] == ["stopped"] * 3
