@@ -380,13 +380,7 @@ def test_what_did_nothing_in_the_last_run_of_the_same_code_is_told(home: Path, t
 
 def test_a_finding_names_the_options_that_are_set_and_the_remedy_of_this_chip() -> None:
     for rule, on, settings, named, change in (
-        (
-            "micro_batches",
-            TWO,
-            "micro_batches=2 strategy.kind=mirrored xla=true",
-            "micro_batches",
-            "compile.xla=false",
-        ),
+        ("micro_batches", TWO, "micro_batches=2 strategy.kind=mirrored xla=true", "micro_batches", "compile.xla=false"),
         ("micro_batches", TWO, "on_oom=accumulate strategy.kind=mirrored xla=true", "on_oom", "compile.xla=false"),
         ("precision", PASCAL, "policy=mixed_float16", "policy", "set it to float32"),
         ("precision", VOLTA, "policy=mixed_bfloat16", "policy", "set it to mixed_float16 or float32"),
