@@ -105,6 +105,13 @@ def test_for_an_old_chip_pips_cudnn_is_proposed_only_if_it_has_code_for_the_chip
         assert found.remedy.startswith(remedy), (pips, capability)
 
 
+def test_machine_code_also_runs_on_later_chips_of_its_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "capabilities", lambda: [(7, 5), (8, 0), (8, 6)])
+    monkeypatch.setattr(installed, "cuda_version", lambda: (12, 5))
+    for capability, runs in (((8, 0), True), ((8, 7), True), ((8, 9), True), ((7, 0), False), ((9, 0), False)):
+        assert (compatibility.driver_lacks(capability, (12, 2)) == "") is runs, capability
+
+
 def test_a_cudnn_of_the_system_is_known_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "libcudnn.so.9.2.1").touch()
     (tmp_path / "libcudnn.so.9").symlink_to("libcudnn.so.9.2.1")

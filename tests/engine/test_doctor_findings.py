@@ -240,6 +240,16 @@ def test_a_driver_that_is_there_needs_its_libraries(told: NvmlAnswers, bus: list
     assert driver.present(told, bus) is there
 
 
+def test_gpus_that_the_driver_hides_are_named_only_if_it_gives_the_addresses_of_all_others() -> None:
+    bus = ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
+    for first, named in (("00000000:01:00.0", " (0000:03:00.0)"), (None, "")):
+        shown = tuple(H100 | {"pci_bus_id": address} for address in (first, "00000000:02:00.0"))
+        found = list(driver.findings(NvmlAnswers(shown, 2, driver="580.10", cuda=(13, 0)), bus, False))
+        assert [finding.what for finding in found if finding.level == "warning"] == [
+            f"the driver shows 2 of the 3 GPUs in this machine{named}"
+        ]
+
+
 def test_the_drivers_library_for_computing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "_loader_cache", frozenset)
     monkeypatch.setattr(limits, "ROOT", tmp_path)
@@ -325,6 +335,15 @@ def test_memory_that_other_programs_have_taken_is_told_on_a_large_machine(
 ) -> None:
     monkeypatch.setattr(limits, "memory", lambda: limits.Memory(64 * GIB, free))
     assert [finding.level for finding in host.findings() if finding.about == "memory"] == [level]
+
+
+@pytest.mark.parametrize(("free", "level"), [(6 * GIB, "ok"), (2 * GIB, "warning"), (GIB // 32, "error")])
+def test_little_room_for_checkpoints_is_a_warning_and_hardly_any_an_error(
+    monkeypatch: pytest.MonkeyPatch, free: int, level: str
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(100 * GIB, 100 * GIB - free, free))
+    assert [finding.level for finding in host.findings() if finding.about == "runs"] == [level]
 
 
 def test_a_folder_for_runs_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

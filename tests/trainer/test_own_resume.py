@@ -63,6 +63,16 @@ def test_a_resumed_program_goes_on_to_the_very_same_losses(name: str, own: Write
         assert warned(again) == []
 
 
+def test_a_training_ends_with_the_moving_average_as_its_weights(own: Write) -> None:
+    """Also where the rest of a resumed epoch was a fit of its own."""
+    whole = own(DRAWN / "average.py", *SHORT).train()
+    for training in (whole, resumed(own, DRAWN / "average.py", whole, 4, *SHORT)):
+        model = training.loop.built.model
+        averages = model.optimizer._model_variables_moving_average
+        pairs = zip(model.trainable_variables, averages, strict=True)
+        assert all(np.array_equal(np.asarray(weight), np.asarray(average)) for weight, average in pairs)
+
+
 KILLED = ("gan", "distillation")  # two optimizers and random numbers; a frozen network, dropout and no call
 KILLER = """
 import os, signal
