@@ -18,6 +18,8 @@ OUTSIDE = {
     "run.measure_seconds": "ends a run that is measured; a script trains to its end",
     "run.python": "a script is run by the Python that it is given to",
     "run.code": "a script imports the code where it lies",
+    "run.tries": "a script is in no queue",
+    "run.give_way": "a script is in no queue",
     "run.keep": "Keras' callbacks keep one checkpoint",
     "device.numa": "gputui asks the driver for the GPU's NUMA node; in a script use numactl --cpunodebind=N",
     "compile.xla_cache": "the cache of XLA's programs is in gputui's home; the script has none",

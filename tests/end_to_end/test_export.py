@@ -95,6 +95,8 @@ CHANGES = {
     "run.sample_seconds": "2",
     "run.pcie": "true",
     "run.code": "copy",
+    "run.tries": "3",
+    "run.give_way": "true",
     "workload.width": "0.5",
     "workload.normalization": "layer",
     "workload.samples": "99",
@@ -126,7 +128,7 @@ SPECIAL = {  # what only some data and models take
 NOT_IN_A_SCRIPT = {
     "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
     "device.numa", "compile.xla_cache", "run.on_oom", "run.stop_signal", "run.python",
-    "run.code",
+    "run.code", "run.tries", "run.give_way",
 }  # fmt: skip
 
 

@@ -109,22 +109,25 @@ async def test_anyway_starts_at_once_and_run_again_asks_as_well(home: Path, star
         assert launch.title_of(started[0]) == "over"
 
 
-@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("answer", ["", "g", "u"], ids=["as-it-was", "new-code", "copy"])
 async def test_a_stopped_run_is_resumed_in_two_keystrokes(
-    edited: bool, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answer: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One whose code was edited since is resumed after a question."""
+    """One whose code was edited since is resumed after a question: with the new code, or with the run's copy."""
+    edited = bool(answer)
     run = recorded.write(home, name="20260921-120000-mine", gpus=0, seconds=30, outcome="stopped")
     resumed: list[Run] = []
     run.file("checkpoints/step-0000000100").mkdir(parents=True)
     code = tmp_path / "train.py"
     code.write_text("x = 1")
     code_files.add(run, tmp_path, [str(code)])
+    run.file("code").mkdir()
+    run.file("code/train.py").write_text("x = 1")
     code.write_text("x = 2" if edited else "x = 1")
 
     def resume(run: Run, new_code: bool, from_copy: bool) -> str:
         resumed.append(run)
-        assert (new_code, from_copy) == (edited, False)
+        assert (new_code, from_copy) == (answer == "g", answer == "u")
         return "engine"
 
     monkeypatch.setattr("gputui.engine.process.resuming.resume", resume)
@@ -134,11 +137,11 @@ async def test_a_stopped_run_is_resumed_in_two_keystrokes(
         await wait_for(pilot, run.id)
         await pilot.press("R")
         if edited:
-            await wait_for(pilot, "train.py has changed since")
+            await wait_for(pilot, "train.py (1 line) has changed since")
             await pilot.press("escape", "R")
             await wait_for(pilot, "Go on with the new code?")
             assert resumed == []
-            await pilot.press("g")
+            await pilot.press(answer)
         await wait_for(pilot, "mine is resumed")
         assert resumed == [run]
         assert app.engines == ["engine"]
