@@ -38,7 +38,7 @@ LOCK_SECONDS = 20.0  # for the lock of the queue, under which a run is launched
 BEGINNING_SECONDS = 20.0  # for a run that is being started to have its engine
 # Variables of this terminal or of this process, which a run does not get later.
 _LEFT_OUT = ("_", "COLUMNS", "LINES", "OLDPWD", "SHLVL", "TERM")
-_INTERNAL = ("GPUTUI_LOCK", "GPUTUI_FORKED", "GPUTUI_SCRATCH", "GPUTUI_LAUNCHED")
+_INTERNAL = ("GPUTUI_LOCK", "GPUTUI_FORKED", "GPUTUI_SCRATCH", "GPUTUI_LAUNCHED", locks.LEASED)
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,10 @@ def locked() -> Iterator[None]:
             if time.monotonic() > until:
                 raise RunError("the queue is in use by another gputui, which does not end; try again") from None
     with lock:
+        if not lock.works:
+            raise RunError(
+                f"the file system of {queue_folder()} has no locks; set GPUTUI_HOME to a folder on a local disk"
+            )
         yield
 
 
@@ -301,9 +305,7 @@ def remove(name: str) -> None:
 
     Raises RunError for a run that has begun, which `gputui stop` ends.
     """
-    until = time.monotonic() + BEGINNING_SECONDS
-    while (entry := read(name)) is not None and entry.state == "starting" and time.monotonic() < until:
-        time.sleep(0.1)
+    wait_for_start(name)
     with locked():
         if (entry := read(name)) is not None:
             _refuse_begun(entry)
@@ -313,6 +315,13 @@ def remove(name: str) -> None:
         if run.file("preset.yaml").exists() and run.result is None:
             end(run, "stopped")
         discard(name)
+
+
+def wait_for_start(name: str) -> None:
+    """Wait for some seconds while a run is being started, until it has begun or waits again."""
+    until = time.monotonic() + BEGINNING_SECONDS
+    while (entry := read(name)) is not None and entry.state == "starting" and time.monotonic() < until:
+        time.sleep(0.1)
 
 
 def _refuse_begun(entry: Entry) -> None:
@@ -353,6 +362,8 @@ def ensure_runner() -> None:
     if locks.held(folder / RUNNER_LOCK) or not listing().entries:
         return
     with contextlib.suppress(OSError, locks.Taken), locks.take(folder / RUNNER_LOCK) as lock:
+        if not lock.works:
+            return
         with (folder / LOG).open("ab") as log, stop_signals.held():
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "gputui.engine.queue", str(lock.fd)],

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.queue import entries
-from gputui.engine.runs import Run
+from gputui.engine import presets, runs
+from gputui.engine.queue import adding, entries
+from gputui.engine.runs import Run, RunError
 from gputui.engine.system import locks
 from gputui.tui import cli
 from gputui.tui.base.exit_codes import WRONG
@@ -123,6 +123,11 @@ def test_the_commands_say_what_is_done_and_what_to_do(
     assert said("stop", one.id) == f"{one.id} is taken out of the queue\n"
     assert said("queue", "rm", "two") == f"{two.id} is taken out of the queue\n"
     assert one.state == two.state == "stopped"
+    left = [run.id for run in runs.all_runs()]
+    for setting, why in (("visible=fits:1", "has measured"), ("strategy.kind=multi_worker", "several machines")):
+        with pytest.raises(RunError, match=why):
+            adding.queue_preset(presets.resolve("quickstart", [setting]))
+    assert [run.id for run in runs.all_runs()] == left
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     assert "sbatch --gpus=1 --wrap='gputui --preset quickstart'" in said(
         "--preset", "quickstart", "--queue", code=WRONG

@@ -5,17 +5,16 @@ Deferred imports: the queue is shown and changed without presets.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...engine import runs as run_folders
 from ...engine.files.values import mapping, number, text, to_json, whole
-from ...engine.job import job_end, this_machine
+from ...engine.job import this_machine
 from ...engine.queue import devices, entries, settings
 from ...engine.queue.entries import Entry
-from ...engine.runs import Run, RunError
+from ...engine.runs import RunError
 from ...engine.units import clock
 from ..base.errors import Refused, clean, complain
 from ..base.exit_codes import DONE
@@ -41,44 +40,27 @@ def go_on(_command: str | None) -> None:
 
 def add_preset(name: str, settings: Sequence[str], after: str | None) -> int:
     """Check a preset, make the folder of its run and put the run in the queue; returns the exit code."""
-    from ...engine.process import launch
+    from ...engine.queue import adding
     from . import train
 
-    _refuse_in_job(f"gputui --preset {name}")
+    adding.refuse_here(f"gputui --preset {name}")
     first = run_folders.find(after) if after else None
     preset, _, findings = train.checked(name, settings)
     train.say(findings)
-    return _added(launch.create_queued(preset), first)
+    return _added(adding.queue_preset(preset, first))
 
 
 def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
     """Put a run that has ended in the queue, which resumes it; returns the exit code."""
     from ...engine.process import resuming
-    from ...engine.runs import code_files
+    from ...engine.queue import adding
 
-    _refuse_in_job(f"gputui resume {name or '--latest'}")
     run = resuming.latest() if name is None else run_folders.find(name)
-    if reason := resuming.why_not(run):
-        raise Refused(reason)
-    if code != "new":
-        code_files.check(run, code == "copy")
-    else:  # what is edited later does not reach the run
-        resuming.take_new_code(run, resuming.preset_to_resume(run).options)
-        code = "copy" if code_files.can_use_copy(run) else "new"
-    return _added(run, run_folders.find(after) if after else None, code or "")
+    return _added(adding.queue_resume(run, run_folders.find(after) if after else None, code or ""))
 
 
-def _refuse_in_job(command: str) -> None:
-    if job := job_end.job_of(os.environ):
-        raise Refused(
-            f"--queue is not for Slurm job {job}: the queue's runner would end with the job\n"
-            f"let Slurm queue it: sbatch --gpus=1 --wrap={command!r}"
-        )
-
-
-def _added(run: Run, after: Run | None, code: str = "") -> int:
-    entry = entries.add(run, after, code)
-    print(run.id, flush=True)
+def _added(entry: Entry) -> int:
+    print(entry.run, flush=True)
     complain(_place_text(entry))
     return DONE
 

@@ -106,6 +106,7 @@ def stop_run(name: str) -> None:
     if run.queue_file.exists():
         from ...engine.queue import entries  # only for a queued run
 
+        entries.wait_for_start(run.id)
         if run.state == WAITING:
             entries.remove(run.id)
             print(f"{run.id} is taken out of the queue")
