@@ -159,7 +159,7 @@ class Run:
         For a run that is not queued this costs one call of `stat`.
         """
         file = self.queue_file
-        if not file.exists():
+        if not os.path.exists(file):  # also if the folder belongs to another user
             return None
         state = read_object(file).value.get("state")
         return "starting" if state == "starting" else None if state == "running" else WAITING

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from gputui.engine import runs
-from gputui.engine.queue import entries
+from gputui.engine.queue import entries, start
 from gputui.engine.queue.devices import CPU, Device
 from gputui.engine.queue.runner import NOT_FREE, REFUSED
 from gputui.engine.runs import Run, RunError
@@ -162,6 +162,20 @@ def test_a_runner_killed_while_it_starts_a_run_loses_nothing_and_starts_nothing_
     assert states() == ({} if phase == "after the run" else {run.id: "running"})
     if lock:
         lock.release()
+
+
+def test_a_process_of_a_killed_runner_starts_nothing_after_another_one_has_taken_over(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = waiting()
+    add(run)
+    (entry,) = entries.all_entries()
+    with entries.locked():
+        entries.write(replace(entry, state="starting", started_at=2.0))
+    assert start.main([run.id, "1.0", CPU]) == NOT_FREE
+    assert capsys.readouterr().out == "it was taken out of the queue, or another runner starts it\n"
+    assert states() == {run.id: "starting"}
+    assert not run.file("engine.log").exists()
 
 
 def test_a_start_that_is_refused_ends_the_run_and_one_that_is_not_free_waits() -> None:
