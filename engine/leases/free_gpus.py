@@ -20,7 +20,7 @@ from ..options.gpu_choice import GpuChoice
 from ..system.background_call import BackgroundCall
 from ..telemetry.nvml.connection import PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import NvmlUnavailable
-from ..units import size
+from ..units import share, size
 from . import lease
 from .lease import Holder, Lease, NotFree
 
@@ -86,7 +86,7 @@ class GpuUse:
             stuck = f"stuck: {self.holder.stuck}" if self.holder is not None else "by processes that are not visible"
             return f"{size(self.memory_used_bytes)} of its memory are in use, {stuck}"
         if self.busy is not None and self.busy > BUSY:
-            return f"busy for {self.busy:.0%} of the time"
+            return f"busy for {share(self.busy)} of the time"
         return ""
 
     def why_not_fitting(self, needs_bytes: int) -> str:

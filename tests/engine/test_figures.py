@@ -26,7 +26,9 @@ DECLARED = ("engine/figures/", "engine/units.py")
 MOVES_ON = {"epoch", "epochs", "step", "steps", "metrics"}  # of a progress event: where it is, and the user's metrics
 # Strings that hold a unit of bytes or a percent sign although they are no values: file -> why.
 PROSE = {
+    "engine/options/gpu_choice.py": "the way in which a user writes a kind of GPU: @24GB",
     "engine/telemetry/chips.py": "a chip's own name",
+    "tui/commands/gpus.py": "the way in which a user writes a kind of GPU: 2@24GB",
     "tui/drawing/host.py": "two values of memory before one unit",
     "tui/drawing/gpu_details.py": "two values of memory before one unit",
 }

@@ -406,15 +406,16 @@ async def test_a_question_whether_to_stop_closes_when_the_run_has_ended(
         assert told(pilot) == "recorded has ended meanwhile: crashed"
 
 
-async def test_one_with_checkpoints_stops_at_once(home: Path, engine: subprocess.Popen[bytes]) -> None:
-    settings = ("checkpoint=epoch",)
+@pytest.mark.parametrize("every", ["epoch", "100"])
+async def test_one_with_checkpoints_stops_at_once(home: Path, engine: subprocess.Popen[bytes], every: str) -> None:
+    settings = (f"checkpoint={every}",)
     run = recorded.write(home, gpus=1, seconds=60, outcome=None, engine_pid=engine.pid, settings=settings)
     assert engine.stdout is not None
     async with Tiny(lambda: LiveScreen(run, clock=at(60))).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "Stop")
         await pilot.press("x")
-        assert engine.stdout.readline() == b"1\n"
         await wait_for(pilot, "stopping  training")
+        assert engine.stdout.readline() == b"1\n"
         await pilot.press("n", *"slow disk", "enter")
         await wait_for(pilot, "slow disk")
         await pilot.press("t", *"a b", "enter")

@@ -18,7 +18,7 @@ from ...engine.leases.free_gpus import GpuUse, GpuUser, Wish
 from ...engine.leases.lease import NotFree
 from ...engine.options import gpu_choice
 from ...engine.table import Table
-from ...engine.units import size
+from ...engine.units import share, size
 from ..base.errors import Refused, clean, complain
 from ..printing.tables import show_table
 
@@ -44,7 +44,7 @@ def show_gpus(as_json: bool) -> None:
 
 def _row(gpu: GpuUse) -> tuple[str, ...]:
     memory = f"{size(gpu.memory_used_bytes)} / {size(gpu.memory_total_bytes)}" if gpu.memory_total_bytes else "-"
-    busy = "-" if gpu.busy is None else f"{gpu.busy:.0%}"
+    busy = "-" if gpu.busy is None else share(gpu.busy)
     return str(gpu.index), clean(gpu.name.removeprefix("NVIDIA ")), memory, busy, clean(_state(gpu))
 
 
