@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gputui.engine.runs import events
-from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.runs.reading import Tail
 
 REPEATS = 7

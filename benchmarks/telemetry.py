@@ -31,7 +31,7 @@ OFF = 3600  # seconds between two readings: in a short run there is none but the
 WARM_UP_SECONDS = 15.0
 READER = """
 import sys, time
-from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.telemetry.sampler import Sampler
 from pathlib import Path
 Sampler(EventWriter(Path("/dev/null"), "benchmark"), int(sys.argv[1]), 1.0).start()

@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from .files import private_folders
+from .files import places
 from .files.writing import forgive_full_disk
 from .process.spawn import (
     WARM,
@@ -33,14 +33,14 @@ if __name__ == "__main__":
         signal.signal(number, signal.SIG_IGN)
     forgive_full_disk()
     if sys.argv[1] == WARM:
-        private_folders.make_scratch()
+        places.make_scratch()
         trainer = start_trainer(WARM, python=sys.argv[2])
         stop_signals.set_defaults()
         descendants.adopt_orphans()  # a trainer that is woken may leave some before the supervisor is imported
         address, lock, leased = take_run()
         if lock is None:
             trainer.process.kill()  # nobody wants a run, and it may be in the middle of an import
-            private_folders.remove_scratch()
+            places.remove_scratch()
             sys.exit(0)
         stop_signals.hold()  # until there are handlers again
         clock, folder = read_address(address)
@@ -56,7 +56,7 @@ if __name__ == "__main__":
         try:
             if (forked := forked_trainer()) is None:  # one that was forked may have left its result already
                 put_result_aside(Path(folder))
-                private_folders.make_scratch()
+                places.make_scratch()
             trainer = forked or start_trainer(folder, clock)
         except OSError as fault:
             from .process import engine_failure

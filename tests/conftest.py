@@ -200,9 +200,9 @@ def cpus() -> Devices:
         for name in ("CUDA_VISIBLE_DEVICES", "XLA_FLAGS"):
             meant_for_this_process_only.setenv(name, ENVIRONMENT[name])
         import tensorflow as tf
-        from gputui.engine.trainer.setup import autograph, devices
+        from gputui.engine.trainer.setup import actual_settings, devices
 
-        autograph.exclude_ours()
+        actual_settings.exclude_ours()
         found = devices.configure(options("logical_devices=2"))
         tf.function(lambda: tf.constant(1) + 1, jit_compile=True)()  # XLA reads its flags when it first compiles
     gc.freeze()  # looking through all that the suite has imported takes half a second, in whose training ever it falls

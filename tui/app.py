@@ -30,7 +30,7 @@ from .base.base_app import BaseApp
 from .base.errors import clean
 from .base.themes import CALM, HIGH_CONTRAST, MONOCHROME, THEMES
 from .form.state import FormState
-from .reading import LOOKED_AT, recent_files
+from .reading import LOOKED_AT, preset_files
 from .screens import catalogue
 from .screens.form.screen import FormScreen
 from .screens.runs.watch import RunWatch
@@ -182,7 +182,7 @@ class GputuiApp(BaseApp):
             self.clear_notifications()  # about a file that could not be opened before
             self.form.load(state)
             if not (state.shipped or state.of_a_run):
-                recent_files.note(preset_yaml_path)
+                preset_files.note(preset_yaml_path)
 
     @work
     async def apply(self, run: Run, values: Mapping[str, Any], what: str) -> None:
@@ -374,17 +374,17 @@ class GputuiApp(BaseApp):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Yield the commands of the screen, the screens, the themes, and the useful ones of Textual's own commands."""
-        from .screens import palette
+        from .screens import catalogue
 
-        yield from palette.of_screen(screen)
+        yield from catalogue.of_screen(screen)
         for entry in catalogue.SCREENS:
-            if (entry.verb or not entry.opened_with) and not palette.is_listed(screen, entry):
+            if (entry.verb or not entry.opened_with) and not catalogue.is_listed(screen, entry):
                 key = f"  ({self.key(entry.verb)})" if entry.verb else ""
                 yield SystemCommand(f"{entry.title}{key}", entry.shows, partial(self.action_show, entry.name))
         if self.settings.problems:
             yield SystemCommand("Faults in the settings", "what of the settings file is not used", self.action_faults)
         yield SystemCommand("Theme", "choose a theme from a list", self.action_change_theme)
-        yield from palette.of_themes(self)
+        yield from catalogue.of_themes(self)
         yield SystemCommand("Screenshot", "save a picture of the screen in the current folder", self.picture)
 
     def picture(self) -> None:
@@ -405,7 +405,7 @@ def _last_opened() -> FormState | None:
     """Return the state of the preset that was opened or saved last. None if there is no such file, if it is invalid, or
     if its disk does not answer in time.
     """
-    for path in recent_files.recent()[:1]:
-        if recent_files.is_there(path):
-            return recent_files.answer(partial(FormState.open, path), recent_files.OPENING_SECONDS)
+    for path in preset_files.recent()[:1]:
+        if preset_files.is_there(path):
+            return preset_files.answer(partial(FormState.open, path), preset_files.OPENING_SECONDS)
     return None

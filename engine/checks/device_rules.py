@@ -8,9 +8,9 @@ from .. import plan
 from ..job.machine import Machine
 from ..job.training_gpus import training_gpus, visible_gpus
 from ..options import OPTIONS, Options
-from ..options.field import About
+from ..options.catalogue import About
 from ..units import size
-from . import gpu_support
+from . import gpus
 from .gpus import on_cpu, replicas, share_a_gpu
 from .option_finding import Finding, error
 
@@ -102,7 +102,7 @@ def xla(options: Options, machine: Machine) -> Iterator[Finding]:
             "set one of them to false",
         )
     smaller = _has_smaller_batch(options, machine)
-    if smaller is not False if explicit else smaller and gpu_support.compiled(options, machine):
+    if smaller is not False if explicit else smaller and gpus.compiled(options, machine):
         yield Finding(
             "warning" if explicit else "note",
             ("compile.xla", "input.drop_remainder"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import runs
 from ..figures import at
-from ..job import job_end
+from ..job import slurm
 from ..job.machine import Machine
 from ..options import OPTIONS, Options
 from ..presets import Preset
@@ -97,7 +97,7 @@ def time_limit(options: Options, machine: Machine) -> Iterator[Finding]:
     if not job:
         message, change = "outside of a Slurm job auto is no limit", "for a limit here give minutes"
     elif ends is None or usable is None:
-        message, change = f"squeue is asked for the end of the Slurm job {job}", f"the run ends itself {job_end.MARGIN}"
+        message, change = f"squeue is asked for the end of the Slurm job {job}", f"the run ends itself {slurm.MARGIN}"
     else:
         message = f"the Slurm job {job} ends in {clock(max(0.0, ends.seconds or 0.0))}"
         change = f"the run ends itself after {clock(usable)}"

@@ -21,8 +21,7 @@ from ..files.values import NO_NAME, nameable
 from ..interpreter import installed, interpreter
 from ..job.machine import Machine
 from ..options import OPTIONS, Options
-from ..options.catalogue import nearest
-from ..options.field import About
+from ..options.catalogue import About, nearest
 from ..options.own import remedy
 from ..options.workload import TESTED_SOURCES
 from ..presets import paths

@@ -14,7 +14,7 @@ from ..interpreter import installed, interpreter
 from ..job.machine import Machine
 from ..options import Options
 from ..presets import Preset, paths
-from . import device_rules, early_end, files, gpu_support, gpus, multi_worker, option_rules, packages
+from . import device_rules, early_end, files, gpus, multi_worker, option_rules, packages
 from .option_finding import Finding as Finding
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]
@@ -69,11 +69,11 @@ RULES: tuple[Rule, ...] = (
     device_rules.memory_modes,
     device_rules.partitions,
     device_rules.gpu_only,
-    gpu_support.precision,
-    gpu_support.build,
-    gpu_support.driver,
-    gpu_support.cudnn,
-    gpu_support.xla_on_the_chip,
+    gpus.precision,
+    gpus.build,
+    gpus.driver,
+    gpus.cudnn,
+    gpus.xla_on_the_chip,
     device_rules.xla,
     device_rules.strategy,
     multi_worker.devices,

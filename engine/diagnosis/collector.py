@@ -33,7 +33,7 @@ from ..runs.events import (
 )  # fmt: skip
 from ..runs.launched_with import options_of
 from ..runs.reading import RunEvents, read_events
-from . import accumulators, exchange, stragglers
+from . import accumulators, stragglers
 from .gpus import Gpus
 from .measurements import Measurements
 from .memory import DeviceMemory
@@ -216,7 +216,7 @@ class Collector:
             buffer_fill=self._stages.buffer_fill if self._stages else None,
             **self._gpus.figures(),
             **stragglers.worker_figures(self._workers),
-            **exchange.figures(self._exchange, self.started, speeds["step_ms"]),
+            **stragglers.figures(self._exchange, self.started, speeds["step_ms"]),
             memory_peak=self._device_memory.peak(self.started),
             memory_growth=self._device_memory.growth,
             host_memory_growth=self._host_growth.share,

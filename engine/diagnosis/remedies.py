@@ -3,7 +3,7 @@
 Each remedy has a reason and, if the figures show it, the greatest possible gain. Whether it helps is decided only by
 measuring (proof/). A remedy without changes is advice for the user. The remedies for the input are in
 remedies_input.py, those for low clocks in clocks.py, for a slow GPU or worker in stragglers.py, for the exchange of
-gradients in exchange.py. verdict.py assigns them to the verdicts and puts them in order.
+gradients in stragglers.py. verdict.py assigns them to the verdicts and puts them in order.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from ..interpreter import installed, interpreter
-from ..telemetry import hardware
+from ..telemetry import chips as chips
 from . import cuda_library, driver, gpus, host, libraries, python_packages, tensorflow_check, visible_gpus
 from .cuda_library import CudaQuery
 from .machine_finding import LEVELS, Finding
@@ -45,7 +45,7 @@ class Examination:
             return self._findings()
 
     def _findings(self) -> list[Finding]:
-        bus, confined = hardware.gpus_on_bus(), hardware.confined()
+        bus, confined = chips.gpus_on_bus(), chips.confined()
         software = [*python_packages.nvml_module_findings(), *python_packages.bytecode_findings()]
         missing = libraries.missing()
         seen, cuda = self._nvml.by(self._deadline), self._cuda.by(self._deadline)

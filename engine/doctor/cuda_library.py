@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..job.visible_devices import VARIABLE, hides_all
-from ..telemetry import hardware
+from ..telemetry import chips
 from .machine_finding import Finding
 from .python_process import Child
 
@@ -148,7 +148,7 @@ def cause_of(text: str, driver: str) -> Cause:
 
 def filled(cause: Cause, driver: str) -> Cause:
     """Return the cause with the driver's version in its remedy, and, in a container, with the advice for containers."""
-    container = _CONTAINER if hardware.confined() else ""
+    container = _CONTAINER if chips.confined() else ""
     remedy = cause.remedy.format(driver=driver or "of an unknown version", container=container)
     return replace(cause, remedy=remedy)
 
@@ -160,6 +160,6 @@ def cause_named_in(text: str) -> Cause | None:
     if "system not yet initialized" in text:
         return FABRIC
     name = next((name for name in _NAME.findall(text) if name in _CAUSES), None)
-    if name == "UNKNOWN" and hardware.lacks_unified_memory():
-        return _NO_UNIFIED_MEMORY_GIVEN if hardware.confined() else _NO_UNIFIED_MEMORY
+    if name == "UNKNOWN" and chips.lacks_unified_memory():
+        return _NO_UNIFIED_MEMORY_GIVEN if chips.confined() else _NO_UNIFIED_MEMORY
     return _CAUSES[name] if name else None

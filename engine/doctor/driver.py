@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ..interpreter import installed
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
-from ..telemetry import hardware, limits
+from ..telemetry import chips, limits
 from ..telemetry.nvml.connection import LIBRARY, LIBRARY_ALONE_MISSING
 from ..telemetry.nvml.reasons import Code
 from .cuda_library import UNKNOWN, CudaAnswer
@@ -50,14 +50,14 @@ def present(seen: NvmlAnswers, bus: Bus, confined: bool = False) -> bool:
 
 def unreadable(seen: NvmlAnswers) -> bool:
     """Return True if NVML is missing although the driver's device nodes exist: CUDA may work without NVML."""
-    return seen.code == Code.LIBRARY_NOT_FOUND and hardware.has_device_nodes()
+    return seen.code == Code.LIBRARY_NOT_FOUND and chips.has_device_nodes()
 
 
 def _unreadable(confined: bool) -> Finding:
     what = f"{LIBRARY_ALONE_MISSING}: nothing is known of the GPUs"
     remedy = "install the driver's library, which comes with nvidia-smi"
-    if (limits.ROOT / hardware.WSL_LIBRARIES / LIBRARY).exists():
-        remedy = f"export LD_LIBRARY_PATH=/{hardware.WSL_LIBRARIES}, where WSL has it"
+    if (limits.ROOT / chips.WSL_LIBRARIES / LIBRARY).exists():
+        remedy = f"export LD_LIBRARY_PATH=/{chips.WSL_LIBRARIES}, where WSL has it"
     elif confined:
         given = os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
         remedy = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from ..interpreter import installed
-from ..telemetry import hardware
+from ..telemetry import chips
 from . import cuda_library, driver, gpus, libraries, tensorflow_check, visible_gpus
 from .cuda_library import CudaQuery
 from .machine_finding import Finding
@@ -46,7 +46,7 @@ def _causes(log: str) -> Iterator[Finding]:
     nvml, cuda = NvmlQuery(), CudaQuery()
     try:
         findings = [*libraries.tensorflow(True)]
-        bus, confined = hardware.gpus_on_bus(), hardware.confined()
+        bus, confined = chips.gpus_on_bus(), chips.confined()
         seen = nvml.by(deadline)
         opened = cuda.by(deadline)
         findings += [*driver.findings(seen, bus, confined, opened), *gpus.hidden(seen, opened.works)]

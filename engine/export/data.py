@@ -119,7 +119,7 @@ def _images(script: Script, _options: Options) -> None:
 
 def _synthetic(script: Script, options: Options) -> None:
     script.blocks(extract("plan.py", "split_counts"))
-    script.blocks(extract("trainer/data/named.py", "synthetic_sample"))
+    script.blocks(extract("trainer/data/source.py", "synthetic_sample"))
     script.add(f"total = {options.workload.samples or SAMPLES['synthetic']}", "workload.samples")
     script.add("samples, validation_samples = split_counts(total, VALIDATION_SPLIT)", "train.validation_split")
     script.add("train = tf.data.Dataset.range(samples)", "workload.data")

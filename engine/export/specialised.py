@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..options import GROUPS, Options
-from ..options.field import Group
+from ..options.catalogue import Group
 from .lines import literal
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {

@@ -5,8 +5,10 @@ Imports hardly anything, as shell completion runs it at each press of tab.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import stat
 from pathlib import Path
 
 SHIPPED_PRESETS = Path(__file__).resolve().parents[2] / "presets"
@@ -86,3 +88,47 @@ def named_presets() -> dict[str, Path]:
 def keras_folder() -> Path:
     """Return the folder in which Keras keeps the data sets that it has downloaded."""
     return Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")) / "datasets"
+
+
+# ---- private folders ------------------------------------------------------------------------------
+
+
+ONLY_MINE = 0o700
+SCRATCH_VARIABLE = "GPUTUI_SCRATCH"  # environment variable of engine and trainer: the trainer's temporary folder
+
+
+def make(path: Path, exist_ok: bool = False) -> None:
+    """Create a folder that only this user may open; missing parent folders get the usual permissions."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=ONLY_MINE, exist_ok=exist_ok)
+    tighten(path)
+
+
+def tighten(path: Path) -> None:
+    """Restrict an existing folder to this user; a folder of another user is not changed."""
+    with contextlib.suppress(OSError):
+        about = path.lstat()
+        if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and about.st_mode & 0o077:
+            path.chmod(ONLY_MINE)
+
+
+def make_scratch() -> None:
+    """Create the folder for temporary files that TensorFlow does not delete; the engine removes the folder later.
+
+    Temporary files of the user's code stay in the usual folder. If the folder cannot be created, TensorFlow's files are
+    written there, too.
+    """
+    folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"gputui-{os.urandom(6).hex()}")
+    os.environ.pop(SCRATCH_VARIABLE, None)
+    with contextlib.suppress(OSError):
+        os.mkdir(folder, ONLY_MINE)
+        os.environ[SCRATCH_VARIABLE] = folder
+
+
+def remove_scratch() -> None:
+    """Remove the trainer's temporary folder with its content."""
+    import shutil  # not needed before the trainer has ended
+
+    folder = os.environ.get(SCRATCH_VARIABLE)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -9,9 +9,106 @@ import contextlib
 import errno
 import io
 import os
+import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
+
+_WHAT = {
+    errno.ENOSPC: "disk full",
+    errno.EDQUOT: "disk quota used up",
+    errno.EROFS: "read-only disk",
+    errno.EFBIG: "largest file size (ulimit -f) reached",
+}
+_BY_WORDS = {os.strerror(number): number for number in _WHAT}
+_IN_TEXT = re.compile(
+    rf"; ({'|'.join(map(re.escape, _BY_WORDS))})|\berrno = ([0-9]+)"
+)  # in messages of TensorFlow, of HDF5
+_NAMED = re.compile(r"(/[^;]*); ")
+_NODE = re.compile(r"\{\{[^}]*\}\}|\[Op:.*", re.DOTALL)
+PROBE_BYTES = 16384
+
+
+def refusal(fault: BaseException) -> int | None:
+    """Return the error number if the error means that a disk refuses to be written to; None for any other error."""
+    if isinstance(fault, OSError) and fault.errno is not None:
+        return fault.errno if fault.errno in _WHAT else None
+    match = _IN_TEXT.search(str(fault))
+    if match is None:
+        return None
+    number = _BY_WORDS[match[1]] if match[1] else int(match[2])
+    return number if number in _WHAT else None
+
+
+def passes(number: int) -> bool:
+    """Return True if waiting may remove the error.
+
+    A limit on the size of files does not change while the process lives.
+    """
+    return number != errno.EFBIG
+
+
+def remedy(number: int) -> str:
+    return "free some space" if passes(number) else "raise the limit on the size of files (ulimit -f)"
+
+
+def place(fault: BaseException) -> str | None:
+    """Return the path of the file or folder that an error names; None if it names none."""
+    if isinstance(fault, OSError):
+        return None if fault.filename is None else str(fault.filename)
+    match = _NAMED.search(_NODE.sub("", str(fault)))
+    return match[1] if match else None
+
+
+def reason(fault: BaseException) -> str:
+    """Return the system's message of an error.
+
+    For an error without an error number, return its first 200 characters, without TensorFlow's node names.
+    """
+    number = refusal(fault) or (fault.errno if isinstance(fault, OSError) else None)
+    return os.strerror(number) if number else " ".join(_NODE.sub("", str(fault)).split())[:200]
+
+
+def describe(number: int, path: Path | str) -> str:
+    """Return the message about a disk that refuses to be written to; `number` is the error number."""
+    return f"{_WHAT[number]} at {path} ({_no_inodes(path) if number == errno.ENOSPC else ''}{os.strerror(number)})"
+
+
+def try_writing(folder: Path) -> str:
+    """Write an unnamed file to the folder; return the message of `describe` if the disk refuses it, else an
+    empty text.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as stream:
+            stream.write(bytes(PROBE_BYTES))
+    except OSError as fault:
+        number = refusal(fault)
+        return describe(number, folder) if number is not None else ""
+    return ""
+
+
+def _no_inodes(path: Path | str) -> str:
+    """Return a remark if the disk has free space but no free inode for one more file; else an empty text."""
+    try:
+        facts = os.statvfs(os.path.dirname(path) if not os.path.isdir(path) else path)
+    except OSError:
+        return ""
+    return "no inode is free: " if facts.f_files and not facts.f_favail and facts.f_bavail else ""
+
+
+def used_bytes(*folders: str | os.PathLike[str]) -> int:
+    """Return the bytes on disk that all files in these folders use, including their subfolders."""
+    total = 0
+    for folder in folders:
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    total += 512 * entry.stat(follow_symlinks=False).st_blocks
+                    if entry.is_dir(follow_symlinks=False):
+                        total += used_bytes(entry)
+    return total
+
 
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # the errors of a file system that cannot sync a folder
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from ..interpreter import installed
 from ..interpreter.compatibility import dotted
-from ..telemetry import hardware
+from ..telemetry import chips
 from ..telemetry.nvml.connection import NO_GPU
 from ..telemetry.nvml.reasons import Code
 from . import allocation
@@ -53,8 +53,8 @@ def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined
 
 def driver_fault(reason: str, code: int | None) -> Fault | None:
     """Return the fault that NVML's `reason` and `code` mean on this machine; None if it has no GPU."""
-    bus = hardware.gpus_on_bus()
-    return of_driver(reason, code, bus, hardware.confined()) if gpu_expected(reason, code, bus) else None
+    bus = chips.gpus_on_bus()
+    return of_driver(reason, code, bus, chips.confined()) if gpu_expected(reason, code, bus) else None
 
 
 def gpu_expected(reason: str, code: int | None, bus: Sequence[str] | None) -> bool:

@@ -9,12 +9,12 @@ from typing import Any
 
 from ..runs.cluster import Cluster
 from ..telemetry import limits
-from . import allocation, job_end
+from . import allocation, slurm
 from . import cluster as clusters
 from . import several_tasks as jobs
 from .allocation import Allocation
-from .job_end import Left
 from .several_tasks import Remark as JobRemark
+from .slurm import Left
 from .visible_devices import VARIABLE, Device, find, hides_all, visible
 
 NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
@@ -165,8 +165,8 @@ class Machine:
             os.environ.get(VARIABLE),
             allocation.read(os.environ, len(answers.gpus)),
             answers.driver,
-            job_end.job_of(os.environ),
-            job_end.told(os.environ),
+            slurm.job_of(os.environ),
+            slurm.told(os.environ),
             cluster,
             cluster_fault,
             answers.fault,

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..system.background_call import BackgroundCall
-from ..telemetry import hardware
+from ..telemetry import chips
 from ..telemetry.gpu_processes import named, sole
 from ..telemetry.nvml import connection
 from ..telemetry.nvml.connection import NO_GPU, PATIENCE_SECONDS, Nvml
@@ -72,7 +72,7 @@ def answers() -> Answers:
     try:
         return BackgroundCall(_ask).result(PATIENCE_SECONDS)
     except NvmlUnavailable as fault:
-        unknown = fault.code not in WITHOUT_CUDA and hardware.has_device_nodes()
+        unknown = fault.code not in WITHOUT_CUDA and chips.has_device_nodes()
         why = gpu_faults.driver_fault(str(fault), fault.code)
         return Answers(reason=str(fault), missing=str(fault) if unknown else "", fault=why)
     except TimeoutError as late:

@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import get_type_hints
 
-from .catalogue import OptionInfo, by_key, catalogue
-from .field import Group
+from .catalogue import Group, OptionInfo, by_key, catalogue
 from .hardware import Compile, Device, Precision, Strategy
 from .input import Input
 from .run import Run

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from .field import Group, Limits, check, option
+from .catalogue import Group, Limits, check, option
 from .gpu_choice import PATTERN
 
 Threads = Literal["auto"] | Annotated[int, Limits(ge=1, le=4096)]

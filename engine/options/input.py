@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from .field import Group, Limits, check, option
+from .catalogue import Group, Limits, check, option
 
 Count = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 # A copy is queued behind the running step and ends after it. With a second batch the next step need not wait.

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from .field import Group, Limits, check, option
+from .catalogue import Group, Limits, check, option
 
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 STEP_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")

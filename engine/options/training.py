@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from .field import Group, Limits, option
+from .catalogue import Group, Limits, option
 
 Positive = Annotated[float, Limits(gt=0.0, le=1e9)]
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]

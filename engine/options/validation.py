@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
 
 from . import GROUPS, SCHEMA_VERSION, Options
-from .field import Group, default_of, literals
+from .catalogue import Group, default_of, literals
 
 
 class _Checked(BaseModel):

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from .field import Group, Limits, check, option
+from .catalogue import Group, Limits, check, option
 
 PATH_SOURCES = ("npz", "images", "tfrecord")
 NAMED_SOURCES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..files.places import SHIPPED_PRESETS as SHIPPED
 from ..files.places import named_presets
 from ..files.places import user_presets_folder as user_folder
-from .by_name import find, in_current_folder
+from .paths import find, in_current_folder
 from .preset import Preset, PresetError
 from .resolving import assemble, defaults, resolve, resolve_text
 

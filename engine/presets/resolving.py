@@ -20,7 +20,7 @@ from ..files.places import SHIPPED_PRESETS as SHIPPED
 from ..options.catalogue import nearest
 from ..options.synonyms import keys_of, option_meant
 from . import paths
-from .by_name import find, name_of
+from .paths import find, name_of
 from .preset import TOP_LEVEL, Preset, PresetError, Problem
 
 MAX_CHAIN = 20

@@ -14,11 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..files import private_folders
+from ..files import places
 from ..files.writing import write_atomically
 from ..runs import Run, events
-from ..runs.event_writer import EventWriter
 from ..runs.events import TELEMETRY_FILE
+from ..runs.parsing import EventWriter
 from ..system import descendants, stop_signals
 from . import ending
 from .spawn import Trainer
@@ -29,7 +29,7 @@ def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int
     traceback.print_exc()
     if trainer is not None:
         _end(trainer)
-    private_folders.remove_scratch()
+    places.remove_scratch()
     descendants.end_descendants(spared=trainer.process.pid if trainer is not None else 0)
     run, error = Run(Path(run_folder)), _error(fault)
     written = run.read_result()

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..interpreter import python_command
+from ..interpreter import interpreter
 from ..presets import Preset
 from ..runs import Run
 from ..system import child_process, stop_signals
@@ -108,8 +108,8 @@ class _Server:
         self._line, theirs = socket.socketpair()
         with theirs, stop_signals.held():
             self._process = child_process.start(
-                python_command.of(self._python, "gputui.engine.trainer", str(self._folder), FORK_SERVER),
-                env=python_command.environment(self._python),
+                interpreter.command(self._python, "gputui.engine.trainer", str(self._folder), FORK_SERVER),
+                env=interpreter.environment(self._python),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..files import private_folders
-from ..interpreter import python_command
+from ..files import places
+from ..interpreter import interpreter
 from ..system import child_process, heartbeat, locks
 from ..system.child_process import Child
 from ..system.heartbeat import TrainerHeartbeat
@@ -71,9 +71,9 @@ def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | 
     """
     channels, python = Channels(), python or python_of(run_folder)
     process = child_process.start(
-        python_command.of(python, "gputui.engine.trainer", run_folder),
+        interpreter.command(python, "gputui.engine.trainer", run_folder),
         stdin=subprocess.DEVNULL,
-        env=python_command.environment(python) | channels.environment(clock),
+        env=interpreter.environment(python) | channels.environment(clock),
         pass_fds=channels.trainers,
     )
     for descriptor in channels.trainers:
@@ -181,6 +181,6 @@ def wake(trainer: Trainer, clock: RunClock, run_folder: str) -> Trainer:
     print("gputui: the waiting trainer has ended; a new one is started", file=sys.stderr, flush=True)
     os.close(trainer.lifeline)
     os.close(trainer.report)
-    private_folders.remove_scratch()
-    private_folders.make_scratch()
+    places.remove_scratch()
+    places.make_scratch()
     return start_trainer(run_folder, clock)

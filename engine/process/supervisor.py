@@ -21,15 +21,15 @@ from typing import Any
 
 import yaml
 
-from ..files import disk, private_folders
+from ..files import places, writing
 from ..files.values import whole
 from ..files.writing import write_atomically
 from ..interpreter import installed
 from ..job.worker_readings import Workers
 from ..leases import free_gpus, lease
 from ..runs import Run, cluster, events, results
-from ..runs.event_writer import EventWriter
 from ..runs.events import EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started
+from ..runs.parsing import EventWriter
 from ..runs.reading import Tail, read_events
 from ..system import descendants, stop_signals
 from ..system.identity import Place, Process
@@ -183,14 +183,14 @@ class Supervisor:
         print(RESUMED, flush=True)
         for pipe in (self.lifeline, self.report):
             os.close(pipe)
-        private_folders.make_scratch()
+        places.make_scratch()
         clock = RunClock(self.launched.now(), steady())
         self._take(start_trainer(str(self.run.path), clock), clock)
         self._write_status()
 
     def _clean_up(self) -> None:
         """Remove the trainer's temporary files, and end the processes that the trainer has started and not ended."""
-        private_folders.remove_scratch()
+        places.remove_scratch()
         if ended := descendants.end_descendants(spared=self.trainer.pid):
             self.events.emit(
                 events.Warn(kind="left_behind", message=descendants.describe(ended), hint=descendants.HINT)
@@ -344,7 +344,7 @@ class Supervisor:
             return
         with installed.of(self.run_options.get("python") or sys.executable):
             end = ending.classify(self._evidence(sampler))
-        if end.outcome == "crashed" and (full := disk.try_writing(self.run.path)):
+        if end.outcome == "crashed" and (full := writing.try_writing(self.run.path)):
             end = replace(end, message=f"{full}; {end.message}", hint=f"free some space; {RESUME}")
         end = ending.with_hint(end, cluster.is_saved(self.run))
         self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))

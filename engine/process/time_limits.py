@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import psutil
 
-from ..job import job_end
+from ..job import slurm
 from ..runs import Run, Tail
 from ..runs.events import EVENTS_FILE, Event, Phase, PhaseName, Started, Warn
 from ..system.heartbeat import TrainerHeartbeat
@@ -174,7 +174,7 @@ class TimeLimit:
         return self._seconds is not None and self._launched.elapsed() > self._seconds
 
     def _ask(self) -> None:
-        left = job_end.asked(os.environ)
+        left = slurm.asked(os.environ)
         usable = left.usable_seconds
         if left.problem:
             message = f"{AUTO}: the job's time limit is not known, and the run has none ({left.problem})"

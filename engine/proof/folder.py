@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import runs
-from ..files import private_folders
+from ..files import places
 from ..files.reading import read_object
 from ..files.shapes import completed
 from ..files.values import moment
@@ -140,13 +140,13 @@ def create(request: Request) -> Proof:
     Raises ProofError if no free name is left, and OSError if the folder cannot be written.
     """
     folder = proofs_folder()
-    private_folders.make(folder, exist_ok=True)
+    places.make(folder, exist_ok=True)
     slug = re.sub(r"[^a-z0-9]+", "-", request.preset_name.lower()).strip("-")[:32] or "proof"
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
     for number in range(1, 1000):
         path = folder / (stem if number == 1 else f"{stem}-{number}")
         try:
-            private_folders.make(path)
+            places.make(path)
         except FileExistsError:
             continue
         try:

@@ -14,7 +14,7 @@ from ..job.machine import Machine
 from ..presets import Preset, PresetError
 from ..runs.events import EVENTS_FILE, Started
 from ..runs.reading import read_events
-from ..trials import learning, sentences, significance
+from ..trials import comparing, sentences, significance
 from ..trials.bench import Bench
 from ..trials.comparing import BaselineFailed, Comparing, Stopped
 from ..trials.record import Comparison, Record, medians
@@ -179,10 +179,10 @@ class Prover:
         return None if comparison.decision == "failed" else significance.verdict(gains)
 
     def _note_learning(self, comparison: Comparison, changed: Preset, says_so: bool) -> None:
-        note = learning.note(comparison.changes, changed.options, says_so)
+        note = comparing.note(comparison.changes, changed.options, says_so)
         good = comparison.good("a") + comparison.good("b")
         if note and comparison.good("a") and comparison.good("b"):
-            comparison.learning = learning.compare(note, good, self.bench.folder)
+            comparison.learning = comparing.compare(note, good, self.bench.folder)
 
     def _keep(self, comparison: Comparison) -> None:
         """Make the change part of the result.

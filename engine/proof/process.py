@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 
 from .. import runs
-from ..files import disk
+from ..files import writing
 from ..job import this_machine
 from ..job.machine import Machine
 from ..job.visible_devices import VARIABLE
@@ -161,8 +161,8 @@ def _make(record: Record, work: Callable[[], None], stop: Stop) -> int:
 
 
 def _in_a_line(fault: Exception, folder: Path) -> str:
-    if (number := disk.refusal(fault)) is not None:
-        return f"{disk.describe(number, disk.place(fault) or folder)}: no trial can be started"
+    if (number := writing.refusal(fault)) is not None:
+        return f"{writing.describe(number, writing.place(fault) or folder)}: no trial can be started"
     return f"{type(fault).__name__}: {' '.join(str(fault).split()) or 'no message'}"
 
 

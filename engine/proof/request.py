@@ -16,7 +16,7 @@ from ..job.machine import Machine
 from ..presets import Preset, PresetError
 from ..runs import Run, RunError
 from ..runs.launched_with import options_of
-from ..trials import LEAST_REPEATS, TRIAL_SECONDS, scaling_record, sentences
+from ..trials import LEAST_REPEATS, TRIAL_SECONDS, record, sentences
 from ..trials.search_record import Limits
 from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, with_changes
 
@@ -50,7 +50,7 @@ class Request:
     limit_seconds: float | None = None
     run: str | None = None  # the run whose remedies are tried
     search: Limits | None = None  # of a `tune`
-    scaling: scaling_record.Asked | None = None  # of a `scaling`
+    scaling: record.Asked | None = None  # of a `scaling`
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -67,7 +67,7 @@ class Request:
             **fields
             | {
                 "search": fields["search"] and limits(fields["search"]),
-                "scaling": fields["scaling"] and scaling_record.asked(fields["scaling"]),
+                "scaling": fields["scaling"] and record.asked(fields["scaling"]),
             }
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from ..job import job_end
+from ..job import slurm as slurm
 from ..plan import MULTI_WORKER
 from ..presets import Preset
 from ..process import launch, resuming
@@ -47,7 +47,7 @@ def queue_resume(run: Run, after: Run | None = None, code: str = "") -> Entry:
 
 def refuse_here(command: str) -> None:
     """Raise RunError within a Slurm job, whose end would end the runner. `command` is what Slurm is to queue."""
-    if job := job_end.job_of(os.environ):
+    if job := slurm.job_of(os.environ):
         raise RunError(
             f"--queue is not for Slurm job {job}: the queue's runner would end with the job\n"
             f"let Slurm queue it: sbatch --gpus=1 --wrap={command!r}"

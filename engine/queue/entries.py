@@ -17,15 +17,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..files import private_folders
+from ..files import places as places
 from ..files.places import home, runs_folder
 from ..files.reading import read_object
 from ..files.shapes import completed
 from ..files.values import mapping, text, whole
 from ..files.writing import write_atomically
 from ..runs import Run, RunError, events, request_stop, titles
-from ..runs.event_writer import EventWriter
 from ..runs.events import TELEMETRY_FILE
+from ..runs.parsing import EventWriter
 from ..system import locks, stop_signals
 from ..system.locks import Lock
 from . import FOLDER
@@ -91,7 +91,7 @@ def file_of(name: str) -> Path:
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
     """Hold the lock of the queue. Raises RunError if another process holds it for too long."""
-    private_folders.make(queue_folder(), exist_ok=True)
+    places.make(queue_folder(), exist_ok=True)
     until = time.monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -385,7 +385,7 @@ def take_runner_lock(descriptor: int | None) -> Lock | None:
     """Return the lock that makes this process the runner of the home: the one with the `descriptor` that it has
     inherited, or else a new one. None if there is a runner.
     """
-    private_folders.make(queue_folder(), exist_ok=True)
+    places.make(queue_folder(), exist_ok=True)
     try:
         return locks.take(queue_folder() / RUNNER_LOCK) if descriptor is None else locks.inherited(descriptor)
     except locks.Taken:

@@ -1,7 +1,7 @@
 """The events of a run: typed, one JSON object in each line of the run's event files.
 
 A value that is not available is None and never 0; fractions are 0 to 1; names carry their unit or are counts.
-event_writer.py writes events, and parsing.py reads them as the same types.
+parsing.py writes events, and reads them as the same types.
 """
 
 from __future__ import annotations

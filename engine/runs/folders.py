@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..files import private_folders
+from ..files import places
 from ..files.places import runs_folder
 from ..files.reading import why
 from ..files.values import NO_NAME, nameable
@@ -37,7 +37,7 @@ def create(
     each run except the chief's ends with the worker's number.
     """
     folder = runs_folder()
-    private_folders.make(folder, exist_ok=True)
+    places.make(folder, exist_ok=True)
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32] or "run"
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
     if cluster is not None:
@@ -100,7 +100,7 @@ def survey() -> Survey:
     """Return all runs in the folder of runs; a folder that this user cannot read is listed in `closed`, and raises no
     error.
     """
-    private_folders.tighten(runs_folder())
+    places.tighten(runs_folder())
     try:
         with os.scandir(runs_folder()) as entries:
             candidates = [Run(Path(entry.path)) for entry in entries if not _is_left_out(entry)]

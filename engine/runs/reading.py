@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,9 +12,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
+from ..files import writing
 from ..files.reading import GrowingFile, open_regular, why
-from .events import EVENT_FILES, Event
-from .parsing import parse_block
+from .events import EVENT_FILES, Event, Finished, OptionChanged, Started, Warn
+from .parsing import dated, parse_block
+from .run import WAITING, Run
 
 E = TypeVar("E", bound=Event)
 _MANY_BYTES = 1_000_000
@@ -150,3 +154,168 @@ def read_events(folder: Path, names: Sequence[str] = EVENT_FILES) -> RunEvents:
 def in_time(events: Iterable[Event]) -> list[Event]:
     """Return the events in the order of time."""
     return sorted(events, key=attrgetter("t"))
+
+
+# ---- as they are written --------------------------------------------------------------------------
+
+
+SILENT_SECONDS = 3.0
+GOES_ON = "the training goes on, and its events wait in memory"
+ENDED = "the training has ended, and its result waits for room; it is given up after two minutes"
+
+
+class Follower:
+    """The events of a run from both of its files, in the order of time, while they are written.
+
+    A resumed run has several `finished` events. So this event is held back until no process of the run is alive; then
+    it is the last event, and following ends.
+    """
+
+    def __init__(self, run: Run, from_now: bool = False) -> None:
+        self.run = run  # at its new path if its folder is renamed
+        self._folder = _Folder(run.path)
+        self._tails = [Tail(run.file(name), from_now) for name in EVENT_FILES]
+        self._reported: set[Damage] = set()
+        self._silence = Silence(run.path)
+        self._finished: Finished | None = None
+        self.ended = False
+        self.outcome = ""  # when it has ended
+
+    def poll(self) -> list[Event]:
+        """Return the events since the last poll. Sets `ended` if the last of them ends the run."""
+        self._follow_folder()
+        state = self.run.liveness
+        alive = state.engine or state.trainer
+        fresh = in_time(event for tail in self._tails for event in tail.read())
+        news = self._new_damage()
+        for event in fresh:
+            if isinstance(event, Finished):
+                self._finished = event
+            else:
+                if isinstance(event, Started | OptionChanged):  # another trainer follows
+                    self._finished = None
+                news.append(event)
+        trains = state.trainer or state.starting or bool(state.host)
+        if alive and (silent := self._silence.check(bool(fresh), trains)):
+            news.append(self._warning("disk", silent))
+        if not alive and not fresh and self.run.state not in ("starting", WAITING) and not self._follow_folder():
+            self.ended = True
+            last = self._finished or self._lost()
+            self.outcome = last.outcome
+            news.append(last)
+        return news
+
+    def _follow_folder(self) -> bool:
+        """Follow the run to its new path if its folder was renamed since the last call; return True if it was
+        renamed.
+        """
+        if (now := self._folder.renamed_to()) is None:
+            return False
+        self.run = Run(now)
+        for tail in self._tails:
+            tail.move(now)
+        return True
+
+    def _new_damage(self) -> list[Event]:
+        """Return a warning for each damaged file that has not been reported yet."""
+        damages = [damage for tail in self._tails for damage in tail.damages]
+        new = [damage for damage in damages if damage not in self._reported and str(damage)]
+        self._reported.update(new)
+        return [self._warning("damaged_file", str(damage)) for damage in new]
+
+    def _warning(self, kind: str, message: str) -> Event:
+        """Return a warning that this process makes, not the run."""
+        return dated(Warn(kind=kind, message=message), time.time(), self.run.id)
+
+    def _lost(self) -> Finished:
+        result = self.run.result
+        summary = result or {"outcome": "crashed", "error": lost_error(self.run.path, self.run.log_tail())}
+        last = dated(Finished(outcome=summary["outcome"], summary=summary), time.time(), self.run.id)
+        assert isinstance(last, Finished)
+        return last
+
+
+class _Folder:
+    """Finds the new path of a run folder that is renamed while it is followed.
+
+    It keeps no file descriptor open, as a screen may follow many runs.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._status = None if path.is_symlink() else _status(path)  # a link that the user made is not followed
+
+    def renamed_to(self) -> Path | None:
+        """Return the new path if the folder was renamed since the last call; else None.
+
+        The new path is searched in the same parent folder and at the target of a link at the old path.
+        """
+        if self._status is None or self._is_at(self._path):
+            return None
+        try:
+            neighbours = sorted(self._path.parent.iterdir())
+        except OSError:
+            neighbours = []
+        for path in (Path(os.path.realpath(self._path)), *neighbours):
+            if self._is_at(path):
+                self._path = path
+                return path
+        return None
+
+    def _is_at(self, path: Path) -> bool:
+        status = _status(path)
+        return status is not None and self._status is not None and os.path.samestat(status, self._status)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:
+    """Yield all events of a run, from its first event until it has ended; waits for events that are not written yet."""
+    follower = Follower(run)
+    while not follower.ended:
+        yield from follower.poll()
+        if not follower.ended:
+            time.sleep(interval_seconds)
+
+
+class Silence:
+    """Tests whether the disk is the reason why a run that is alive writes no events."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._since = time.monotonic()
+        self._reported = ""
+
+    def check(self, has_events: bool, trains: bool = True) -> str:
+        """Return a sentence if the disk keeps the run from writing, else an empty text.
+
+        `has_events` is True if events have been written since the last call; `trains` is False if only the engine is
+        alive. Each silence is reported once, and once more if the training has ended meanwhile.
+        """
+        now, waits = time.monotonic(), GOES_ON if trains else ENDED
+        if has_events:
+            self._since, self._reported = now, ""
+        if self._reported == waits or now - self._since < SILENT_SECONDS:
+            return ""
+        self._since = now
+        full = writing.try_writing(self._folder)
+        self._reported = waits if full else ""
+        return f"{full}: {waits}" if full else ""
+
+
+def lost_error(folder: Path, log: Sequence[str]) -> dict[str, str]:
+    """Return the error (kind, message, hint) of a run that has ended without a result.
+
+    The message names the disk if it cannot be written to; the hint has the last line of the log.
+    """
+    last = next((line.strip() for line in reversed(log) if line.strip()), "")
+    return {
+        "kind": "crash",
+        "message": writing.try_writing(folder) or "the run ended without a result: its engine is gone",
+        "hint": f"the last line of engine.log: {last[:200]}" if last else "engine.log is empty",
+    }

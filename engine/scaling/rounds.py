@@ -17,8 +17,7 @@ from ..runs.reading import read_events
 from ..trials import scaling_sentences, sentences
 from ..trials.bench import Measures
 from ..trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
-from ..trials.record import Record, medians
-from ..trials.scaling_record import Asked, Point, Scaling
+from ..trials.record import Asked, Point, Record, Scaling, medians
 from ..trials.scaling_sentences import efficiency
 from ..trials.trial import Trial
 from ..trials.trial_preset import with_changes

@@ -17,7 +17,7 @@ from ..proof import duration, request, starting
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
 from ..trials import KEEPS
-from ..trials.scaling_record import Asked, Setting
+from ..trials.record import Asked, Setting
 from ..trials.trial_preset import with_changes
 
 REHEARSE = "device.logical_devices=2"

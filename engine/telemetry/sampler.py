@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from ..runs.event_writer import EventWriter
 from ..runs.events import Event, GpuReadings, Warn
+from ..runs.parsing import EventWriter
 from .host import Host
 from .nvml.connection import NO_GPU, Nvml
 from .nvml.reasons import NvmlUnavailable

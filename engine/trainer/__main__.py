@@ -17,11 +17,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from ..files import private_folders
+from ..files import places
 from ..files.writing import forgive_full_disk
 from ..process.spawn import DUMP_STACKS, FORK_SERVER, WARM, read_address, write_to_log
-from ..runs.event_writer import EventWriter
 from ..runs.events import EVENTS_FILE, Phase
+from ..runs.parsing import EventWriter
 from ..system import child_process, import_cost, stop_signals
 from ..system.heartbeat import VARIABLE as HEARTBEAT
 from ..system.heartbeat import TrainerHeartbeat
@@ -93,7 +93,7 @@ def _address_of_run(next_line: Callable[[], str]) -> str:
 def _read_address(next_line: Callable[[], str], addresses: SimpleQueue[str]) -> None:
     address = next_line().rstrip("\n")
     if not address:
-        private_folders.remove_scratch()  # its engine may have been killed
+        places.remove_scratch()  # its engine may have been killed
         os._exit(0)
     addresses.put(address)
 

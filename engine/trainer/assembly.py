@@ -14,8 +14,7 @@ from .. import plan
 from ..options import Options
 from ..plan import MULTI_WORKER
 from ..units import counted
-from .checkpoint.checkpoints import Checkpoints
-from .checkpoint.cluster_checkpoints import ClusterCheckpoints
+from .checkpoint.checkpoints import Checkpoints, ClusterCheckpoints
 from .checkpoint.state import State
 from .cluster import tensorflow_cluster
 from .cluster.tensorflow_cluster import Joined
@@ -27,7 +26,7 @@ from .fit.built import Built
 from .fit.loop import TrainingLoop
 from .measure.run_report import RunReport
 from .setup import devices as device_setup
-from .setup import models, optimizer, strategy, xla
+from .setup import models, optimizer, xla
 from .setup.devices import Devices
 
 
@@ -67,7 +66,7 @@ def build(
 ) -> TrainingLoop:
     """Return the training loop, with data and model. The devices must be configured already."""
     keras.mixed_precision.set_global_policy(options.precision.policy)
-    distribution = strategy.build(options, devices)
+    distribution = device_setup.build_strategy(options, devices)
     if options.workload.entry is not None:
         return _own(options, devices, report, stop, distribution, joined)
     report.phase("building", "data")

@@ -20,12 +20,50 @@ import traceback
 import warnings
 from pathlib import Path
 
-from ..files import private_folders
+from ..files import places
 from ..process.spawn import FORKED, LOCK, Channels, put_result_aside, read_address, write_to_log
-from ..system import child_process, descendants, process_memory, process_title, stop_signals
+from ..system import child_process, descendants, process_memory, stop_signals
 from ..system.import_cost import exempt_from_gc
 from ..system.run_clock import VARIABLE, RunClock
 from .setup import environment
+
+_START, _END = 45, 46  # arg_start and arg_end in /proc/PID/stat (proc(5)), counted from 0 after the name
+
+
+def replace_last(words: list[str], path: str) -> None:
+    """Show `path` in place of `words`, which are the last words of the command line.
+
+    Additional slashes before the last part of the path fill the room. Raises OSError if the words cannot be replaced or
+    the path is too long.
+    """
+    folder, name = os.path.split(os.fsencode(path))
+    left = len(_joined(words)) - len(folder) - len(name)
+    if left < 1:
+        raise OSError(f"no room for {path}")
+    _write(words, folder + b"/" * left + name)
+
+
+def require_replaceable(words: list[str]) -> None:
+    """Raise OSError if `words`, the last words of the command line, cannot be replaced."""
+    _write(words, _joined(words))
+
+
+def _write(words: list[str], new: bytes) -> None:
+    if sys.platform != "linux":
+        raise OSError("only Linux shows what is written there")
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    old = _joined(words)
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.seek(int(fields[_END]) - 1 - len(old))
+        if int(fields[_START]) <= 0 or memory.read(len(old)) != old:
+            raise OSError("the arguments are not where they were passed")
+        memory.seek(-len(old), 1)
+        memory.write(new)
+
+
+def _joined(words: list[str]) -> bytes:
+    return b"\0".join(map(os.fsencode, words))
+
 
 _PLUGIN = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"  # a driver that TensorFlow loads when it is imported
 _PLUGINS = "/tensorflow-plugins/"  # the folder from which it loads all
@@ -58,7 +96,7 @@ def _prepared(words: list[str]) -> process_memory.Pages:
     """Import TensorFlow; returns the pages of memory that its libraries use. Raises OSError if this process must not be
     forked.
     """
-    process_title.require_replaceable(words)
+    require_replaceable(words)
     if os.environ.get(_PLUGIN):
         raise OSError("a plugin may open its device when it is imported")
     backend = environment.choose_backend()
@@ -95,7 +133,7 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.setsid()
-    process_title.replace_last(words, folder)  # that of the trainer; the engine gets one with its program
+    replace_last(words, folder)  # that of the trainer; the engine gets one with its program
     _require_wanted(line)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -105,7 +143,7 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
     try:
         put_result_aside(Path(folder))
         channels = Channels()
-        private_folders.make_scratch()
+        places.make_scratch()
         # This lasts through exec, and the trainer's first orphans may come before the engine.
         descendants.adopt_orphans()
         trainer = _fork()
@@ -117,7 +155,7 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
             return
         engines |= _with_trainer(trainer, channels)
     except OSError:  # no further process: the engine itself tries once more, and says why it cannot
-        private_folders.remove_scratch()
+        places.remove_scratch()
     python = child_process.own_python()
     os.execve(python, [python, "-P", "-m", "gputui.engine", folder], engines)
 
@@ -138,8 +176,8 @@ def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
     for descriptor in ours:
         os.set_inheritable(descriptor, True)
     variables = {FORKED: " ".join(map(str, [trainer, *ours]))}
-    if (scratch := os.environ.get(private_folders.SCRATCH_VARIABLE)) is not None:
-        variables[private_folders.SCRATCH_VARIABLE] = scratch
+    if (scratch := os.environ.get(places.SCRATCH_VARIABLE)) is not None:
+        variables[places.SCRATCH_VARIABLE] = scratch
     return variables
 
 

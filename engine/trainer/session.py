@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..files import disk
+from ..files import writing
 from ..options import Options, options_json
 from ..plan import MULTI_WORKER
 from ..process import ending
@@ -129,10 +129,10 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
 
         from .assembly import assemble
         from .fit.built import save_model
-        from .setup import autograph
+        from .setup import actual_settings
 
-    autograph.write_into_run_folder()
-    autograph.exclude_ours()
+    actual_settings.write_into_run_folder()
+    actual_settings.exclude_ours()
     report.phase("configuring")
     training = assemble(options, report, stop)
     built = training.loop.built
@@ -294,9 +294,9 @@ def _failed(
         cause = fault.__cause__
         end = ending.named_by(str(cause), evidence, fault.message) if _is_tensorflows(cause) else None
         return _of_end(end, run_folder) if end else _as_raised(fault)
-    if (number := disk.refusal(fault)) is not None:
-        message = f"{disk.describe(number, disk.place(fault) or run_folder)}: the training could not go on"
-        return "error", _error("disk", message, f"{disk.remedy(number)}; the full traceback is in engine.log")
+    if (number := writing.refusal(fault)) is not None:
+        message = f"{writing.describe(number, writing.place(fault) or run_folder)}: the training could not go on"
+        return "error", _error("disk", message, f"{writing.remedy(number)}; the full traceback is in engine.log")
     kind, message = type(fault).__name__, _first_line(str(fault))
     if end := ending.named_by(f"{kind}: {fault}", evidence, message):
         return _of_end(end, run_folder)

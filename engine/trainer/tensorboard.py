@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from ..runs import Run
-from ..runs.history import figure_of, rows
 from ..runs.reading import read_events
+from ..runs.results import figure_of, rows
 
 
 def write(run: Run, folder: Path) -> Path:

@@ -2,16 +2,14 @@
 
 What is kept:
     trial.py              one measured training
-    record.py             proof.json: all results so far, replaced after every change
+    record.py             proof.json: all results so far, replaced after every change; the part about scaling
     search_record.py      the part of it about a search (engine/tune)
-    scaling_record.py     the part of it about scaling (engine/scaling)
 
 How it is measured:
     bench.py              one training of a few measured seconds; one that is clearly slower is ended before its time
     trial_preset.py       the options that every trial sets for itself, and changes of options
-    comparing.py          trials of two settings in turn
+    comparing.py          trials of two settings in turn, and their losses if a change affects what is learnt
     significance.py       the rule by which a change is called faster, and what may be chance
-    learning.py           changes that change what is learnt, and the loss of both sides
 
 How it is reported:
     sentences.py          each result in a sentence, shared by all views

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from .. import runs
 from ..diagnosis import collector
 from ..diagnosis.thresholds import HOT
-from ..files import disk
+from ..files import writing
 from ..job.machine import Machine
 from ..options import Options
 from ..presets import Preset
@@ -191,7 +191,7 @@ class Bench:
         try:
             run, engine_runs = self._started(trial, path)
         except OSError as fault:
-            if disk.refusal(fault) is not None and not self.stop.count:
+            if writing.refusal(fault) is not None and not self.stop.count:
                 raise
             # For instance no process could be started; the next trial may be able to.
             row = Trial(side=side, repeat=repeat, run=path.name, outcome="crashed", error=f"not started: {fault}")
@@ -214,7 +214,7 @@ class Bench:
                 with self._starting:
                     return self._fork_server.start(trial, path, self.paths_from)
             except OSError as fault:
-                if disk.refusal(fault) is None or self.stop.count or time.monotonic() >= until:
+                if writing.refusal(fault) is None or self.stop.count or time.monotonic() >= until:
                     raise
             time.sleep(results.RESULT_RETRY_SECONDS)
 

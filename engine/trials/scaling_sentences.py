@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from .. import figures, units
 from ..units import count, counted, share, spread, times
-from .record import Comparison, Record
-from .scaling_record import Point
+from .record import Comparison, Point, Record
 from .trial import Trial
 
 GOOD = 0.9  # efficiency below which a sentence says what has grown (gputui's own threshold)

@@ -21,7 +21,7 @@ from ..job.machine import Machine
 from ..presets import Preset, PresetError
 from ..proof.request import Request
 from ..runs.events import Started
-from ..trials import learning, sentences, significance
+from ..trials import comparing, sentences, significance
 from ..trials.comparing import Comparing
 from ..trials.record import Comparison, Record, medians
 from ..trials.search_record import Limits, Search
@@ -167,7 +167,7 @@ class Deciding:
             return dict(settings)
 
     def _changes_learning(self, settings: Settings) -> bool:
-        return bool(learning.note(settings, with_changes(self._baseline, settings).options))
+        return bool(comparing.note(settings, with_changes(self._baseline, settings).options))
 
     def _speed_of(self, settings: Settings, best: Best) -> float:
         """The largest speed that the search has measured with the batch size of these settings.
@@ -237,7 +237,7 @@ LEAST_STEP = 1.25  # factor; a batch that is nearer to the preset's is hardly fa
 def learns_alike(baseline: Preset, settings: Settings) -> dict[str, Any]:
     """The settings that change nothing that is learnt, out of `settings`."""
     options = with_changes(baseline, settings).options
-    return {key: value for key, value in settings.items() if not learning.note([key], options)}
+    return {key: value for key, value in settings.items() if not comparing.note([key], options)}
 
 
 def nearer(baseline: Preset, settings: Settings) -> Iterator[dict[str, Any]]:

@@ -28,7 +28,7 @@ from ..proof.request import Request
 from ..runs import Run
 from ..runs.events import EVENTS_FILE, EpochEnd, Event, Progress, Started
 from ..runs.reading import read_events
-from ..trials import learning, sentences
+from ..trials import comparing, sentences
 from ..trials.comparing import CHANCES, FINAL
 from ..trials.search_record import LossCheck, Search
 from ..trials.trial import Trial
@@ -278,7 +278,7 @@ def _loss(run: Run, end: EpochEnd, made: LossCheck) -> float | None:
     whole = end.metrics.get("loss")
     if made.passes is not None or whole is None:
         return whole
-    return _of_second_half(learning.losses(run), whole, made.samples or 0)
+    return _of_second_half(comparing.losses(run), whole, made.samples or 0)
 
 
 def _of_second_half(curve: Sequence[tuple[float, float]], whole: float, samples: int) -> float:
@@ -287,7 +287,7 @@ def _of_second_half(curve: Sequence[tuple[float, float]], whole: float, samples:
     `whole` is the mean since the beginning, as Keras reports only such means.
     """
     half = FALL_IS_OVER * samples
-    until = learning.loss_at(curve, half)
+    until = comparing.loss_at(curve, half)
     return whole if until is None else (whole - FALL_IS_OVER * until) / (1 - FALL_IS_OVER)
 
 

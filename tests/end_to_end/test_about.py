@@ -12,7 +12,7 @@ import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import OPTIONS, by_key
 from gputui.engine.options.synonyms import SYNONYMS
-from gputui.engine.runs import notes
+from gputui.engine.runs import titles
 from gputui.tui import cli
 from gputui.tui.form.option_search import search
 
@@ -132,7 +132,7 @@ def test_bash_completes_presets_runs_and_keys(tmp_path: Path) -> None:
     assert completed(tmp_path, "watch", "") == ["latest", run.id]
     assert completed(tmp_path, "stop", run.id[:9]) == [run.id]
     assert completed(tmp_path, "stop", "some") == [run.id]
-    notes.retag(run, ["best"])
+    titles.retag(run, ["best"])
     assert completed(tmp_path, "runs", "") == ["rm"]
     assert completed(tmp_path, "runs", "rm", "") == [run.id]
     assert completed(tmp_path, "runs", "--tag", "") == completed(tmp_path, "tag", run.id, "b") == ["best"]

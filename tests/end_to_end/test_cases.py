@@ -13,8 +13,8 @@ import yaml
 from gputui.engine.diagnosis import collector, diagnose
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.options import Options
-from gputui.engine.trainer.data import named
 from gputui.engine.trainer.data import pipeline as pipelines
+from gputui.engine.trainer.data import source
 from gputui.engine.trainer.data.source import Source
 
 from tests.support.planted import SLEEP, slow_load, slow_read
@@ -33,7 +33,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Plant], None]:
 
     def into(change: Plant) -> None:
         def changed(options: Options, seed: int) -> Source:
-            return change(named.synthetic(options, seed))
+            return change(source.synthetic(options, seed))
 
         monkeypatch.setitem(pipelines._SOURCES, "synthetic", changed)
 

@@ -14,14 +14,16 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.files import disk, reading
+from gputui.engine.files import reading
+from gputui.engine.files import writing as disk
 from gputui.engine.files.appending import KEPT_BYTES, Gap, LineFile
 from gputui.engine.process import engine_failure
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
-from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, following, results
-from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, results
+from gputui.engine.runs import reading as following
 from gputui.engine.runs.events import Phase, Warn, fields_of
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system import descendants
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.locks import Lock

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from gputui.engine import presets
-from gputui.engine.export.left_out import IDLE, OUTSIDE
-from gputui.engine.export.script import to_script
+from gputui.engine.export.script import IDLE, OUTSIDE, to_script
 from gputui.engine.export.source import extract
 from gputui.engine.options import OPTIONS
 

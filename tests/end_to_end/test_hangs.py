@@ -15,8 +15,8 @@ from gputui.engine import presets, runs
 from gputui.engine.process import launch
 from gputui.engine.process.time_limits import Activity
 from gputui.engine.runs import Run
-from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Phase, PhaseName, Started
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.telemetry.host import Children
 

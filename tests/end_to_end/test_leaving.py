@@ -15,7 +15,7 @@ import psutil
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.process import launch
-from gputui.tui.base.exit_codes import exit_code
+from gputui.tui.base.errors import exit_code
 
 from tests.support.cases import all_hold
 from tests.support.front_door import COMMAND, detached, ended, gputui, happened, opened, until

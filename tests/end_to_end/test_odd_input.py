@@ -13,8 +13,7 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.files import located_yaml, places, reading
 from gputui.engine.presets import PresetError
-from gputui.tui.base.errors import report
-from gputui.tui.base.exit_codes import WRONG
+from gputui.tui.base.errors import WRONG, report
 
 from tests.support.damaged_runs import ran
 from tests.support.front_door import gputui

@@ -9,7 +9,7 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.profile.reports import read
 from gputui.engine.runs import Run
-from gputui.tui.printing.profile import lines
+from gputui.tui.printing.diagnosis import lines
 
 from tests.support.front_door import events, gputui
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import click
 import pytest
-from gputui.engine.files import disk
+from gputui.engine.files import writing
 from gputui.engine.process import resuming
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.proof import folder
-from gputui.engine.runs import Run, RunError, all_runs, notes
+from gputui.engine.runs import Run, RunError, all_runs, titles
 from gputui.engine.runs.titles import record
 from gputui.engine.system import locks
 from gputui.tui import cli
-from gputui.tui.base.exit_codes import INTERRUPTED, WRONG
+from gputui.tui.base.errors import INTERRUPTED, WRONG
 from gputui.tui.commands import logs
 from gputui.tui.printing import runs as listing
 from gputui.tui.reading.run_list import Entry, RunList, entry_of
@@ -87,7 +87,7 @@ def test_of_thousands_of_runs_only_those_are_read_that_are_needed(
 def test_the_list_is_whole_in_a_pipe_and_fits_a_terminal(
     three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notes.write_note(three[0], "a note " * 40)
+    titles.write_note(three[0], "a note " * 40)
     out, _ = said(capsys, "runs")
     lines = out.splitlines()
     for run, line in zip(reversed(three), lines[1:], strict=True):
@@ -126,10 +126,10 @@ def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: p
     running = json.loads(said(capsys, "runs", "--json", "--last", "1")[0])
     assert running["progress"]["samples_per_second"] > 0
     assert said(capsys, "tag", "vit", "-d", "paper")[0] == "#best\n"
-    assert notes.retag(three[1], add=["new", "#old"], remove=["old"]).tags == ("best", "new")
-    assert notes.retag(three[1], remove=["new"]).tags == ("best",)
+    assert titles.retag(three[1], add=["new", "#old"], remove=["old"]).tags == ("best", "new")
+    assert titles.retag(three[1], remove=["new"]).tags == ("best",)
     said(capsys, "note", "vit", "")
-    assert notes.read(three[1]) == notes.Notes("", ("best",))
+    assert titles.read_notes(three[1]) == titles.Notes("", ("best",))
     assert "cannot be a tag" in said(capsys, "tag", "vit", "a,b", code=WRONG)[1]
     assert "'a,b' and 'd e' cannot be tags" in said(capsys, "tag", "vit", "c", "a,b", "d e", code=WRONG)[1]
     assert "has no tag nosuch;" in said(capsys, "tag", "vit", "-d", "best", "nosuch", code=WRONG)[1]
@@ -165,7 +165,7 @@ def test_only_runs_that_are_listed_are_measured(
         walked.append(path)
         return 5 * 1024
 
-    monkeypatch.setattr(disk, "used_bytes", used_bytes)
+    monkeypatch.setattr(writing, "used_bytes", used_bytes)
     assert "5.0 KiB" in said(capsys, "runs", "--last", "1")[0]
     assert walked == [three[2].path]
 
@@ -251,18 +251,18 @@ def test_ctrl_c_leaves_a_log_quietly(three: list[Run]) -> None:
 
 def test_two_viewers_lose_nothing_of_each_other(three: list[Run]) -> None:
     run = three[0]
-    writers = [threading.Thread(target=notes.retag, args=(run, [f"tag{number}"])) for number in range(12)]
-    writers.append(threading.Thread(target=notes.write_note, args=(run, "a note")))
+    writers = [threading.Thread(target=titles.retag, args=(run, [f"tag{number}"])) for number in range(12)]
+    writers.append(threading.Thread(target=titles.write_note, args=(run, "a note")))
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
-    found = notes.read(run)
+    found = titles.read_notes(run)
     assert (found.note, len(found.tags)) == ("a note", 12)
     known = RunList()
     assert next(entry for entry in known.read() if entry.run == run).matches("#tag7 a note")
     for content in ("{", '{"note": 3, "tags": "x"}', '{"tags": [1, "", "a b"]}'):
         run.file("notes.json").write_text(content)
-        assert notes.read(run) == notes.Notes()
+        assert titles.read_notes(run) == titles.Notes()
     with pytest.raises(RunError, match="at most 1,000 are allowed"):
-        notes.write_note(run, "x" * 1001)
+        titles.write_note(run, "x" * 1001)

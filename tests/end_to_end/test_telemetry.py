@@ -382,7 +382,7 @@ def test_a_full_disk_costs_no_readings(nvml: FakeNvml, tmp_path: Path) -> None:
     program = f"""
 import json, os, resource, signal, threading, time
 from pathlib import Path
-from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.telemetry.sampler import Sampler
 file = Path({str(tmp_path / "telemetry.jsonl")!r})
 writer = EventWriter(file, "run")

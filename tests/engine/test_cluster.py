@@ -19,8 +19,8 @@ from gputui.engine.job import cluster, several_tasks, slurm, start_worker, this_
 from gputui.engine.job.cluster import ClusterError
 from gputui.engine.runs import cluster as clusters
 from gputui.engine.runs.cluster import Cluster
-from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import GpuReadings, GradientExchange, Phase, Progress, Started, WorkerReadings
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system.run_clock import RunClock
 from gputui.tui import cli
 from gputui.tui.base.glyphs import RICH

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gputui.engine.files.places import home as home_folder
-from gputui.engine.runs import Run, RunError, control, liveness, notes
+from gputui.engine.runs import Run, RunError, control, liveness, titles
 from gputui.engine.runs.liveness import Liveness
 from gputui.engine.system import locks, stop_signals
 from gputui.engine.system.identity import Process
@@ -136,25 +136,25 @@ def test_one_at_a_time_has_a_run_that_is_not_alive(run: Run) -> None:
 
 
 def test_a_note_is_kept_without_control_characters_and_beside_the_tags(run: Run) -> None:
-    notes.retag(run, ["best", "#new"])
-    assert notes.write_note(run, "  after\x1b the fix \n") == notes.read(run)
-    assert (notes.read(run).note, notes.read(run).tags) == ("after? the fix", ("best", "new"))
-    assert notes.retag(run, ["new", "last"], ["best"]).tags == ("new", "last")
-    assert notes.read(run).words == "#new #last after? the fix"
-    assert notes.retag(run, ["x"], ["x"]).tags == ("new", "last")
-    assert notes.write_note(run, "").words == "#new #last"
+    titles.retag(run, ["best", "#new"])
+    assert titles.write_note(run, "  after\x1b the fix \n") == titles.read_notes(run)
+    assert (titles.read_notes(run).note, titles.read_notes(run).tags) == ("after? the fix", ("best", "new"))
+    assert titles.retag(run, ["new", "last"], ["best"]).tags == ("new", "last")
+    assert titles.read_notes(run).words == "#new #last after? the fix"
+    assert titles.retag(run, ["x"], ["x"]).tags == ("new", "last")
+    assert titles.write_note(run, "").words == "#new #last"
 
 
 def test_a_note_or_tag_that_is_too_long_is_refused(run: Run) -> None:
-    notes.write_note(run, "x" * notes.LONGEST_NOTE)
+    titles.write_note(run, "x" * titles.LONGEST_NOTE)
     with pytest.raises(RunError, match=r"the note has 1,001 characters; at most 1,000 are allowed"):
-        notes.write_note(run, "x" * (notes.LONGEST_NOTE + 1))
-    notes.retag(run, ["y" * notes.LONGEST_TAG])
+        titles.write_note(run, "x" * (titles.LONGEST_NOTE + 1))
+    titles.retag(run, ["y" * titles.LONGEST_TAG])
     with pytest.raises(RunError, match="cannot be a tag"):
-        notes.retag(run, ["y" * (notes.LONGEST_TAG + 1)])
+        titles.retag(run, ["y" * (titles.LONGEST_TAG + 1)])
     with pytest.raises(RunError, match=r"'-a' and 'b,c' cannot be tags"):
-        notes.retag(run, ["-a", "good", "b,c"])
-    assert (len(notes.read(run).note), notes.read(run).tags) == (1000, ("y" * 32,))
+        titles.retag(run, ["-a", "good", "b,c"])
+    assert (len(titles.read_notes(run).note), titles.read_notes(run).tags) == (1000, ("y" * 32,))
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,14 @@ def test_a_note_or_tag_that_is_too_long_is_refused(run: Run) -> None:
     [({"tags": "best"}, ()), ({"tags": ["best", 3, "a b", "last", "best"], "note": 7}, ("best", "last"))],
 )
 def test_of_damaged_notes_what_can_be_used_is_read(run: Run, content: dict[str, Any], tags: tuple[str, ...]) -> None:
-    run.file(notes.FILE).write_text(json.dumps(content))
-    assert notes.read(run) == notes.Notes("", tags)
+    run.file(titles.NOTES_FILE).write_text(json.dumps(content))
+    assert titles.read_notes(run) == titles.Notes("", tags)
 
 
 def test_while_another_writes_notes_a_person_is_asked_to_try_again(run: Run) -> None:
-    with locks.take(home_folder() / notes.LOCK), pytest.raises(RunError, match="another gputui is writing notes"):
-        notes.retag(run, ["best"])
-    assert notes.retag(run, ["best"]).tags == ("best",)
+    with (
+        locks.take(home_folder() / titles.NOTES_LOCK),
+        pytest.raises(RunError, match="another gputui is writing notes"),
+    ):
+        titles.retag(run, ["best"])
+    assert titles.retag(run, ["best"]).tags == ("best",)

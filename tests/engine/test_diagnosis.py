@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import RULES, SUPPORTING, VERDICTS, diagnose, exchange, stragglers
+from gputui.engine.diagnosis import RULES, SUPPORTING, VERDICTS, diagnose, stragglers
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.rules import findings
 from gputui.engine.runs.events import Diagnosis, GradientExchange, Started, WorkerReadings
@@ -325,13 +325,13 @@ def test_the_exchange_between_workers_is_a_share_of_the_step(
     begun = recalled({"t": 1.0, "type": "started", "workers": workers})
     assert isinstance(begun, Started)
     timed = GradientExchange(ms=ms, bytes=20_000_000, step=9)
-    figures = exchange.figures(timed, begun, step_ms)
+    figures = stragglers.figures(timed, begun, step_ms)
     if share is None:
         assert figures == {}
         return
     assert (figures["worker_exchange"], figures["exchange_ms"], figures["hosts"]) == (share, ms, ("h0", "h1"))
     assert figures["exchange_rate"] == ("1.9 GiB/s" if ms == 10.0 else "238 MiB/s")
-    assert exchange.figures(timed, None, step_ms)["hosts"] == ()
+    assert stragglers.figures(timed, None, step_ms)["hosts"] == ()
 
 
 @pytest.mark.parametrize(("waits_of", "named"), [((0.10, 0.12, 0.5), True), ((0.1, 0.3), True), ((0.1, 0.19), False)])

@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from gputui.engine.files import disk
+from gputui.engine.files import writing
 from gputui.engine.process.ending import Ending, Evidence, classify, kernel_oom_kills, out_of_memory, with_hint
-from gputui.engine.runs import following
+from gputui.engine.runs import reading
 from gputui.engine.telemetry.limits import Ceilings, ceilings
 from gputui.engine.trainer.cluster.connection_watch import LOST
 
@@ -194,19 +194,19 @@ def test_a_crash_while_tensorflow_is_imported_says_so() -> None:
 
 def test_each_silence_on_a_disk_that_refuses_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, full = [100.0], ["no room at x"]
-    monkeypatch.setattr("gputui.engine.runs.following.time.monotonic", lambda: now[0])
-    monkeypatch.setattr(disk, "try_writing", lambda folder: full[0])
-    silence = following.Silence(tmp_path)
+    monkeypatch.setattr("gputui.engine.runs.reading.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(writing, "try_writing", lambda folder: full[0])
+    silence = reading.Silence(tmp_path)
     looks = [  # after so many seconds: whether something was heard, whether it trains, what the disk says
         (2.9, False, True, "no room at x", ""),
-        (0.2, False, True, "no room at x", f"no room at x: {following.GOES_ON}"),
+        (0.2, False, True, "no room at x", f"no room at x: {reading.GOES_ON}"),
         (9.0, False, True, "no room at x", ""),
-        (9.0, False, False, "no room at x", f"no room at x: {following.ENDED}"),
+        (9.0, False, False, "no room at x", f"no room at x: {reading.ENDED}"),
         (9.0, False, False, "no room at x", ""),
         (0.1, True, True, "no room at x", ""),
         (3.1, False, True, "", ""),  # it is silent for another reason
         (1.0, False, True, "no room at x", ""),
-        (2.1, False, True, "no room at x", f"no room at x: {following.GOES_ON}"),
+        (2.1, False, True, "no room at x", f"no room at x: {reading.GOES_ON}"),
     ]
     for number, (seconds, heard, trains, full[0], said) in enumerate(looks):
         now[0] += seconds
@@ -214,10 +214,10 @@ def test_each_silence_on_a_disk_that_refuses_is_told_once(tmp_path: Path, monkey
 
 
 def test_a_run_without_a_result_has_the_last_words_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "try_writing", lambda folder: "")
-    assert following.lost_error(tmp_path, ["first", "", " last ", " "])["hint"] == "the last line of engine.log: last"
-    assert following.lost_error(tmp_path, [" "])["hint"] == "engine.log is empty"
-    assert following.lost_error(tmp_path, [])["message"] == "the run ended without a result: its engine is gone"
+    monkeypatch.setattr(writing, "try_writing", lambda folder: "")
+    assert reading.lost_error(tmp_path, ["first", "", " last ", " "])["hint"] == "the last line of engine.log: last"
+    assert reading.lost_error(tmp_path, [" "])["hint"] == "engine.log is empty"
+    assert reading.lost_error(tmp_path, [])["message"] == "the run ended without a result: its engine is gone"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def names(kind: type) -> set[str]:
 
 def test_what_result_json_holds_is_declared_or_named_as_not_shown_with_the_reason() -> None:
     held, roots = names(Summary), {figure.key.partition(".")[0] for figure in RUN}
-    assert held - roots - set(NOT_SHOWN) == set(), "declare it in figures/run.py, or say there why it is not shown"
+    assert held - roots - set(NOT_SHOWN) == set(), "declare it in figures/declared.py, or say there why it is not shown"
     assert set(NOT_SHOWN) - held == set()
     assert roots & set(NOT_SHOWN) == set()
     elsewhere = names(Trial) | {"gain", "loss_scale", "eta_seconds", "window_loss"}
@@ -55,7 +55,7 @@ def test_figures_of_events_are_fields_of_the_events() -> None:
     assert set(GPU) <= names(Gpu), "the views have a place for each"
     assert set(FIGURES) <= names(Trial)
     assert set(PROFILE) == names(Shares)
-    evidence = ast.parse((ROOT / "engine/diagnosis/evidence.py").read_text())
+    evidence = ast.parse((ROOT / "engine/diagnosis/verdict.py").read_text())
     beside = [
         node.args[0]
         for node in ast.walk(evidence)

@@ -15,9 +15,9 @@ import pynvml
 import pytest
 from gputui.engine.telemetry import gpu_processes
 from gputui.engine.telemetry.gpu_processes import HIDDEN, NOT_HERE, described
-from gputui.engine.telemetry.nvml.process_use import Work
+from gputui.engine.telemetry.nvml.one_gpu import Work
 from gputui.tui.drawing.gpu_details import doing
-from gputui.tui.reading import gpu_users
+from gputui.tui.reading import machine
 from gputui.tui.reading.run.gpus import Gpu, GpuProcess
 
 USER = pwd.getpwuid(os.getuid()).pw_name
@@ -136,7 +136,7 @@ def test_users_are_told_with_all_their_gpus(family: list[int]) -> None:
     busy = GpuProcess(on_gpu, memory_used_bytes=2.0**30, use=0.5, idle_seconds=0.0, idle_at_least=False)
     hidden = GpuProcess(7, memory_used_bytes=2.0**30, hidden=HIDDEN)
     refused = Gpu(5, reasons={"processes": "no_permission"})
-    users = gpu_users.read([gpu(0, idle), gpu(1, busy, hidden), gpu(2, idle), refused])
+    users = machine.read([gpu(0, idle), gpu(1, busy, hidden), gpu(2, idle), refused])
     lines = {line.key: line for line in users.lines}
     of_user = lines[f"user {USER}"]
     assert (of_user.gpus, of_user.count, of_user.memory_bytes) == ((0, 1, 2), 1, 3 * 2.0**30)
@@ -146,4 +146,4 @@ def test_users_are_told_with_all_their_gpus(family: list[int]) -> None:
     assert lines[f"process {shell}"].gpus == ()
     assert (lines["user not visible"].gpus, lines["process 7"].text) == ((1,), HIDDEN)
     assert users.unknown == "GPU 5: no permission"
-    assert gpu_users.numbers([7, 0, 1, 2, 5, 6]) == "0-2,5-7"
+    assert machine.numbers([7, 0, 1, 2, 5, 6]) == "0-2,5-7"

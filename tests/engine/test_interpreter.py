@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import checks, presets
 from gputui.engine.doctor import libraries
-from gputui.engine.interpreter import inquiry, installed, interpreter, python_command
+from gputui.engine.interpreter import inquiry, installed, interpreter
 from gputui.engine.job.machine import Machine
 from gputui.engine.presets import saving
 from gputui.engine.process import launch
@@ -265,8 +265,8 @@ def test_a_module_runs_in_another_interpreter_with_nothing_else_of_gputuis_envir
     (tmp_path / "gputui").mkdir()  # of the current folder, which must not come first
     (tmp_path / "json.py").write_text("raise ImportError")
     program = "from gputui.engine.system import child_process as m; import sys; print(m.own_python(), m.__file__)"
-    command = python_command.of(str(plain), "gputui.engine.units")
-    found = python_command.environment(str(plain))
+    command = interpreter.command(str(plain), "gputui.engine.units")
+    found = interpreter.environment(str(plain))
     assert subprocess.run(command, cwd=tmp_path, env=found, check=False).returncode == 0
     script = Path(command[1])
     told = subprocess.run(

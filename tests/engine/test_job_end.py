@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import runs
-from gputui.engine.job import job_end
+from gputui.engine.job import slurm
 from gputui.engine.process.time_limits import TimeLimit
 from gputui.engine.runs.events import Event
 from gputui.engine.system.run_clock import RunClock
@@ -43,30 +43,30 @@ def test_the_time_that_is_left_is_read_as_slurm_tells_it(tmp_path: Path, monkeyp
         ("exec sleep 600", None, "squeue did not answer within 0.5 s"),
     ):
         squeue(tmp_path, script)
-        monkeypatch.setattr(job_end, "ANSWER_SECONDS", 0.5 if "sleep" in script else 90.0)
-        left = job_end.asked(IN_A_JOB)
+        monkeypatch.setattr(slurm, "ANSWER_SECONDS", 0.5 if "sleep" in script else 90.0)
+        left = slurm.asked(IN_A_JOB)
         assert left.seconds == seconds, script
         assert problem in left.problem, script
         assert bool(problem) == bool(left.problem), script
-    by_variable = job_end.asked(IN_A_JOB | {job_end.VARIABLE: str(int(time.time()) + 600)}).seconds
+    by_variable = slurm.asked(IN_A_JOB | {slurm.VARIABLE: str(int(time.time()) + 600)}).seconds
     assert by_variable == pytest.approx(600, abs=120), "squeue is not asked"
     squeue(tmp_path, "echo 5:07")
-    monkeypatch.setattr(job_end, "ANSWER_SECONDS", 90.0)
+    monkeypatch.setattr(slurm, "ANSWER_SECONDS", 90.0)
     for text in ("0", "Unknown", "-5", ""):
-        assert job_end.asked(IN_A_JOB | {job_end.VARIABLE: text}).seconds == 307, text
-    assert job_end.asked({job_end.VARIABLE: "1"}) == job_end.Left(), "this is no job"
+        assert slurm.asked(IN_A_JOB | {slurm.VARIABLE: text}).seconds == 307, text
+    assert slurm.asked({slurm.VARIABLE: "1"}) == slurm.Left(), "this is no job"
     (tmp_path / "squeue").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "squeue cannot be run: No such file" in job_end.asked(IN_A_JOB).problem
+    assert "squeue cannot be run: No such file" in slurm.asked(IN_A_JOB).problem
 
 
 def test_time_is_kept_for_the_last_checkpoint() -> None:
     for seconds, usable in ((7200.0, 7080.0), (600.0, 540.0), (0.0, 0.0), (-5.0, 0.0), (None, None)):
-        assert job_end.Left(seconds).usable_seconds == usable, seconds
+        assert slurm.Left(seconds).usable_seconds == usable, seconds
 
 
 def test_a_run_ends_itself_before_its_job_does(stand_in: None) -> None:
-    ends = {**os.environ, **IN_A_JOB, job_end.VARIABLE: str(int(time.time()) + 12)}
+    ends = {**os.environ, **IN_A_JOB, slurm.VARIABLE: str(int(time.time()) + 12)}
     done = gputui(*AUTO, "--set", "checkpoint=epoch", env=ends)
     (run,) = runs.all_runs()
     assert "the Slurm job 77 ends in 0:" in done.stdout + done.stderr
@@ -97,7 +97,7 @@ def test_a_limit_in_minutes_counts_from_the_start_of_the_run(monkeypatch: pytest
 
 def test_the_limit_counts_from_now_and_not_from_the_start_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "77")
-    monkeypatch.setenv(job_end.VARIABLE, str(int(time.time()) + 600))
+    monkeypatch.setenv(slurm.VARIABLE, str(int(time.time()) + 600))
     elapsed = 3600.0
     monkeypatch.setattr(RunClock, "elapsed", lambda _: elapsed)
     limit = TimeLimit("auto", RunClock.launched(), lambda _: None)
@@ -115,7 +115,7 @@ def test_what_auto_will_do_is_said_beforehand(
     for environment, *told in (
         ({}, "outside of a Slurm job auto is no limit"),
         (IN_A_JOB, "squeue is asked for the end of the Slurm job 77", "2 minutes less", "without checkpoints"),
-        ({job_end.VARIABLE: str(int(time.time()) + 7200)}, "the Slurm job 77 ends in 1:59:", "itself after 1:57:"),
+        ({slurm.VARIABLE: str(int(time.time()) + 7200)}, "the Slurm job 77 ends in 1:59:", "itself after 1:57:"),
     ):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)

@@ -14,9 +14,9 @@ import pytest
 from gputui.engine.profile import reports, xprof_tables
 from gputui.engine.profile.reports import ProfileError, ProfileReport, read
 from gputui.engine.runs import Run
-from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import InputStages
-from gputui.tui.printing.profile import lines
+from gputui.engine.runs.parsing import EventWriter
+from gputui.tui.printing.diagnosis import lines
 
 needs_xprof = pytest.mark.needs("xprof")
 

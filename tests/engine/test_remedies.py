@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import diagnose, exchange, remedies_input
+from gputui.engine.diagnosis import diagnose, remedies_input, stragglers
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.remedies import Remedy
 from gputui.engine.diagnosis.verdict import ORDER, remedies
@@ -227,7 +227,7 @@ def cluster(changes: Mapping[str, Any] = {}, **figures: Any) -> list[Remedy]:
         "exchanged": "44 MB of gradients",
         "exchange_rate": "1 GB/s",
     }
-    return list(exchange.remedies(gpu({"strategy.kind": "multi_worker", **changes}, **known | figures)))
+    return list(stragglers.remedies(gpu({"strategy.kind": "multi_worker", **changes}, **known | figures)))
 
 
 @pytest.mark.parametrize(

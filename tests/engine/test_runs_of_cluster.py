@@ -15,8 +15,8 @@ from gputui.engine.process import launch, resuming
 from gputui.engine.runs import Run, RunError, folders
 from gputui.engine.runs import cluster as clusters
 from gputui.engine.runs.cluster import Cluster
-from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Started
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system.run_clock import RunClock
 from gputui.tui import cli
 from gputui.tui.screens.runs.screen import RunsScreen

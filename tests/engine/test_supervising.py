@@ -25,7 +25,6 @@ from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor, _Folder
 from gputui.engine.runs import Run
 from gputui.engine.runs.cluster import Cluster
-from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import (
     TELEMETRY_FILE,
     Diagnosis,
@@ -36,6 +35,7 @@ from gputui.engine.runs.events import (
     Warn,
     WorkerReadings,
 )
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.runs.reading import read_events
 from gputui.engine.system import stop_signals
 from gputui.engine.system.heartbeat import TrainerHeartbeat

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from gputui.engine.files import disk
+from gputui.engine.files import writing as disk
 from gputui.engine.files.appending import LineFile
 from gputui.engine.system import descendants, process_memory, stop_signals
 from gputui.engine.system.heartbeat import TrainerHeartbeat, create_shared

@@ -18,7 +18,7 @@ from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run, create_at
 from gputui.engine.runs.events import Outcome
 from gputui.engine.system.identity import Process
-from gputui.engine.trials import bench, learning, sentences, trial_preset
+from gputui.engine.trials import bench, comparing, sentences, trial_preset
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.record import Record
 from gputui.tui import cli
@@ -107,8 +107,8 @@ def test_a_trial_counts_from_when_its_folder_is_whole(tmp_path: Path) -> None:
 )
 def test_changes_that_change_what_is_learnt_are_known(changes: list[str], settings: list[str], noted: bool) -> None:
     options = presets.defaults(settings).options
-    assert bool(learning.note(changes, options)) is noted
-    assert learning.note(changes, options, says_so=True)
+    assert bool(comparing.note(changes, options)) is noted
+    assert comparing.note(changes, options, says_so=True)
 
 
 def test_losses_are_compared_after_the_same_number_of_samples(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_losses_are_compared_after_the_same_number_of_samples(tmp_path: Path) ->
     assert found["loss_a"] == pytest.approx(0.0)
     assert found["loss_b"] == pytest.approx(1.5, abs=0.02)
     assert "batch size" in found["note"]
-    assert learning.loss_at([(10, 2.0), (20, 1.0)], 15) == pytest.approx(1.5)
-    assert learning.loss_at([(10, 2.0), (20, 1.0)], 25) is None
+    assert comparing.loss_at([(10, 2.0), (20, 1.0)], 15) == pytest.approx(1.5)
+    assert comparing.loss_at([(10, 2.0), (20, 1.0)], 25) is None
 
 
 # ---- an A/B -------------------------------------------------------------------------------------

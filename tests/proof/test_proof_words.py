@@ -36,7 +36,7 @@ from gputui.tui.drawing import proof as drawing
 from gputui.tui.drawing import proof_comparisons
 from gputui.tui.drawing.rows import plain
 from gputui.tui.printing import proof as proof_tables
-from gputui.tui.printing.proof_progress import trial_line, trials
+from gputui.tui.printing.proof import trial_line, trials
 
 from tests.support import recorded
 from tests.support.cases import all_hold

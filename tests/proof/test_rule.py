@@ -17,7 +17,7 @@ from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.proof import folder, request, trial_diagnosis
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import Diagnosis
-from gputui.engine.trials import comparing, learning, scaling_sentences, significance
+from gputui.engine.trials import comparing, scaling_sentences, significance
 from gputui.engine.trials.bench import Bench
 from gputui.engine.trials.record import Comparison
 from gputui.engine.trials.trial import Trial
@@ -114,7 +114,7 @@ def test_the_efficiency_of_replicas_is_the_gain_over_their_number(
     ("samples", "loss"), [(9, None), (10, 4.0), (15, 3.0), (20, 2.0), (30, 2.0), (40, 2.0), (41, None)]
 )
 def test_the_loss_is_that_between_the_two_readings_around(samples: float, loss: float | None) -> None:
-    assert learning.loss_at([(10, 4.0), (20, 2.0), (20, 1.0), (40, 2.0)], samples) == (
+    assert comparing.loss_at([(10, 4.0), (20, 2.0), (20, 1.0), (40, 2.0)], samples) == (
         1.5 if samples == 30 else loss)  # fmt: skip
 
 

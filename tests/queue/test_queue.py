@@ -14,7 +14,7 @@ from gputui.engine.queue import adding, entries
 from gputui.engine.runs import Run, RunError
 from gputui.engine.system import locks
 from gputui.tui import cli
-from gputui.tui.base.exit_codes import WRONG
+from gputui.tui.base.errors import WRONG
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import gputui, happened, last_losses, trained, until

@@ -9,8 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gputui.engine.export.left_out import TITLE
-from gputui.engine.export.script import to_script
+from gputui.engine.export.script import TITLE, to_script
 from gputui.engine.presets import Preset
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import EpochEnd

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
-from gputui.engine.files import private_folders
+from gputui.engine.files import places
 from gputui.engine.interpreter import installed
 from gputui.engine.presets import Preset
 from gputui.engine.process import launch
@@ -150,5 +150,5 @@ def trainer_of(preset: Preset) -> tuple[Run, Program]:
     main.write_text(TRAINER)
     scratch_folder.mkdir()
     output = str(run.file("engine.log"))
-    environment = {private_folders.SCRATCH_VARIABLE: str(scratch_folder)}
+    environment = {places.SCRATCH_VARIABLE: str(scratch_folder)}
     return run, Program(os.getcwd(), output, [str(main), str(run.path)], environment=environment)

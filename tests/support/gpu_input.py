@@ -104,7 +104,7 @@ def running_ahead(trainings: Trainings) -> dict[str, int]:
     from gputui.engine.trainer.fit.model_fit import FitData
     from gputui.engine.trainer.fit.train_function import constant
     from gputui.engine.trainer.measure.step_parts import GraphClock
-    from gputui.engine.trainer.setup import strategy
+    from gputui.engine.trainer.setup import devices
 
     class Products(keras.Model):  # type: ignore[misc]
         """A step of a product; Keras' own copies the batch size to the GPU, and waits."""
@@ -117,7 +117,7 @@ def running_ahead(trainings: Trainings) -> dict[str, int]:
             return {"loss": tf.reduce_mean(tf.matmul(data[0], tf.convert_to_tensor(self.w.value)))}
 
     wanted = options("strategy.kind=one_device")
-    distribution = strategy.build(wanted, trainings.devices)
+    distribution = devices.build_strategy(wanted, trainings.devices)
     assert distribution is not None
     with distribution.scope():
         model = Products()
@@ -160,14 +160,14 @@ def memory(trainings: Trainings) -> dict[str, Any]:
     import tensorflow as tf
     from gputui.engine.trainer.fit.model_fit import FitData
     from gputui.engine.trainer.measure import communication
-    from gputui.engine.trainer.setup import strategy
+    from gputui.engine.trainer.setup import devices
 
     too_large, size = tf.TensorSpec([None, MEMORY_MB * 1024**2], tf.uint8), 16 * 1024
     found: dict[str, Any] = {"seconds": communication.transfer_seconds(too_large, 1, trainings.devices.names[:1])}
     batches = tf.data.Dataset.from_tensors(tf.zeros((1, size), tf.uint8)).repeat()
     for kind in ("single", "mirrored"):
         wanted = options(f"strategy.kind={kind}", "prefetch_to_device=auto")
-        distribution = strategy.build(wanted, trainings.devices) or tf.distribute.get_strategy()
+        distribution = devices.build_strategy(wanted, trainings.devices) or tf.distribute.get_strategy()
         data = FitData(wanted, distribution, trainings.devices)
         for name, iterated, most in (("training", data.training, 3), ("validation", data.validation, 2)):
             before = _settled_bytes()

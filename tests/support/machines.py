@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gputui.engine.telemetry import hardware
+from gputui.engine.telemetry import chips
 
 from tests.support.fakenvml import FakeNvml
 
@@ -36,7 +36,7 @@ def machine(folder: Path, gpus: int = 0, driver: str = "nvidia", container: bool
     (folder / "dev").mkdir()
     if container:
         (folder / ".dockerenv").touch()
-    return {"GPUTUI_ROOT": str(folder)} | dict.fromkeys(hardware._CONFINED, "")
+    return {"GPUTUI_ROOT": str(folder)} | dict.fromkeys(chips._CONFINED, "")
 
 
 def _device(folder: Path, address: str, vendor: str, kind: str, driver: str) -> None:

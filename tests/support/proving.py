@@ -17,7 +17,7 @@ from gputui.engine.proof import folder
 from gputui.engine.proof.loop import Prover
 from gputui.engine.proof.request import Request
 from gputui.engine.runs import Run, create_at, events
-from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.trials.bench import LEAST_REPORTS, Bench, Judge, Stop, outcome
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.trial import Trial

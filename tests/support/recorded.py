@@ -16,7 +16,7 @@ from typing import Any
 from gputui.engine import presets
 from gputui.engine.files.writing import write_atomically
 from gputui.engine.runs import Run, events
-from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system.identity import Place, Process
 
 BEGAN = 1_790_000_000.0

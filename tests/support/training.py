@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gputui.engine import presets
 from gputui.engine.options import Options
 from gputui.engine.runs import Run
-from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.parsing import EventWriter
 
 if TYPE_CHECKING:
     from gputui.engine.trainer.data.pipeline import Pipeline

@@ -16,7 +16,7 @@ from gputui.engine import presets
 from gputui.engine.export.script import to_script
 from gputui.engine.options import options_json
 from gputui.engine.runs import Run
-from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.trainer import session
 from gputui.engine.trainer.common.faults import DataError, TrainerError
 from gputui.engine.trainer.common.stopping import StopSwitch

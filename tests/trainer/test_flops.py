@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gputui.engine.job.machine import Gpu
 from gputui.engine.runs import Run
-from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.telemetry import chips
 
 from tests.support.training import Build, options

@@ -34,7 +34,7 @@ from pathlib import Path
 
 import tensorflow as tf
 from gputui.engine.runs import Run
-from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.trainer import assembly
 from gputui.engine.trainer.cluster import tensorflow_cluster
 from gputui.engine.trainer.common.stopping import StopSwitch

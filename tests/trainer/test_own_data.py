@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine.runs import title
-from gputui.engine.trainer.own.stage_functions import user_functions
+from gputui.engine.trainer.own.pipeline import user_functions
 from gputui.engine.trainer.own.user_code import UserCode
 
 from tests.support.own import Write

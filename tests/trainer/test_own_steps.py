@@ -11,8 +11,8 @@ import keras
 import numpy as np
 import pytest
 from gputui.engine.trainer.checkpoint.object_graph import optimizers
+from gputui.engine.trainer.common.epoch_callbacks import as_keras, flat, floats
 from gputui.engine.trainer.common.faults import TrainerError
-from gputui.engine.trainer.common.step_logs import as_keras, flat, floats
 
 from tests.support.own import Write
 from tests.support.training import Training

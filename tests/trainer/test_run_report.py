@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from gputui.engine.process.ending import Ending, summary_of
 from gputui.engine.runs import Run
-from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import PhaseName
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system.run_clock import RunClock, steady
 from gputui.engine.trainer.measure.run_figures import Moment, Plan, Speed
 from gputui.engine.trainer.measure.run_report import RunReport

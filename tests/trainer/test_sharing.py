@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine.runs import Run
-from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.trainer.data import pipeline as pipelines
 from gputui.engine.trainer.data.batches import Share
 from gputui.engine.trainer.data.pipeline import Pipeline

@@ -10,14 +10,13 @@ from dataclasses import replace
 import pytest
 from gputui.engine.units import axis_time
 from gputui.tui.base.glyphs import PLAIN, RICH, Glyphs, suited
-from gputui.tui.drawing.gauge import gauge
 from gputui.tui.drawing.gpu_details import whole
 from gputui.tui.drawing.live import layout
 from gputui.tui.drawing.plot.axes import tick_text, x_scale, y_scale
 from gputui.tui.drawing.plot.canvas import draw
 from gputui.tui.drawing.plot.curves import Curve, Plot
 from gputui.tui.drawing.plot.scales import round_scale, share_scale, soon
-from gputui.tui.drawing.rows import differences, fit, headline, length, plain
+from gputui.tui.drawing.rows import differences, fit, gauge, headline, length, plain
 from gputui.tui.reading.run.gpus import Gpu, GpuProcess, Instance
 from gputui.tui.reading.run.series import Line
 from gputui.tui.widgets.charts import Chart

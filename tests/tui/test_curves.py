@@ -14,19 +14,18 @@ from gputui.engine.runs.parsing import recalled
 from gputui.engine.runs.titles import Title
 from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.base.settings import Charts
-from gputui.tui.drawing import charts, compared_charts
+from gputui.tui.drawing import charts
 from gputui.tui.drawing.live import head, phases
-from gputui.tui.drawing.plot import cursor, zoom
+from gputui.tui.drawing.plot import cursor
 from gputui.tui.drawing.plot.axes import power_text, x_scale
 from gputui.tui.drawing.plot.canvas import curve_rows, draw
-from gputui.tui.drawing.plot.chart_settings import as_drawn
-from gputui.tui.drawing.plot.curves import Curve, Plot
+from gputui.tui.drawing.plot.cursor import followed, holding, least_length, zoomed
+from gputui.tui.drawing.plot.curves import Curve, Plot, as_drawn
 from gputui.tui.drawing.rows import plain
 from gputui.tui.reading import earlier_starts
-from gputui.tui.reading.run.phase_times import PhaseTimes
 from gputui.tui.reading.run.reader import RunReader
 from gputui.tui.reading.run.series import NOTHING, Line, Pace, Series, along
-from gputui.tui.reading.run.snapshot import Snapshot
+from gputui.tui.reading.run.snapshot import PhaseTimes, Snapshot
 from gputui.tui.reading.run.store import Store
 from gputui.tui.wording import comparison
 
@@ -202,19 +201,19 @@ def test_time_begins_with_the_first_step_and_each_axis_is_told(home: Path) -> No
 
 
 def test_zoom_keeps_the_place_and_goes_on_with_a_run() -> None:
-    window = zoom.zoomed(None, (0, 100), 75, 0.5)
+    window = zoomed(None, (0, 100), 75, 0.5)
     assert window == (37.5, 87.5)
-    assert zoom.zoomed(window, (0, 100), 60, 4) is None
-    assert zoom.zoomed((0, 10), (0, 100), 0, 0.5) == (0, 5)
-    least = zoom.least_length([line(*range(101)), NOTHING])
+    assert zoomed(window, (0, 100), 60, 4) is None
+    assert zoomed((0, 10), (0, 100), 0, 0.5) == (0, 5)
+    least = least_length([line(*range(101)), NOTHING])
     assert least == 4  # points are 1 apart
-    assert zoom.zoomed((0, 6), (0, 100), 0, 0.5, least) == (0, 4)
-    assert zoom.zoomed((0, 4), (0, 100), 0, 0.5, least) == (0, 4)
-    assert zoom.zoomed((0, 2), (0, 100), 0, 2, least) == (0, 4)
-    assert zoom.holding((10, 20), (0, 100), 25) == (15, 25)
-    assert zoom.holding((10, 20), (0, 100), 4) == (4, 14)
-    assert zoom.followed((80, 100), 100, 110) == (90, 110)
-    assert zoom.followed((20, 40), 100, 110) == (20, 40)
+    assert zoomed((0, 6), (0, 100), 0, 0.5, least) == (0, 4)
+    assert zoomed((0, 4), (0, 100), 0, 0.5, least) == (0, 4)
+    assert zoomed((0, 2), (0, 100), 0, 2, least) == (0, 4)
+    assert holding((10, 20), (0, 100), 25) == (15, 25)
+    assert holding((10, 20), (0, 100), 4) == (4, 14)
+    assert followed((80, 100), 100, 110) == (90, 110)
+    assert followed((20, 40), 100, 110) == (20, 40)
     part = Plot("", "", (Curve("", line(*range(101))),), x_unit="step", x_end=100, final=True, window=(20.0, 40.0))
     assert x_scale(part, 60).ticks[0] == 20
     assert "30" in drawn(part)[-1]
@@ -350,22 +349,22 @@ def test_many_gpus_are_drawn_as_their_mean_and_extremes(home: Path) -> None:
 
 def test_compared_runs_have_a_name_each_and_only_the_axes_that_all_know(home: Path) -> None:
     one, two = of_run(home, gpus=0, seconds=40, name="one"), of_run(home, gpus=2, seconds=60, name="two")
-    runs = [compared_charts.Named("batch_size=64", "64", one), compared_charts.Named("xla", "xla", two)]
-    plots = compared_charts.plots(runs, Charts())
+    runs = [charts.Named("batch_size=64", "64", one), charts.Named("xla", "xla", two)]
+    plots = charts.compared_plots(runs, Charts())
     titles = [plot.title for plot in plots]
     assert titles[:3] == ["loss", "throughput", "val loss"]
     assert titles[-1] == "GPU busy"  # one of them has no GPU
     assert "batch_size=64 last" in drawn(plots[0], 80)[0]
     told = replace(runs[0], figures={"metrics.loss": 7.98e-05})  # of the result, as the table beside it shows it
-    assert "── batch_size=64 7.98e-05 " in drawn(compared_charts.plots([told, runs[1]], Charts())[0], 80)[0]
+    assert "── batch_size=64 7.98e-05 " in drawn(charts.compared_plots([told, runs[1]], Charts())[0], 80)[0]
     assert "xla" in drawn(plots[-1], 80)[0]
-    assert compared_charts.hardly_seen(plots[0]) == ""
+    assert charts.hardly_seen(plots[0]) == ""
     long = replace(plots[0].curves[1], line=Line(array("d", (1, 9991)), array("d", (2, 1))))
     unequal = replace(plots[0], x_end=9991, curves=(plots[0].curves[0], long))
     said = "batch_size=64 is hardly seen: it ends at step 280, the axis at step 9,991"
-    assert compared_charts.hardly_seen(unequal) == said
+    assert charts.hardly_seen(unequal) == said
     unknown = replace(one, pace=replace(one.pace, steps_per_epoch=None))
-    assert compared_charts.axes([runs[1], replace(runs[0], now=unknown)]) == ["time", "step", "samples"]
+    assert charts.axes([runs[1], replace(runs[0], now=unknown)]) == ["time", "step", "samples"]
 
 
 def test_compared_runs_have_names_of_whole_words_that_differ() -> None:

@@ -13,7 +13,7 @@ from gputui.tui.base.glyphs import RICH
 from gputui.tui.drawing.live import head
 from gputui.tui.drawing.rows import plain
 from gputui.tui.printing.training import BarView
-from gputui.tui.reading import running
+from gputui.tui.reading import run_list
 from gputui.tui.reading.run.reader import Onward
 from gputui.tui.reading.run.snapshot import Snapshot
 from rich.console import Console
@@ -54,9 +54,9 @@ def test_runs_that_go_on_are_followed_until_they_end(home: Path, monkeypatch: py
         return states[run.id]
 
     monkeypatch.setattr(Run, "state", property(state))
-    monkeypatch.setattr(running, "LOOKED_AT", 2)
-    monkeypatch.setattr(running, "last_progress", lambda run: {"step": 3, "steps": 4})
-    reader = running.RunningRuns()
+    monkeypatch.setattr(run_list, "LOOKED_AT", 2)
+    monkeypatch.setattr(run_list, "last_progress", lambda run: {"step": 3, "steps": 4})
+    reader = run_list.RunningRuns()
 
     def write(day: int, now: str) -> Run:
         run = recorded.write(home, name=f"2026090{day}-100000-run{day}", seconds=20, gpus=0, outcome=None)

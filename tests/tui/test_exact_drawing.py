@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple
 
 import pytest
-from gputui.tui.drawing import thresholds
+from gputui.tui.drawing import host
 from gputui.tui.drawing.live.layout import Layout, Wanted, share_out
 from gputui.tui.drawing.plot.scales import Scale, log_scale, round_scale, round_step, share_scale, soon
 
@@ -104,22 +104,22 @@ def test_an_axis_stays_while_the_values_fit_and_fill_it() -> None:
 
 
 def test_a_load_is_moderate_or_heavy_from_its_threshold_on() -> None:
-    assert [thresholds.busy(share) for share in (None, 0.0, 0.09, 0.1, 0.74, 0.75)] == [
+    assert [host.busy(share) for share in (None, 0.0, 0.09, 0.1, 0.74, 0.75)] == [
         "value", "light", "light", "moderate", "moderate", "heavy",
     ]  # fmt: skip
-    assert [thresholds.memory(used, 100.0) for used in (9.0, 10.0, 79.0, 80.0)] == [
+    assert [host.memory(used, 100.0) for used in (9.0, 10.0, 79.0, 80.0)] == [
         "light",
         "moderate",
         "moderate",
         "heavy",
     ]
-    assert [thresholds.power(watts, 100.0) for watts in (9.0, 75.0)] == ["light", "heavy"]
-    assert [thresholds.temperature(celsius) for celsius in (64.0, 65.0, 82.0, 83.0)] == [
+    assert [host.power(watts, 100.0) for watts in (9.0, 75.0)] == ["light", "heavy"]
+    assert [host.temperature(celsius) for celsius in (64.0, 65.0, 82.0, 83.0)] == [
         "light", "moderate", "moderate", "heavy",
     ]  # fmt: skip
     assert {
-        thresholds.memory(None, 9.0),
-        thresholds.memory(9.0, None),
-        thresholds.memory(9.0, 0.0),
-        thresholds.power(9.0, 0.0),
+        host.memory(None, 9.0),
+        host.memory(9.0, None),
+        host.memory(9.0, 0.0),
+        host.power(9.0, 0.0),
     } == {"value"}

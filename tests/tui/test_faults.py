@@ -17,7 +17,7 @@ from gputui.tui.screens.base import AppScreen
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.upstream.daemon_workers import in_background
+from gputui.tui.upstream.thread_imports import in_background
 from gputui.tui.upstream.typeahead import Typeahead
 from textual import work
 from textual.app import ComposeResult

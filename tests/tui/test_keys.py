@@ -16,8 +16,8 @@ from gputui.tui import screens, widgets
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import keys
 from gputui.tui.base.keys import GRAMMAR, VERBS, remapped
+from gputui.tui.screens.catalogue import offers_all
 from gputui.tui.screens.help import HelpScreen, working
-from gputui.tui.screens.palette import offers_all
 from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.containers import ScrollableContainer

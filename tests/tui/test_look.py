@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from gputui.tui.base.glyphs import PLAIN, RICH
-from gputui.tui.drawing import thresholds
+from gputui.tui.drawing import host
 from gputui.tui.drawing.host import host_line, no_gpu
-from gputui.tui.drawing.live import head, layout, summary
+from gputui.tui.drawing.live import head, layout
+from gputui.tui.drawing.plot.canvas import edge_title
 from gputui.tui.drawing.plot.curves import Curve, Plot
-from gputui.tui.drawing.plot.legend import edge_title
 from gputui.tui.drawing.rows import Row, edged, headline, kept_items, length, plain
 from gputui.tui.reading.run.reader import RunReader
 from gputui.tui.reading.run.series import Line
@@ -70,10 +70,10 @@ def test_a_small_terminal_keeps_loss_throughput_and_gpus_and_first_gives_up_the_
     for gpus, results in itertools.product((0, 2, 8), (0, 3)):  # an error with its hint is not cut
         wanted = layout.Wanted(charts=6, gpus=gpus, messages=12, summary=results, error=9)
         found = layout.share_out(78, 22, wanted)
-        assert found.messages == 9, (gpus, summary)
+        assert found.messages == 9, (gpus, head)
         parts = found.head, found.messages, found.summary, found.charts, found.devices, found.host, found.log
-        assert sum(parts) <= 22, (gpus, summary, parts)
-        assert min(parts) >= 0, (gpus, summary, parts)
+        assert sum(parts) <= 22, (gpus, head, parts)
+        assert min(parts) >= 0, (gpus, head, parts)
 
 
 def test_an_edge_has_its_title_in_it_and_is_as_wide_as_it_should_be() -> None:
@@ -114,7 +114,7 @@ def test_the_figures_of_a_summary_end_below_each_other(tmp_path: Path) -> None:
     for _ in range(2):  # the result is read with the second
         reader.poll()
     for width in (78, 118, 198):
-        rows = [plain(row) for row in summary.rows(reader.picture.snapshot, width)]
+        rows = [plain(row) for row in head.result_rows(reader.picture.snapshot, width)]
         assert any("measured steps" in row for row in rows)
         first, *others = [{value.end() for value in re.finditer(r"\S(?=\s{2,}[a-zG]|\s*$)", row)} for row in rows]
         assert all(ends <= first for ends in others), rows
@@ -128,12 +128,12 @@ def test_items_are_left_out_whole_the_last_ones_first() -> None:
 
 def test_the_levels_of_load_are_those_of_nvitop() -> None:
     for value, level in ((None, "value"), (0.09, "light"), (0.10, "moderate"), (0.74, "moderate"), (0.75, "heavy")):
-        assert thresholds.busy(value) == level, value
-        assert thresholds.power(None if value is None else 700 * value, 700) == level, value
-    assert thresholds.memory(79, 100) == "moderate"
-    assert thresholds.memory(80, 100) == "heavy"
-    assert thresholds.memory(80, None) == thresholds.temperature(None) == "value"
-    assert [thresholds.temperature(degrees) for degrees in (40, 65, 83)] == list(thresholds.LEVELS)
+        assert host.busy(value) == level, value
+        assert host.power(None if value is None else 700 * value, 700) == level, value
+    assert host.memory(79, 100) == "moderate"
+    assert host.memory(80, 100) == "heavy"
+    assert host.memory(80, None) == host.temperature(None) == "value"
+    assert [host.temperature(degrees) for degrees in (40, 65, 83)] == list(host.LEVELS)
 
 
 def test_no_figure_of_a_run_or_a_gpu_is_cut_however_narrow_the_terminal(home: Path) -> None:

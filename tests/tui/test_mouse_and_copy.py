@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gputui.tui.app import GputuiApp
-from gputui.tui.base import clipboard
+from gputui.tui.base import base_app
 from gputui.tui.screens.chart import ChartScreen
 from gputui.tui.screens.dialogs import CopyScreen
 from gputui.tui.screens.live.screen import LiveScreen
@@ -105,8 +105,8 @@ async def test_id_folder_log_and_chart_values_are_copied(home: Path) -> None:
             await wait_for(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
             assert copied is None or pilot.app.clipboard == copied
         assert "first line\nsecond line" in pilot.app.clipboard
-        assert str(clipboard.file()) in told(pilot)
-        await wait_for(pilot, lambda: clipboard.file().read_text() == pilot.app.clipboard)
+        assert str(base_app.file()) in told(pilot)
+        await wait_for(pilot, lambda: base_app.file().read_text() == pilot.app.clipboard)
         await pilot.press("y")
         screen = pilot.app.screen
         assert isinstance(screen, CopyScreen)
@@ -132,12 +132,12 @@ async def selected(pilot: Pilot[None]) -> None:
 
 
 def test_where_the_terminal_takes_nothing_there_is_a_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert clipboard.keep("text", {}).endswith(f"it is in {home / 'copied.txt'}")
-    assert clipboard.file().read_text() == "text"
+    assert base_app.keep("text", {}).endswith(f"it is in {home / 'copied.txt'}")
+    assert base_app.file().read_text() == "text"
     assert home.stat().st_mode & 0o077 == 0
-    clipboard.file().unlink()
-    clipboard.file().mkdir()
-    assert "there is no other way" in clipboard.keep("text", {})
+    base_app.file().unlink()
+    base_app.file().mkdir()
+    assert "there is no other way" in base_app.keep("text", {})
     asked: list[Any] = []
 
     def run(command: list[str], **more: Any) -> subprocess.CompletedProcess[bytes]:
@@ -145,7 +145,7 @@ def test_where_the_terminal_takes_nothing_there_is_a_file(home: Path, monkeypatc
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert "prefix, then ]" in clipboard.keep("tëxt", {"TMUX": "/tmp/tmux,1,0"})
+    assert "prefix, then ]" in base_app.keep("tëxt", {"TMUX": "/tmp/tmux,1,0"})
     assert asked == [(["tmux", "load-buffer", "-w", "-"], "tëxt".encode())]
 
 

@@ -13,18 +13,17 @@ import pytest
 from gputui.engine.runs import Run
 from gputui.tui import screens
 from gputui.tui.app import GputuiApp
-from gputui.tui.base import terminal
-from gputui.tui.reading.running import Ended
+from gputui.tui.reading.run_list import Ended
 from gputui.tui.screens import base, catalogue
 from gputui.tui.screens.compare.curves import ComparedCurves
 from gputui.tui.screens.form.checks import CheckedForm
 from gputui.tui.screens.form.view import FormView
 from gputui.tui.screens.live.view import LiveView
-from gputui.tui.screens.proof.view import ProofView
+from gputui.tui.screens.proof.screen import ProofView
+from gputui.tui.screens.runs import watch
 from gputui.tui.screens.runs import watch as run_watch
-from gputui.tui.screens.runs.actions import RunActions
-from gputui.tui.screens.runs.deleting import DeletingScreen
-from gputui.tui.widgets.screen_tabs import ScreenTabs
+from gputui.tui.screens.runs.actions import DeletingScreen, RunActions
+from gputui.tui.widgets.key_footer import ScreenTabs
 from textual.pilot import Pilot
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer
@@ -125,7 +124,7 @@ async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, mo
     app = GputuiApp()
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "▶1")
-        app.run_watch._title = terminal.TerminalTitle(written.append)
+        app.run_watch._title = watch.TerminalTitle(written.append)
         await wait_for(pilot, lambda: written)
         await pilot.press("f4")
         await wait_for(pilot, "▌F4 Runs▐")
@@ -143,9 +142,9 @@ async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, mo
 
 
 def test_a_terminal_gets_only_what_it_understands() -> None:
-    assert terminal.notification("a\x1b\nb", {"TERM": "xterm-256color"}) == "\x1b]9;a? b\x07"
-    assert not terminal.notification("a", {"TERM": "screen", "STY": "1"})
-    assert not terminal.notification("a", {"TERM": "tmux-256color", "TMUX": "/nowhere,1,0", "PATH": "/nowhere"})
-    assert not terminal.understands({"TERM": "linux"})
-    assert not terminal.understands({"TERM": "dumb"})
-    assert terminal.understands({"TERM": "xterm-kitty"})
+    assert watch.notification("a\x1b\nb", {"TERM": "xterm-256color"}) == "\x1b]9;a? b\x07"
+    assert not watch.notification("a", {"TERM": "screen", "STY": "1"})
+    assert not watch.notification("a", {"TERM": "tmux-256color", "TMUX": "/nowhere,1,0", "PATH": "/nowhere"})
+    assert not watch.understands({"TERM": "linux"})
+    assert not watch.understands({"TERM": "dumb"})
+    assert watch.understands({"TERM": "xterm-kitty"})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.files import disk
+from gputui.engine.files import writing
 from gputui.engine.proof import folder
 from gputui.engine.runs import Run
 from gputui.engine.runs.liveness import Liveness
@@ -17,9 +17,10 @@ from gputui.engine.runs.parsing import recalled
 from gputui.engine.system.identity import Process
 from gputui.engine.trials.record import UNREAD, Record
 from gputui.engine.units import seconds
-from gputui.tui.reading import earlier_starts, machine_reader, preset_files, recent_files, running
+from gputui.tui.reading import earlier_starts, preset_files, run_list
+from gputui.tui.reading import machine as gpu_users
 from gputui.tui.reading.earlier_starts import EarlierStarts, Usual, start_of, usual
-from gputui.tui.reading.proof_list import ProofList
+from gputui.tui.reading.proofs import ProofList
 from gputui.tui.reading.run.log_tail import EpochTail
 from gputui.tui.reading.run.series import CAPACITY, Pace, Series, along
 from gputui.tui.reading.run.store import MAX_MESSAGES, Store
@@ -344,18 +345,20 @@ def test_proofs_are_read_again_when_their_file_has_changed(home: Path, monkeypat
     assert len(reads) == 3
     assert listed.measure(), "it was not measured yet"
     (entry,) = listed.read()
-    assert entry.size == disk.used_bytes(path)
+    assert entry.size == writing.used_bytes(path)
     assert not listed.measure(), "nothing has changed"
     put(3)
     (entry,) = listed.read()
-    assert (entry.state, entry.size) == ("crashed", disk.used_bytes(path)), "its last size until it is measured again"
+    assert (entry.state, entry.size) == ("crashed", writing.used_bytes(path)), (
+        "its last size until it is measured again"
+    )
     assert len(reads) == 4
 
 
 def test_runs_that_go_on_and_those_that_have_ended_meanwhile(home: Path) -> None:
     run = recorded.write(home, gpus=0, seconds=20, outcome=None, name="b", engine_pid=os.getpid())
     recorded.write(home, gpus=0, seconds=20, name="a")
-    watch = running.RunningRuns()
+    watch = run_list.RunningRuns()
     now = watch.read()
     assert [item.id for item in now.running] == ["b"]
     assert now.done == 1.0
@@ -370,17 +373,17 @@ def test_runs_that_go_on_and_those_that_have_ended_meanwhile(home: Path) -> None
 
 def test_recent_files_are_absolute_once_each_and_bounded(home: Path) -> None:
     home.mkdir()
-    assert recent_files.recent() == []
+    assert preset_files.recent() == []
     for path in (Path("/a/1.yaml"), Path("/a/2.yaml"), Path("/a/1.yaml")):
-        recent_files.note(path).join()
-    assert recent_files.recent() == [Path("/a/1.yaml"), Path("/a/2.yaml")]
+        preset_files.note(path).join()
+    assert preset_files.recent() == [Path("/a/1.yaml"), Path("/a/2.yaml")]
     odd = ["relative.yaml", 5, "/a/\x1b.yaml", "/" + "x" * 5000, "/b", "/b", *(f"/c/{i}" for i in range(40))]
-    recent_files.file().write_text(json.dumps(odd))
-    assert recent_files.recent() == [Path("/b"), *(Path(f"/c/{i}") for i in range(recent_files.MOST - 1))]
-    recent_files.file().write_text('{"a": 1}')
-    assert recent_files.recent() == []
-    assert recent_files.answer(lambda: 1 / 0, 5.0) is None
-    assert recent_files.answer(lambda: 5, 5.0) == 5
+    preset_files.file().write_text(json.dumps(odd))
+    assert preset_files.recent() == [Path("/b"), *(Path(f"/c/{i}") for i in range(preset_files.MOST - 1))]
+    preset_files.file().write_text('{"a": 1}')
+    assert preset_files.recent() == []
+    assert preset_files.answer(lambda: 1 / 0, 5.0) is None
+    assert preset_files.answer(lambda: 5, 5.0) == 5
 
 
 def test_the_preset_files_of_a_folder_are_bounded_and_presets_come_first(
@@ -447,7 +450,7 @@ def test_traffic_is_read_where_no_training_could_be_delayed_by_it(home: Path, mo
             asked.append((False, -2))
 
     monkeypatch.setattr("gputui.engine.telemetry.sampler.GpuReader", Reader)
-    monkeypatch.setattr(machine_reader, "TAKE_SECONDS", 0.0)
+    monkeypatch.setattr(gpu_users, "TAKE_SECONDS", 0.0)
     run = recorded.write(home, gpus=0, seconds=13, outcome=None)
     for trainer in (None, os.getpid()):
         liveness = Liveness(trainer=trainer is not None)
@@ -455,7 +458,7 @@ def test_traffic_is_read_where_no_training_could_be_delayed_by_it(home: Path, mo
         monkeypatch.setattr(Run, "liveness", liveness)
         monkeypatch.setattr(Run, "process", lambda *_, process=process: process)
         asked.clear()
-        leaving, view = threading.Event(), machine_reader.MachineReader()
+        leaving, view = threading.Event(), gpu_users.MachineReader()
         following = view.follow(leaving)
         assert next(following).host["memory_total_bytes"] > 0
         leaving.set()

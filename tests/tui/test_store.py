@@ -20,11 +20,10 @@ from gputui.engine.compare.comparison import compare
 from gputui.engine.files import reading
 from gputui.engine.files.reading import open_regular
 from gputui.engine.runs import Run, Tail
-from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Progress, fields_of
-from gputui.engine.runs.parsing import recalled
+from gputui.engine.runs.parsing import EventWriter, recalled
 from gputui.tui.base.glyphs import RICH
-from gputui.tui.drawing.live import head, verdict
+from gputui.tui.drawing.live import head
 from gputui.tui.drawing.rows import plain
 from gputui.tui.reading.run import reader as feeding
 from gputui.tui.reading.run.gpus import by_physical_gpu
@@ -166,7 +165,7 @@ def test_the_newest_diagnosis_stands_and_a_resumed_run_begins_anew() -> None:
     few = fed(*resumed, {"type": "diagnosis", "verdict": "undecided", "confidence": 0.0})
     assert few.diagnosis["verdict"] == "healthy"
     sure = replace(few, diagnosis={**few.diagnosis, "confidence": 0.9})
-    assert "(before it was resumed)" in plain(verdict.line(sure, 80, RICH))
+    assert "(before it was resumed)" in plain(head.line(sure, 80, RICH))
     later = fed(
         *resumed, {"type": "diagnosis", "verdict": "input_bound"}, {"type": "diagnosis", "verdict": "undecided"}
     )

@@ -10,7 +10,7 @@ import pytest
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.themes import HIGH_CONTRAST, MONOCHROME, THEMES
 from gputui.tui.screens.dialogs import Copyable, CopyScreen
-from gputui.tui.screens.runs.columns import ColumnsScreen
+from gputui.tui.screens.runs.table import ColumnsScreen
 from gputui.tui.widgets.painted import STYLES, Painted, Panel
 from textual.color import Color
 from textual.containers import Vertical

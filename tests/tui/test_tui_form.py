@@ -19,7 +19,7 @@ from gputui.engine.options import OPTIONS
 from gputui.engine.process import launch
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import INFO, FormState
-from gputui.tui.screens.form.choice import ChoiceScreen
+from gputui.tui.screens.dialogs import ChoiceScreen
 from gputui.tui.widgets.findings import Findings
 from gputui.tui.widgets.option_help import help_text
 from gputui.tui.widgets.option_row import OptionRow

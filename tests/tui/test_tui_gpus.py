@@ -16,7 +16,7 @@ import pytest
 from gputui.engine.runs.events import HostReading
 from gputui.engine.system.identity import Place, Process
 from gputui.engine.telemetry import limits
-from gputui.tui.reading import machine_reader
+from gputui.tui.reading.machine import MachineReader
 from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.screens.gpus.screen import GpusScreen
 from textual.screen import Screen
@@ -272,7 +272,7 @@ async def test_the_reading_before_is_over_when_another_begins(home: Path, monkey
     begun, going, most = 0, 0, 0
     answered = threading.Event()
 
-    def follow(feed: machine_reader.MachineReader, leaving: Any) -> Iterator[Snapshot]:
+    def follow(feed: MachineReader, leaving: Any) -> Iterator[Snapshot]:
         nonlocal begun, going, most
         begun += 1
         going += 1
@@ -285,7 +285,7 @@ async def test_the_reading_before_is_over_when_another_begins(home: Path, monkey
     def at_work(number: int) -> Callable[[], bool]:
         return lambda: begun == number and going == 1
 
-    monkeypatch.setattr(machine_reader.MachineReader, "follow", follow)
+    monkeypatch.setattr(MachineReader, "follow", follow)
     async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
         for number in range(1, 5):
             await wait_for(pilot, at_work(number))
@@ -301,7 +301,7 @@ async def test_the_reading_before_is_over_when_another_begins(home: Path, monkey
 
 
 def test_the_feed_tells_what_the_host_says() -> None:
-    feed = machine_reader.MachineReader()
+    feed = MachineReader()
     feed._tell(
         HostReading(
             cpu=0.5, memory_used_bytes=1, memory_total_bytes=2, engine_bytes=3, trainer_bytes=None, trainer_cpu=None

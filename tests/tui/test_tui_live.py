@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.runs import Run, notes
+from gputui.engine.runs import Run, titles
 from gputui.engine.runs.titles import name_of
 from gputui.engine.system.identity import Process
 from gputui.tui.app import GputuiApp
@@ -420,7 +420,7 @@ async def test_one_with_checkpoints_stops_at_once(home: Path, engine: subprocess
         await wait_for(pilot, "slow disk")
         await pilot.press("t", *"a b", "enter")
         await wait_for(pilot, "#a #b  note: slow disk")
-    assert notes.read(run) == notes.Notes("slow disk", ("a", "b"))
+    assert titles.read_notes(run) == titles.Notes("slow disk", ("a", "b"))
 
 
 async def test_run_again_and_change(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

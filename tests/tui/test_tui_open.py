@@ -12,7 +12,7 @@ from gputui.engine.job import this_machine
 from gputui.engine.presets import saving
 from gputui.tui import app
 from gputui.tui.form.state import FormState
-from gputui.tui.reading import preset_files, recent_files
+from gputui.tui.reading import preset_files
 from gputui.tui.reading.preset_files import Group, Listing
 from gputui.tui.screens.presets import screen as presets
 from gputui.tui.screens.presets.screen import PresetsScreen
@@ -128,24 +128,24 @@ def test_large_folders_are_read_in_part(tmp_path: Path) -> None:
 
 def test_recent_files_are_few_and_survive_damage(tmp_path: Path) -> None:
     for number in range(30):
-        recent_files.note(tmp_path / f"{number}.yaml").join()
-    recent_files.note(tmp_path / "20.yaml").join()
-    found = recent_files.recent()
-    assert len(found) == recent_files.MOST
+        preset_files.note(tmp_path / f"{number}.yaml").join()
+    preset_files.note(tmp_path / "20.yaml").join()
+    found = preset_files.recent()
+    assert len(found) == preset_files.MOST
     assert [path.name for path in found[:3]] == ["20.yaml", "29.yaml", "28.yaml"]
     for damage in ("", "[", '{"a": 1}', json.dumps([1, None, "relative.yaml", "/a\n", "/" + "x" * 9999, "/good.yaml"])):
-        recent_files.file().write_text(damage)
-        assert recent_files.recent() == ([Path("/good.yaml")] if "good" in damage else [])
-    recent_files.file().unlink()
-    recent_files.file().mkdir()
-    recent_files.note(tmp_path / "1.yaml").join()  # is no reason to fail
-    assert recent_files.recent() == []
+        preset_files.file().write_text(damage)
+        assert preset_files.recent() == ([Path("/good.yaml")] if "good" in damage else [])
+    preset_files.file().unlink()
+    preset_files.file().mkdir()
+    preset_files.note(tmp_path / "1.yaml").join()  # is no reason to fail
+    assert preset_files.recent() == []
 
 
 def test_the_preset_of_the_last_time_that_cannot_be_opened_or_does_not_answer_is_left(
     project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    recent_files.note(project / "mine.yaml").join()
+    preset_files.note(project / "mine.yaml").join()
     hung, refused = threading.Event(), PermissionError(13, "Permission denied")
 
     def refuse(*_: Path) -> None:
@@ -157,7 +157,7 @@ def test_the_preset_of_the_last_time_that_cannot_be_opened_or_does_not_answer_is
     def hang(_: Path) -> None:
         hung.wait()
 
-    monkeypatch.setattr(recent_files, "OPENING_SECONDS", 60.0)
+    monkeypatch.setattr(preset_files, "OPENING_SECONDS", 60.0)
     last = app._last_opened()
     assert last is not None
     assert last.name == "mine"
@@ -167,7 +167,7 @@ def test_the_preset_of_the_last_time_that_cannot_be_opened_or_does_not_answer_is
     monkeypatch.setattr(FormState, "open", wrong)
     assert app._last_opened() is None
     monkeypatch.setattr(FormState, "open", hang)
-    monkeypatch.setattr(recent_files, "OPENING_SECONDS", 0.1)
+    monkeypatch.setattr(preset_files, "OPENING_SECONDS", 0.1)
     assert app._last_opened() is None
     hung.set()
     assert capfd.readouterr().err == ""

@@ -11,7 +11,7 @@ from gputui.engine.job import this_machine
 from gputui.engine.presets import saving
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import FormState
-from gputui.tui.reading import recent_files
+from gputui.tui.reading import preset_files
 from gputui.tui.reading.preset_files import Listing
 from gputui.tui.screens.dialogs import Ask, AskText
 from gputui.tui.screens.presets.screen import PresetsScreen
@@ -295,7 +295,7 @@ async def test_the_form_says_what_it_is_for_and_opens_the_last_preset_again(
         pilot.app.open_form(own)  # type: ignore[attr-defined]
         await wait_for(pilot, lambda: form(pilot).state.path == own)
         assert "Python code" not in told(pilot), "what was wrong before is no longer told"
-        await wait_for(pilot, lambda: recent_files.recent() == [own])
+        await wait_for(pilot, lambda: preset_files.recent() == [own])
     recorded.write(home, gpus=0, seconds=20)
     async with opened() as pilot:
         assert form(pilot).state.path == own

@@ -19,8 +19,7 @@ from gputui.engine.runs import Run
 from gputui.engine.scaling import scaling_request
 from gputui.engine.system.identity import Process
 from gputui.engine.trials import scaling_sentences
-from gputui.engine.trials.record import Comparison, Record
-from gputui.engine.trials.scaling_record import Point
+from gputui.engine.trials.record import Comparison, Point, Record
 from gputui.engine.trials.trial import Trial
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.glyphs import PLAIN, RICH

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.files.disk import used_bytes
-from gputui.engine.runs import Run, all_runs, notes
+from gputui.engine.files.writing import used_bytes
+from gputui.engine.runs import Run, all_runs, titles
 from gputui.engine.runs.trash import Trash
 from gputui.engine.units import size
 from gputui.tui.reading import run_columns
@@ -157,26 +157,26 @@ async def test_a_note_and_tags_are_written_and_removed(five: list[Run]) -> None:
         await pilot.press("t")
         await wait_for(pilot, "Tags of")
         await pilot.press(*"best, slow", "enter")
-        await wait_for(pilot, lambda: notes.read(run).tags == ("best", "slow"))
+        await wait_for(pilot, lambda: titles.read_notes(run).tags == ("best", "slow"))
         await pilot.press("t")
         await wait_for(pilot, "best slow")
         await pilot.press("ctrl+u", *"slow new", "enter")
-        await wait_for(pilot, lambda: notes.read(run).tags == ("slow", "new"))
+        await wait_for(pilot, lambda: titles.read_notes(run).tags == ("slow", "new"))
         await pilot.press("n")
         await wait_for(pilot, "Note on")
         await pilot.press(*"after the fix", "enter")
-        await wait_for(pilot, lambda: notes.read(run).note == "after the fix")
-        assert notes.read(five[0]).tags == ()
+        await wait_for(pilot, lambda: titles.read_notes(run).note == "after the fix")
+        assert titles.read_notes(five[0]).tags == ()
         await pilot.press("n")
         await wait_for(pilot, "Note on")
         await pilot.press("ctrl+u", "enter")
-        await wait_for(pilot, lambda: notes.read(run).note == "")
+        await wait_for(pilot, lambda: titles.read_notes(run).note == "")
 
 
 async def test_of_several_runs_the_tags_that_all_have_are_edited_and_the_others_stay(five: list[Run]) -> None:
     first, second = five[-1], five[-2]
-    notes.retag(first, ["all", "mine"])
-    notes.retag(second, ["all", "slow"])
+    titles.retag(first, ["all", "mine"])
+    titles.retag(second, ["all", "slow"])
     async with Tiny(RunsScreen).run_test(size=(120, 40), notifications=True) as pilot:
         await wait_for(pilot, "5 of 5")
         await pilot.press("home", "space", "down", "space")
@@ -185,8 +185,10 @@ async def test_of_several_runs_the_tags_that_all_have_are_edited_and_the_others_
         await wait_for(pilot, "Tags of 2 runs")
         assert pilot.app.screen.query_one(Input).value == "all"
         await pilot.press("ctrl+u", *"new", "enter")
-        await wait_for(pilot, lambda: "new" in notes.read(first).tags and "new" in notes.read(second).tags)
-    assert [notes.read(run).tags for run in (first, second)] == [("mine", "new"), ("slow", "new")]
+        await wait_for(
+            pilot, lambda: "new" in titles.read_notes(first).tags and "new" in titles.read_notes(second).tags
+        )
+    assert [titles.read_notes(run).tags for run in (first, second)] == [("mine", "new"), ("slow", "new")]
 
 
 async def test_cells_that_differ_in_their_colour_alone_are_written_anew() -> None:

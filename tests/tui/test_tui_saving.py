@@ -14,7 +14,7 @@ from gputui.engine.presets.saving import SaveError
 from gputui.engine.process import launch
 from gputui.tui.app import GputuiApp
 from gputui.tui.cli import preset_or_command
-from gputui.tui.reading import recent_files
+from gputui.tui.reading import preset_files
 from gputui.tui.screens.dialogs import Ask
 from gputui.tui.screens.presets import editor as editing
 from gputui.tui.screens.presets import saving as saving_screen
@@ -67,7 +67,7 @@ async def test_save_as_proposes_the_file_and_says_what_it_writes(project: Path) 
         await wait_for(pilot, lambda: form(pilot).state.path == project / "other.yaml")
         await calm(pilot)
         assert presets.resolve("other.yaml").options.input.batch_size == 64
-        assert recent_files.recent()[0] == project / "other.yaml"
+        assert preset_files.recent()[0] == project / "other.yaml"
         form(pilot).load(form(pilot).state.first())
         await pilot.press("S")
         await wait_for(pilot, lambda: "writes the new file" in seen(pilot))

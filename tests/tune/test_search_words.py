@@ -17,7 +17,7 @@ from gputui.engine.tune.report import findings, memory_sentences, sentences
 from gputui.tui.commands import proof as command
 from gputui.tui.printing import proof as proof_tables
 from gputui.tui.printing import tune
-from gputui.tui.printing.console import broken
+from gputui.tui.printing.tables import broken
 
 from tests.support.proving import Planted, searching
 from tests.support.typed import typed

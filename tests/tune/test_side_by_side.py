@@ -24,7 +24,7 @@ from gputui.engine.runs.events import Started
 from gputui.engine.runs.events import EVENTS_FILE
 from gputui.engine.runs.reading import read_events
 from gputui.engine.trials.bench import Bench, Stop
-from gputui.engine.tune.candidates.parallel_trials import Asked, SideBySide
+from gputui.engine.tune.candidates.search_trials import Asked, SideBySide
 from gputui.engine.tune.candidates.search_trials import Trials
 folder, here = Path(sys.argv[1]), this_machine.read()
 preset = presets.resolve("quickstart", ["model=mlp", "width=0.05", "train.seed=1", "xla=off", "validation_split=0"])

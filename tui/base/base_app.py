@@ -5,7 +5,12 @@ Screens depend on this interface and not on app.py, which knows all of them.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+from collections.abc import Mapping
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
@@ -14,6 +19,8 @@ from textual.notifications import SeverityLevel
 from textual.reactive import Initialize, Reactive, var
 from textual.scrollbar import ScrollBar, ScrollBarRender
 
+from ...engine.files import places
+from ...engine.files.writing import write_atomically
 from ..upstream.app import UpstreamApp
 from ..upstream.thread_imports import import_one_at_a_time
 from ..upstream.typeahead import Typeahead
@@ -25,9 +32,6 @@ from .settings import Settings
 from .themes import CALM, THEMES, own_colours
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from textual.driver import Driver
     from textual.message_pump import MessagePump
     from textual.theme import Theme
@@ -40,7 +44,6 @@ if TYPE_CHECKING:
     from ...engine.runs.trash import Trash
     from ..form.state import FormState
     from .waiting import WaitingStarts
-
 
 OWN_THEMES = {theme.name: theme for theme in THEMES}
 SHOWN_SECONDS = {"information": 4.0, "warning": 6.0, "error": 8.0}
@@ -237,9 +240,9 @@ class BaseApp(UpstreamApp):
 
     def _keep_copied(self, text: str, what: str) -> None:
         """In a thread: keep the copied text in tmux or a file too, and show a message that names this place."""
-        from . import clipboard  # needed only after a copy
+        pass  # needed only after a copy
 
-        message = clean(f"{what}; {clipboard.keep(text)}")
+        message = clean(f"{what}; {keep(text)}")
         self.call_from_thread(self.notify, message, title="Copied", markup=False)
 
     def notify(
@@ -257,3 +260,35 @@ class BaseApp(UpstreamApp):
 
     def complain(self, reason: str) -> None:
         self.notify(clean(reason), severity="error", markup=False)
+
+
+TMUX_SECONDS = 2.0
+
+
+def file() -> Path:
+    """The path of the file with the text that was copied last."""
+    return places.home() / "copied.txt"
+
+
+def keep(text: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Keep the text in tmux or in a file; returns a sentence that names the place. Waits for the disk.
+
+    tmux passes OSC 52 on only if its `set-clipboard` is on, but takes the text for its own buffer.
+    """
+    if environment.get("TMUX") and _to_tmux(text):
+        return "tmux has it as well: its prefix, then ] pastes it"
+    kept = file()
+    try:
+        places.make(kept.parent, exist_ok=True)
+        write_atomically(kept, text, durable=False)
+    except OSError as fault:
+        return f"if the terminal does not take it (OSC 52), there is no other way: {kept}: {fault.strerror}"
+    return f"if the terminal does not take it (OSC 52), it is in {kept}"
+
+
+def _to_tmux(text: str) -> bool:
+    command = ["tmux", "load-buffer", "-w", "-"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        ended = subprocess.run(command, input=text.encode(), capture_output=True, timeout=TMUX_SECONDS, check=False)
+        return ended.returncode == 0
+    return False

@@ -14,7 +14,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...engine.files.values import LONGEST_LINE, brief
-from .exit_codes import DONE, FAILED, INTERRUPTED, NOT_WRITTEN, WRONG
+
+DONE, FAILED, WRONG, OUT_OF_MEMORY, INTERRUPTED = 0, 1, 2, 3, 130
+NOT_WRITTEN = 74  # EX_IOERR of sysexits.h: an error of input or output
+TO_BE_RESUMED = 75  # EX_TEMPFAIL of sysexits.h: to be tried again
+_BY_OUTCOME = {"ok": DONE, "oom": OUT_OF_MEMORY, "stopped": INTERRUPTED}
+
+
+def exit_code(outcome: str | None) -> int:
+    """The exit code for the outcome of a run."""
+    return _BY_OUTCOME.get(outcome or "", FAILED)
+
 
 NAMED = 5  # of the problems of a preset
 ON_ANOTHER_DISK = "GPUTUI_HOME=/other/folder puts the runs on another disk"
@@ -58,7 +68,7 @@ def complain(text: object, limit: int = LONGEST_LINE) -> None:
 
 def report(fault: Exception) -> int:
     """Write the exception of a command as one or two lines to stderr; returns the exit code."""
-    from ...engine.files import disk
+    from ...engine.files import writing
     from ...engine.files.writing import ExistsError
     from ...engine.job.cluster import ClusterError
     from ...engine.presets import PresetError
@@ -75,9 +85,9 @@ def report(fault: Exception) -> int:
     elif isinstance(fault, RuntimeError | MemoryError | BlockingIOError) and (end := ending.of_fault(fault)):
         complain(f"{end.message}\n{end.hint}")
     elif isinstance(fault, OSError):
-        written = "the file that was being written" if disk.refusal(fault) else ""
+        written = "the file that was being written" if writing.refusal(fault) else ""
         where = fault.filename or written
-        elsewhere = f"\n{ON_ANOTHER_DISK}" if fault.filename and disk.refusal(fault) else ""
+        elsewhere = f"\n{ON_ANOTHER_DISK}" if fault.filename and writing.refusal(fault) else ""
         complain((f"{fault.strerror or fault}: {where}" if where else f"{fault.strerror or fault}") + elsewhere)
     else:
         complain(f"unexpected {type(fault).__name__}: {fault}\nplease report it, with the command you gave")

@@ -14,8 +14,10 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ...engine.files import places
+from ...engine.files import located_yaml, places
+from ...engine.files.located_yaml import Located, YamlFault
 from ...engine.files.values import brief
+from ...engine.files.writing import write_atomically
 
 X_AXES = ("auto", "step", "epoch", "time", "samples")
 
@@ -161,12 +163,12 @@ class Settings:
         values = Values()
         if not self.path.exists():
             return values
-        from . import settings_file
+        pass
 
         settings = dict(declared())
         try:
-            given = settings_file.read(self.path)
-        except settings_file.SettingsFault as fault:
+            given = read(self.path)
+        except SettingsFault as fault:
             self._add_problem(fault.line, f"{fault}; the defaults are used")
             return values
         for key, line, value in given:
@@ -186,7 +188,7 @@ class Settings:
 
     def _write(self) -> None:
         """In a thread: write the changed values to the file until there are no more changes."""
-        from . import settings_file
+        pass
 
         while True:
             with self._lock:
@@ -195,8 +197,8 @@ class Settings:
                     self._writer = None
                     return
             try:
-                settings_file.write(self.path, changes)
-            except settings_file.SettingsFault as fault:
+                write(self.path, changes)
+            except SettingsFault as fault:
                 where = f"{self.path}:{fault.line}" if fault.line else self.path
                 self.complain(brief(f"{where}: {', '.join(changes)} lasts until gputui ends: {fault}"))
 
@@ -255,3 +257,99 @@ def _with(values: Values, key: str, value: Any) -> Values:
     if not section:
         return replace(values, **{name: value})
     return replace(values, **{section: replace(getattr(values, section), **{name: value})})
+
+
+# ---- its file -------------------------------------------------------------------------------------
+
+
+NEW = "# Settings of gputui's screens; `gputui` writes here what is changed in them. See docs/reference.md.\n"
+WHOLE = ("theme", "keys")  # the settings without a section
+
+
+class SettingsFault(Exception):
+    """The settings file cannot be used. `line` is the number of the wrong line; 0 if the fault has no line."""
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def read(path: Path) -> list[tuple[str, int, Any]]:
+    """Return (dotted key, line, value) for each setting in the file; an empty list if there is no file."""
+    entries: list[tuple[str, int, Any]] = []
+    for name, value in _parsed(_text(path)).items():
+        if isinstance(value.value, dict) and name not in WHOLE:
+            entries += [(f"{name}.{inner}", item.line, _plain(item)) for inner, item in value.value.items()]
+        elif value.value is not None or name in WHOLE:
+            entries.append((name, value.line, _plain(value)))
+    return entries
+
+
+def write(path: Path, changes: Mapping[str, Any]) -> None:
+    """Write the changed values, given by dotted key, into the file; everything else in the file stays."""
+    from ...engine.files import yaml_writing
+
+    path = path.resolve()  # a link to a file elsewhere stays one
+    before = _text(path)
+    _parsed(before)
+    try:
+        yaml, document = yaml_writing.load(before if _has_content(before) else "{}\n")
+    except yaml_writing.LayoutFault as fault:
+        raise SettingsFault(str(fault)) from None
+    if not _has_content(before):
+        document.fa.set_block_style()
+    for key, value in changes.items():
+        section, _, name = key.rpartition(".")
+        place = document
+        if section:
+            if not isinstance(document.get(section), dict):
+                document[section] = type(document)()
+            place = document[section]
+        place[name] = yaml_writing.node(dict(value) if isinstance(value, Mapping) else value)
+    text = yaml_writing.dump(yaml, document, before)
+    _put(path, text if _has_content(before) else (before or NEW) + text)
+
+
+def _put(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+    except OSError as fault:
+        raise SettingsFault(f"cannot be written: {fault.strerror}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return located_yaml.read_text(path)
+    except FileNotFoundError:
+        return ""
+    except OSError as fault:
+        raise SettingsFault(f"cannot be read: {fault.strerror or fault}") from None
+    except YamlFault as fault:
+        raise _fault(fault) from None
+
+
+def _parsed(text: str) -> dict[str, Located]:
+    try:
+        return located_yaml.parse(text) if _has_content(text) else {}
+    except YamlFault as fault:
+        raise _fault(fault) from None
+
+
+def _has_content(text: str) -> bool:
+    """Return whether the text has anything except comments and empty lines."""
+    lines = (line.strip() for line in text.splitlines())
+    return any(line and not line.startswith("#") and line not in ("---", "{}") for line in lines)
+
+
+def _plain(value: Located) -> Any:
+    """Return the value and its inner values without their line numbers."""
+    if isinstance(value.value, dict):
+        return {name: _plain(item) if isinstance(item, Located) else item for name, item in value.value.items()}
+    return value.value
+
+
+def _fault(fault: YamlFault) -> SettingsFault:
+    """Convert a fault of the YAML reader to a SettingsFault; the reader's message speaks of presets."""
+    message = fault.message.replace("so it is no preset", "so it holds no settings").replace("in presets", "here")
+    return SettingsFault(f"{fault.key}: {message}" if fault.key else message, fault.line)

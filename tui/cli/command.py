@@ -16,8 +16,7 @@ import click
 
 from ...engine.interpreter import interpreter
 from ...engine.queue import any_entry
-from ..base.errors import Refused, complain, guarded, interruptible
-from ..base.exit_codes import INTERRUPTED, WRONG
+from ..base.errors import INTERRUPTED, WRONG, Refused, complain, guarded, interruptible
 from ..show import need_a_terminal, show
 from . import completion, machine, presets, runs, speed
 from .preset_or_command import PresetOrCommand, form_state

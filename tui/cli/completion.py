@@ -69,9 +69,9 @@ def queued_run(context: click.Context, _parameter: click.Parameter, incomplete: 
 def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The tags of all runs."""
     from ...engine.files.places import runs_folder
-    from ...engine.runs import Run, notes
+    from ...engine.runs import Run, titles
 
-    tags = {tag: None for name in _folders(runs_folder()) for tag in notes.read(Run(runs_folder() / name)).tags}
+    tags = {tag: None for name in _folders(runs_folder()) for tag in titles.read_notes(Run(runs_folder() / name)).tags}
     return _fitting(sorted(tags), incomplete)
 
 

@@ -63,7 +63,7 @@ def names_preset(word: str) -> bool:
 def unknown(word: str, commands: Iterable[str]) -> str:
     """The error message for a word that is neither a command nor a preset; it suggests similar names."""
     from ...engine.options.catalogue import nearest
-    from ...engine.presets.by_name import of_python
+    from ...engine.presets.paths import of_python
 
     if python := of_python(word):
         return f"{clean(word)}: {python}"

@@ -58,7 +58,7 @@ def preset_option(help: str, required: bool = False) -> Callable[[Command], Comm
 
 def tell_twin(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
     """Return the name; print a warning if the user may have meant a file in the current folder."""
-    from ...engine.presets.by_name import twin
+    from ...engine.presets.paths import twin
 
     if name is not None and not context.resilient_parsing and (remark := twin(name)):
         complain(remark)

@@ -17,8 +17,7 @@ from ...engine.profile.reports import ProfileError
 from ...engine.proof import request
 from ...engine.runs import Run, cluster, reading
 from ...engine.trials import LEAST_REPEATS, TRIAL_SECONDS
-from ..base.errors import Refused, clean, complain, error_text
-from ..base.exit_codes import DONE
+from ..base.errors import DONE, Refused, clean, complain, error_text
 from ..printing import diagnosis as diagnosis_tables
 from ..wording.run import next_step
 from . import proof

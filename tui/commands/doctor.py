@@ -14,9 +14,8 @@ from ...engine import doctor
 from ...engine.doctor import Finding
 from ...engine.files.values import to_json
 from ...engine.interpreter import interpreter
-from ..base.errors import Refused, clean
-from ..base.exit_codes import DONE, FAILED
-from ..printing.console import console
+from ..base.errors import DONE, FAILED, Refused, clean
+from ..printing.tables import console
 from ..wording.doctor import conclusion, sign, terminal, worst_first
 
 STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"}

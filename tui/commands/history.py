@@ -11,8 +11,8 @@ from pathlib import Path
 from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.files.writing import refuse_existing, write_new
-from ...engine.interpreter import python_command
-from ...engine.runs import Run, history, reading
+from ...engine.interpreter import interpreter
+from ...engine.runs import Run, reading, results
 from ...engine.runs.events import fields_of
 from ...engine.runs.launched_with import python_of
 from ...engine.runs.reading import RunEvents
@@ -39,11 +39,11 @@ def show_history(name: str, form: str, output: str | None) -> None:
 
 
 def _as_csv(run: Run, recorded: RunEvents) -> str:
-    table = history.rows(recorded)
+    table = results.rows(recorded)
     if not table:
         raise Refused(f"{run.id} has no figures" + ("" if recorded.damage else ": it ended before its first step"))
     out = io.StringIO()
-    writer = csv.DictWriter(out, history.columns(table), lineterminator="\n")
+    writer = csv.DictWriter(out, results.columns(table), lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)
     return out.getvalue()
@@ -56,8 +56,8 @@ def _as_json_lines(recorded: RunEvents) -> str:
 def _to_tensorboard(run: Run, folder: Path) -> None:
     refuse_existing(folder)
     python = python_of(run)
-    command = python_command.of(python, "gputui.engine.trainer.tensorboard", str(run.path), str(folder))
-    environment = python_command.environment(python)
+    command = interpreter.command(python, "gputui.engine.trainer.tensorboard", str(run.path), str(folder))
+    environment = interpreter.environment(python)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]

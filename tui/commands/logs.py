@@ -15,8 +15,7 @@ from ...engine import runs as run_folders
 from ...engine.files.reading import open_regular
 from ...engine.process.known_failures import RESUMED
 from ...engine.runs import Run
-from ..base.errors import Refused, clean
-from ..base.exit_codes import DONE, INTERRUPTED, exit_code
+from ..base.errors import DONE, INTERRUPTED, Refused, clean, exit_code
 from ..drawing.log_rows import epoch_text, judged
 from ..reading.run.log_tail import EpochTail
 from ..reading.run.snapshot import Epoch

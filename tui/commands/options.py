@@ -16,8 +16,7 @@ from ...engine.table import Table
 from ..base.errors import Refused
 from ..form.option_search import search
 from ..form.state import to_text
-from ..printing.console import console
-from ..printing.tables import show_table
+from ..printing.tables import console, show_table
 
 NAME_WIDTH, TEXT_WIDTH = 11, 100
 

@@ -18,9 +18,8 @@ from ...engine import presets as preset_files
 from ...engine.files.writing import write_new
 from ...engine.interpreter import interpreter
 from ...engine.job import this_machine
-from ...engine.presets import Preset, PresetError, saving, start_files
-from ..base.errors import Refused, clean, complain
-from ..base.exit_codes import DONE, WRONG
+from ...engine.presets import Preset, PresetError, saving
+from ..base.errors import DONE, WRONG, Refused, clean, complain
 from ..printing.tables import show_table
 from .train import place
 
@@ -121,7 +120,7 @@ def check_presets(files: Sequence[str]) -> int:
 def begin(folder: str, example: str | None = None) -> None:
     """Write the example files into the folder, and print how to use them; raises Refused if a file already exists."""
     try:
-        written = start_files.write(Path(folder), example)
+        written = saving.write(Path(folder), example)
     except FileExistsError as fault:
         raise Refused(f"{fault} exists, and is not overwritten; name another folder: gputui init DIR") from None
     for path in written:

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...engine.files.disk import used_bytes
 from ...engine.files.values import to_json
+from ...engine.files.writing import used_bytes
 from ...engine.job import this_machine
 from ...engine.plan import LEAST_STEPS
 from ...engine.profile import reports
@@ -28,13 +28,23 @@ from ...engine.trials.record import Record
 from ...engine.tune import tune_request
 from ...engine.tune.report import markdown
 from ...engine.units import counted, seconds
-from ..base.errors import OutputFault, Refused, complain, discard_output
-from ..base.exit_codes import DONE, FAILED, INTERRUPTED, NOT_WRITTEN, OUT_OF_MEMORY, WRONG
-from ..printing import profile
+from ..base.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    NOT_WRITTEN,
+    OUT_OF_MEMORY,
+    WRONG,
+    OutputFault,
+    Refused,
+    complain,
+    discard_output,
+)
+from ..printing import diagnosis
 from ..printing import proof as proof_tables
 from ..printing import tune as search_tables
-from ..printing.console import console
-from ..printing.proof_progress import LiveProof, ProofLines, trials
+from ..printing.proof import LiveProof, ProofLines, trials
+from ..printing.tables import console
 from . import runs
 from .train import Presses
 
@@ -155,7 +165,7 @@ def _saved(output: str, data: Record) -> str:
 def show_profile(run: Run) -> None:
     """Print the run's profile as lines, or the reason why it cannot be read."""
     try:
-        lines = profile.lines(reports.read(run))
+        lines = diagnosis.lines(reports.read(run))
     except ProfileError as fault:
         lines = str(fault).splitlines()
     print("\n".join(lines))

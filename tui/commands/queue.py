@@ -16,8 +16,7 @@ from ...engine.queue import devices, entries, settings
 from ...engine.queue.entries import Entry
 from ...engine.runs import RunError
 from ...engine.units import clock
-from ..base.errors import Refused, clean, complain
-from ..base.exit_codes import DONE
+from ..base.errors import DONE, Refused, clean, complain
 from ..reading.run_list import last_progress
 
 EMPTY = "The queue is empty; gputui --preset NAME --queue puts a run in it."

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 import click
 
 from ...engine import runs as run_folders
-from ...engine.files.disk import used_bytes
 from ...engine.files.values import to_json
-from ...engine.runs import Run, cluster, notes, trash
+from ...engine.files.writing import used_bytes
+from ...engine.runs import Run, cluster, titles, trash
 from ...engine.runs.run import STATE_LABELS, WAITING
 from ...engine.runs.trash import Deletable, Reserve
 from ...engine.units import counted, size
-from ..base.errors import Refused, clean, complain
-from ..base.exit_codes import DONE, WRONG
+from ..base.errors import DONE, WRONG, Refused, clean, complain
 from ..reading.run_list import Entry, entry_of, folded, measured
 
 NAMED = 12  # of the runs to be deleted
@@ -25,7 +24,7 @@ NAMED = 12  # of the runs to be deleted
 def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (), last: int | None = None) -> None:
     """Print the runs that match the filters as a table, or as one JSON object per line."""
     survey = run_folders.survey()
-    entries, chosen = _newest(survey.runs, notes.tags_in(tags), states, last)
+    entries, chosen = _newest(survey.runs, titles.tags_in(tags), states, last)
     _tell_damage(str(survey), entries)
     chosen = [measured(entry) for entry in chosen]
     if as_json:
@@ -203,7 +202,7 @@ def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: 
 def note(name: str, words: Sequence[str]) -> None:
     """Write the words as the run's note; an empty note removes it. Without words, print the note."""
     run = run_folders.find(name)
-    written = notes.write_note(run, " ".join(words)) if words else notes.read(run)
+    written = titles.write_note(run, " ".join(words)) if words else titles.read_notes(run)
     if not words:
         print(clean(written.note) or f"{clean(run.id)} has no note")
 
@@ -214,9 +213,11 @@ def tag(name: str, tags: Sequence[str], remove: bool) -> None:
     if remove and not tags:
         raise Refused("name the tags to remove")
     if remove and (
-        missing := [name_of_tag for name_of_tag in notes.tags_in(tags) if name_of_tag not in notes.read(run).tags]
+        missing := [
+            name_of_tag for name_of_tag in titles.tags_in(tags) if name_of_tag not in titles.read_notes(run).tags
+        ]
     ):
         raise Refused(f"{run.id} has no tag {' or '.join(missing)}; gputui tag {run.id} prints its tags")
-    written = notes.retag(run, () if remove else tags, tags if remove else ()) if tags else notes.read(run)
+    written = titles.retag(run, () if remove else tags, tags if remove else ()) if tags else titles.read_notes(run)
     text = " ".join(f"#{name_of_tag}" for name_of_tag in written.tags)
     print(clean(text) or f"{clean(run.id)} has no tags")

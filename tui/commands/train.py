@@ -34,9 +34,19 @@ from ...engine.runs import Follower, Run, RunError, code_files
 from ...engine.runs.events import Event, fields_of
 from ...engine.runs.launched_with import options_of, python_of
 from ...engine.system import stop_signals
-from ..base.errors import OutputFault, Refused, complain, discard_output, report
-from ..base.exit_codes import DONE, FAILED, NOT_WRITTEN, TO_BE_RESUMED, exit_code
-from ..printing.console import console
+from ..base.errors import (
+    DONE,
+    FAILED,
+    NOT_WRITTEN,
+    TO_BE_RESUMED,
+    OutputFault,
+    Refused,
+    complain,
+    discard_output,
+    exit_code,
+    report,
+)
+from ..printing.tables import console
 
 POLL_SECONDS = 0.1
 AGAIN_SECONDS = 0.3  # a program that started this one, such as a launcher, may pass Ctrl-C on and so double it

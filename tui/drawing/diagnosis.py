@@ -18,9 +18,8 @@ from ...engine.units import NONE, counted, share, times
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..wording.run import next_step
-from .gauge import gauge
-from .live import verdict
-from .rows import Row, fit, fitting, headline, length
+from .live.head import confidence, mark, sentence
+from .rows import Row, fit, fitting, gauge, headline, length
 
 Told = Mapping[str, Any]
 SIGNAL, WIDE_SIGNAL, VALUE, THRESHOLD, WIDE_SOURCE = 16, 24, 10, 11, 42
@@ -64,9 +63,9 @@ def _wrapped(text: Any, width: int, indent: int, style: str) -> list[Row]:
 
 
 def _verdict(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
-    sign = verdict.mark(diagnosis, glyphs)
+    sign = mark(diagnosis, glyphs)
     indent = length([sign]) + 1
-    lines = _wrapped(verdict.sentence(diagnosis), width, indent, "title")
+    lines = _wrapped(sentence(diagnosis), width, indent, "title")
     lines[0] = [sign, (" ", ""), lines[0][1]]
     rests_on: list[Row] = [[(" " * indent, ""), (basis, "label")]] if (basis := _rests_on(diagnosis)) else []
     return [*lines, *rests_on, *_others(diagnosis, width, indent)]
@@ -74,7 +73,7 @@ def _verdict(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 
 def _rests_on(diagnosis: Told) -> str:
     """The certainty of the verdict in a word, and the number of measured steps; empty if both are unknown."""
-    steps, word = number(diagnosis.get("steps")), verdict.confidence(diagnosis)
+    steps, word = number(diagnosis.get("steps")), confidence(diagnosis)
     on = f"from {counted(steps, of_run('measured_steps').label)}" if steps else ""
     return ", ".join(part for part in (word, on) if part)
 

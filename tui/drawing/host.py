@@ -15,12 +15,44 @@ from ...engine.units import gibibytes, percent, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.run.snapshot import Snapshot
-from . import thresholds
-from .gauge import gauge
 from .plot.canvas import curve_rows, draw
 from .plot.curves import Curve, Plot
 from .plot.scales import soon
-from .rows import Piece, Row, fit, headline, kept_items, length
+from .rows import Piece, Row, fit, gauge, headline, kept_items, length
+
+# nvitop 1.7, nvitop/tui/library/device.py: GPU_UTILIZATION_THRESHOLDS, which it applies to power of the limit, too,
+# and MEMORY_UTILIZATION_THRESHOLDS, in percent.
+BUSY = POWER = (0.10, 0.75)
+MEMORY = (0.10, 0.80)
+# nvitop has none for temperatures. 83 °C is the lowest "GPU Max Operating Temp" that `nvidia-smi -q -d TEMPERATURE`
+# reports for NVIDIA's data centre GPUs (V100 83, A100 85, H100 87); 65 °C is usual under load.
+TEMPERATURE_C = (65.0, 83.0)
+
+LEVELS = ("light", "moderate", "heavy")
+
+
+def level(value: float | None, thresholds: tuple[float, float]) -> str:
+    """The name of the level of a load, which is also the name of its style; "value" if the load is unknown."""
+    if value is None:
+        return "value"
+    return LEVELS[sum(value >= threshold for threshold in thresholds)]
+
+
+def busy(share: float | None) -> str:
+    return level(share, BUSY)
+
+
+def memory(used: float | None, total: float | None) -> str:
+    return level(used / total if used is not None and total else None, MEMORY)
+
+
+def power(watts: float | None, limit: float | None) -> str:
+    return level(watts / limit if watts is not None and limit else None, POWER)
+
+
+def temperature(celsius: float | None) -> str:
+    return level(celsius, TEMPERATURE_C)
+
 
 LEAST_GAUGE, MOST_GAUGE, MOST_HISTORY = 6, 40, 40  # cells
 _CPU, _MEMORY = (f"{HOST[key].label} " for key in ("cpu", "memory_used_bytes"))
@@ -90,7 +122,7 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
 
 
 def _load(cpu: float | None) -> Piece:
-    return percent(cpu), thresholds.busy(cpu)
+    return percent(cpu), busy(cpu)
 
 
 def _io_wait(now: Snapshot) -> Row:

@@ -12,8 +12,7 @@ from ...engine.trials.record import Record
 from ...engine.units import NONE, amount, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from .large_digits import tall
-from .rows import Piece, Row, fitting, length, spread, wrapped
+from .rows import Piece, Row, fitting, length, spread, tall, wrapped
 
 STATES = {
     "running": "measuring",

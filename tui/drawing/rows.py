@@ -177,3 +177,82 @@ def _cells(row: Row) -> list[Piece] | None:
     """The row with one piece for each character; None if a character is not exactly one cell wide."""
     cells = [(char, style) for text, style in row for char in text]
     return cells if len(cells) == length(row) else None
+
+
+# ---- large digits ---------------------------------------------------------------------------------
+
+
+_TALL = {
+    "0": ("╭─╮", "│ │", "╰─╯"),
+    "1": ("╶╮ ", " │ ", "╶┴╴"),
+    "2": ("╶─╮", "╭─╯", "╰─╴"),
+    "3": ("╶─╮", " ─┤", "╶─╯"),
+    "4": ("╷ ╷", "╰─┤", "  ╵"),
+    "5": ("╭─╴", "╰─╮", "╶─╯"),
+    "6": ("╭─╴", "├─╮", "╰─╯"),
+    "7": ("╶─╮", "  │", "  ╵"),
+    "8": ("╭─╮", "├─┤", "╰─╯"),
+    "9": ("╭─╮", "╰─┤", "╶─╯"),
+    ".": (" ", " ", "."),
+    ",": (" ", " ", ","),
+    "-": ("   ", "╶─╴", "   "),
+    " ": ("   ", "   ", "   "),
+    "→": ("   ", "──→", "   "),
+}
+
+
+def tall(text: str, glyphs: Glyphs) -> list[str]:
+    """The text drawn in three rows of equal width; the text itself in one row if the console cannot show box
+    characters.
+    """
+    if not glyphs.braille:
+        return [text]
+    letters = [_TALL.get(char, (" ", " ", char)) for char in text]
+    return ["".join(letter[row] for letter in letters) for row in range(3)]
+
+
+# ---- gauges ---------------------------------------------------------------------------------------
+
+
+def gauge(
+    width: int,
+    used: float | None,
+    total: float | None,
+    glyphs: Glyphs,
+    own: float | None = None,
+    peak: float | None = None,
+    *,
+    why: str = "",
+    style: str = "curve1",
+) -> Row:
+    """A bar of exactly `width` cells, with the used cells in `style`. If `used` or `total` is unknown, `why` or a
+    question mark.
+    """
+    if used is None or not total or width <= 0:
+        text = (why, "warn") if why and len(why) <= width else ("?", "track")
+        return [(text[0].center(max(0, width))[: max(0, width)], text[1])]
+    used_cells = _gauge_cells(used, total, width)
+    own_cells = min(used_cells, _gauge_cells(own or 0, total, width))
+    pieces = [
+        (glyphs.own, style, own_cells),
+        (glyphs.used if own is not None else glyphs.own, style, used_cells - own_cells),
+        (glyphs.free, "track", width - used_cells),
+    ]
+    cells = [(char, style) for char, style, count in pieces for _ in range(count)]
+    if peak is not None:
+        cells[max(0, _gauge_cells(peak, total, width) - 1)] = (glyphs.peak, "title")
+    return _joined(cells)
+
+
+def _gauge_cells(part: float, total: float, width: int) -> int:
+    return max(0, min(width, round(part / total * width)))
+
+
+def _joined(cells: Row) -> Row:
+    row: Row = []
+    for char, style in cells:
+        if row and row[-1][1] == style:
+            row[-1] = (row[-1][0] + char, style)
+        else:
+            row.append((char, style))
+    return row

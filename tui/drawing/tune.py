@@ -30,10 +30,9 @@ from ..base.glyphs import Glyphs
 from ..reading.run.snapshot import Snapshot
 from ..wording.run import doing
 from . import proof_comparisons
-from .large_digits import tall
 from .live.layout import CHART_WIDTH, EDGES_HEIGHT, EDGES_WIDTH, TALL_CHART
 from .proof import conclusion, state_piece
-from .rows import Row, fit, fitting, length, spread, wrapped
+from .rows import Row, fit, fitting, length, spread, tall, wrapped
 
 BAR, LEAST_VALUES = 20, 24  # widths of the bar of an option's gain, and of its values next to the bar
 LOSSES = 2  # the latest sentences about losses

@@ -18,7 +18,7 @@ from ...engine.files import located_yaml, places
 from ...engine.options import GROUPS, OPTIONS, OptionInfo, Options, by_key
 from ...engine.options.own import OWN_CODE_LABELS
 from ...engine.presets import Preset, PresetError, paths, resolving
-from ...engine.presets.by_name import RUN, STAMP
+from ...engine.presets.paths import RUN, STAMP
 
 INFO: Mapping[str, OptionInfo] = by_key(OPTIONS)
 Kind = Literal["bool", "choice", "text"]
@@ -292,3 +292,76 @@ def proposed(hint: str) -> Mapping[str, Any]:
         if named:
             return {info.key: to_value(info, text.rstrip(".")) for info, text in named}
     return {}
+
+
+# ---- undo -----------------------------------------------------------------------------------------
+
+
+LONGEST = 200  # changes that can be undone
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The content of the form at one time: the preset, the texts of its fields, and the description."""
+
+    state: FormState
+    texts: Mapping[str, str]
+    description: str
+
+    @classmethod
+    def of(cls, state: FormState) -> Moment:
+        return cls(state, dict(state.texts), state.description)
+
+    def differs(self, state: FormState) -> bool:
+        return state is not self.state or state.texts != self.texts or state.description != self.description
+
+    def keys(self, state: FormState) -> list[str]:
+        """Return the keys of the options whose texts differ from the texts of `state`."""
+        return [key for key, text in self.texts.items() if state.texts[key] != text]
+
+
+@dataclass(frozen=True)
+class Act:
+    """A change of the form, with the content `before` it. All characters typed into one field have the same `edit`, and
+    so are one change.
+    """
+
+    before: Moment
+    what: str
+    edit: object = None
+
+
+@dataclass
+class History:
+    """The changes that can be undone (`done`), and the undone changes that can be redone (`undone`)."""
+
+    done: list[Act] = field(default_factory=list)
+    undone: list[Act] = field(default_factory=list)
+
+    def record(self, before: Moment, state: FormState, what: str, edit: object = None) -> None:
+        """Store a change from `before` to `state`, unless both are equal. `what` names the change in words."""
+        if edit is not None and self.done and self.done[-1].edit == edit:
+            before = self.done.pop().before
+        if before.differs(state):
+            self.done = [*self.done[1 - LONGEST :], Act(before, what, edit)]
+            self.undone = []
+
+    def undo(self, state: FormState) -> Act | None:
+        """Return the change to undo; the caller gives the form its content `before`. None if there is no change to
+        undo.
+        """
+        return _moved(self.done, self.undone, state)
+
+    def redo(self, state: FormState) -> Act | None:
+        """Return the change to redo; the caller gives the form its content `before`. None if there is no change to
+        redo.
+        """
+        return _moved(self.undone, self.done, state)
+
+
+def _moved(source: list[Act], target: list[Act], state: FormState) -> Act | None:
+    if not source:
+        return None
+    act = source.pop()
+    target.append(Act(Moment.of(state), act.what))
+    return act

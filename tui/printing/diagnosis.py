@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...engine.diagnosis import label
 from ...engine.diagnosis.measurements import stage_ms
+from ...engine.profile import reports
+from ...engine.profile.reports import ProfileReport
+from ...engine.profile.xprof_tables import InputTime, Operation
 from ...engine.table import Table
 from ...engine.trials import tables
-from ...engine.units import NONE, amount, counted, share
+from ...engine.units import NONE, amount, counted, share, size
 from ..base.errors import clean
 from .tables import show_table
 
@@ -48,3 +51,74 @@ def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
     ]
     head = ["input stage", "operation", "ms from batch to batch", "calls at a time", "ms of work", ""]
     show_table(Table(head, rows, right=(2, 3, 4)))
+
+
+# ---- a profile ------------------------------------------------------------------------------------
+
+
+WIDTH = 60
+
+
+def lines(report: ProfileReport) -> list[str]:
+    """The whole report as lines. Names come from the user's model and are cleaned."""
+    return [clean(line) for line in _lines(report)]
+
+
+def _lines(report: ProfileReport) -> Iterator[str]:
+    steps = counted(report.steps, "steps")
+    yield f"profile of {steps} on the {report.device}, {amount(report.step_ms)} ms each, read by XProf"
+    yield from _shares(report)
+    yield from _input(report)
+    yield from _operations(report)
+    if report.compute_16bit is not None:
+        yield f"{share(report.compute_16bit)} of the device's computing in 16 bits"
+    if report.peak_memory_bytes is not None:
+        yield f"{size(report.peak_memory_bytes)} of tensors at most"
+    yield f"for TensorBoard and XProf: {report.path}"
+
+
+def _shares(report: ProfileReport) -> Iterator[str]:
+    for words, value in reports.shares(report):
+        yield f"  {share(value):>5}  {words}"
+
+
+def _input(report: ProfileReport) -> Iterator[str]:
+    stage = report.slowest_stage
+    if stage is None:
+        return
+    op = f" ({stage.op})" if stage.op != stage.name else ""
+    each = f", {amount(stage.ms_per_batch)} ms per batch" if stage.ms_per_batch is not None else ""
+    yield f"slowest input stage: {stage.name}{op}, {share(stage.share)} of the input's own time{each}"
+    if report.input_time is not None:
+        yield f"input's own time: {_breakdown(report.input_time)}"
+
+
+def _breakdown(time: InputTime) -> str:
+    parts = {
+        "preparing": time.preprocessing_ms,
+        "reading files": time.reading_ms,
+        "transfer to the device": time.transfer_ms,
+        "other": time.other_ms,
+    }
+    return ", ".join(f"{name} {amount(ms)} ms" for name, ms in parts.items() if ms)
+
+
+def _operations(report: ProfileReport) -> Iterator[str]:
+    if report.operations:
+        yield f"{reports.PLACES[report.operations_on]} that take most, over the whole profile:"
+    kernels = report.operations_on == "GPU kernels"
+    yield from (_operation(operation, kernels) for operation in report.operations)
+
+
+def _operation(operation: Operation, kernel: bool) -> str:
+    name = _shortened(operation.name, keep_front=kernel)
+    return f"  {amount(operation.ms):>7} ms {share(operation.share):>5}  {name}  {operation.type}".rstrip()
+
+
+def _shortened(name: str, keep_front: bool) -> str:
+    """The name, cut if it is too long. `keep_front` keeps the front, which says what a kernel does; operations say it
+    at the end.
+    """
+    if len(name) <= WIDTH:
+        return name
+    return f"{name[: WIDTH - 3]}..." if keep_front else f"...{name[3 - WIDTH :]}"

@@ -12,8 +12,7 @@ from ...engine.trials.trial import Trial
 from ...engine.tune.report import memory_sentences, sentences, tables
 from ...engine.tune.report.findings import WITHOUT_INPUT, limits_of, memory_of, ranked
 from ...engine.units import change, count
-from .console import say
-from .tables import show_table
+from .tables import say, show_table
 
 ABOUT_INPUT = f"{WITHOUT_INPUT} {sentences.ABOUT_INPUT}"
 _SPEED = figures.of_run("samples_per_second")

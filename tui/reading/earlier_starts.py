@@ -17,7 +17,7 @@ from ...engine.runs.titles import title_of
 from ...engine.system.identity import Place
 from ...engine.units import seconds
 from . import LOOKED_AT
-from .run.phase_times import PhaseTimes
+from .run.snapshot import PhaseTimes
 
 MOST = 5  # runs that an estimate rests on
 HEAD_BYTES = 65_536  # of the events, in which a start is found

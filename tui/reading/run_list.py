@@ -13,17 +13,17 @@ from typing import Any
 
 from ...engine import figures, runs
 from ...engine.figures import LOSS, Figure, at
-from ...engine.files import disk, located_yaml
+from ...engine.files import located_yaml, writing
 from ...engine.files.located_yaml import YamlFault
 from ...engine.files.reading import open_regular
 from ...engine.files.values import EMPTY, harmless, mapping, number
-from ...engine.runs import GOES_ON, Run, cluster, code_copy, notes
+from ...engine.runs import GOES_ON, Run, cluster, code_copy, titles
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.events import EVENTS_FILE, fields_of
-from ...engine.runs.notes import Notes
 from ...engine.runs.parsing import parse_line
 from ...engine.runs.run import STATE_LABELS, WAITING, RunState
-from ...engine.runs.titles import Title, title_of
+from ...engine.runs.titles import Notes, Title, title_of
+from . import LOOKED_AT
 from .run import epoch_mean
 
 TAIL_BYTES = 16384
@@ -123,11 +123,11 @@ class RunList:
 
 def measured(entry: Entry) -> Entry:
     """The entry with the size of its run's folder."""
-    return replace(entry, size=disk.used_bytes(entry.run.path))
+    return replace(entry, size=writing.used_bytes(entry.run.path))
 
 
 def _stamp(run: Run) -> tuple[float, ...]:
-    names = ("result.json", "status.json", notes.FILE)
+    names = ("result.json", "status.json", titles.NOTES_FILE)
     return (*(changed(run, name) for name in names), _written(run.queue_file))
 
 
@@ -162,7 +162,7 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         changed(run, "preset.yaml"),
         now.host,
         "; ".join(run.damage),
-        notes.read(run),
+        titles.read_notes(run),
         latest,
         bool(steps_in(run.file("checkpoints"))),
         _validation(mapping(result.get("metrics")) or mapping(last_event(run, "epoch").get("metrics"))),
@@ -240,3 +240,68 @@ def when_text(then: float, now: float | None = None) -> str:
     if moment[:3] == today[:3]:
         return time.strftime(" %H:%M", moment)
     return time.strftime("%b %d" if moment[0] == today[0] else "  %Y", moment)
+
+
+# ---- runs that go on ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that was running at the last reading and has ended since."""
+
+    title: str
+    id: str
+    state: RunState
+
+
+@dataclass(frozen=True)
+class Now:
+    """The running runs. `title` is the title of the newest; `done` is the share of its steps that it has done, None if
+    unknown. `ended` are the runs that have ended since the last reading.
+    """
+
+    running: tuple[Run, ...] = ()
+    title: str = ""
+    done: float | None = None
+    ended: tuple[Ended, ...] = ()
+
+
+@dataclass
+class RunningRuns:
+    """Reads which runs are running. A run that has ended is read again only if its status file has changed, as by a
+    resume.
+    """
+
+    _over: dict[str, float] = field(default_factory=dict)  # the runs that do not go on: when their status was written
+    _going_on: dict[str, Run] = field(default_factory=dict)
+
+    def read(self) -> Now:
+        newest_runs = runs.all_runs()[:LOOKED_AT]
+        ids = {run.id for run in newest_runs}
+        newest_runs += [run for name, run in self._going_on.items() if name not in ids]
+        states = {run.id: (run, state) for run in newest_runs if (state := self._state(run)) is not None}
+        running = {name: run for name, (run, state) in states.items() if state in GOES_ON}
+        over = [states[name] for name in self._going_on if name in states and name not in running]
+        ended = tuple(Ended(runs.title(run), run.id, state) for run, state in over)
+        self._going_on = running
+        newest = next(iter(running.values()), None)
+        if newest is None:
+            return Now(ended=ended)
+        return Now(tuple(running.values()), runs.title(newest), _done(last_progress(newest)), ended)
+
+    def _state(self, run: Run) -> RunState | None:
+        """The state of the run; None if it has ended and not changed since, or if it was deleted."""
+        written = changed(run, "status.json")
+        if written and self._over.get(run.id) == written:
+            return None
+        if not run.path.is_dir():
+            return None
+        state = run.state
+        if state not in GOES_ON:
+            self._over[run.id] = written
+        return state
+
+
+def _done(progress: Mapping[str, Any]) -> float | None:
+    step, steps = number(progress.get("step")), number(progress.get("steps"))
+    return min(1.0, step / steps) if step is not None and steps else None

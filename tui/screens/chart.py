@@ -20,15 +20,14 @@ from ..base.base_app import BaseApp
 from ..base.errors import clean
 from ..base.settings import Charts
 from ..drawing.plot import cursor
+from ..drawing.plot.cursor import CLOSER
 from ..drawing.plot.curves import Plot
-from ..drawing.plot.zoom import CLOSER
 from ..drawing.rows import Row, fit, length, spread, whole_words
 from ..upstream.partial_updates import send_changed_cells
 from ..widgets.charts import BigChart
 from ..widgets.key_footer import KeyFooter
 from ..widgets.painted import Panel
-from .base import AppScreen
-from .header import Header
+from .base import AppScreen, Header
 from .help import LOSS
 from .runs.actions import RunActions
 

@@ -25,8 +25,7 @@ from ..widgets.key_footer import KeyFooter
 from ..widgets.painted import Panel
 from ..widgets.table import Column, Table
 from ..wording.doctor import conclusion, sign, terminal, worst_first
-from .base import FollowingScreen
-from .header import Header
+from .base import FollowingScreen, Header
 
 COLOURS = {"ok": "success", "note": "primary", "warning": "warning", "error": "error"}
 LOOKING = "checking ..."

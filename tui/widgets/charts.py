@@ -17,11 +17,10 @@ from ..base.glyphs import glyphs_of
 from ..drawing.live import phases
 from ..drawing.live.layout import CHART_HEIGHT, Layout
 from ..drawing.plot.axes import GUTTER, column_of, place_of, x_scale
-from ..drawing.plot.canvas import draw
+from ..drawing.plot.canvas import draw, edge_title, title
+from ..drawing.plot.cursor import CLOSER, Window, followed, holding, least_length, zoomed
 from ..drawing.plot.curves import Plot
-from ..drawing.plot.legend import edge_title, title
 from ..drawing.plot.scales import Scale
-from ..drawing.plot.zoom import CLOSER, Window, followed, holding, least_length, zoomed
 from ..drawing.rows import Row
 from ..reading.earlier_starts import NONE, EarlierStarts
 from ..reading.run.snapshot import Snapshot

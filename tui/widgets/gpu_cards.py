@@ -20,13 +20,12 @@ from ...engine.figures import GPU
 from ...engine.units import gibibytes, percent
 from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
-from ..drawing import thresholds
-from ..drawing.gauge import gauge
+from ..drawing import host
 from ..drawing.gpu_details import telling, whole
 from ..drawing.live.layout import Cards
 from ..drawing.plot.canvas import curve_rows, draw
 from ..drawing.plot.curves import Curve, Plot
-from ..drawing.rows import Row, fit, headline, length, whole_words
+from ..drawing.rows import Row, fit, gauge, headline, length, whole_words
 from ..reading.run.gpus import Gpu
 from .painted import Painted
 
@@ -228,7 +227,7 @@ def _throttled(gpu: Gpu, glyphs: Glyphs) -> Row:
 def _warmth(gpu: Gpu) -> Row:
     """Temperature and power in a constant width."""
     limit = f"/{GPU['power_limit_w'].bare(gpu.power_limit_w)}" if gpu.power_limit_w is not None else ""
-    warm, drawn = thresholds.temperature(gpu.temperature_c), thresholds.power(gpu.power_w, gpu.power_limit_w)
+    warm, drawn = host.temperature(gpu.temperature_c), host.power(gpu.power_w, gpu.power_limit_w)
     return [*_value(gpu, "temperature_c", 3, style=warm), (" ", "label"), *_value(gpu, "power_w", 4, limit, drawn)]
 
 
@@ -273,14 +272,14 @@ def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     """Return one narrow row with the most important figures, with their names if there is room."""
-    taken = thresholds.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    taken = host.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right = [(f" {_gib(gpu.memory_used_bytes)}", taken), (" GiB" if width >= 50 else " G", "label")]
-    right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=thresholds.temperature(gpu.temperature_c))]
+    right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=host.temperature(gpu.temperature_c))]
     if width >= 42:
-        right += [(" ", "value"), *_value(gpu, "power_w", 3, style=thresholds.power(gpu.power_w, gpu.power_limit_w))]
+        right += [(" ", "value"), *_value(gpu, "power_w", 3, style=host.power(gpu.power_w, gpu.power_limit_w))]
     right += [(f" {glyphs.warn}" if gpu.throttle else "  ", "warn")]
     left: Row = [(f"{gpu.index:>2}", "title"), _mark(gpu, glyphs), (_BUSY if width >= 50 else "", "label")]
-    left += [(f"{percent(gpu.busy)} ", thresholds.busy(gpu.busy))]
+    left += [(f"{percent(gpu.busy)} ", host.busy(gpu.busy))]
     return [*left, *_gauge(gpu, width - length(left) - length(right), glyphs), *right]
 
 
@@ -294,7 +293,7 @@ def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
         return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
-    style = thresholds.busy(gpu.busy)
+    style = host.busy(gpu.busy)
     return [(_BUSY, "label"), *gauge(width, gpu.busy, 1.0, glyphs, style=style), (value, style)]
 
 
@@ -316,7 +315,7 @@ def _history(
     rows: list[Row] = []
     for number, row in enumerate(curve(plot, max(1, width - 7 - length(clock)), height, glyphs)):
         label = labels[number] if height > 1 else percent(gpu.busy)
-        head = [(f"{label:<6}", thresholds.busy(gpu.busy) if "%" in label else "label"), (glyphs.axis, "track")]
+        head = [(f"{label:<6}", host.busy(gpu.busy) if "%" in label else "label"), (glyphs.axis, "track")]
         if gpu.busy is None and number == height // 2 and (why := _why(gpu, "busy")):
             row = [(f" {why}", "warn")]
         rows.append(fit([*head, *row, *(clock if number == height - 1 else [])], width))
@@ -325,7 +324,7 @@ def _history(
 
 def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     """Return a gauge of used and total memory, followed by TensorFlow's own figures if there is room."""
-    taken = thresholds.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    taken = host.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right: Row = [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", taken), (" GiB", "label")]
     if width >= 56 and gpu.tf_peak_bytes is not None:
         right += [(f"  {GPU['tf_current_bytes'].label} ", "label"), (_gib(gpu.tf_current_bytes), "value")]
@@ -341,7 +340,7 @@ def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 def _gauge(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     total = gpu.memory_total_bytes
     why = _why(gpu, "memory_used_bytes")
-    style = thresholds.memory(gpu.memory_used_bytes, total)
+    style = host.memory(gpu.memory_used_bytes, total)
     return gauge(
         width, gpu.memory_used_bytes, total, glyphs, gpu.tf_current_bytes, gpu.tf_peak_bytes, why=why, style=style
     )

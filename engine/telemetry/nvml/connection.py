@@ -14,7 +14,7 @@ from typing import Any
 import pynvml
 
 from ...system.background_call import BackgroundCall
-from .. import hardware
+from .. import chips
 from .one_gpu import Device
 from .reasons import Code, NvmlUnavailable, or_none, text_of
 from .xid_errors import DriverError, DriverErrors
@@ -116,7 +116,7 @@ class Nvml:
 
 def _unavailable(fault: Exception) -> NvmlUnavailable:
     code = getattr(fault, "value", None)
-    alone = code == Code.LIBRARY_NOT_FOUND and hardware.has_device_nodes()
+    alone = code == Code.LIBRARY_NOT_FOUND and chips.has_device_nodes()
     return NvmlUnavailable(LIBRARY_ALONE_MISSING if alone else text_of(fault), code)
 
 

@@ -8,6 +8,7 @@ is used.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import time
@@ -15,11 +16,12 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from ...files import disk
+from ...files import writing
 from ...files.writing import sync
 from ...runs import checkpoint_files, events
 from ...runs.checkpoint_files import PREFIX, Damage
 from ...units import counted
+from ..cluster.exchange import Exchange
 from ..common.faults import TrainerError
 from ..measure.run_report import RunReport
 from .state import State
@@ -56,9 +58,11 @@ class Checkpoints:
             sync(self._folder)
         except (OSError, tf.errors.OpError) as fault:
             _remove(draft)
-            if isinstance(fault, tf.errors.ResourceExhaustedError) and disk.refusal(fault) is None:
+            if isinstance(fault, tf.errors.ResourceExhaustedError) and writing.refusal(fault) is None:
                 raise  # out of memory
-            raise NotWritten(f"{disk.reason(fault)}: {self._folder}: no checkpoint of step {step} is written") from None
+            raise NotWritten(
+                f"{writing.reason(fault)}: {self._folder}: no checkpoint of step {step} is written"
+            ) from None
         self.last_step = step
         self._unusable.pop(step, None)
         self._remove_older(step)
@@ -195,3 +199,58 @@ class CheckpointSaver:
 
     def _warn(self, message: str, hint: str = "") -> None:
         self._report.writer.emit(events.Warn(kind="checkpoint", message=message, hint=hint))
+
+
+# ---- of several machines --------------------------------------------------------------------------
+
+
+class ClusterCheckpoints(Checkpoints):
+    """The checkpoints of several workers. All workers call the same methods in the same order; only the chief has a
+    folder.
+    """
+
+    def __init__(self, folder: Path, keep: int, state: State, exchange: Exchange) -> None:
+        super().__init__(folder, keep, state)
+        self._exchange, self._is_chief = exchange, exchange.index == 0
+        state.of_workers = []
+
+    def save(self, step: int) -> None:
+        if step == self.last_step:
+            return
+        self.state.of_workers = self._exchange.of_all(self.state.of_its_own())
+        refused = self._refused(step) if self._is_chief else None
+        # If the chief's disk has refused it, all try again when the same step is saved again.
+        if self._exchange.rows([float(refused is not None)])[0, 0] == 0:
+            self.last_step = step
+        if refused is not None:
+            raise refused
+
+    def _refused(self, step: int) -> NotWritten | None:
+        """Write the checkpoint. Returns the error if the disk refuses, otherwise None."""
+        try:
+            super().save(step)
+        except NotWritten as reason:
+            return reason
+        return None
+
+    def latest_step(self, end: int | None = None) -> int | None:
+        latest = super().latest_step(end) if self._is_chief else None
+        step = json.loads(self._exchange.of_chief(json.dumps(latest).encode() if self._is_chief else None))
+        return None if step is None else int(step)
+
+    def fits(self, step: int) -> bool:
+        fits = self._is_chief and super().fits(step)
+        return bool(self._exchange.rows([float(fits)])[0, 0])
+
+    def restore(self, step: int) -> None:
+        if self._is_chief:
+            super().restore(step)
+        for part in self.state.the_same():
+            data = part.numpy().tobytes() if self._is_chief else None
+            self.state.take(part, self._exchange.of_chief(data, self.state.size_of(part)))
+        kept = self.state.of_workers or [] if self._is_chief else []
+        count = int(self._exchange.rows([float(len(kept))])[0, 0])
+        blobs = [self._exchange.of_chief(kept[index] if self._is_chief else None) for index in range(count)]
+        if not self._is_chief and self._exchange.index < count:
+            self.state.take_own(blobs[self._exchange.index])
+        self.last_step = step

@@ -2,7 +2,7 @@
 
 Keras lists the variables of a model, its metrics and its optimizer. A user's code may have more: optimizers in lists,
 TensorFlow variables, random generators in a module, Python's and NumPy's random state. object_graph.py finds what the
-user's objects refer to, and step_graph.py the variables that the traced step writes.
+user's objects refer to, and also the variables that the traced step writes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from . import step_graph
+from . import object_graph
 from .object_graph import Found, optimizers
 
 _GROUP = re.compile(r"([a-z]+)/")
@@ -50,7 +50,7 @@ class State:
         The variables in `ours` are left out.
         """
         ours_by_id = {id(variable) for variable in ours}
-        self._written = [variable for variable in step_graph.written(graph) if id(variable) not in ours_by_id]
+        self._written = [variable for variable in object_graph.written(graph) if id(variable) not in ours_by_id]
 
     def objects(self) -> dict[str, Any]:
         """All objects of the state by the names of their groups, in the form that tf.train.Checkpoint takes."""

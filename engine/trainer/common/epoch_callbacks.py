@@ -5,9 +5,11 @@ Keras' own list of callbacks converts every metric at every step, which this avo
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import keras
+import numpy as np
 
 from ...system.heartbeat import TrainerHeartbeat
 
@@ -64,3 +66,68 @@ class EpochCallbacks(keras.callbacks.CallbackList):
 
     def on_test_end(self, logs: Any = None) -> None:
         self._loop.evaluation_ends()
+
+
+# ---- the values of a step -------------------------------------------------------------------------
+
+
+MOST_PARTS = 10  # elements of a vector that are kept, each under its own name
+
+
+def flat(logs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The logs with nested dicts flattened, as in Keras; reads no values, so that it can be used in a graph.
+
+    A name that is not text, which the user's code may use, becomes text.
+    """
+    values: dict[str, Any] = {}
+    for name, value in (logs or {}).items():
+        values.update(flat(value) if isinstance(value, Mapping) else {_text(name): value})
+    return values
+
+
+def as_keras(logs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The logs in the form in which Keras' fit gives them to callbacks: scalars as numbers, vectors and larger values
+    as arrays, all other values unchanged.
+    """
+    converted = {name: (value, _array(value)) for name, value in flat(logs).items()}
+    return {name: value if array is None else _number(array) for name, (value, array) in converted.items()}
+
+
+def floats(logs: Mapping[str, Any] | None) -> dict[str, float]:
+    """The logs that are numbers. A short vector gives `name_0`, `name_1` and so on; larger values and non-numbers are
+    left out.
+    """
+    return {name: number for key, value in flat(logs).items() for name, number in _numbers(key, value)}
+
+
+def _text(name: Any) -> str:
+    """The name as text; the name of its type if it is an object of the user's code that cannot be converted."""
+    try:
+        return str(name)
+    except Exception:  # noqa: BLE001 - the user's code
+        return type(name).__name__
+
+
+def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    array = _array(value)
+    if array is None:
+        return
+    if array.ndim == 0:
+        yield name, float(array)
+    elif array.ndim == 1 and array.size <= MOST_PARTS:
+        for index, part in enumerate(array):
+            yield f"{name}_{index}", float(part)
+
+
+def _number(array: np.ndarray[Any, Any]) -> Any:
+    return float(array) if array.ndim == 0 else array
+
+
+def _array(value: Any) -> np.ndarray[Any, Any] | None:
+    """The numbers in the value as an array; None if it has none. The host waits for the device to read them."""
+    if value is None or isinstance(value, (str, bytes, complex)):
+        return None
+    try:
+        return np.asarray(value, dtype="float64")
+    except Exception:  # noqa: BLE001 - an object of the user's may raise any exception when it is converted
+        return None

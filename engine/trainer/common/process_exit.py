@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from ...files import private_folders
+from ...files import places
 from ...system import descendants, import_cost
 from .stopping import StopSwitch
 
@@ -87,7 +87,7 @@ class ProcessExit:
             _write_open_files()
             if self._stop.engine_gone:
                 descendants.end_descendants()
-                private_folders.remove_scratch()
+                places.remove_scratch()
             os._exit(code)
 
 

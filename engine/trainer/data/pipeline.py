@@ -19,19 +19,19 @@ import tensorflow as tf
 from ... import plan
 from ...options import Options
 from ..common.faults import DataError
-from . import batching, files, named
+from . import batching, files
 from .batches import BY_ELEMENT, Share
 from .batching import Elements, Sizes
 from .finishing import finish
-from .source import Source
+from .source import Source, digits, keras_dataset, synthetic
 from .stages import SOURCE, Stage
 
 _SOURCES = {
-    "digits": named.digits,
-    "synthetic": named.synthetic,
-    "mnist": named.keras_dataset,
-    "fashion_mnist": named.keras_dataset,
-    "cifar10": named.keras_dataset,
+    "digits": digits,
+    "synthetic": synthetic,
+    "mnist": keras_dataset,
+    "fashion_mnist": keras_dataset,
+    "cifar10": keras_dataset,
     "npz": files.npz,
     "images": files.images,
     "tfrecord": files.tfrecord,

@@ -22,7 +22,7 @@ import contextlib
 import time
 from pathlib import Path
 
-from ...files import disk
+from ...files import writing
 from ...files.writing import sync
 from ..common.faults import TrainerError
 from ..setup import models
@@ -63,16 +63,16 @@ def save_model(built: Built, step: int) -> None:
             _save(built, folder)
             return
         except Exception as fault:
-            number = disk.refusal(fault)
+            number = writing.refusal(fault)
             if number is None:
                 raise
             for name in FILES:  # a partial file is useless and takes space
                 with contextlib.suppress(OSError):
                     (folder / name).unlink()
-            if time.monotonic() > until or built.stop.reason or not disk.passes(number):
-                reason = disk.describe(number, folder)
+            if time.monotonic() > until or built.stop.reason or not writing.passes(number):
+                reason = writing.describe(number, folder)
                 message = f"{reason}: the training has ended well, but its model could not be saved"
-                raise TrainerError("disk", message, f"{disk.remedy(number)} {_saving_hint(built, step)}") from None
+                raise TrainerError("disk", message, f"{writing.remedy(number)} {_saving_hint(built, step)}") from None
         time.sleep(_RETRY_SECONDS)
 
 

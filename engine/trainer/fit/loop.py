@@ -1,7 +1,7 @@
 """The training loop around `model.fit`: what happens in which order, from any step to the last.
 
 fit calls `_execute` for each execution, which is one or several steps in one graph. The other parts are watch.py
-(health, progress, memory, input stages), evaluation.py, restoring.py and checkpoint/checkpoints.py. The time of a step
+(health, progress, memory, input stages), evaluation.py and checkpoint/checkpoints.py. The time of a step
 is in measure/step_clock.py and measure/step_parts.py. No step waits for the device; the Python of a step is a mark of
 the clock.
 """
@@ -17,12 +17,11 @@ from typing import Any
 import keras
 
 from ... import plan
-from ..checkpoint import step_graph
+from ..checkpoint import object_graph
 from ..checkpoint.checkpoints import CheckpointSaver
-from ..cluster.agreement import Agreement, Wishes
-from ..common.epoch_callbacks import EpochCallbacks
+from ..cluster.exchange import Agreement, Wishes
+from ..common.epoch_callbacks import EpochCallbacks, floats
 from ..common.faults import TrainerError
-from ..common.step_logs import floats
 from ..common.stopping import StopRequested
 from ..measure import communication, step_parts
 from ..measure.communication import ExchangeTimer
@@ -30,9 +29,8 @@ from ..measure.first_times import FirstTimes
 from ..measure.profile import Profiler
 from ..measure.run_figures import Plan
 from .built import Built
-from .evaluation import Evaluation
+from .evaluation import Evaluation, Restoring
 from .model_fit import FitData, ModelFit
-from .restoring import Restoring
 from .train_function import Executions
 from .watch import Watch
 
@@ -260,7 +258,7 @@ class TrainingLoop:
         report, trace = self.built.report, functools.partial(self.executions.trace, iterator, count)
         report.phase("compiling", "XLA" if self.built.xla.compiles else "tracing")
         self._restoring.first_step_comes(trace)
-        if self.built.own is not None and self.parts.samples and step_graph.draws(trace().graph):
+        if self.built.own is not None and self.parts.samples and object_graph.draws(trace().graph):
             self.executions.always_with_clock()
         logs = self.executions.run(iterator, self.step, count)
         floats(logs)  # waits for the device: the first step has ended when its figures are known

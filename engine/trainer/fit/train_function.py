@@ -14,8 +14,8 @@ from typing import Any, Protocol, cast
 import keras
 import tensorflow as tf
 
+from ..common.epoch_callbacks import flat
 from ..common.faults import TrainerError
-from ..common.step_logs import flat
 from ..common.versions import GLOBAL_SEED_GENERATOR, get_global_attribute, set_global_attribute
 from ..data.batches import Batches
 from ..data.finishing import first_cast

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...files import disk
+from ...files import writing
 from .run_report import RunReport
 
 
@@ -73,7 +73,7 @@ class Profiler:
 
     def _give_up(self, fault: BaseException) -> None:
         self.running, self._steps = False, None
-        if disk.refusal(fault) is None:
+        if writing.refusal(fault) is None:
             raise fault
-        message = f"{disk.reason(fault)}: {self._folder}: there is no profile"
+        message = f"{writing.reason(fault)}: {self._folder}: there is no profile"
         self._report.warn("profile", message, option="run.profile")

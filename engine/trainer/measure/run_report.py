@@ -15,8 +15,8 @@ from dataclasses import asdict
 
 from ...options.own import remedy
 from ...runs import Run, code_files, events, results
-from ...runs.event_writer import EventWriter
 from ...runs.events import TELEMETRY_FILE
+from ...runs.parsing import EventWriter
 from ...runs.reading import read_events
 from ...system import process_memory
 from ...system.heartbeat import TrainerHeartbeat

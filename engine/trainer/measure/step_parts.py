@@ -25,7 +25,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..common.step_logs import floats
+from ..common.epoch_callbacks import floats
 
 SET_SECONDS = 0.05  # between two readings: a larger difference means that the wall clock was set
 TOGETHER_SECONDS = 0.001  # two clocks are read within this time, unless the process was interrupted in between

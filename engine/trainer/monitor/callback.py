@@ -17,7 +17,7 @@ import keras
 
 from ... import runs
 from ...runs import Run
-from ..common.step_logs import floats
+from ..common.epoch_callbacks import floats
 from . import description
 from .fit_life import Fit
 from .watched_fit import WatchedFit

@@ -19,8 +19,8 @@ from typing import Any
 
 from ...files.writing import write_atomically
 from ...runs import Run
-from ...runs.event_writer import EventWriter
 from ...runs.events import TELEMETRY_FILE
+from ...runs.parsing import EventWriter
 from ...system import locks, stop_signals
 from ...system.identity import Place, Process
 from ...system.locks import ENGINE_LOCK

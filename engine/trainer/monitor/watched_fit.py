@@ -12,9 +12,9 @@ import keras
 from ... import plan
 from ...job import environment_variables
 from ...runs import Run, events
-from ...runs.event_writer import EventWriter
 from ...runs.events import EVENTS_FILE
-from ..common.step_logs import floats
+from ...runs.parsing import EventWriter
+from ..common.epoch_callbacks import floats
 from ..common.versions import ended_step
 from ..measure.first_times import FirstEvaluation
 from ..measure.pulses import LossWindow, Pulses

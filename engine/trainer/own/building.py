@@ -16,27 +16,26 @@ import keras
 import tensorflow as tf
 
 from ... import plan
-from ...files import disk
+from ...files import writing
 from ...options import OPTIONS, OptionInfo, Options
 from ...options.own import Handed, obstacle
 from ...runs import Run, code_copy, code_files
-from ..checkpoint.object_graph import Found, Module, walk
+from ..checkpoint.object_graph import Found, Module, optimizers, walk
 from ..checkpoint.state import State
 from ..common.epoch_callbacks import EpochCallbacks, Loop
 from ..data.batches import Share
 from ..data.finishing import fits_devices
 from ..measure.run_report import RunReport
+from ..setup import optimizer, xla
 from ..setup.xla import Xla
 from . import returned, unsaved_state, variables
 from .callbacks import OwnCallbacks, usable
-from .compiling import compile_model, warn_of_overridden
-from .global_settings import GlobalSettings
-from .model_checks import check_batches, check_evaluation, overrides_fit
-from .pipeline import OwnPipeline, opened
+from .model_checks import check_batches, check_evaluation, custom_step, overrides_fit
+from .pipeline import OwnPipeline, opened, user_functions
 from .py_dataset import Indexed, workers
 from .returned import Returned
-from .stage_functions import user_functions
 from .streams import Batched, Samples, Stream, prefetches
+from .unsaved_state import GlobalSettings
 from .user_code import UserCode, UserError
 
 RESUMED_BATCHES = (
@@ -175,7 +174,7 @@ class Own:
         try:
             self.model.save(report.run.file("model.keras"))
         except Exception as fault:  # a subclassed model may have no get_config
-            if disk.refusal(fault) is not None:
+            if writing.refusal(fault) is not None:
                 raise
             traceback.print_exc()
             self.model.save_weights(report.run.file("model.weights.h5"))
@@ -275,3 +274,77 @@ def _handed(parts: Returned, options: Options, stream: Stream, own_optimizer: bo
 def _is_set(options: Options, info: OptionInfo) -> bool:
     value = getattr(getattr(options, info.group), info.name)
     return value not in (info.default, NO_EFFECT.get(info.key, info.default))
+
+
+# ---- compile --------------------------------------------------------------------------------------
+
+
+_TOGETHER = "compile.steps_per_execution"
+
+
+def compile_model(parts: Returned, options: Options, pipeline: OwnPipeline) -> xla.Xla:
+    """Compile the model; returns whether XLA compiles its steps, and why. A model that is already compiled keeps its
+    optimizer, loss and metrics; with `compile.xla: auto` also its jit_compile. Otherwise the options decide how its
+    steps run.
+    """
+    model = parts.model
+    compiler = xla.of_compiled(options, model) if model.compiled else xla.choose(options, model)
+    if compiler.compiles and pipeline.replicas > 1 and custom_step(model):
+        raise UserError(
+            f"{type(model).__name__} has a train_step of its own, which XLA cannot compile over several replicas: "
+            "it assigns variables",
+            "set compile.xla=false, or strategy.kind=single",
+        )
+    if model.compiled:
+        model.jit_compile = compiler.compiles
+        model.steps_per_execution = options.compile.steps_per_execution
+    else:
+        _compile(parts, options, pipeline, compiler.compiles)
+    if pipeline.replicas > 1:
+        _refuse_accumulation(model)
+    return compiler
+
+
+def _refuse_accumulation(model: keras.Model) -> None:
+    """Raise UserError if an optimizer accumulates gradients: Keras decides in each replica separately whether gradients
+    are applied, and a strategy does not allow this.
+    """
+    for own in optimizers(model):
+        if (steps := own.gradient_accumulation_steps) and steps > 1:
+            raise UserError(
+                f"{type(own).__name__}(gradient_accumulation_steps={steps}) of your code: Keras cannot accumulate "
+                "gradients over several replicas",
+                "leave it out: the replicas' batches add up anyway; a batch too large for the memory is computed in "
+                "parts with train.micro_batches",
+            )
+
+
+def _compile(parts: Returned, options: Options, pipeline: OwnPipeline, jit_compile: bool) -> None:
+    per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
+    replicas = parts.model.distribute_strategy.num_replicas_in_sync
+    chosen = parts.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch, replicas)
+    parts.model.compile(
+        optimizer=chosen,
+        loss=parts.loss,
+        metrics=parts.metrics,
+        jit_compile=jit_compile,
+        steps_per_execution=options.compile.steps_per_execution,
+    )
+    if parts.optimizer is None and optimizer.scheduled(options.train):
+        # A model that the user's callbacks save must load in plain Keras, which does not have gputui's schedule.
+        parts.model.get_compile_config = lambda: None
+
+
+def warn_of_overridden(model: keras.Model, options: Options, report: RunReport) -> None:
+    """Warn about settings in the user's compile that have no effect, although the option that overrides them was not
+    set.
+    """
+    theirs = getattr(getattr(model, "_compile_config", None), "config", {})
+    key, value, asked = _TOGETHER, options.compile.steps_per_execution, theirs.get("steps_per_execution")
+    if asked not in (None, value) and value == type(options.compile)().steps_per_execution:
+        message = f"steps_per_execution={asked} of your compile does nothing here: {key} is {value}"
+        report.warn("overridden", message, f"set {key}={asked}", key)
+    if options.compile.xla == "auto" and theirs.get("jit_compile") and (chip := xla.aborting_chip()):
+        report.warn(
+            "overridden", f"jit_compile=True of your compiled model does nothing here: {chip}", option="compile.xla"
+        )

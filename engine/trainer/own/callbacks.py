@@ -12,8 +12,7 @@ from typing import Any
 import keras
 
 from ...options import Options
-from ..common.epoch_callbacks import EpochCallbacks, Loop
-from ..common.step_logs import as_keras
+from ..common.epoch_callbacks import EpochCallbacks, Loop, as_keras
 from ..measure.run_report import RunReport
 from .user_code import UserError
 

@@ -7,15 +7,19 @@ dropped. Each difference becomes a warning that names the option.
 from __future__ import annotations
 
 import math
+import os
 import re
+import tempfile
 from collections import Counter
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from ...files import places
 from ...job.environment_variables import tf32_overridden
 from ...options import Options
+from ..common.versions import autograph_config, autograph_loader
 from ..data.batches import Batches
 from ..data.finishing import batches_ahead
 from .devices import Devices
@@ -111,3 +115,35 @@ def _growth() -> bool | None:
         return all(tf.config.experimental.get_memory_growth(gpu) for gpu in gpus) if gpus else None
     except ValueError:
         return None
+
+
+# ---- AutoGraph ------------------------------------------------------------------------------------
+
+
+class _Tempfile:
+    """Replaces the module `tempfile`. While its folder exists, new files go into that folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tempfile, name)
+
+    def NamedTemporaryFile(self, **how: Any) -> Any:
+        folder = self._folder if os.path.isdir(self._folder) else None
+        return tempfile.NamedTemporaryFile(**{"dir": folder} | how)
+
+
+def write_into_run_folder() -> None:
+    """Make AutoGraph write its temporary files into the run's folder for them, if there is such a folder. Lasts as long
+    as this process.
+    """
+    folder = os.environ.get(places.SCRATCH_VARIABLE)
+    if folder is not None:
+        autograph_loader.tempfile = _Tempfile(folder)
+
+
+def exclude_ours() -> None:
+    """Exclude the functions of gputui from conversion in this process. Functions that they call are still converted."""
+    ours = autograph_config.DoNotConvert(__name__.partition(".")[0])
+    autograph_config.CONVERSION_RULES = (ours, *autograph_config.CONVERSION_RULES)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 import keras
 import tensorflow as tf
@@ -19,6 +20,8 @@ from ...interpreter import installed
 from ...job.machine import Machine
 from ...job.training_gpus import used_by_tensorflow
 from ...options import Device, Options
+from ...options import Strategy as StrategyOptions
+from ...plan import MULTI_WORKER
 from ...telemetry import chips, limits
 from ..cluster import tensorflow_cluster
 from ..cluster.tensorflow_cluster import Joined
@@ -119,7 +122,7 @@ def _to_open(options: Options, able: Sequence[int]) -> list[int]:
     if train is None:
         return list(able)
     gpus = {position // options.device.logical_devices for position in train}
-    # strategy.build reports positions that do not exist.
+    # build_strategy reports positions that do not exist.
     return [index for position, index in enumerate(able) if position in gpus] or list(able[:1])
 
 
@@ -292,3 +295,48 @@ def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> Tr
     if cause is None:
         return TrainerError("device", what, f"gputui doctor --deep looks for the reason; {_ON_THE_CPU}")
     return TrainerError("device", f"{what}: {cause['what']}", f"{cause['remedy']}; {_ON_THE_CPU}")
+
+
+# ---- the strategy ---------------------------------------------------------------------------------
+
+
+def build_strategy(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
+    """The strategy of the options. None for `single`: then TensorFlow's default strategy trains on the first device."""
+    requested = options.strategy
+    if requested.kind == "single":
+        return None
+    names = _chosen(requested, devices)
+    if requested.kind == "one_device":
+        return tf.distribute.OneDeviceStrategy(names[0])
+    if requested.kind == MULTI_WORKER:
+        return devices.connected
+    if requested.kind == "mirrored":
+        return tf.distribute.MirroredStrategy(names, cross_device_ops=_communication(requested, devices))
+    assert_never(requested.kind)  # a kind that is declared and not built fails the type check
+
+
+def _chosen(requested: StrategyOptions, devices: Devices) -> list[str]:
+    if requested.devices == "all":
+        return list(devices.names)
+    there = devices.by_position
+    beyond = [position for position in requested.devices if position not in there]
+    if beyond:
+        available = len(there) if devices.available is None else devices.available
+        raise TrainerError(
+            "device",
+            f"strategy.devices names {devices.kind} {beyond[0]}, but there are {available} (counted from 0)",
+            "list fewer devices, or set device.logical_devices",
+        )
+    return [there[position] for position in requested.devices]
+
+
+def _communication(requested: StrategyOptions, devices: Devices) -> tf.distribute.CrossDeviceOps | None:
+    if requested.communication == "nccl":
+        if devices.kind != "GPU":
+            raise TrainerError("strategy", "strategy.communication=nccl needs GPUs", "set it to auto")
+        return tf.distribute.NcclAllReduce()
+    if requested.communication == "hierarchical_copy":
+        return tf.distribute.HierarchicalCopyAllReduce()
+    if requested.communication == "reduction_to_one_device":
+        return tf.distribute.ReductionToOneDevice()
+    return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...job.machine import Answers, Machine
 from ...system import child_process
-from ...telemetry import hardware
+from ...telemetry import chips
 
 _LIBRARY = "libnvidia-ml.so.1"
 _MODULE = "job.this_machine"
@@ -73,7 +73,7 @@ def _answers() -> Answers:
         ctypes.CDLL(_LIBRARY)
     except OSError:
         reason = f"the NVIDIA driver's {_LIBRARY} is missing"
-        return Answers(reason=reason, missing=reason if hardware.has_device_nodes() else "")
+        return Answers(reason=reason, missing=reason if chips.has_device_nodes() else "")
     try:
         return Answers.read(ask(_MODULE, "gpus"))
     except NoAnswer as why:

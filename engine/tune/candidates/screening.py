@@ -20,8 +20,7 @@ from ...trials.trial import Trial
 from ...trials.trial_preset import ONE_BATCH, PROBE_SECONDS, with_changes
 from . import judgement
 from .judgement import Best, speed
-from .parallel_trials import Asked
-from .search_trials import OutOfTime, Trials
+from .search_trials import Asked, OutOfTime, Trials
 from .space import value_of
 
 MOST_TRIALS = 2  # of a candidate

@@ -1,6 +1,5 @@
-"""The ordered search: one option after another, each when its gain can be seen.
+"""The stages of the ordered search, one option after another, each when its gain can be seen; ../search.py orders them.
 
-ordered.py          the order of the stages
 device.py           the options of the device, and which of them are tried once more, as others hid their gain
 batch_size.py       the fastest batch size, and the largest that fits into memory
 input.py            the ceiling without any input, and the options of the input until it is reached

@@ -4,6 +4,5 @@ axes.py           what may be combined, and how a combination of the study becom
 members.py        which machines may share a study, and which member of it has ended
 storage.py        the file or database of a study, and what is refused of it
 study.py          one study: known trials, proposals and what has become of them
-parallel_gpus.py  the GPUs on which proposals are measured at once
-search.py         the search: proposals are measured until the time has ended
+search.py         the search: proposals are measured until the time has ended, also on several GPUs at once
 """

@@ -5,19 +5,24 @@ Unknown values are shown as a dash, and foreign text is cleaned.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ....engine.figures import of_run
+from ....engine.figures import LOSS, at, of_run, summed_up
 from ....engine.files.values import number
-from ....engine.runs.events import waits_for_others
-from ....engine.units import abbreviated, amount, clock, named, percent, seconds
+from ....engine.runs.events import LATER_COMPILING, waits_for_others
+from ....engine.trials import sentences
+from ....engine.units import NONE, abbreviated, amount, clock, counted, named, percent, seconds
 from ...base.errors import clean
 from ...base.glyphs import Glyphs
-from ...reading.run.snapshot import Snapshot
+from ...form.state import proposed
+from ...reading.run.epoch_mean import UNFINISHED, of_result
+from ...reading.run.snapshot import Message, Snapshot
+from ...reading.run.store import BEFORE_RESUME
 from ...wording.run import ASKED_FOR, DOING, ENDED, ENDLESS, compiling, is_early, scaled_learning_rate
-from ..rows import Row, fit, kept_items, length, spread, whole_words
-from . import phases, verdict
+from ..rows import Piece, Row, fit, kept_items, length, spread, whole_words
+from . import phases
 
 MFU = of_run("mfu")
 NOT_WAITED_FOR = ("training", "ended")
@@ -46,7 +51,7 @@ def rows(named: RunName, note: str, now: Snapshot, width: int, glyphs: Glyphs) -
     right = [("  ", ""), (f"{note}  " if note else "", "warn"), *_state(now, glyphs), (" ", "")]
     left = named.row(width - length(right), glyphs)
     drawn = [spread(left, right, width), _progress(now, width, glyphs), _facts(now, width)]
-    return [*drawn, verdict.line(now, width, glyphs)] if verdict.is_due(now) else drawn
+    return [*drawn, line(now, width, glyphs)] if is_due(now) else drawn
 
 
 def _state(now: Snapshot, glyphs: Glyphs) -> Row:
@@ -141,3 +146,158 @@ def _devices(started: Mapping[str, Any]) -> str:
     names = started.get("devices")
     kinds = [clean(name).split("device:")[-1].partition(":")[0] for name in names] if isinstance(names, list) else []
     return f"{len(kinds)} {kinds[0]}s" if len(kinds) > 1 else kinds[0] if kinds else "-"
+
+
+# ---- the verdict ----------------------------------------------------------------------------------
+
+
+SURE, LIKELY = 0.8, 0.55
+MEASURING = "measuring what holds the training back ..."
+_BEGUN = ("training", "evaluating", "saving")
+
+
+def is_due(now: Snapshot) -> bool:
+    """Whether the run has a diagnosis, or training has begun so that a diagnosis will follow."""
+    compiles_again = now.phase == "compiling" and now.phase_detail in LATER_COMPILING
+    return bool(now.diagnosis) or (now.outcome is None and (now.phase in _BEGUN or compiles_again))
+
+
+def line(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
+    """One row: the sign of the verdict, its sentence and its certainty. Without a diagnosis: a text that says it is
+    being measured.
+    """
+    if not now.diagnosis:
+        return [(MEASURING, "label")]
+    sign, sure = mark(now.diagnosis, glyphs), confidence(now.diagnosis)
+    after: Row = [(f" ({sure})", "label")] if sure else []
+    text = whole_words(sentence(now.diagnosis), width - length([sign]) - 1 - length(after), glyphs)
+    return fit([sign, (" ", ""), (text, "value"), *after], width)
+
+
+def sentence(diagnosis: Mapping[str, Any]) -> str:
+    return clean(diagnosis.get("sentence") or diagnosis.get("verdict") or "-").replace("\n", " ")
+
+
+def is_open(diagnosis: Mapping[str, Any]) -> bool:
+    """Whether the diagnosis has no verdict yet."""
+    return diagnosis.get("verdict") in (None, "undecided")
+
+
+def mark(diagnosis: Mapping[str, Any], glyphs: Glyphs) -> Piece:
+    """The sign of the verdict and the sign's style."""
+    if diagnosis.get("verdict") == "healthy":
+        return glyphs.ok, "good"
+    return (glyphs.more, "label") if is_open(diagnosis) else (glyphs.warn, "warn")
+
+
+def confidence(diagnosis: Mapping[str, Any]) -> str:
+    """The certainty of the verdict in a word; empty if there is no verdict."""
+    value = number(diagnosis.get("confidence"))
+    if value is None or is_open(diagnosis):
+        return ""
+    if diagnosis.get(BEFORE_RESUME):
+        return "before it was resumed"
+    return "sure" if value >= SURE else "likely" if value >= LIKELY else "preliminary"
+
+
+# ---- the result -----------------------------------------------------------------------------------
+
+
+LEAST_CELL, LEAST_NAME, VALUE = 24, 12, 9  # columns of an item, of its name, and of its value
+
+
+def items(now: Snapshot) -> list[tuple[str, str]]:
+    """Name and value of each known result."""
+    names = now.started.get("devices")
+    devices = [str(name) for name in names] if isinstance(names, list | tuple) else []
+    results = {figure: figure.item(at(now.summary, figure.key)) for figure in summed_up(devices)}
+    if of_result(now.summary).steps == UNFINISHED:
+        results[LOSS] = (f"{LOSS.name} so far", results[LOSS][1])
+    return [(name, value) for name, value in results.values() if value != NONE]
+
+
+def result_rows(now: Snapshot, width: int) -> list[Row]:
+    """The results in as many columns as fit into `width` cells."""
+    results = items(now)
+    cell = max([LEAST_CELL, *(max(len(name), LEAST_NAME) + max(len(value), VALUE) + 2 for name, value in results)])
+    columns = max(1, width // cell)
+    cell = width // columns
+    widths = [_name_width(results[column::columns], cell) for column in range(columns)]
+    drawn: list[Row] = []
+    for start in range(0, len(results), columns):
+        row: Row = []
+        for (name, value), name_width in zip(results[start : start + columns], widths, strict=False):
+            row += fit([(f"{name:<{name_width}}", "label"), (f"{value:>{VALUE}}", "value")], cell)
+        drawn.append(row)
+    return drawn
+
+
+def _name_width(column: list[tuple[str, str]], cell: int) -> int:
+    """The width of the names in a column: the width of the longest name if the cell has room for it, so that values
+    align; else a small fixed width.
+    """
+    longest = max([LEAST_NAME, *(len(name) for name, _ in column)])
+    return longest if longest + max([VALUE, *(len(value) for _, value in column)]) < cell else LEAST_NAME
+
+
+def height(now: Snapshot, width: int) -> int:
+    """The number of rows that the results need; 0 if the run has no results yet."""
+    return len(result_rows(now, width)) if now.summary else 0
+
+
+# ---- messages -------------------------------------------------------------------------------------
+
+
+def message_rows(now: Snapshot, width: int, height: int, glyphs: Glyphs, apply_key: str = "") -> list[Row]:
+    """The error that ended the run with its hint, then the warnings, the newest last. Warnings without room are
+    counted.
+
+    `apply_key` is the key that puts the values proposed by the hint into the form.
+    """
+    drawn = error(now, width, glyphs, apply_key)
+    warnings = [_message(warning, glyphs.warn, "warn", width, glyphs) for warning in now.warnings]
+    room = height - len(drawn)
+    if sum(map(len, warnings)) <= room:
+        return [*drawn, *(row for warning in warnings for row in warning)]
+    newest = [warning[0] for warning in warnings[max(0, len(warnings) - room) :]] if room > 0 else []
+    hidden = f"  {counted(len(warnings), 'warnings')}: m shows all"
+    newest[-1:] = [spread(row, [(hidden, "label")], width) for row in newest[-1:]]
+    return (drawn + newest)[:height]
+
+
+def error(now: Snapshot, width: int, glyphs: Glyphs, apply_key: str = "") -> list[Row]:
+    """The error that ended the run, its hint, and the key that puts the values proposed by the hint into the form.
+    Empty without an error.
+    """
+    if now.error is None:
+        return []
+    return _with_offer(_message(now.error, glyphs.failed, "bad", width, glyphs), now.error.hint, apply_key, width)
+
+
+def _with_offer(rows: list[Row], hint: str, apply_key: str, width: int) -> list[Row]:
+    """The rows, followed by the key and the values that it puts into the form: after the hint if they fit, else in a
+    row below it. Unchanged if the hint proposes no values.
+    """
+    changes = proposed(hint) if apply_key else {}
+    if not changes:
+        return rows
+    offer: Row = [(apply_key, "title"), (f" puts {clean(sentences.changes(changes))} into the form", "value")]
+    if length(rows[-1]) + 2 + length(offer) <= width:
+        return [*rows[:-1], [*rows[-1], ("  ", ""), *offer]]
+    return [*rows, fit([("  ", ""), *offer], width)]
+
+
+def _message(message: Message, mark: str, style: str, width: int, glyphs: Glyphs) -> list[Row]:
+    names_it = message.message.startswith(message.option)
+    about = "" if names_it else f"{message.option}: "
+    rows: list[Row] = []
+    for text, sign, look in ((about + message.message, mark, style), (message.hint, glyphs.hint, "value")):
+        for number_, line in enumerate(wrapped(text, width - len(sign) - 2)):
+            lead: Piece = (f"{sign} " if number_ == 0 else " " * (len(sign) + 1), style)
+            rows.append([lead, (line, look)])
+    return rows
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text as lines of at most `width` characters, without control characters."""
+    return [line for part in clean(text).split("\n") for line in textwrap.wrap(part, max(10, width))]

@@ -13,8 +13,7 @@ from ....engine.units import abbreviated, clock, count, counted, estimate, named
 from ...base.errors import clean
 from ...base.glyphs import Glyphs
 from ...reading.earlier_starts import EarlierStarts
-from ...reading.run.phase_times import Span
-from ...reading.run.snapshot import Snapshot
+from ...reading.run.snapshot import Snapshot, Span
 from ...wording.run import ASKED_FOR, ENDED, brief, doing
 from ..rows import Row, fit, length, spread, whole_words
 

@@ -17,9 +17,8 @@ from ....engine.runs.events import Event, Finished, fields_of
 from ....engine.telemetry.gpu_totals import GpuTotals
 from . import gpus
 from .gpus import Gpu, by_physical_gpu
-from .phase_times import BEGINNINGS, PhaseTimes
 from .series import Pace, Series
-from .snapshot import Epoch, Message, Snapshot
+from .snapshot import BEGINNINGS, Epoch, Message, PhaseTimes, Snapshot
 
 __all__ = ["Gpu", "Message", "Snapshot", "Store", "by_physical_gpu", "mapping", "number"]
 

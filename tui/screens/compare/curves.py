@@ -13,7 +13,7 @@ from ....engine.compare.comparison import Comparison
 from ....engine.runs import Run
 from ...base.errors import clean
 from ...base.settings import Charts
-from ...drawing import compared_charts
+from ...drawing import charts as drawn_charts
 from ...drawing.plot.curves import Plot
 from ...drawing.rows import Row
 from ...reading.run.reader import RunReader
@@ -40,7 +40,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     def read_curves(self, runs: Sequence[Run], leaving: threading.Event) -> Iterator[None]:
         """In a thread: read the curves of the runs, and yield after each reading until all runs have ended."""
-        readers = [RunReader(run) for run in runs[: compared_charts.MOST]]
+        readers = [RunReader(run) for run in runs[: drawn_charts.MOST_COMPARED]]
         while not leaving.is_set():
             behind = [reader.poll() for reader in readers]
             if not any(behind):
@@ -50,7 +50,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
                     return
                 leaving.wait(READ_SECONDS)
 
-    def _named(self) -> list[compared_charts.Named]:
+    def _named(self) -> list[drawn_charts.Named]:
         """Return the runs whose curves have been read, each with a name made of its differences from the others."""
         if (comparison := self.comparison) is None:
             return []
@@ -59,7 +59,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
         names = told_apart(titles, moments)
         short = in_brief(names, titles, moments, SHORT_NAME)
         return [
-            compared_charts.Named(
+            drawn_charts.Named(
                 clean(names[at]),
                 clean(short[at]),
                 self._curves[id_],
@@ -71,14 +71,14 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     @property
     def about(self) -> str:
-        left_out = len(self.runs) - compared_charts.MOST
+        left_out = len(self.runs) - drawn_charts.MOST_COMPARED
         return f"{len(self.runs)} runs" + (f", without the last {left_out}" if left_out > 0 else "")
 
     def charts(self, drawn: Charts) -> list[Plot]:
-        return compared_charts.plots(self._named(), drawn)
+        return drawn_charts.compared_plots(self._named(), drawn)
 
     def axes(self) -> list[str]:
-        return compared_charts.axes(self._named())
+        return drawn_charts.axes(self._named())
 
     def foot(self, _width: int) -> Row:
         return [("the time of each run begins with its first step", "label")]
@@ -93,7 +93,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
         """A remark that a curve of the shown chart is too short to be seen; empty if all can be seen."""
         plots = self.charts(self.app.settings.charts)
         plot = next((chart for chart in plots if chart.key == self._chosen), None)
-        return compared_charts.hardly_seen(plot) if plot is not None else ""
+        return drawn_charts.hardly_seen(plot) if plot is not None else ""
 
     @property
     def rows_needed(self) -> int:

@@ -42,7 +42,7 @@ from ...wording.comparison import (
     told_apart,
     value_text,
 )
-from ..header import Header
+from ..base import Header
 from .curves import HIGH, LEAST_HEIGHT, ComparedCurves, moment_of
 
 NOISE, NARROW_NOISE = "spread of repeats", "spread"

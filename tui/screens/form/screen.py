@@ -18,8 +18,7 @@ from textual.widgets import Input
 from ....engine.interpreter import interpreter
 from ...base import keys
 from ...base.errors import clean
-from ...form.state import FormState
-from ...form.undo import Moment
+from ...form.state import FormState, Moment
 from ...widgets.findings import Findings
 from ...widgets.option_help import MARKS, ROW_KEYS
 from ...widgets.option_row import OptionRow, ValueInput
@@ -95,7 +94,7 @@ class FormScreen(CheckedForm):
     @on(OptionRow.Choose)
     @work
     async def _choose(self, event: OptionRow.Choose) -> None:
-        from .choice import ChoiceScreen
+        from ..dialogs import ChoiceScreen
 
         row = event.row
         present = self.state.texts[row.key]
@@ -208,11 +207,11 @@ class FormScreen(CheckedForm):
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:
         """Measure how the speed of the preset grows with the number of replicas."""
-        from ..proof import new_proof
+        from ..proof import actions
 
         self._accept_open_field()
         if not self._is_refused():
-            await new_proof.measure_scaling(self.app, self.state.preset, self.state.path)
+            await actions.measure_scaling(self.app, self.state.preset, self.state.path)
 
     def _is_refused(self) -> bool:
         """Return whether the form has errors and cannot be started; if so, show the first error and go
@@ -304,6 +303,6 @@ class FormScreen(CheckedForm):
             self._show_title()
 
     def action_text(self, what: str) -> None:
-        from .text_views import TextScreen
+        from .changes import TextScreen
 
         self.app.push_screen(TextScreen(self.state, what))

@@ -24,8 +24,7 @@ from ...widgets.option_help import help_text, part_text
 from ...widgets.option_row import OptionRow
 from ...widgets.options_view import OptionsView, Stop
 from ...widgets.start_bar import StartBar
-from ..base import AppScreen
-from ..header import Header
+from ..base import AppScreen, Header
 
 if TYPE_CHECKING:
     from ....engine.checks import Finding

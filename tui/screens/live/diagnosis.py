@@ -18,14 +18,12 @@ from ....engine.files.values import EMPTY, mapping, number
 from ...base import keys
 from ...base.errors import clean
 from ...drawing.diagnosis import changing, rows
-from ...drawing.live.verdict import MEASURING, is_due
+from ...drawing.live.head import MEASURING, is_due
 from ...drawing.rows import Row, spread
 from ...reading.run.snapshot import Snapshot
 from ...widgets.key_footer import KeyFooter
 from ...widgets.painted import Page, Panel
-from ..base import AppScreen
-from ..header import Header
-from ..proof import new_proof
+from ..base import AppScreen, Header
 from ..runs.actions import put_into_form
 
 if TYPE_CHECKING:
@@ -116,7 +114,9 @@ class DiagnosisScreen(AppScreen):
 
     @work(exclusive=True, group="prove")
     async def action_prove(self) -> None:
-        await new_proof.prove(self.app, self.run_folder, self.diagnosis)
+        from ..proof import actions  # proofs are needed only for this
+
+        await actions.prove(self.app, self.run_folder, self.diagnosis)
 
     # ---- remedies into the form -------------------------------------------------------------------
 

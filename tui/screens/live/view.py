@@ -14,12 +14,12 @@ from textual.app import ComposeResult
 
 from ....engine.runs import Run, title
 from ....engine.runs.checkpoint_files import steps_in
-from ....engine.runs.notes import read as read_notes
+from ....engine.runs.titles import read_notes
 from ...base.errors import clean
 from ...base.settings import Charts
 from ...drawing.charts import plots
 from ...drawing.host import host, host_line, no_gpu
-from ...drawing.live import head, messages, phases, summary, verdict
+from ...drawing.live import head, phases
 from ...drawing.live.layout import HEAD, Layout, Wanted, share_out
 from ...drawing.plot.curves import Plot
 from ...drawing.plot.scales import soon
@@ -35,8 +35,7 @@ from ...widgets.key_footer import KeyFooter
 from ...widgets.log_view import LogPanel
 from ...widgets.painted import Panel
 from ...wording import run as wording
-from ..base import FollowingScreen
-from ..header import Header
+from ..base import FollowingScreen, Header
 
 READ_SECONDS = 0.25  # the head with its spinner is painted with every reading
 ENDED_READ_SECONDS = 2.5
@@ -88,7 +87,7 @@ class LiveView(FollowingScreen[Picture]):
         yield Header()
         yield Panel(self._head, id="head")
         yield Panel(self._messages, id="messages")
-        yield Panel(lambda width, _height: summary.rows(self.now, width), id="summary")
+        yield Panel(lambda width, _height: head.result_rows(self.now, width), id="summary")
         yield ChartGrid(id="charts")
         yield GpuCards(id="devices")
         yield Panel(self._host, id="host")
@@ -213,7 +212,7 @@ class LiveView(FollowingScreen[Picture]):
         return rows if len(rows) <= height else rows[:2] + rows[3:]  # without the facts
 
     def _messages(self, width: int, height: int) -> list[Row]:
-        rows = messages.rows(self.now, width, height, self.glyphs, self.app.key("apply"))
+        rows = head.message_rows(self.now, width, height, self.glyphs, self.app.key("apply"))
         others: list[Row] = [[(clean(line)[:width], "value")] for line in wording.worker_lines(self.now.workers)]
         return rows + others if len(rows) + len(others) <= height else rows
 
@@ -230,9 +229,9 @@ class LiveView(FollowingScreen[Picture]):
             charts=charts,
             gpus=len(self.now.gpus),
             messages=len(self._messages(width, 1000)),
-            summary=summary.height(self.now, width),
-            head=HEAD + verdict.is_due(self.now),
-            error=len(messages.error(self.now, width, self.glyphs, self.app.key("apply"))),
+            summary=head.height(self.now, width),
+            head=HEAD + head.is_due(self.now),
+            error=len(head.error(self.now, width, self.glyphs, self.app.key("apply"))),
         )
         layout = share_out(width, height, needs, self.zoom)
         if layout != self._layout_now:

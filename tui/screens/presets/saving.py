@@ -21,8 +21,8 @@ from ....engine.runs.titles import FILE
 from ....engine.units import counted
 from ...base.errors import clean
 from ...form.state import FormState
-from ...reading import recent_files
-from ...upstream.daemon_workers import in_background
+from ...reading import preset_files
+from ...upstream.thread_imports import in_background
 from ..dialogs import Ask, AskText
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _new_folder(path: Path) -> Path | None:
 
 def _saved(app: BaseApp, state: FormState, path: Path) -> bool:
     state.saved_as(path)
-    recent_files.note(path)
+    preset_files.note(path)
     app.notify(os.path.abspath(path), title="Saved", markup=False)
     return True
 

@@ -25,7 +25,7 @@ from textual.widgets.option_list import Option
 from ....engine import presets
 from ....engine.files.places import PRESET_SUFFIXES
 from ....engine.presets import Preset, PresetError, saving
-from ....engine.presets.by_name import of_python
+from ....engine.presets.paths import of_python
 from ....engine.presets.saving import SaveError
 from ...base import keys
 from ...base.errors import clean
@@ -34,10 +34,10 @@ from ...drawing.rows import whole_words
 from ...form.state import INFO, shown, to_text
 from ...reading import preset_files
 from ...reading.preset_files import GROUPS, Group, Listing, PresetFile
-from ...upstream.daemon_workers import in_background
+from ...upstream.thread_imports import in_background
 from ...widgets.key_footer import KeyFooter
+from ..base import Header
 from ..dialogs import Ask
-from ..header import Header
 from .saving import AskName, short
 
 if TYPE_CHECKING:

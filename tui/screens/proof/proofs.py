@@ -22,13 +22,13 @@ from ...base.errors import clean
 from ...base.themes import painted_colour
 from ...drawing.proof import STATES, conclusion
 from ...drawing.rows import Row, fitting
-from ...reading.proof_list import ProofEntry, ProofList
+from ...reading.proofs import ProofEntry, ProofList
 from ...reading.run_list import when_text
 from ...widgets.key_footer import KeyFooter
 from ...widgets.painted import Panel
 from ...widgets.table import Column, OpeningTable
-from ..header import Header
-from ..runs.deleting import DeletingScreen, until_quitting
+from ..base import Header
+from ..runs.actions import DeletingScreen, until_quitting
 
 if TYPE_CHECKING:
     from ....engine.runs.trash import Trash

@@ -10,12 +10,12 @@ from textual import work
 from textual.binding import BindingType
 
 from ....engine.trials import RESUMABLE, scaling_sentences
-from ....engine.trials.scaling_record import Point
+from ....engine.trials.record import Point
 from ...base import keys
 from ...base.errors import clean
 from ...drawing.rows import Row, wrapped
 from ...widgets.table import Column
-from . import new_proof
+from . import actions
 from .screen import ProofScreen
 
 WIDTHS = dict(zip(scaling_sentences.HEAD, (10, 14, 12, 10, 12, 9, 10, 12), strict=True))
@@ -85,9 +85,9 @@ class ScalingScreen(ProofScreen):
 
     @work(exclusive=True, group="resume")
     async def action_resume(self) -> None:
-        await new_proof.go_on_with_scaling(self.app, self.proof)
+        await actions.go_on_with_scaling(self.app, self.proof)
         self.read_again()
 
     @work(exclusive=True, group="start")
     async def action_again(self) -> None:
-        await new_proof.measure_again(self.app, self.proof)
+        await actions.measure_again(self.app, self.proof)

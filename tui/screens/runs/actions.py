@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import work
 
@@ -19,25 +19,26 @@ from ....engine import runs
 from ....engine.figures import at
 from ....engine.files.reading import read_object
 from ....engine.files.values import mapping
+from ....engine.files.writing import used_bytes
 from ....engine.presets import PresetError
-from ....engine.runs import GOES_ON, Run, RunError, code_files, notes
+from ....engine.runs import GOES_ON, Run, RunError, code_files, titles
 from ....engine.runs.launched_with import options_of
-from ....engine.runs.notes import Notes
-from ....engine.runs.titles import FILE, name_of, title, title_of
-from ....engine.units import clock, count
+from ....engine.runs.titles import FILE, Notes, name_of, title, title_of
+from ....engine.runs.trash import delete_all
+from ....engine.units import clock, count, counted, size
 from ...base.errors import clean
 from ...form.state import to_text
 from ...reading.run_list import entry_of
 from ...wording.run import ENDED
-from ..base import AppScreen
+from ..base import AppScreen, FollowingScreen
 from ..dialogs import Ask, AskText
 
 if TYPE_CHECKING:
     from ....engine.presets import Preset
+    from ....engine.runs.trash import Deletable, Trash
     from ...base.base_app import BaseApp
     from ...base.waiting import Start
     from ..dialogs import Copyable
-
 
 STOP_NOW = (
     "This run has been asked to stop and finishes its step.\nStop it now? Everything after the last checkpoint is lost."
@@ -186,24 +187,24 @@ class RunActions(AppScreen):
     async def action_note(self) -> None:
         if (run := self.run_meant) is None:
             return
-        before = await asyncio.to_thread(notes.read, run)
+        before = await asyncio.to_thread(titles.read_notes, run)
         note = await self.app.push_screen_wait(AskNote(f"Note on {await asyncio.to_thread(title, run)}", before))
         if note is not None:
-            await self._write([run], lambda each: notes.write_note(each, note))
+            await self._write([run], lambda each: titles.write_note(each, note))
 
     @work(group="noting")
     async def action_tags(self) -> None:
         """Edit the tags that all of the runs have; other tags of single runs stay."""
         if not (meant := self.runs_meant):
             return
-        have = [await asyncio.to_thread(notes.read, run) for run in meant]
+        have = [await asyncio.to_thread(titles.read_notes, run) for run in meant]
         common = [tag for tag in have[0].tags if all(tag in other.tags for other in have)]
         of = f"{len(meant)} runs" if len(meant) > 1 else await asyncio.to_thread(title, meant[0])
         text = await self.app.push_screen_wait(AskTags(f"Tags of {of}, with blanks between them", common))
         if text is not None:
-            tags = notes.tags_in(text.replace(",", " ").split())
+            tags = titles.tags_in(text.replace(",", " ").split())
             gone = [tag for tag in common if tag not in tags]
-            await self._write(meant, lambda each: notes.retag(each, tags, gone))
+            await self._write(meant, lambda each: titles.retag(each, tags, gone))
 
     async def _write(self, meant: list[Run], write: Any) -> None:
         for run in meant:
@@ -222,7 +223,7 @@ class AskNote(AskText):
         super().__init__(question, " ".join(before.note.split()))
 
     def refuse(self, text: str) -> str:
-        return f"give at most {notes.LONGEST_NOTE:,} characters" if len(text) > notes.LONGEST_NOTE else ""
+        return f"give at most {titles.LONGEST_NOTE:,} characters" if len(text) > titles.LONGEST_NOTE else ""
 
 
 class AskTags(AskText):
@@ -233,7 +234,7 @@ class AskTags(AskText):
 
     def refuse(self, text: str) -> str:
         try:
-            notes.tags_in(text.replace(",", " ").split())
+            titles.tags_in(text.replace(",", " ").split())
         except RunError as fault:
             return str(fault)
         return ""
@@ -303,3 +304,75 @@ def _can_be_trained(run: Run) -> bool:
     from ....engine.proof.request import can_be_trained
 
     return can_be_trained(run)
+
+
+# ---- deleting -------------------------------------------------------------------------------------
+
+
+Reading = TypeVar("Reading")
+FOR_GOOD = "Nothing can be kept to be brought back ({refusal}).\nDelete for good?"
+NAMED = 8  # names in the question, at most
+
+
+class DeletingScreen(FollowingScreen[Reading]):
+    """A screen that deletes items of its table. `u` brings back the items deleted last; deleted items are removed when
+    gputui quits.
+    """
+
+    DELETES: ClassVar[str]  # the name of its items, in the plural
+
+    @property
+    def trash(self) -> Trash:
+        raise NotImplementedError
+
+    async def ask_to_delete(self, chosen: Sequence[Deletable], question: Callable[[int], str]) -> None:
+        """Ask the user, then delete the items; `question` makes the question's text from the items' total size in
+        bytes.
+        """
+        sizes = await asyncio.to_thread(lambda: {item.id: used_bytes(item.path) for item in chosen})
+        if await self.app.push_screen_wait(Ask(question(sum(sizes.values())), ("Delete", "Keep"))) != "Delete":
+            return
+        refusal = await asyncio.to_thread(self.trash.refusal, chosen[0].path.parent)
+        for_good = Ask(FOR_GOOD.format(refusal=refusal), ("Delete for good", "Keep"))
+        if not refusal or await self.app.push_screen_wait(for_good) == "Delete for good":
+            self._delete(chosen, sizes, for_good=bool(refusal))
+
+    @work(thread=True, group="deleting")
+    def _delete(self, chosen: Sequence[Deletable], sizes: Mapping[str, int], for_good: bool) -> None:
+        gone, refused = delete_all(chosen, self.trash.reserve) if for_good else self.trash.put(chosen)
+        freed = size(sum(sizes[item.id] for item in gone))
+        back = f"{self.app.key('undo')} brings {'them' if len(gone) > 1 else 'it'} back; quitting frees {freed}"
+        what = f"deleted {counted(len(gone), self.DELETES)}"
+        message = f"{what} for good: {freed} are free" if for_good else f"{what}; {back}"
+        self._changed(message if gone else "", refused)
+
+    def brought_back(self, back: Sequence[Deletable]) -> None:
+        """Called in a thread with the items that were brought back."""
+
+    @work(thread=True, group="deleting")
+    def action_bring_back(self) -> None:
+        back, refused = self.trash.bring_back()
+        self.brought_back(back)
+        message = f"{counted(len(back), self.DELETES)} {'were' if len(back) > 1 else 'was'} restored" if back else ""
+        nothing = f"there is no deleted {self.DELETES.removesuffix('s')} to bring back"
+        self._changed(message if back or refused else nothing, refused)
+
+    def _changed(self, message: str, refused: Sequence[str]) -> None:
+        """In the thread that deletes: show the message and the refusals, and begin the table's readings again."""
+        if message:
+            self.app.call_from_thread(self.notify, message, markup=False)
+        for reason in refused:
+            self.app.call_from_thread(self.notify, clean(reason), severity="error", markup=False)
+        self.app.call_from_thread(self.read_again)
+
+
+def listed(names: Sequence[str], about: Mapping[str, str]) -> str:
+    """Return at most NAMED of the names, one per line with its remark in `about`, and the number of the others."""
+    lines = "\n".join(f"  {name}{about.get(name, '')}" for name in names[:NAMED])
+    return lines + (f"\n  and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def until_quitting(count: int, used: int, undo: str) -> str:
+    """Return sentences that say how to bring the items back, and how many bytes become free when gputui quits."""
+    them = "them" if count > 1 else "it"
+    return f"Until you quit gputui, {undo} brings {them} back.\nQuitting frees {size(used)}."

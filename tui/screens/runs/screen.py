@@ -25,10 +25,9 @@ from ...reading.run_list import Entry, RunList, folded
 from ...widgets.key_footer import KeyFooter
 from ...widgets.painted import Panel
 from .. import catalogue
-from ..header import Header
+from ..base import Header
 from ..help import LOSS
-from .actions import RunActions
-from .deleting import DeletingScreen, listed, until_quitting
+from .actions import DeletingScreen, RunActions, listed, until_quitting
 from .table import Order, RunsTable
 
 if TYPE_CHECKING:
@@ -231,7 +230,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
     @work(group="columns")
     async def action_columns(self) -> None:
-        from .columns import ColumnsScreen
+        from .table import ColumnsScreen
 
         chosen = await self.app.push_screen_wait(ColumnsScreen(self.table.names))
         if chosen is not None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ....engine import units
-from ...base import terminal
 from ...base.base_app import BaseApp
 from ...base.errors import clean
+from ...base.glyphs import is_poor
 
 if TYPE_CHECKING:
-    from ...reading.running import Ended, Now
+    from ...reading.run_list import Ended, Now
 
 LOOK_SECONDS = 3.0  # between two readings
 SHOWN_SECONDS = 8.0  # how long the end of a run is shown
@@ -25,11 +27,11 @@ class RunWatch:
     def __init__(self, app: BaseApp) -> None:
         self._app = app
         self._leaving = threading.Event()
-        self._title: terminal.TerminalTitle | None = None
+        self._title: TerminalTitle | None = None
 
     def start(self) -> None:
         if self.at_terminal and self._app.settings.notify.title:
-            self._title = terminal.TerminalTitle(self._write)
+            self._title = TerminalTitle(self._write)
         self._app.run_worker(self._look, group="running", thread=True)
 
     def close(self) -> None:
@@ -41,11 +43,11 @@ class RunWatch:
     def at_terminal(self) -> bool:
         """Whether the output is a terminal that understands titles and notifications, and not a test or a pipe."""
         shown = not self._app.is_headless and sys.__stderr__ is not None and sys.__stderr__.isatty()
-        return shown and terminal.understands(os.environ)
+        return shown and understands(os.environ)
 
     def _look(self) -> None:
         """In a thread: read every few seconds which runs are running."""
-        from ...reading.running import RunningRuns  # not needed for the first paint
+        from ...reading.run_list import RunningRuns  # not needed for the first paint
 
         running_runs = RunningRuns()
         while not self._leaving.is_set():
@@ -84,7 +86,7 @@ class RunWatch:
 
     def _notify_desktop(self, line: str) -> None:
         """In a thread, as tmux may be called: send the desktop notification."""
-        if sequence := terminal.notification(line, os.environ):
+        if sequence := notification(line, os.environ):
             self._app.call_later(self._write, sequence)
 
     def _write(self, sequence: str) -> None:
@@ -100,3 +102,66 @@ def title_of(now: Now) -> str:
     done = f"{units.share(now.done)} " if now.done is not None else ""
     more = f" (+{len(now.running) - 1})" if len(now.running) > 1 else ""
     return f"{done}{now.title}{more} - gputui"
+
+
+# ---- the terminal's title -------------------------------------------------------------------------
+
+
+KEEP, BRING_BACK = "\x1b[22;2t", "\x1b[23;2t"
+LONGEST = 120  # characters of a title or a notification
+TMUX_SECONDS = 1.0
+
+
+class TerminalTitle:
+    """Sets the title of the terminal, and restores the former title at the end; `write` sends text to the terminal."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._now = ""
+
+    def show(self, text: str) -> None:
+        """Set the title; an empty text restores the former title."""
+        if text == self._now:
+            return
+        if text:
+            self._write(("" if self._now else KEEP) + titled(text))
+        else:  # a terminal that keeps no titles then has none until the shell sets one
+            self._write(titled("") + BRING_BACK)
+        self._now = text
+
+
+def titled(text: str) -> str:
+    return f"\x1b]2;{_harmless(text)}\x07"
+
+
+def notification(text: str, environment: Mapping[str, str]) -> str:
+    """Return the control sequence that makes the terminal show a text as a desktop notification; empty if tmux or GNU
+    screen would not pass it on.
+    """
+    sequence = f"\x1b]9;{_harmless(text)}\x07"
+    if "TMUX" in environment:
+        return f"\x1bPtmux;{sequence.replace(chr(27), chr(27) * 2)}\x1b\\" if tmux_passes_on(environment) else ""
+    if "STY" in environment or environment.get("TERM", "").startswith("screen"):
+        return ""  # GNU screen
+    return sequence
+
+
+def tmux_passes_on(environment: Mapping[str, str]) -> bool:
+    """Return whether this tmux passes control sequences on to its terminal; its user has to allow that."""
+    try:
+        answer = subprocess.run(
+            ["tmux", "show-options", "-Apqv", "-t", environment.get("TMUX_PANE", ""), "allow-passthrough"],
+            capture_output=True, text=True, timeout=TMUX_SECONDS, env=dict(environment), check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return answer.stdout.strip() in ("on", "all")
+
+
+def understands(environment: Mapping[str, str]) -> bool:
+    """Return whether titles and notifications may be sent to the terminal: it understands or ignores them."""
+    return not is_poor(environment)
+
+
+def _harmless(text: str) -> str:
+    return clean(text).replace("\n", " ")[:LONGEST]

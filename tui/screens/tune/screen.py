@@ -34,16 +34,16 @@ from ...drawing.proof import conclusion
 from ...drawing.rows import Row
 from ...drawing.tune import SearchLayout, share_out
 from ...drawing.tune_leaderboard import HEADS, WIDTHS
-from ...reading.tune_reader import SearchReader, SearchReading
+from ...reading.proofs import SearchReader, SearchReading
 from ...widgets.charts import Chart
 from ...widgets.key_footer import KeyFooter
 from ...widgets.painted import Panel
 from ...widgets.table import Column, Table
 from ...wording.run import doing
 from .. import catalogue
-from ..header import Header
+from ..base import Header
 from ..proof import actions
-from ..proof.view import ENDED_READ_SECONDS, READ_SECONDS, ProofView, latest_run
+from ..proof.screen import ENDED_READ_SECONDS, READ_SECONDS, ProofView, latest_run
 
 if TYPE_CHECKING:
     from ....engine.proof.folder import Proof

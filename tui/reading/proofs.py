@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ...engine.files import disk
+from ...engine.files import writing
 from ...engine.proof import folder
 from ...engine.proof.folder import Proof
+from ...engine.runs import Run
 from ...engine.trials.record import UNREAD, Record
+from .run.reader import RunReader
+from .run.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class ProofList:
         if name not in self._known:
             return bool(self._to_measure)
         changed, entry = self._known[name]
-        self._known[name] = changed, replace(entry, size=disk.used_bytes(entry.proof.path))
+        self._known[name] = changed, replace(entry, size=writing.used_bytes(entry.proof.path))
         return self._known[name][1].size != entry.size
 
 
@@ -68,3 +71,35 @@ def _changed(proof: Proof, name: str) -> float:
         return (proof.path / name).stat().st_mtime
     except OSError:
         return 0.0
+
+
+# ---- a search -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SearchReading:
+    """The content of proof.json. While the search is running, also the newest trial's run and its snapshot."""
+
+    data: Record = field(default_factory=lambda: UNREAD)
+    run: Run | None = None
+    trial: Snapshot | None = None
+
+
+class SearchReader:
+    """Reads one search for one viewer."""
+
+    def __init__(self, proof: Proof) -> None:
+        self._proof = proof
+        self._reader: RunReader | None = None
+
+    def read(self) -> SearchReading:
+        data = self._proof.record
+        newest = self._proof.trials[-1:] if data.state == "running" else []
+        if not newest:
+            self._reader = None
+            return SearchReading(data)
+        if self._reader is None or self._reader.run != newest[0]:
+            self._reader = RunReader(newest[0])
+        while self._reader.poll():
+            pass
+        return SearchReading(data, newest[0], self._reader.picture.snapshot)

@@ -6,6 +6,71 @@ from collections.abc import Sequence
 
 from .figure import Figure, View
 
+_NVML, _GPM, _PSUTIL = "NVML", "NVML's GPU performance monitoring (GPM)", "psutil"
+_HISTORY: tuple[View, ...] = ("history",)
+
+
+def _by_key(*figures: Figure) -> dict[str, Figure]:
+    return {figure.key: figure for figure in figures}
+
+
+GPU = _by_key(
+    Figure("busy", "busy", "share", "the part of the time in which a kernel ran", _NVML, shown=_HISTORY),
+    Figure("memory_busy", "memory controller", "share",
+           "the part of the time in which the memory controller read or wrote the GPU's memory", _NVML, narrow="mem"),
+    Figure("memory_used_bytes", "memory", "bytes", "memory in use, by whichever process", _NVML, shown=_HISTORY),
+    Figure("memory_total_bytes", "memory in all", "bytes", "the memory of the GPU", _NVML),
+    Figure("memory_reserved_bytes", "reserved", "bytes", "what the driver keeps for itself", _NVML),
+    Figure("tf_current_bytes", "TF", "bytes", "what TensorFlow's tensors take",
+           "tf.config.experimental.get_memory_info"),
+    Figure("tf_peak_bytes", "peak", "bytes", "the most that they have taken",
+           "tf.config.experimental.get_memory_info"),
+    Figure("temperature_c", "temperature", "°C", "of the chip", _NVML, digits=0, shown=_HISTORY),
+    Figure("power_w", "power", "W", "drawn now", _NVML, digits=0, shown=_HISTORY),
+    Figure("power_limit_w", "power limit", "W", "the most that it may draw", _NVML, digits=0),
+    Figure("power_limit_default_w", "default power limit", "W", "the limit that the chip's maker has set", _NVML,
+           digits=0),
+    Figure("energy_j", "energy", "J", "drawn since the driver was loaded", _NVML, digits=0),
+    Figure("slowed_by_power_seconds", "slowed by power", "seconds",
+           "for how long the power limit has held its clock down since the driver was loaded", _NVML),
+    Figure("slowed_by_heat_seconds", "slowed by heat", "seconds",
+           "for how long heat has held its clock down since the driver was loaded", _NVML),
+    Figure("slowed_by_board_limit_seconds", "slowed by board limit", "seconds",
+           "the same of a limit of the board, such as that of its voltage", _NVML),
+    Figure("slowed_by_reliability_limit_seconds", "slowed by reliability limit", "seconds",
+           "the same of the limit that keeps the chip reliable", _NVML),
+    Figure("slowed_by_sync_boost_seconds", "slowed by sync boost", "seconds",
+           "the same of a group of GPUs whose clocks go together", _NVML),
+    Figure("max_sm_clock_mhz", "maximum SM clock", "MHz", "the highest clock of the multiprocessors", _NVML, digits=0),
+    Figure("sm_clock_mhz", "SM clock", "MHz", "clock of the multiprocessors", _NVML, digits=0, shown=_HISTORY),
+    Figure("memory_clock_mhz", "clock", "MHz", "clock of the memory", _NVML, digits=0),
+    Figure("pstate", "state", "P", "performance state, P0 the fastest", _NVML),
+    Figure("throttle", "throttling", "", "why it runs slower than it could", _NVML),
+    Figure("sm_active", "SM", "share", "the part of the time in which a multiprocessor had work, mean of all", _GPM,
+           shown=_HISTORY),
+    Figure("tensor_active", "tensor", "share", "the part of the time in which the tensor cores worked", _GPM,
+           shown=_HISTORY),
+    Figure("dram_active", "DRAM", "share", "the part of the memory's bandwidth that is used", _GPM),
+    Figure("pcie_rx_bytes_per_second", "in", "bytes/s", "from the host", _NVML),
+    Figure("pcie_tx_bytes_per_second", "out", "bytes/s", "to the host", _NVML),
+    Figure("nvlink_rx_bytes_per_second", "in", "bytes/s", "from other GPUs", _NVML),
+    Figure("nvlink_tx_bytes_per_second", "out", "bytes/s", "to other GPUs", _NVML),
+    Figure("nvlink_links", "links", "count", "NVLink's active links", _NVML),
+    Figure("ecc_corrected", "corrected", "count", "memory errors that were corrected", _NVML),
+    Figure("ecc_uncorrected", "uncorrected", "count", "memory errors that were not", _NVML),
+)  # fmt: skip
+HOST = _by_key(
+    Figure("cpu", "cpu", "share", "of all cores, whoever uses them", _PSUTIL, shown=_HISTORY),
+    Figure("io_wait", "disk wait", "share", "the part of the time in which cores stand idle because of the disk",
+           _PSUTIL, shown=_HISTORY),
+    Figure("memory_used_bytes", "memory", "bytes", "memory that is not available to programs", _PSUTIL),
+    Figure("memory_total_bytes", "memory in all", "bytes", "of the machine, or what the container may use", _PSUTIL),
+    Figure("trainer_cpu", "trainer", "cores", "cores that the training uses", _PSUTIL, digits=1, shown=_HISTORY),
+    Figure("trainer_bytes", "trainer", "bytes", "memory of the training", _PSUTIL, shown=_HISTORY),
+    Figure("engine_bytes", "engine", "bytes", "memory of the process that watches the training", _PSUTIL),
+)  # fmt: skip
+
+
 _CLOCK = "the trainer's clock around steps, warm-up left out"
 _COUNTED = "NVML's counter of energy (nvmlDeviceGetTotalEnergyConsumption)"
 _ESTIMATED = "NVML's power, sampled, x time"
@@ -165,3 +230,76 @@ def metric(name: str) -> Figure:
     """Return the figure of a metric of the user's own model; `name` is its name in Keras."""
     better = not any(word in name for word in _LESS_IS_BETTER)
     return Figure(f"metrics.{name}", name.replace("_", " "), "value", LOSS.about, LOSS.source, more_is_better=better)
+
+
+# ---- figures of a diagnosis and a profile ---------------------------------------------------------
+
+
+_EVENTS, _XPROF = "the run's events", "XProf"
+# Figures of a diagnosis that are not figures of a run, a GPU or the host.
+_MEASURED = _by_key(
+    Figure("throttled", "throttled", "share", "the part of the time in which heat or a fault slows the GPU down",
+           "NVML's violation counters and the reasons in its readings"),
+    Figure("clock_share", "clock", "share", "of the highest clock of the multiprocessors, mean while they work",
+           "NVML"),
+    Figure("power_capped", "at the power limit", "share", "the part of the time in which the power limit holds the "
+           "clock down", "NVML's violation counters, or else the reasons in its readings"),
+    Figure("memory_growth", "memory growth", "share", "of the memory that TensorFlow may take, from first to last",
+           "tf.config.experimental.get_memory_info"),
+    Figure("host_memory_growth", "memory growth", "share", "of the host's memory, by the training", "psutil"),
+    Figure("memory_peak", "peak memory", "share", "of the memory that TensorFlow may take on the device",
+           "tf.config.experimental.get_memory_info"),
+    Figure("ablation", "input cost", "share", "the part of the step that vanishes with the input",
+           "trials with the input and on one batch that was prepared once"),
+    Figure("compute_share", "graph", "share", "the part of the step that is neither input nor Python: kernels, copies "
+           "to the device, exchange, and gaps between them", _EVENTS),
+    Figure("pauses", "pauses", "share", "the part of the time for evaluation and checkpoints", _EVENTS),
+    Figure("uneven", "uneven steps", "times", "step time p95 / step time p50", _EVENTS),
+    Figure("communication", "exchange", "share", "the part of the step in collectives", _XPROF),
+    Figure("worker_exchange", "exchange between workers", "share", "how long it takes to exchange the gradients of a "
+           "step between the workers of several machines, timed alone, compared with the step time",
+           "an all-reduce of the same size between two executions / step time"),
+    Figure("busy_mean", "GPU busy", "share", "mean of the GPUs that train", "NVML"),
+    Figure("busy_p5", "GPU busy p5", "share", "95 of 100 readings are higher", "NVML"),
+    Figure("busy_gap", "busy gap", "share", "between the busiest GPU that trains and the idlest", "NVML"),
+    Figure("clock_gap", "clock gap", "share", "how far the lowest clock of the GPUs that train is below that of the "
+           "others, while they work", "NVML"),
+    Figure("slow_gpu_busy", "slow GPU busy", "share", "how busy the GPU is that the others wait for", "NVML"),
+    Figure("worker_gap", "worker gap", "share", "by how much more of its steps one worker waits for its input than the "
+           "others of its training do", "the workers' runs"),
+    Figure("slow_worker_wait", "slow worker waits", "share", "how much of its steps the worker that the others wait "
+           "for waits for its input", "that worker's run"),
+    Figure("others_cpu", "other programs", "share", "of all cores, by other programs", "psutil"),
+    Figure("trainer_cores", "trainer", "cores", "cores that the training uses", "psutil", digits=1),
+    Figure("disk_reads", "disk reads", "bytes/s", "what the training reads from the disk", "psutil"),
+    Figure("stage", "slowest stage", "ms", "a batch, shared by the calls that run at once", "tf.data's model"),
+    Figure("buffer_fill", "prefetch buffer", "share", "how full the last buffer of the input is", "tf.data's model"),
+)  # fmt: skip
+_ALL = {figure.key: figure for figure in RUN} | GPU | HOST | _MEASURED
+# The parts of a step's time, by the fields of Shares (profile/xprof_tables.py).
+PROFILE = _by_key(
+    Figure("input", "waiting for input", "share", "of the step time", _XPROF),
+    Figure("compute", "computing", "share", "of the step time", _XPROF),
+    Figure("communication", "exchange between devices", "share", "of the step time", _XPROF),
+    Figure("copies", "copies between devices", "share", "of the step time", _XPROF),
+    Figure("kernel_launch", "launching kernels", "share", "of the step time", _XPROF),
+    Figure("output", "output to the host", "share", "of the step time", _XPROF),
+    Figure("host", "host, while the device waits", "share", "of the step time", _XPROF),
+)
+
+
+def measurement(name: str) -> Figure:
+    """Return the figure that a rule of the diagnosis uses. Raises KeyError if it is not declared."""
+    return _ALL[name]
+
+
+def is_declared(name: str) -> bool:
+    return name in _ALL
+
+
+def evidence(name: str, unit: str) -> Figure:
+    """Return the figure of a piece of evidence; if this version does not declare it with this unit, make a figure from
+    `name` and `unit`.
+    """
+    figure = _ALL.get(name)
+    return figure if figure is not None and figure.unit == unit else Figure(name, name.replace("_", " "), unit, "", "")
