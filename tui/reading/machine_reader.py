@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 from ...engine import runs
@@ -36,6 +37,7 @@ class MachineReader:
         """Yield snapshots until `leaving` is set. Ends when the driver has been released, or if it does not answer."""
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.sampler import GpuReader
+        from .gpu_leases import with_leases
 
         # A run on another machine has no trainer here.
         self.run = next((run for run in runs.all_runs()[:LOOKED_AT] if run.liveness.trainer), None)
@@ -53,7 +55,8 @@ class MachineReader:
                 self.stuck_seconds = reader.stuck_seconds
                 if events := list(self._events()):
                     store.feed(events)
-                    yield store.snapshot()
+                    now = store.snapshot()
+                    yield replace(now, gpus=with_leases(now.gpus))
         finally:
             reader.stop()
 

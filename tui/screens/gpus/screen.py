@@ -52,6 +52,10 @@ class GpusScreen(FollowingScreen[Snapshot]):
                 ("mem", GPU["memory_busy"].about),
                 ("slowed", "the part of the time since the first reading in which each cause has held the clock down"),
                 ("in all", "since the driver was loaded"),
+                (
+                    "lease",
+                    "who has the GPU, for what and since when; or that it is free, stuck or used without a lease",
+                ),
                 ("idle", "since when a process has not used the GPU, by what this screen has seen each second"),
             ),
         ),
