@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..job import this_machine
@@ -70,7 +70,8 @@ def lease_devices(
     """
     machine = this_machine.read()
     if (wish := wish_of(options, machine)) is None:
-        return Devices(options, list(_those_not_leased(names_of(options, machine, all_visible), what)))
+        used = {name_of(gpu): gpu.memory_used_bytes for gpu in machine.gpus}
+        return Devices(options, list(_those_not_leased(names_of(options, machine, all_visible), what, used)))
     if among is not None:
         wish = replace(wish, names=tuple(name for name in wish.names if name in among))
     gpus, leases = free_gpus.choose(wish, what, tell, idle_known=among is not None)
@@ -79,10 +80,10 @@ def lease_devices(
     return Devices(replace(options, device=replace(options.device, visible=chosen)), leases)
 
 
-def _those_not_leased(names: Sequence[str], what: str) -> Iterator[Lease]:
+def _those_not_leased(names: Sequence[str], what: str, used: Mapping[str, int | None]) -> Iterator[Lease]:
     for name in names:
         with contextlib.suppress(NotFree, OSError):
-            yield from lease.take([name], what)
+            yield from lease.take([name], what, used)
 
 
 def in_use(options: Options, machine: Machine) -> str:
