@@ -54,9 +54,9 @@ class GpusScreen(FollowingScreen[Snapshot]):
                 ("in all", "since the driver was loaded"),
                 (
                     "lease",
-                    "who has the GPU, for what and since when; or that it is free, stuck or used without a lease",
+                    "who has the GPU, for what and since when",
                 ),
-                ("idle", "since when a process has not used the GPU, by what this screen has seen each second"),
+                ("idle", "since when a process was not seen to use the GPU"),
             ),
         ),
     )
