@@ -149,6 +149,8 @@ def faults(words: list[str]) -> Iterator[str]:
     command: click.Command = cli
     rest = iter(words)
     for word in rest:
+        if word == "--":  # what follows is another program
+            return
         if isinstance(command, click.Group) and word in command.commands:
             command = command.commands[word]
         elif word.startswith("-"):

@@ -192,7 +192,10 @@ class _Forgiving(io.FileIO):
 
 
 def forgive_full_disk() -> None:
-    """Replace standard output and error, so that printing never fails: output that the disk refuses is dropped."""
+    """Replace standard output and error, so that printing never fails: output that the disk refuses is dropped.
+
+    Each line is written at once, as a log is read while it is written, and a process may end without Python's own end.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None:
@@ -207,6 +210,6 @@ def _forgiving(stream: Any) -> io.TextIOWrapper:
         buffer,
         encoding=stream.encoding,
         errors=stream.errors,
-        line_buffering=stream.line_buffering,
+        line_buffering=True,
         write_through=stream.write_through,
     )

@@ -283,6 +283,6 @@ def give_back(leases: Sequence[Lease]) -> list[str]:
 
 def _is_back(name: str, of: Lease, uses: Sequence[GpuUse]) -> bool:
     use = next((use for use in uses if use.uuid == name), None)
-    if use is None or use.memory_used_bytes is None:
+    if use is None or use.memory_used_bytes is None or of.used_bytes is None:
         return True
-    return use.memory_used_bytes <= (of.used_bytes or 0) + LEFT_BYTES
+    return use.memory_used_bytes <= of.used_bytes + LEFT_BYTES

@@ -33,6 +33,7 @@ _FOLDERS = ("/dev/shm/gputui", "/tmp/gputui-leases")  # the first is emptied whe
 _ALL_USERS = 0o1777  # everyone may add files, and remove only their own
 _LOCK, _HOLDER = ".lock", ".json"
 _CHOOSING = "choosing.lock"
+LONGEST_WHAT = 80  # characters that another user's text may take in a line
 _LOOK_ATTEMPTS = 20  # whoever looks at a lease holds its lock for some microseconds
 _CHOOSING_ATTEMPTS = 1000  # of 10 ms: choosing takes some milliseconds
 _FORM = Form({"pid": int, "start_ticks": int, "since": float, "what": str, "run": str, "stuck": str,
@@ -113,9 +114,9 @@ def take(names: Iterable[str], what: str, used: Mapping[str, int | None] | None 
         except (locks.Taken, OSError) as fault:
             for lease in taken:
                 lease.release()
-            by = holder(name) if isinstance(fault, locks.Taken) else None
-            reason = f"used by {by}" if by else f"leased by another process ({fault})" if str(fault) else "leased"
-            raise NotFree(f"{_device(name)} is {reason}") from None
+            if isinstance(fault, OSError):
+                raise NotFree(f"{_device(name)} cannot be leased: {fault.strerror}: {fault.filename}") from None
+            raise NotFree(f"{_device(name)} is used by {holder(name) or 'another process'}") from None
         taken.append(Lease(name, lock, (used or {}).get(name)))
     for lease in taken:
         lease.write(what)
@@ -243,8 +244,9 @@ def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
             if place is not None and not place.shares_kernel:
                 continue  # of before the machine was started again
             yield Holder(
-                name, user_name(about.st_uid), fields.get("pid", 0), fields.get("since", 0.0), fields.get("what", ""),
-                fields.get("run", ""), fields.get("stuck", ""), fields.get("used_bytes"),
+                name, user_name(about.st_uid), fields.get("pid", 0), fields.get("since", 0.0),
+                fields.get("what", "")[:LONGEST_WHAT], fields.get("run", ""),
+                fields.get("stuck", ""), fields.get("used_bytes"),
             ), process  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..job import this_machine
@@ -63,14 +63,17 @@ def lease_devices(
 ) -> Devices:
     """Choose the devices of a start, and lease them. Raises NotFree if it finds too few for a choice such as `free:2`.
 
-    Devices that the options name themselves are used even if somebody else has leased them. `what` is the title of the
-    run; `tell` is called with a line if it takes time. `among` names the devices that the caller has looked at for long
-    enough: only they are chosen, at once. With `all_visible` also GPUs are leased that the options show and do not
-    train on, as a search or a measurement of scaling may use them.
+    Devices that the options name themselves are used even if somebody else has leased them, except for a queued run,
+    which waits for them. `what` is the title of the run; `tell` is called with a line if it takes time. `among` names
+    the devices that the queue has looked at for long enough: only they are chosen, at once. With `all_visible` also
+    GPUs are leased that the options show and do not train on, as a search or a measurement of scaling may use them.
     """
     machine = this_machine.read()
     if (wish := wish_of(options, machine)) is None:
-        return Devices(options, list(_those_not_leased(names_of(options, machine, all_visible), what)))
+        used = {name_of(gpu): gpu.memory_used_bytes for gpu in machine.gpus}
+        names = names_of(options, machine, all_visible)
+        take = _those_not_leased if among is None else lease.take
+        return Devices(options, list(take(names, what, used)))
     if among is not None:
         wish = replace(wish, names=tuple(name for name in wish.names if name in among))
     gpus, leases = free_gpus.choose(wish, what, tell, idle_known=among is not None)
@@ -79,10 +82,10 @@ def lease_devices(
     return Devices(replace(options, device=replace(options.device, visible=chosen)), leases)
 
 
-def _those_not_leased(names: Sequence[str], what: str) -> Iterator[Lease]:
+def _those_not_leased(names: Sequence[str], what: str, used: Mapping[str, int | None]) -> Iterator[Lease]:
     for name in names:
         with contextlib.suppress(NotFree, OSError):
-            yield from lease.take([name], what)
+            yield from lease.take([name], what, used)
 
 
 def in_use(options: Options, machine: Machine) -> str:

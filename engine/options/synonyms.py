@@ -19,7 +19,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
         ("input_shape image_size img_size resolution", ("workload.shape",)),
         ("num_classes n_classes", ("workload.classes",)),
         ("num_samples n_samples", ("workload.samples",)),
-        ("script code program train_file build own", ("workload.entry",)),
+        ("script program train_file build own", ("workload.entry",)),
         ("cwd chdir workdir working_dir", ("workload.folder",)),
         ("hparams hyperparameters params", ("workload.args",)),
         (

@@ -27,6 +27,7 @@ MOVES_ON = {"epoch", "epochs", "step", "steps", "metrics"}  # of a progress even
 # Strings that hold a unit of bytes or a percent sign although they are no values: file -> why.
 PROSE = {
     "engine/options/gpu_choice.py": "the way in which a user writes a kind of GPU: @24GB",
+    "engine/options/hardware.py": "the same, in the help of device.visible",
     "engine/telemetry/chips.py": "a chip's own name",
     "tui/commands/gpus.py": "the way in which a user writes a kind of GPU: 2@24GB",
     "tui/drawing/host.py": "two values of memory before one unit",

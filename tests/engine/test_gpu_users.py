@@ -18,7 +18,7 @@ from gputui.engine.telemetry.gpu_processes import HIDDEN, NOT_HERE, described
 from gputui.engine.telemetry.nvml.one_gpu import Work
 from gputui.tui.drawing.gpu_details import doing
 from gputui.tui.reading import machine
-from gputui.tui.reading.run.gpus import Gpu, GpuProcess
+from gputui.tui.reading.run.gpus import Gpu, GpuProcess, numbers
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 PID = os.getpid()
@@ -146,4 +146,4 @@ def test_users_are_told_with_all_their_gpus(family: list[int]) -> None:
     assert lines[f"process {shell}"].gpus == ()
     assert (lines["user not visible"].gpus, lines["process 7"].text) == ((1,), HIDDEN)
     assert users.unknown == "GPU 5: no permission"
-    assert machine.numbers([7, 0, 1, 2, 5, 6]) == "0-2,5-7"
+    assert numbers([7, 0, 1, 2, 5, 6]) == "0-2,5-7"

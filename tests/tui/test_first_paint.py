@@ -29,7 +29,8 @@ from gputui.tui.base.settings import Settings
 
 class FirstPaint(GputuiApp):
     def _display(self, screen, renderable):
-        print(*sys.modules, "painted" if self.form.options.rows["input.batch_size"].size else "", flush=True)
+        print(*sys.modules, "painted" if self.form.options.rows["input.batch_size"].size else "",
+              file=sys.__stdout__, flush=True)
         os._exit(0)
 
 FirstPaint().run(headless=True, size=(120, 40))

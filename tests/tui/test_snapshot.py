@@ -17,8 +17,7 @@ from gputui.engine.runs.parsing import recalled
 from gputui.engine.system.identity import Process
 from gputui.engine.trials.record import UNREAD, Record
 from gputui.engine.units import seconds
-from gputui.tui.reading import earlier_starts, preset_files, run_list
-from gputui.tui.reading import machine as gpu_users
+from gputui.tui.reading import earlier_starts, machine, preset_files, run_list
 from gputui.tui.reading.earlier_starts import EarlierStarts, Usual, start_of, usual
 from gputui.tui.reading.proofs import ProofList
 from gputui.tui.reading.run.log_tail import EpochTail
@@ -450,7 +449,7 @@ def test_traffic_is_read_where_no_training_could_be_delayed_by_it(home: Path, mo
             asked.append((False, -2))
 
     monkeypatch.setattr("gputui.engine.telemetry.sampler.GpuReader", Reader)
-    monkeypatch.setattr(gpu_users, "TAKE_SECONDS", 0.0)
+    monkeypatch.setattr(machine, "TAKE_SECONDS", 0.0)
     run = recorded.write(home, gpus=0, seconds=13, outcome=None)
     for trainer in (None, os.getpid()):
         liveness = Liveness(trainer=trainer is not None)
@@ -458,7 +457,7 @@ def test_traffic_is_read_where_no_training_could_be_delayed_by_it(home: Path, mo
         monkeypatch.setattr(Run, "liveness", liveness)
         monkeypatch.setattr(Run, "process", lambda *_, process=process: process)
         asked.clear()
-        leaving, view = threading.Event(), gpu_users.MachineReader()
+        leaving, view = threading.Event(), machine.MachineReader()
         following = view.follow(leaving)
         assert next(following).host["memory_total_bytes"] > 0
         leaving.set()

@@ -66,7 +66,12 @@ def looked(viewers: Forks, home: Path, tmp_path: Path) -> Look:
     def look(words: str, does: str, size: tuple[int, int] = (80, 24)) -> dict[str, Any]:
         program, output = tmp_path / "look.py", tmp_path / "told"
         program.write_text(LOOK.format(size=size, does=re.sub(r"\n\s*", "\n        ", does.strip())))
-        environment = {"FAKE_NVML": words, "GPUTUI_HOME": str(home), "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"]}
+        environment = {
+            "FAKE_NVML": words,
+            "GPUTUI_HOME": str(home),
+            "GPUTUI_LEASES": str(tmp_path / "leases"),
+            "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"],
+        }
         viewers.run(Program(str(tmp_path), str(output), [str(program)], environment=environment))
         found: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
         return found
@@ -122,6 +127,28 @@ def test_all_figures_of_two_gpus_and_the_host(looked: Look, size: tuple[int, int
     ):
         assert word in shown, word
     assert "trainer" not in shown
+
+
+def test_the_lease_of_each_gpu_is_shown_and_what_others_have_written_moves_no_cursor(
+    looked: Look, tmp_path: Path
+) -> None:
+    does = """
+        from gputui.engine.leases import free_gpus, lease
+        await wait_for(pilot, "lease  free")
+        first, second = (use.uuid for use in free_gpus.look())
+        held = lease.take([first], "a night's work" + chr(27) + "[2J")
+        told["shown"] = await wait_for(pilot, "night")
+        lease.take([second], "gone")[0].release(stuck="its run has ended")
+        await pilot.press("P"); told["above"] = await wait_for(pilot, "GPU 1: stuck: its run has ended")
+        held[0].release()
+        await wait_for(pilot, "GPU 0: free")
+    """
+    told = looked(f"gpus=2 use={tmp_path / 'use'} mem_used=2048@1", does)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert re.search(rf"lease  {user}'s a night's work\S* since \d\d:\d\d", told["shown"]), told["shown"]
+    assert "lease  2.0 GiB of its memory are in use" in told["shown"], told["shown"]
+    assert re.search(rf"GPU 0: {user}'s a night's work\S* since \d\d:\d\d; GPU 1: stuck", told["above"]), told["above"]
+    assert chr(27) not in told["shown"] + told["above"]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,11 @@ Deferred imports: the queue is shown and changed without presets.
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...engine import runs as run_folders
@@ -22,6 +25,7 @@ from ..reading.run_list import last_progress
 EMPTY = "The queue is empty; gputui --preset NAME --queue puts a run in it."
 PAUSED = "The queue is paused: no run is started. gputui queue start goes on."
 HEADS = ("place", "run", "state", "needs", "when", "why")
+APART, INDENT = "  ", " " * 7
 
 
 def go_on(_command: str | None) -> None:
@@ -105,18 +109,23 @@ def show_queue(as_json: bool) -> None:
     if not rows:
         print(EMPTY)
         return
-    from rich.table import Table  # rich, which --json does not need
-    from rich.text import Text
+    cells = [HEADS, *([clean(str(row[head] or "")) for head in HEADS] for row in rows)]
+    for line in _lines(cells, shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
+        print(line)
 
-    from ..printing.tables import show_table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for head in HEADS:
-        table.add_column(head, no_wrap=head != "why", justify="right" if head == "place" else "left")
-    for row in rows:
-        cells = (row["place"] or "", row["run"], row["state"], row["needs"], row["when"], row["why"])
-        table.add_row(*(Text(clean(cell)) for cell in cells))
-    show_table(table)
+def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
+    """Yield the rows as aligned lines; if they are wider than the terminal, the last cell of each has its own line."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
+    starts = [APART.join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)) for row in rows]
+    longest = max(len(start) + len(APART) + len(row[-1]) for start, row in zip(starts, rows, strict=True))
+    for start, row in zip(starts, rows, strict=True):
+        if width is None or longest <= width:
+            yield f"{start}{APART}{row[-1]}".rstrip()
+        else:
+            yield start.rstrip()
+            if row is not rows[0] and row[-1]:
+                yield from textwrap.wrap(row[-1], width, initial_indent=INDENT, subsequent_indent=INDENT)
 
 
 def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from ...engine.figures import GPU, of_run
 from ...engine.units import clock, count, gibibytes, percent, seconds, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from ..reading.run.gpus import Gpu, GpuProcess
+from ..reading.run.gpus import FREE, Gpu, GpuProcess
 from .rows import Row, fit, fitting, length
 
 LABEL = 7
@@ -32,17 +32,19 @@ def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """All figures of a GPU in at most `height` rows; a missing figure is replaced by the reason. Processes without room
     are left out.
     """
-    rows = [row for row, _ in _rows(gpu, width)]
+    rows = [row for row, _ in (*_lease(gpu, width, glyphs), *_rows(gpu, width))]
     settings = clean(", ".join(gpu.clocks_set_by or ()))
     rows += [[_label("clocks"), (fitting(f"set by {settings}", width - LABEL, glyphs), "value")]] if settings else []
     rows += [[_label("lacks"), (fitting(_missing(gpu), width - LABEL, glyphs), "warn")]] if _missing(gpu) else []
     return (rows + _processes(gpu, width, max(1, height - len(rows)), glyphs))[:height]
 
 
-def telling(gpu: Gpu, width: int, height: int, _glyphs: Glyphs) -> list[Row]:
+def telling(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """The rows of a GPU that show something noteworthy, the most important first, at most `height` rows."""
     activity, *rest = _rows(gpu, width)
-    rows = [row for row, tells in (*_alarms(gpu), activity, *_strangers(gpu), *rest) if tells]
+    rows = [
+        row for row, tells in (*_alarms(gpu), *_lease(gpu, width, glyphs), activity, *_strangers(gpu), *rest) if tells
+    ]
     return rows[:height]
 
 
@@ -202,6 +204,13 @@ def _alarms(gpu: Gpu) -> list[_Told]:
     """Rows that are always shown if there is room: uncorrected memory errors, and MIG mode."""
     alarms: list[_Told] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
     return alarms + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
+
+
+def _lease(gpu: Gpu, width: int, glyphs: Glyphs) -> list[_Told]:
+    """A row with the lease of the GPU, or that it is free; empty if leases were not read."""
+    text = clean(gpu.lease)
+    style = "warn" if text.startswith("stuck") else "value"
+    return [([_label("lease"), (fitting(text, width - LABEL, glyphs), style)], text != FREE)] if text else []
 
 
 def _strangers(gpu: Gpu) -> list[_Told]:

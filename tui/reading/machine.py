@@ -20,7 +20,7 @@ from ...engine.runs.events import Event
 from ...engine.runs.parsing import dated
 from ...engine.telemetry.gpu_processes import Branch, trees
 from . import LOOKED_AT
-from .run.gpus import Gpu, GpuProcess
+from .run.gpus import Gpu, GpuProcess, numbers
 from .run.snapshot import Snapshot
 from .run.store import Store
 
@@ -77,12 +77,6 @@ def read(gpus: Sequence[Gpu]) -> Users:
             reasons.setdefault(gpu.missing or gpu.why("processes"), []).append(gpu.index)
     texts = (f"GPU {numbers(indices)}: {why}" for why, indices in reasons.items())
     return Users(tuple(lines), "; ".join(texts))
-
-
-def numbers(indices: Sequence[int]) -> str:
-    """Numbers as a short text with ranges, such as 0-3,7."""
-    runs = [[n for _, n in group] for _, group in groupby(enumerate(sorted(indices)), lambda at: at[1] - at[0])]
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
 
 
 def _holders(gpus: Sequence[Gpu]) -> dict[int, _Holder]:
@@ -155,6 +149,7 @@ class MachineReader:
         """Yield snapshots until `leaving` is set. Ends when the driver has been released, or if it does not answer."""
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.sampler import GpuReader
+        from .gpu_leases import with_leases
 
         # A run on another machine has no trainer here.
         self.run = next((run for run in runs.all_runs()[:LOOKED_AT] if run.liveness.trainer), None)
@@ -172,7 +167,8 @@ class MachineReader:
                 self.stuck_seconds = reader.stuck_seconds
                 if events := list(self._events()):
                     store.feed(events)
-                    yield store.snapshot()
+                    now = store.snapshot()
+                    yield replace(now, gpus=with_leases(now.gpus))
         finally:
             reader.stop()
 

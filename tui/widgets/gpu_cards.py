@@ -190,7 +190,8 @@ def card(
         return [_line(gpu, width, glyphs) if width >= WIDE else _short_line(gpu, width, glyphs)]
     if height == 2:
         return [_head(gpu, width, glyphs), _bars(gpu, width, glyphs)]
-    more = (whole if all_of_it else telling)(gpu, width, max(0, height - 2 - HISTORY_ROWS), glyphs)
+    room = height - 2 - HISTORY_ROWS + bool(gpu.lease)  # its row is taken from the history
+    more = (whole if all_of_it else telling)(gpu, width, max(0, room), glyphs)
     history = _history(gpu, x_end, width, height - 2 - len(more), glyphs, curve)
     return [_head(gpu, width, glyphs), *history, _memory(gpu, width, glyphs), *(fit(row, width) for row in more)]
 

@@ -107,7 +107,13 @@ def _still_running() -> str:
 
 
 def _write_open_files() -> None:
-    """Flush the files that are still open; Python itself does so when it collects them."""
+    """Flush the files that are still open; Python itself does so when it collects them.
+
+    Standard output and error are not among the tracked objects: they were there before TensorFlow was imported.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
     objects = import_cost.tracked_objects()
     # Only the type of each object is tested: isinstance on so many objects would take long.
     kinds = {kind for kind in {type(each) for each in objects} if issubclass(kind, io.TextIOBase | io.BufferedIOBase)}

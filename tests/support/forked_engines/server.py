@@ -15,8 +15,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from gputui.engine.process.spawn import LOCK
+from gputui.engine.process.spawn import LOCK, MOST_LEASES
 from gputui.engine.system import process_memory, stop_signals
+from gputui.engine.system.locks import LEASED
 from gputui.engine.system.run_clock import VARIABLE, RunClock
 from gputui.engine.trainer import fork_server
 
@@ -31,7 +32,7 @@ MAY_DIFFER = {*OF_TENSORFLOW, "PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST", "GPU
               "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "TF_CONFIG", "GPUTUI_PEER_SECONDS", "FAKEGPU",
               "FAKE_NVML", "FAKE_CUDA", "FAKE_CUDA_MIB", "FAKE_CUDA_SMS", "GPUTUI_WARM", "LANG", "COLORTERM", "TERM",
               "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TMUX", "TMUX_PANE", "SHELL", "SHLVL", "_",
-              "KERAS_BACKEND", "PATH", "USER", "HOSTNAME"}  # fmt: skip
+              "KERAS_BACKEND", "PATH", "USER", "HOSTNAME", "GPUTUI_LEASES", "GPUTUI_IDLE_SECONDS", LEASED}  # fmt: skip
 LIMITS = Path("/proc/self/limits").read_text()
 AS_HERE = {name: value for name, value in os.environ.items() if name not in MAY_DIFFER}
 
@@ -41,8 +42,10 @@ def is_as_here(wanted: dict[str, Any]) -> bool:
     return environment == AS_HERE and bool(wanted["limits"] == LIMITS)
 
 
-def next_run(listener: socket.socket) -> tuple[dict[str, Any], int, int]:
-    """Fork for each run; returns in the forked processes, with the run, its lock and the line to who waits for it."""
+def next_run(listener: socket.socket) -> tuple[dict[str, Any], list[int], int]:
+    """Fork for each run; returns in the forked processes, with the run, its locks (the first is the engine's, the
+    others are those of leases) and the line to who waits for it.
+    """
     while True:
         readable, _, _ = select.select([listener, sys.stdin], [], [])
         if listener not in readable:
@@ -55,7 +58,7 @@ def next_run(listener: socket.socket) -> tuple[dict[str, Any], int, int]:
                 if fork_server._fork() == 0:
                     listener.close()
                     os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
-                    return wanted, locks[0], line.detach()
+                    return wanted, locks, line.detach()
                 stop_signals.let_through()
         for lock in locks:
             os.close(lock)
@@ -64,7 +67,7 @@ def next_run(listener: socket.socket) -> tuple[dict[str, Any], int, int]:
 def asked(line: socket.socket) -> tuple[bytes, list[int], int, Any]:
     """What a command asks for; nothing of one that was killed before it has asked."""
     try:
-        return socket.recv_fds(line, 1 << 20, 1)
+        return socket.recv_fds(line, 1 << 20, MOST_LEASES + 1)
     except OSError:
         return b"", [], 0, None
 
@@ -82,15 +85,21 @@ def main() -> None:
         listener.bind(sys.argv[1])
         listener.listen()
         print("ready", flush=True)
-        wanted, lock, line = next_run(listener)
+        wanted, (lock, *leases), line = next_run(listener)
     try:
         os.chdir(wanted["at"])
         clock = RunClock.read(wanted["environment"].pop(VARIABLE))
         os.environ.clear()
+        names = [entry.partition(" ")[2] for entry in wanted["environment"].pop(LEASED, "").split(",")]
         os.environ.update({name: value for name, value in wanted["environment"].items() if name != LOCK})
+        wanted["environment"][LEASED] = ",".join(f"{fd} {name}" for fd, name in zip(leases, names, strict=False))
+        for descriptor in leases:
+            os.set_inheritable(descriptor, True)
         tempfile.tempdir = None
         sys.argv[1:] = []
         fork_server._part(wanted["environment"], words, clock, wanted["folder"], lock, line)
+        for descriptor in leases:  # the engine has them, and its trainer has none
+            os.close(descriptor)
         with contextlib.suppress(OSError):
             process_memory.populate(pages)
         fork_server._seed_numpy()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from ....engine.figures import GPU
@@ -16,6 +17,7 @@ from ....engine.telemetry.gpu_totals import CAUSES, GpuTotals
 from .series import NOTHING, Line
 
 NOT_ASKED = "not asked"
+FREE = "free"  # the lease of a GPU that a start may have
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,9 @@ class Gpu:
     the used memory includes the memory that the driver reserves. `mig` are the instances of a GPU in MIG mode; None if
     it is not in this mode (`mig_off`) or if that is unknown. `throttle` are reasons why the clocks are lower than the
     chip allows; `clocks_set_by` are settings that fix the clocks. `tf_*` are bytes of TensorFlow's allocator.
-    `energy_wh` is the energy used since the first reading. `slowed` has for each cause the share of the time since the
-    first reading in which it has held the clock down.
+    `lease` is in words who has leased the GPU, or that it is free; empty if that was not read. `energy_wh` is the
+    energy used since the first reading. `slowed` has for each cause the share of the time since the first reading in
+    which it has held the clock down.
     """
 
     index: int
@@ -111,6 +114,8 @@ class Gpu:
     history: Line = NOTHING
     energy_wh: float | None = None
     slowed: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+    uuid: str = ""
+    lease: str = ""
 
     @property
     def ours(self) -> bool:
@@ -141,6 +146,8 @@ def read(
     return Gpu(
         index,
         name=name,
+        uuid=str(reading.get("uuid") or ""),
+        lease="",
         throttle=_words(reading.get("throttle")),
         clocks_set_by=_words(reading.get("clocks_set_by")),
         nvlink_links=number(links.get("links")),
@@ -259,3 +266,9 @@ def _order(device: Mapping[str, Any], parts: int) -> int | None:
     """
     position = str(device.get("device")).rpartition("GPU:")[2]
     return int(position) // parts if position.isdigit() else None
+
+
+def numbers(indices: Sequence[int]) -> str:
+    """Numbers as a short text with ranges, such as 0-3,7."""
+    runs = [[n for _, n in group] for _, group in groupby(enumerate(sorted(indices)), lambda at: at[1] - at[0])]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)

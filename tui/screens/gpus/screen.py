@@ -5,6 +5,7 @@ A thread asks the driver while this screen is in front. A driver that is slow or
 
 from __future__ import annotations
 
+import textwrap
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +30,9 @@ from ...drawing.live.layout import EDGES_HEIGHT, EDGES_WIDTH, Cards, arrange_who
 from ...drawing.plot.curves import Plot
 from ...drawing.plot.scales import soon
 from ...drawing.rows import Row, fitting, length, spread, whole_words
-from ...reading.machine import Line, MachineReader, Users, numbers, read
+from ...reading.gpu_leases import overview
+from ...reading.machine import Line, MachineReader, Users, read
+from ...reading.run.gpus import numbers
 from ...reading.run.snapshot import Snapshot
 from ...reading.run_list import when_text
 from ...upstream.partial_updates import send_changed_cells
@@ -41,6 +44,7 @@ from ..base import FollowingScreen, Header
 from ..help import NOT_OFFERED
 
 READ_SECONDS = 2.0
+LEASE_ROWS = 3
 WIDTHS = {"process": 0, "pid": 8, "GPU": 6, "memory": 9, "since": 7, "use": 22}
 RIGHT = ("pid", "GPU", "memory", "since")
 RICH_EDGES, PLAIN_EDGES = ("│ ", "  ", "├ ", "└ "), ("| ", "  ", "|-", "`-")
@@ -66,6 +70,7 @@ class ProcessesScreen(FollowingScreen[Users]):
     DEFAULT_CSS = """
     ProcessesScreen { layout: vertical; background: $background; }
     ProcessesScreen #status { padding: 0 1; height: 2; }
+    ProcessesScreen #leases { padding: 0 1; display: none; }
     """
     AUTO_FOCUS = "DataTable"
     HELP_SECTIONS = (
@@ -76,6 +81,10 @@ class ProcessesScreen(FollowingScreen[Users]):
                 ("since", "when it was started"),
                 ("busy", "how much of the time it has used the GPU's multiprocessors in the last second"),
                 ("idle", "since when it has not used the GPU, by what gputui has seen each second since it looks"),
+                (
+                    "GPU 0: free",
+                    "above the table: who has leased a GPU, for what and since when, or why it is not free",
+                ),
                 ("not visible", "of another user, whom the system hides, or outside of this container"),
             ),
         ),
@@ -88,6 +97,7 @@ class ProcessesScreen(FollowingScreen[Users]):
 
     def compose(self) -> ComposeResult:
         yield Header()
+        yield Panel(self._leases, id="leases")
         yield ProcessTable(cursor_type="row", cell_padding=0)
         yield Panel(self._status, id="status")
         yield KeyFooter()
@@ -102,7 +112,15 @@ class ProcessesScreen(FollowingScreen[Users]):
         columns = [Column(name, _heading(name), width) for name, width in widths.items()]
         lines = self.latest.lines if self.latest else ()
         self.query_one(Table).fill(columns, {line.key: self._cells(line, widths["process"]) for line in lines})
+        self._show_leases()
         self.query_one("#status", Panel).repaint()
+
+    def _show_leases(self) -> None:
+        panel = self.query_one("#leases", Panel)
+        rows = len(self._leases(self.size.width - 2, LEASE_ROWS))
+        panel.display = rows > 0
+        panel.styles.height = max(1, rows)
+        panel.repaint()
 
     def on_resize(self) -> None:
         if self.latest is not None:
@@ -110,6 +128,13 @@ class ProcessesScreen(FollowingScreen[Users]):
 
     def on_data_table_row_highlighted(self) -> None:
         self.query_one("#status", Panel).repaint()
+
+    def _leases(self, width: int, height: int) -> list[Row]:
+        """Return who has leased which GPU, in at most `height` rows."""
+        lines = textwrap.wrap(clean(overview(self.source.now.gpus)), max(10, width))
+        if len(lines) > height:
+            lines[height - 1] = fitting(" ".join(lines[height - 1 :]), width, self.glyphs)
+        return [[(line, "value")] for line in lines[:height]]
 
     def _cells(self, line: Line, width: int) -> list[Text]:
         process, user = line.process, line.process is None
@@ -182,7 +207,11 @@ class GpusScreen(FollowingScreen[Snapshot]):
                 ("mem", GPU["memory_busy"].about),
                 ("slowed", "the part of the time since the first reading in which each cause has held the clock down"),
                 ("in all", "since the driver was loaded"),
-                ("idle", "since when a process has not used the GPU, by what this screen has seen each second"),
+                (
+                    "lease",
+                    "who has the GPU, for what and since when",
+                ),
+                ("idle", "since when a process was not seen to use the GPU"),
             ),
         ),
     )
@@ -318,8 +347,6 @@ class GpusScreen(FollowingScreen[Snapshot]):
         return host_line(self.now, width, self.glyphs, self.reader.run is None)
 
     def action_processes(self) -> None:
-        pass  # only when it is asked for
-
         self.app.push_screen(ProcessesScreen(self))
 
     def action_chart(self) -> None:
