@@ -1,4 +1,4 @@
-"""Starting beside a run on the same devices asks: start it anyway, let it wait until that has ended, or leave it.
+"""Starting beside a run on the same devices asks: start it anyway, put it in the queue, or leave it.
 
 A run whose code was edited since asks before it is resumed.
 """
@@ -13,16 +13,18 @@ from typing import Any
 import pytest
 from gputui.engine.presets import Preset
 from gputui.engine.process import launch
+from gputui.engine.queue import entries
 from gputui.engine.runs import Run, RunError, code_files
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import waiting
+from gputui.tui.base.waiting import Start
 from gputui.tui.screens.dialogs import Ask
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.starting import resumed_run
 from textual.pilot import Pilot
 
-from tests.support import recorded
+from tests.support import queued, recorded
 from tests.support.form_pilot import settled
 from tests.support.tiny import wait_for
 
@@ -49,7 +51,10 @@ async def asked(pilot: Pilot[Any], *keys: str) -> str:
     return await wait_for(pilot, "Start beside it?")
 
 
-async def test_a_start_beside_a_run_asks_waits_and_begins_by_itself(home: Path, started: list[Preset]) -> None:
+async def test_a_start_beside_a_run_asks_and_waits_in_the_queue(
+    home: Path, started: list[Preset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued.no_runner(monkeypatch)
     busy = recorded.write(home, name="20260921-100000-busy", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
     app = GputuiApp()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -58,29 +63,47 @@ async def test_a_start_beside_a_run_asks_waits_and_begins_by_itself(home: Path, 
         assert busy.id in shown
         await pilot.press("enter")  # Cancel is the answer unless another is chosen
         await wait_for(pilot, lambda: isinstance(app.screen, FormScreen))
+        assert entries.all_entries() == ()
+        await asked(pilot, "r")
+        await pilot.press("w")
+        await wait_for(pilot, lambda: len(entries.all_entries()) == 1)
         assert not started
-        await asked(pilot, "r")
-        await pilot.press("w")
-        await wait_for(pilot, "waiting: quickstart")
+        assert not app.waiting_title
+        busy.file("result.json").write_text('{"outcome": "ok"}')
+        busy.file("status.json").write_text('{"phase": "ended"}')
+        await pilot.press("r")  # nothing is in the way any more
+        await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
+        assert [preset.name for preset in started] == ["quickstart"]
+
+
+async def test_a_measurement_waits_until_it_is_given_up_or_its_devices_are_free(
+    home: Path, started: list[Preset]
+) -> None:
+    launched, busy = [], ["a run"]
+
+    def launch_it() -> tuple[Run, str]:
+        launched.append("search")
+        return Run(home), "process"
+
+    search = Start("a search", lambda: "".join(busy), launch_it, measures=True)
+    app = GputuiApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        app.waiting.add(search)
+        await wait_for(pilot, "waiting: a search")
         await pilot.press("x")
-        await wait_for(pilot, lambda: "waiting: quickstart" not in str(app.screen) and not app.waiting_title)
-        await asked(pilot, "r")
-        await pilot.press("w")
-        await wait_for(pilot, "waiting: quickstart")
+        await wait_for(pilot, lambda: not app.waiting_title)
+        app.waiting.add(search)
+        await wait_for(pilot, "waiting: a search")
         await pilot.press("ctrl+q")
         await wait_for(pilot, "It is not started if you quit now")
         await pilot.press("s")
         await wait_for(pilot, lambda: isinstance(app.screen, FormScreen))
-        assert not started
-        busy.file("result.json").write_text('{"outcome": "ok"}')
-        busy.file("status.json").write_text('{"phase": "ended"}')
-        await wait_for(pilot, lambda: started)
-        await wait_for(pilot, lambda: app.engines == ["engine"])
+        assert not launched
+        busy.clear()
+        await wait_for(pilot, lambda: app.engines == ["process"])
         assert not app.waiting_title
-        assert [preset.name for preset in started] == ["quickstart"]
-        await pilot.press("r")  # nothing is in the way any more
-        await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
-        assert len(started) == 2
+        assert launched == ["search"]
 
 
 async def test_anyway_starts_at_once_and_run_again_asks_as_well(home: Path, started: list[Preset]) -> None:

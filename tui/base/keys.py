@@ -40,6 +40,7 @@ GRAMMAR = (
     Verb("mark", "space", "Mark", "mark or unmark, switch on or off"),
     Verb("unmark", "M", "Unmark all", "take all marks away"),
     Verb("start", "r,ctrl+r", "Start", "start the training; run it again; check again"),
+    Verb("queue", "Q", "Queue", "put the run in the queue, which starts it when its devices are free"),
     Verb("resume", "R", "Resume", "go on from the run's last checkpoint"),
     Verb("stop", "x", "Stop", "stop the run or the proof"),
     Verb("delete", "d,delete", "Delete", "delete; in the form: back to the default"),

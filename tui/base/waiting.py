@@ -1,4 +1,7 @@
-"""Starts that wait, in their order, until the devices are free; they are lost when gputui quits."""
+"""Measurements that wait, in their order, until the devices are free; they are lost when gputui quits.
+
+Runs wait in the queue (engine/queue), which goes on without gputui.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,15 @@ class Start:
     """A run or a proof that is to be started or resumed; both functions are called in a thread.
 
     `in_the_way` returns a text that names another training on the same devices, or an empty text. `launch` returns the
-    run or the proof, and its process. `measures`: another training at the same time would disturb its figures.
+    run or the proof, and its process. `measures`: another training at the same time would disturb its figures. `queue`
+    puts a run in the queue, and returns its place and what it waits for; None for a measurement.
     """
 
     title: str
     in_the_way: Callable[[], str]
     launch: Callable[[], tuple[Any, Any]]
     measures: bool = False
+    queue: Callable[[], str] | None = None
 
 
 class WaitingStarts:

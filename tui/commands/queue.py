@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...engine import runs as run_folders
-from ...engine.files.values import mapping, number, text, to_json, whole
-from ...engine.job import this_machine
+from ...engine.files.values import mapping, to_json
 from ...engine.queue import devices, entries, settings
 from ...engine.queue.entries import Entry
 from ...engine.runs import RunError
 from ...engine.units import clock
 from ..base.errors import DONE, Refused, clean, complain
-from ..reading.run_list import last_progress
+from ..reading import queue
 
 EMPTY = "The queue is empty; gputui --preset NAME --queue puts a run in it."
 PAUSED = "The queue is paused: no run is started. gputui queue start goes on."
@@ -64,31 +63,8 @@ def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
 
 def _added(entry: Entry) -> int:
     print(entry.run, flush=True)
-    complain(_place_text(entry))
+    complain(queue.place_text(entry))
     return DONE
-
-
-def _place_text(entry: Entry) -> str:
-    """The place of a new entry, and what it waits for."""
-    listed = [other for other in entries.all_entries() if other.state in entries.WAITS]
-    place = next((number for number, other in enumerate(listed, 1) if other.run == entry.run), 1)
-    needs = devices.needs_text(entry, _gpus())
-    if entries.is_paused():
-        why = "the queue is paused; gputui queue start goes on"
-    elif entry.after:
-        why = f"it waits for {entry.after} to end"
-    elif place > 1:
-        why = f"{listed[place - 2].run} is before it"
-    else:
-        running = [other.run for other in entries.all_entries() if other.state not in entries.WAITS]
-        why = f"{running[-1]} was started before it" if running else "it starts as soon as that is free"
-    return f"place {place} in the queue, needs {needs}: {why}"
-
-
-def _gpus() -> int:
-    """The number of GPUs of this machine, as the runner has counted them if it has."""
-    counted = whole(entries.news().get("gpus"))
-    return len(this_machine.read().gpus) if counted is None else counted
 
 
 # ---- showing ---------------------------------------------------------------------------------------
@@ -130,10 +106,10 @@ def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
 
 def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
     """One row for each entry: first those that have begun, then those that wait, in their order."""
-    gpus, why = _gpus(), mapping(entries.news().get("why"))
+    gpus, why = queue.gpus(), mapping(entries.news().get("why"))
     begun = [entry for entry in listed if entry.state not in entries.WAITS]
     waiting = [entry for entry in listed if entry.state in entries.WAITS]
-    left = [seconds for entry in begun if (seconds := _left(entry)) is not None]
+    left = [seconds for entry in begun if (seconds := queue.left_of(entry)) is not None]
     rows: list[dict[str, Any]] = []
     for entry in (*begun, *waiting):
         place = waiting.index(entry) + 1 if entry in waiting else None
@@ -145,7 +121,7 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
                 "state": entry.state,
                 "needs": devices.needs_text(entry, gpus),
                 "when": when,
-                "why": _why(entry, why),
+                "why": queue.why_of(entry, why),
                 "group": entry.group,
                 "after": entry.after,
                 "tries": entry.tries,
@@ -154,18 +130,6 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _why(entry: Entry, why: Mapping[str, Any]) -> str:
-    if entry.state == "held":
-        return entry.hold_reason
-    if entry.state == "waiting":
-        return text(why.get(entry.run)) or "the runner has not looked at it yet"
-    return "gives way, and returns to the queue" if entry.yields else ""
-
-
-def _left(entry: Entry) -> float | None:
-    return number(last_progress(entry.folder).get("eta_seconds"))
 
 
 def _when(entry: Entry, place: int | None, left: Sequence[float]) -> str:

@@ -3,7 +3,7 @@
 If another training uses the same devices, the start waits until they are free, begins anyway, or is cancelled. A
 measurement that begins anyway says in each of its trials which training ran at the same time.
 
-Deferred imports: the folder of a proof is needed only for measurements.
+Deferred imports: the folder of a proof is needed only for measurements, the queue only for runs that wait.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine import checks, presets
 from ...engine.job import this_machine
+from ...engine.leases.lease import NotFree
 from ...engine.process import launch
 from ...engine.process import resuming as run_resuming
 from ...engine.proof import starting
@@ -58,7 +59,17 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
             app.warm = warm
             raise
 
-    return Start(launch.title_of(preset), lambda: starting.in_the_way(preset.options, this_machine.read()), launch_it)
+    def queue_it() -> str:
+        from ...engine.queue import adding
+        from ..reading import queue
+
+        _check(preset)
+        return queue.place_text(adding.queue_preset(preset))
+
+    def in_the_way() -> str:
+        return starting.in_the_way(preset.options, this_machine.read())
+
+    return Start(launch.title_of(preset), in_the_way, launch_it, queue=queue_it)
 
 
 def code_changed(run: Run) -> str:
@@ -85,31 +96,45 @@ def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> St
             raise RunError(f"{run.id} cannot be resumed: {errors[0]}")
         return run, run_resuming.resume(run, new_code, from_copy=from_copy)
 
-    return Start(title(run), in_the_way, launch_it)
+    def queue_it() -> str:
+        from ...engine.queue import adding
+        from ..reading import queue
+
+        return queue.place_text(adding.queue_resume(run, code="new" if new_code else "copy" if from_copy else ""))
+
+    return Start(title(run), in_the_way, launch_it, queue=queue_it)
 
 
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
     """Check and launch a run; returns the run and its engine's process. Raises ConflictError, OSError or RunError."""
+    _check(preset)
+    return warm.start(preset) if warm is not None else launch.start(preset)
+
+
+def _check(preset: Preset) -> None:
+    """Check a preset against this machine. Raises ConflictError."""
     here = this_machine.read()
     findings = tuple(checks.on_screen(preset, here))
     if any(finding.level == "error" for finding in findings):
         raise ConflictError(here, findings)
-    return warm.start(preset) if warm is not None else launch.start(preset)
 
 
+QUEUE = "Queue it"
 WAIT, START, MEASURE, CANCEL = "Wait for it", "Start anyway", "Measure anyway", "Cancel"
 
 
 async def may_start(app: BaseApp, start: Start) -> bool:
     """Return whether to start now: the devices are free, or the user starts anyway. If the user chooses to wait, the
-    start is added to the waiting starts and False is returned.
+    run is put in the queue, or the measurement is added to the waiting starts, and False is returned.
     """
     busy = await asyncio.to_thread(start.in_the_way)
     if not busy:
         return True
     anyway = MEASURE if start.measures else START
     answer = await app.push_screen_wait(Ask(_question(busy, start.measures), (WAIT, anyway, CANCEL)))
-    if answer == WAIT:
+    if answer == WAIT and start.queue is not None:
+        await put_in_queue(app, start)
+    elif answer == WAIT:
         app.waiting.add(start)
         app.notify(clean(_waits(app, start.title, busy)), markup=False)
     return answer == anyway
@@ -118,9 +143,26 @@ async def may_start(app: BaseApp, start: Start) -> bool:
 async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
     """Launch a run or a proof; returns it with its process. None if it waits for its devices or was cancelled.
 
-    Raises the exceptions of the launch.
+    If GPUs that gputui chooses are not free, the user is asked whether a run waits in the queue. Raises the exceptions
+    of the launch.
     """
-    return await asyncio.to_thread(start.launch) if await may_start(app, start) else None
+    if not await may_start(app, start):
+        return None
+    try:
+        return await asyncio.to_thread(start.launch)
+    except NotFree as fault:
+        if start.queue is None:
+            raise
+        question = f"{start.title} {fault}." if str(fault).startswith("needs") else f"{fault}."
+        if await app.push_screen_wait(Ask(question, (QUEUE, CANCEL))) == QUEUE:
+            await put_in_queue(app, start)
+        return None
+
+
+async def put_in_queue(app: BaseApp, start: Start) -> None:
+    """Put a run in the queue, and show its place and what it waits for. Raises the same as its launch."""
+    if start.queue is not None:
+        app.notify(clean(f"{start.title}: {await asyncio.to_thread(start.queue)}"), markup=False)
 
 
 async def launch_and_open(app: BaseApp, start: Start) -> bool:

@@ -43,6 +43,7 @@ class FormScreen(CheckedForm):
     BINDINGS = [
         keys.bind("start", meaning="start the training"),
         keys.bind("tune", meaning="find the fastest settings of this preset on this machine"),
+        keys.bind("queue", show=False, meaning="put the run in the queue; it starts when its devices are free"),
         keys.bind("stop", "give_up", "Give up waiting", meaning="give up the start that waits for the devices"),
         keys.bind("search", meaning="search the options by name or by words of their help"),
         keys.bind("file", "presets", "Open"),
@@ -166,6 +167,12 @@ class FormScreen(CheckedForm):
 
     @on(StartBar.Pressed)
     def action_start(self) -> None:
+        self._start_or_queue(queued=False)
+
+    def action_queue(self) -> None:
+        self._start_or_queue(queued=True)
+
+    def _start_or_queue(self, queued: bool) -> None:
         self._accept_open_field()
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
@@ -174,20 +181,24 @@ class FormScreen(CheckedForm):
         if python := interpreter.slow():  # a start would wait for it, and every key until then
             self.app.notify(clean(f"{python} has not answered yet"), title="Not started", markup=False)
             return
-        self._start(self.state)
+        self._start(self.state, queued)
 
     @work(exclusive=True, group="start")
-    async def _start(self, state: FormState) -> None:
-        """Launch the run, or let it wait for its devices. If it cannot be started, show the reason."""
+    async def _start(self, state: FormState, queued: bool) -> None:
+        """Launch the run, or put it in the queue. If that cannot be done, show the reason."""
         from ....engine.runs import RunError
-        from ..starting import ConflictError, ask_and_launch, new_run
+        from ..starting import ConflictError, ask_and_launch, new_run, put_in_queue
 
         try:
-            made = await ask_and_launch(self.app, await asyncio.to_thread(new_run, self.app, state.preset))
+            start = await asyncio.to_thread(new_run, self.app, state.preset)
+            if queued:
+                await put_in_queue(self.app, start)
+                return
+            made = await ask_and_launch(self.app, start)
         except ConflictError as conflict:
             self.refused(conflict.here, conflict.findings)
         except (OSError, RunError) as fault:
-            self.app.complain(f"the run cannot be started: {fault}")
+            self.app.complain(f"the run cannot be {'queued' if queued else 'started'}: {fault}")
         else:
             if made is not None:
                 self.started(state, *made)

@@ -1,0 +1,101 @@
+"""The queue as its viewers see it: which runs wait, in which order and why, and about when the next one starts.
+
+Reads small files; called in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...engine.files.values import mapping, number, text, whole
+from ...engine.job import this_machine
+from ...engine.queue import any_entry, devices, entries
+from ...engine.queue.entries import Entry
+from ...engine.units import clock
+from .run_list import last_progress
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A run that waits: its place, from 1 on, the reason, and about when it starts; empty if that is not known."""
+
+    run: str
+    place: int
+    held: bool = False
+    why: str = ""
+    when: str = ""
+
+    def __str__(self) -> str:
+        lead = "held" if self.held else f"place {self.place} in the queue"
+        return ", ".join(filter(None, (f"{lead}: {self.why}" if self.why else lead, self.when)))
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The waiting runs by id, in their order, and the number of those that have begun."""
+
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    begun: int = 0
+
+    def words(self, training: int) -> str:
+        """Return for a header how many runs train and wait, and when the next starts; empty if no run waits."""
+        if not self.waiting:
+            return ""
+        when = next((each.when for each in self.waiting.values() if each.when), "")
+        return ", ".join(filter(None, (f"{training} train", f"{len(self.waiting)} wait", when and f"next {when}")))
+
+
+def read() -> Queue:
+    """Return the queue as it is now. Without an entry it costs the listing of one folder."""
+    if not any_entry():
+        return Queue()
+    listed, paused = entries.all_entries(), entries.is_paused()
+    reasons = mapping(entries.news().get("why"))
+    begun = [entry for entry in listed if entry.state not in entries.WAITS]
+    left = [left_of(entry) for entry in begun]
+    soonest = min((seconds for seconds in left if seconds is not None), default=None) if None not in left else None
+    waiting: dict[str, Waiting] = {}
+    for place, entry in enumerate((entry for entry in listed if entry.state in entries.WAITS), 1):
+        held = entry.state == "held"
+        why = "the queue is paused" if paused and not held else why_of(entry, reasons)
+        when = f"in about {clock(soonest)}" if soonest is not None and place == 1 and not (held or paused) else ""
+        waiting[entry.run] = Waiting(entry.run, place, held, why, when)
+    return Queue(waiting, len(begun))
+
+
+def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
+    """Return why an entry waits, by the reasons that the runner has written."""
+    if entry.state == "held":
+        return entry.hold_reason
+    if entry.state == "waiting":
+        return text(reasons.get(entry.run)) or "the runner has not looked at it yet"
+    return "gives way, and returns to the queue" if entry.yields else ""
+
+
+def left_of(entry: Entry) -> float | None:
+    return number(last_progress(entry.folder).get("eta_seconds"))
+
+
+def place_text(entry: Entry) -> str:
+    """Return the place of a new entry, and what it waits for, in one line."""
+    listed: Sequence[Entry] = [other for other in entries.all_entries() if other.state in entries.WAITS]
+    place = next((number for number, other in enumerate(listed, 1) if other.run == entry.run), 1)
+    needs = devices.needs_text(entry, gpus())
+    if entries.is_paused():
+        why = "the queue is paused; gputui queue start goes on"
+    elif entry.after:
+        why = f"it waits for {entry.after} to end"
+    elif place > 1:
+        why = f"{listed[place - 2].run} is before it"
+    else:
+        running = [other.run for other in entries.all_entries() if other.state not in entries.WAITS]
+        why = f"{running[-1]} was started before it" if running else "it starts as soon as that is free"
+    return f"place {place} in the queue, needs {needs}: {why}"
+
+
+def gpus() -> int:
+    """The number of GPUs of this machine, as the runner has counted them if it has."""
+    counted = whole(entries.news().get("gpus"))
+    return len(this_machine.read().gpus) if counted is None else counted
