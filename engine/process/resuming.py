@@ -157,9 +157,9 @@ def _may_be_resumed(run: Run) -> bool:
     """Return False for a run that certainly cannot be resumed: it has completed, or neither it nor a chief can have a
     checkpoint.
 
-    The test is quick.
+    The test is quick, as there may be thousands of runs: a plain text is a path much sooner than a Path is.
     """
-    saved = checkpoint_files.steps_in(run.file("checkpoints")) or run.file(cluster.FILE).exists()
+    saved = checkpoint_files.steps_in(f"{run.path}/checkpoints") or os.path.exists(f"{run.path}/{cluster.FILE}")
     return bool(saved) and not run.has_completed()
 
 

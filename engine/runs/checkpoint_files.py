@@ -33,7 +33,7 @@ def path_of(folder: Path, step: int) -> Path:
     return folder / f"step-{step:010d}"
 
 
-def steps_in(folder: Path) -> list[int]:
+def steps_in(folder: Path | str) -> list[int]:
     """Return the steps of all entries in `folder` that are named like a checkpoint, the newest first; empty if it
     cannot be read.
     """

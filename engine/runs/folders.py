@@ -101,24 +101,24 @@ def survey() -> Survey:
     error.
     """
     places.tighten(runs_folder())
+    readable, closed = [], {}
     try:
         with os.scandir(runs_folder()) as entries:
-            candidates = [Run(Path(entry.path)) for entry in entries if not _is_left_out(entry)]
+            folders = [entry.path for entry in entries if not _is_left_out(entry)]
     except (FileNotFoundError, NotADirectoryError):
         return Survey([], {})
     except OSError as fault:
         return Survey([], {".": why(fault)})
-    readable, closed = [], {}
-    for run in candidates:
+    for folder in folders:  # plain texts, as there may be thousands of runs
         try:
-            created = run.file("preset.yaml").lstat().st_mtime
+            created = os.lstat(f"{folder}/preset.yaml").st_mtime
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as fault:
-            closed[run.id] = why(fault)
+            closed[os.path.basename(folder)] = why(fault)
         else:
-            readable.append((created, run.id, run))
-    return Survey([run for *_, run in sorted(readable, key=lambda item: item[:2], reverse=True)], closed)
+            readable.append((created, folder))
+    return Survey([Run(Path(folder)) for _, folder in sorted(readable, reverse=True)], closed)
 
 
 def _is_left_out(entry: os.DirEntry[str]) -> bool:
