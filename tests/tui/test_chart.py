@@ -127,6 +127,9 @@ def test_labels_say_what_they_mean() -> None:
     ]
     assert tick_text(1500000, 500000) == "1.5M"
     assert tick_text(0.25, 0.25) == "0.25"
+    assert [tick_text(tick, 50) for tick in (200_000, 200_050)] == ["200k", "200050"]
+    assert [tick_text(tick, 500) for tick in (-12_000, -11_500)] == ["-12000", "-11500"]
+    assert len(tick_text(-123_400, 1000)) <= 6
     assert [tick_text(tick, 2.5) for tick in (0, 2.5, 5, 7.5)] == ["0.0", "2.5", "5.0", "7.5"]
     ten = Plot("loss", "", (Curve("train", line(1.0, 2.0)),), x_end=10, x_unit="epoch", final=True)
     assert x_scale(ten, 40).step == 2.5

@@ -80,15 +80,21 @@ def place_of(column: int, across: Scale, width: int) -> float:
 
 
 def tick_text(value: float, step: float) -> str:
-    """A label of at most six characters, with enough digits that two labels one `step` apart differ."""
-    if value and abs(value) >= 100_000:
-        power, letter = (1e9, "G") if abs(value) >= 1e9 else (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
-        return f"{value / power:.4g}{letter}"
+    """Return a label of at most six characters. Two labels that are one `step` apart differ, if six digits can tell
+    them apart.
+    """
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     if step < 10 and round(step * 10**digits, 6) != round(step * 10**digits):  # 2.5, 0.25
         digits += 1
-    text = f"{value + 0.0:,.{digits}f}"
-    return text if len(text) <= GUTTER - 1 else f"{value:.0e}"
+    texts = [f"{value + 0.0:,.{digits}f}", f"{value + 0.0:.{digits}f}"]
+    if abs(value) >= 100_000:
+        power, letter = (1e9, "G") if abs(value) >= 1e9 else (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
+        short, shorter = (f"{value / power:.{significant}g}" for significant in (4, 3))
+        if abs(float(short) * power - value) < step / 4:
+            texts = [f"{short}{letter}", f"{shorter}{letter}"]
+        else:
+            texts = [texts[1], f"{short}{letter}"]
+    return next((text for text in texts if len(text) < GUTTER), f"{value:.0e}")
 
 
 def power_text(value: float) -> str:
