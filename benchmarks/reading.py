@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gputui.engine.runs import events
+from gputui.engine.runs.event_reading import Tail
 from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.runs.reading import Tail
 
 REPEATS = 7
 

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gputui.engine.runs import Run, request_stop
+from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import Progress
-from gputui.engine.runs.reading import read_events
 
 GPUS = 8
 SOURCE = Path(__file__).parents[1] / "tests/support/fakenvml/nvml.c"

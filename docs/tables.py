@@ -22,7 +22,7 @@ from gputui.engine.diagnosis import VERDICTS, rules
 from gputui.engine.files.shapes import Fields
 from gputui.engine.interpreter import compatibility
 from gputui.engine.options import GROUPS, OPTIONS, OptionInfo
-from gputui.engine.options.own import OWN_CODE_LABELS
+from gputui.engine.options.own_code import OWN_CODE_LABELS
 from gputui.engine.presets import resolving
 from gputui.engine.process.known_failures import FAILURES
 from gputui.engine.runs import events

@@ -1,7 +1,7 @@
 """How long a training is and how samples are shared out: batches, steps, replicas, what is left out, what is enough.
 
 Plain numbers, worked out before anything is built; the trainer, proofs, checks and views all take them from here, and
-exported scripts hold the same functions (export/source.py). Imports nothing at run time.
+exported scripts hold the same functions (export/engine_source.py). Imports nothing at run time.
 """
 
 from __future__ import annotations

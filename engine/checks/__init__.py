@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..job.training_gpus import training_gpus, visible_gpus
-from .files import own_batch
-from .gpus import on_cpu, replicas
+from .all_checks import RULES, check, of_preset, on_screen
+from .file_rules import own_batch
+from .gpu_checks import on_cpu, replicas
 from .multi_worker import by_command, measured_alone, of_job, of_kind, of_remarks
 from .option_finding import Finding
 from .packages import of_packages, of_resumed
-from .rules import RULES, check, of_preset, on_screen
 
 __all__ = [
     "RULES",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import plan
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..job.training_gpus import training_gpus, visible_gpus
 from ..options import OPTIONS, Options
 from ..options.catalogue import About
 from ..units import size
-from . import gpus
-from .gpus import on_cpu, replicas, share_a_gpu
+from . import gpu_checks
+from .gpu_checks import on_cpu, replicas, share_a_gpu
 from .option_finding import Finding, error
 
 
@@ -102,7 +102,7 @@ def xla(options: Options, machine: Machine) -> Iterator[Finding]:
             "set one of them to false",
         )
     smaller = _has_smaller_batch(options, machine)
-    if smaller is not False if explicit else smaller and gpus.compiled(options, machine):
+    if smaller is not False if explicit else smaller and gpu_checks.compiled(options, machine):
         yield Finding(
             "warning" if explicit else "note",
             ("compile.xla", "input.drop_remainder"),

@@ -13,7 +13,7 @@ from typing import Any
 from .. import runs
 from ..figures import at
 from ..job import slurm
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..options import OPTIONS, Options
 from ..presets import Preset
 from ..runs import Run

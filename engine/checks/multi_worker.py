@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..job import cluster
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..job.several_tasks import Remark
 from ..options import Options
 from ..plan import MULTI_WORKER
-from .gpus import on_cpu
+from .gpu_checks import on_cpu
 from .option_finding import Finding, error
 
 KEY = "strategy.kind"

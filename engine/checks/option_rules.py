@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import plan
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..job.training_gpus import visible_gpus
 from ..options import Options
 from ..options.training import MOMENTUM
 from ..options.workload import BYTE_ENCODINGS
 from ..units import amount, counted
-from .gpus import on_cpu, replicas
+from .gpu_checks import on_cpu, replicas
 from .option_finding import Finding
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..interpreter import interpreter, supported_versions
 from ..interpreter.interpreter import Interpreter, Unusable
 from ..interpreter.supported_versions import Remark
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..options import Options
 from .option_finding import Finding
 

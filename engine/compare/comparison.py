@@ -13,7 +13,7 @@ from typing import Any
 from .. import figures
 from ..figures import Figure
 from ..files.values import number
-from ..runs import Run, cluster, launched_with
+from ..runs import Run, launched_with, run_cluster
 from ..runs.launched_with import read_options
 from ..runs.titles import Title, title_of
 from .baseline import Choice, LineUp
@@ -94,7 +94,7 @@ def compare(line_up: LineUp) -> Comparison:
     read = [read_options(run) for run in runs]
     options = [options_of_run for options_of_run, _ in read]
     results = [_flat(run.whole_result) for run in runs]
-    places = [cluster.of_run(run) for run in runs]
+    places = [run_cluster.of_run(run) for run in runs]
     started = [launched_with.started(run) for run in runs]
     versions_of_runs = [event.versions if event else {} for event in started]
     code = code_row(runs)
@@ -132,7 +132,7 @@ def compare(line_up: LineUp) -> Comparison:
 
 def _together(runs: Sequence[Run]) -> list[str]:
     """A list with one sentence if several of the runs are workers of one training; else empty."""
-    chiefs = [chief.id for run in runs if (chief := cluster.local_chief(run)) is not None]
+    chiefs = [chief.id for run in runs if (chief := run_cluster.local_chief(run)) is not None]
     if not any(run.id in chiefs for run in runs) and len(set(chiefs)) == len(chiefs):
         return []
     return ["some of these runs are workers of one training: the speed of each is that of all workers together"]

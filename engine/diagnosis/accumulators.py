@@ -1,7 +1,7 @@
 """Sums up the engine's readings during training in bounded memory: the host, memory that grows, pauses.
 
-The engine takes readings once a second, during the whole run; collector.py adds the events of the trainer, and gpus.py
-sums up the GPUs. An unknown figure is None; shares are 0 to 1.
+The engine takes readings once a second, during the whole run; collector.py adds the events of the trainer, and
+gpu_accumulators.py sums up the GPUs. An unknown figure is None; shares are 0 to 1.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..files.values import mapping, number, text, whole
 from ..runs import Run, quick_json
+from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import (
     Allocator,
     EpochEnd,
@@ -32,9 +33,8 @@ from ..runs.events import (
     fields_of,
 )  # fmt: skip
 from ..runs.launched_with import options_of
-from ..runs.reading import RunEvents, read_events
 from . import accumulators, stragglers
-from .gpus import Gpus
+from .gpu_accumulators import Gpus
 from .measurements import Measurements
 from .memory import DeviceMemory
 from .thresholds import WINDOW_MS

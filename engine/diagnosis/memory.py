@@ -14,7 +14,7 @@ from typing import Any
 from ..files.values import mapping, number, whole
 from ..runs.events import Allocator, Started
 from .accumulators import Growth
-from .gpus import Gpus
+from .gpu_accumulators import Gpus
 
 MB = 1024**2
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..files.values import number, whole
-from ..options.own import BATCHED
+from ..options.own_code import BATCHED
 from ..units import share, size, times, with_unit
 from .measurements import Measurements, stage_ms
 from .remedies import Remedy, gain

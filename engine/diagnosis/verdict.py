@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from .. import figures
 from ..plan import LEAST_STEPS
 from ..runs import Run
+from ..runs.event_reading import RunEvents
 from ..runs.events import Diagnosis, Verdict
-from ..runs.reading import RunEvents
 from ..units import counted, seconds
 from . import clocks, stragglers
 from . import remedies as making

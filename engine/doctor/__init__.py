@@ -11,7 +11,16 @@ from collections.abc import Iterator
 
 from ..interpreter import installed, interpreter
 from ..telemetry import chips as chips
-from . import cuda_library, driver, gpus, host, libraries, python_packages, tensorflow_check, visible_gpus
+from . import (
+    cuda_library,
+    driver,
+    gpu_findings,
+    host_findings,
+    libraries,
+    python_packages,
+    tensorflow_check,
+    visible_gpus,
+)
 from .cuda_library import CudaQuery
 from .machine_finding import LEVELS, Finding
 from .nvml_query import NvmlAnswers, NvmlQuery
@@ -50,19 +59,19 @@ class Examination:
         missing = libraries.missing()
         seen, cuda = self._nvml.by(self._deadline), self._cuda.by(self._deadline)
         there = driver.present(seen, bus, confined)
-        findings = [*driver.findings(seen, bus, confined, cuda), *gpus.findings(seen, cuda.works)]
+        findings = [*driver.findings(seen, bus, confined, cuda), *gpu_findings.findings(seen, cuda.works)]
         findings += visible_gpus.findings(seen)
         if there:
             findings += cuda_library.findings(cuda, seen.driver, findings)
-        findings += [*gpus.iommu_findings(seen, bus or []), *libraries.tensorflow(there), *software]
+        findings += [*gpu_findings.iommu_findings(seen, bus or []), *libraries.tensorflow(there), *software]
         findings += [
             *libraries.cuda(missing, there),
-            *libraries.cudnn([gpu for gpu in seen.gpus if gpus.usable(gpu)], there),
+            *libraries.cudnn([gpu for gpu in seen.gpus if gpu_findings.usable(gpu)], there),
         ]
         findings += libraries.xla_tools(missing, there)
         if seen.count or driver.unreadable(seen):
             findings += libraries.libcuda(seen.driver, confined)
-        return [*findings, *host.findings(seen.count), *self._tensorflow(seen)]
+        return [*findings, *host_findings.findings(seen.count), *self._tensorflow(seen)]
 
     def _tensorflow(self, seen: NvmlAnswers) -> Iterator[Finding]:
         if self._child is not None:

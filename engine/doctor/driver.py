@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ..interpreter import installed
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
-from ..telemetry import chips, limits
+from ..telemetry import chips, resource_limits
 from ..telemetry.nvml.connection import LIBRARY, LIBRARY_ALONE_MISSING
 from ..telemetry.nvml.reasons import Code
 from .cuda_library import UNKNOWN, CudaAnswer
@@ -56,7 +56,7 @@ def unreadable(seen: NvmlAnswers) -> bool:
 def _unreadable(confined: bool) -> Finding:
     what = f"{LIBRARY_ALONE_MISSING}: nothing is known of the GPUs"
     remedy = "install the driver's library, which comes with nvidia-smi"
-    if (limits.ROOT / chips.WSL_LIBRARIES / LIBRARY).exists():
+    if (resource_limits.ROOT / chips.WSL_LIBRARIES / LIBRARY).exists():
         remedy = f"export LD_LIBRARY_PATH=/{chips.WSL_LIBRARIES}, where WSL has it"
     elif confined:
         given = os.environ.get("NVIDIA_DRIVER_CAPABILITIES")

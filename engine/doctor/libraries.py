@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..interpreter import compatibility, installed, interpreter, supported_versions
-from ..telemetry import limits
+from ..telemetry import resource_limits
 from .machine_finding import Finding
 
 # The libraries that TensorFlow 2.21 opens by name when it first looks for GPUs or first needs one.
@@ -102,7 +102,7 @@ def cudnn(gpus: Iterable[Mapping[str, Any]], has_driver: bool) -> Iterator[Findi
     """Yield a finding if the cuDNN does not fit TensorFlow, or these GPUs with XLA.
 
     On a machine without a driver it is only a note. A chip for which the loaded cuDNN has no code is reported in
-    gpus.py.
+    gpu_findings.py.
     """
     if not _has_cuda():
         return
@@ -133,8 +133,8 @@ def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
 def _driver_folders() -> Iterator[Path]:
     """Yield further folders that the loader searches for the driver's libraries, among them those of WSL and NixOS."""
     for folder in ("usr/lib", "usr/lib64", "usr/lib/wsl/lib", "run/opengl-driver/lib"):
-        yield limits.ROOT / folder
-    yield from (limits.ROOT / "usr/lib").glob("*-linux-gnu")
+        yield resource_limits.ROOT / folder
+    yield from (resource_limits.ROOT / "usr/lib").glob("*-linux-gnu")
 
 
 def xla_tools(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
@@ -164,7 +164,7 @@ def _xla_folder() -> Path:
     XLA does not read CUDA_DIR and CUDA_HOME, even if its messages advise to set them.
     """
     named = re.findall(r"--xla_gpu_cuda_data_dir=(\S+)", os.environ.get("XLA_FLAGS", ""))
-    return Path(named[-1]) if named else limits.ROOT / "usr/local/cuda"
+    return Path(named[-1]) if named else resource_limits.ROOT / "usr/local/cuda"
 
 
 def _has_cuda() -> bool:

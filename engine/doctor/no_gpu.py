@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from ..interpreter import installed
 from ..telemetry import chips
-from . import cuda_library, driver, gpus, libraries, tensorflow_check, visible_gpus
+from . import cuda_library, driver, gpu_findings, libraries, tensorflow_check, visible_gpus
 from .cuda_library import CudaQuery
 from .machine_finding import Finding
 from .nvml_query import NvmlQuery
@@ -49,9 +49,9 @@ def _causes(log: str) -> Iterator[Finding]:
         bus, confined = chips.gpus_on_bus(), chips.confined()
         seen = nvml.by(deadline)
         opened = cuda.by(deadline)
-        findings += [*driver.findings(seen, bus, confined, opened), *gpus.hidden(seen, opened.works)]
+        findings += [*driver.findings(seen, bus, confined, opened), *gpu_findings.hidden(seen, opened.works)]
         there = {"driver": seen.driver, "cuda_works": opened.works}
-        findings += (finding for gpu in seen.gpus for finding in gpus.hides(there | gpu))
+        findings += (finding for gpu in seen.gpus for finding in gpu_findings.hides(there | gpu))
         findings += (finding for finding in visible_gpus.findings(seen) if finding.level == "error")
         findings += cuda_library.findings(opened, seen.driver, findings)
         yield from findings

@@ -2,7 +2,7 @@
 
 Whatever has been answered by the deadline is used. Only what the doctor reports is asked for, so that a slow driver
 gets through as many GPUs as possible; the details come after the essential facts about all GPUs. The answers are judged
-in driver.py and gpus.py.
+in driver.py and gpu_findings.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pynvml
 
 from ..system.background_call import BackgroundCall
-from ..telemetry import limits
+from ..telemetry import resource_limits
 from ..telemetry.gpu_processes import described
 from ..telemetry.nvml.connection import NO_GPU
 from ..telemetry.nvml.queries import QUESTIONS, Question, chip, computing, names
@@ -142,7 +142,7 @@ def _host_memory() -> dict[str, Any]:
     """Return the host's memory as the GPU's, for GB10 and Jetson: the GPU shares it, and NVML does not report its size,
     or reports zero.
     """
-    return {"memory_used_bytes": None, "memory_total_bytes": limits.memory().total, "shared_with_host": True}
+    return {"memory_used_bytes": None, "memory_total_bytes": resource_limits.memory().total, "shared_with_host": True}
 
 
 def _settings(handle: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from ..interpreter import installed
 from . import cuda_library, visible_gpus
 from .cuda_library import NO_DEVICE, Cause
-from .gpus import usable
+from .gpu_findings import usable
 from .machine_finding import Finding
 from .nvml_query import NvmlAnswers
 from .python_process import Child, Output

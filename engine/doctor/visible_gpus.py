@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..job import allocation, gpu_faults
-from ..job.machine import Gpu, Instance, device_of
+from ..job.machine_gpus import Gpu, Instance, device_of
 from ..job.visible_devices import VARIABLE, Device, hides_all, visible
-from .gpus import usable
+from .gpu_findings import usable
 from .machine_finding import Finding
 from .nvml_query import NvmlAnswers
 

@@ -10,8 +10,8 @@ from typing import Any
 from ..options import Options
 from ..options.workload import BYTE_ENCODINGS
 from ..plan import SAMPLES
+from .engine_source import extract, specialised
 from .lines import Script, literal
-from .source import extract, specialised
 from .specialised import Partly
 
 DIGITS = Path(__file__).resolve().parents[1] / "trainer" / "data" / "digits.npz"

@@ -2,7 +2,7 @@
 
 The order of the script is the order TensorFlow obeys: environment, devices, precision, strategy, data, model,
 compile, fit. Each line that obeys an option names it; options that plain code cannot express are listed at the end of
-the script. A user's own code (workload.entry) takes the place of data and model: own.py.
+the script. A user's own code (workload.entry) takes the place of data and model: own_code.py.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from ..interpreter import interpreter
 from ..interpreter.compatibility import BLACKWELL_CAPABILITY
 from ..options import OPTIONS, Options, by_key, gpu_choice
-from ..options.own import UNREAD
+from ..options.own_code import UNREAD
 from ..options.workload import BLOCKS
 from ..plan import MULTI_WORKER
 from ..presets import Preset
-from . import data, own, training
+from . import compile_and_fit, data, own_code
+from .engine_source import extract
 from .lines import Script, literal
-from .source import extract
 
 BUILDERS = {"mlp": "_mlp", "cnn": "_cnn", "separable_cnn": "_separable_cnn", "resnet50": "_resnet50"}
 # Variables that TensorFlow and NVIDIA's libraries read in addition to a call that the options make.
@@ -68,7 +68,7 @@ def to_script(preset: Preset, base: Path | None = None) -> str:
 def with_paths(preset: Preset, base: Path | None = None) -> tuple[str, list[str]]:
     """The same source as to_script returns, and the paths of this machine that the script contains."""
     options = on_one_machine(preset.options)
-    parts = (_data, _model, training.training) if options.workload.entry is None else own.PARTS
+    parts = (_data, _model, compile_and_fit.training) if options.workload.entry is None else own_code.PARTS
     body, environment = Script(base), Script()
     _environment(environment, options)
     if base is not None:

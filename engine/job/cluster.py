@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..runs.cluster import SOURCE, VARIABLE, Cluster, host_of
+from ..runs.run_cluster import SOURCE, VARIABLE, Cluster, host_of
 from . import slurm
 from .slurm import SlurmError
 

@@ -19,7 +19,7 @@ from ..telemetry import chips
 from ..telemetry.nvml.connection import NO_GPU
 from ..telemetry.nvml.reasons import Code
 from . import allocation
-from .machine import Fault, Gpu, device_of, shown_of
+from .machine_gpus import Fault, Gpu, device_of, shown_of
 from .training_gpus import used_by_tensorflow
 from .visible_devices import VARIABLE, find, hides_all, is_index, stops_at
 

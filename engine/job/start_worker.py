@@ -15,15 +15,15 @@ from dataclasses import replace
 
 from ..plan import MULTI_WORKER
 from ..runs import Run
-from ..runs.cluster import VARIABLE as TF_CONFIG
-from ..runs.cluster import Cluster, host_of, port_of
-from ..runs.cluster import of_run as kept_cluster
 from ..runs.launched_with import options_of
+from ..runs.run_cluster import VARIABLE as TF_CONFIG
+from ..runs.run_cluster import Cluster, host_of, port_of
+from ..runs.run_cluster import of_run as kept_cluster
 from ..system.background_call import BackgroundCall
 from ..units import counted
 from . import cluster, slurm, this_machine
 from .cluster import COMMAND_LINE, ClusterError
-from .machine import Machine
+from .machine_gpus import Machine
 from .several_tasks import Remark
 from .visible_devices import VARIABLE
 

@@ -21,7 +21,7 @@ from ..telemetry.nvml import connection
 from ..telemetry.nvml.connection import NO_GPU, PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import Code, NvmlUnavailable
 from . import gpu_faults
-from .machine import Answers, Gpu, Instance, Machine, shown_of
+from .machine_gpus import Answers, Gpu, Instance, Machine, shown_of
 from .visible_devices import VARIABLE
 
 WITHOUT_CUDA = (Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH)  # then CUDA cannot work either

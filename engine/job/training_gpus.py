@@ -9,7 +9,7 @@ from ..options import Options, gpu_choice
 from ..options.gpu_choice import GpuChoice
 from ..plan import SEVERAL_REPLICAS
 from ..telemetry import chips
-from .machine import Gpu, Machine
+from .machine_gpus import Gpu, Machine
 
 
 def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from ..runs import Run, Tail, cluster
+from ..runs import Run, Tail, run_cluster
+from ..runs.event_reading import in_time
 from ..runs.events import EVENT_FILES, EVENTS_FILE, Event, GpuReadings, Progress, Started, WorkerReadings
-from ..runs.reading import in_time
 
 LOOK_SECONDS = 1.0
 TELL_SECONDS = 10.0
@@ -28,7 +28,7 @@ class Worker:
 
     def __init__(self, member: Mapping[str, Any], replicas: int) -> None:
         self.member, self._all_replicas = member, replicas
-        self._run = cluster.run_of(member)
+        self._run = run_cluster.run_of(member)
         self._tails = [Tail(self._run.file(name), from_now=True) for name in EVENT_FILES] if self._run else []
         self._progress: Progress | None = None
         self._busy: list[float | None] = []
@@ -69,7 +69,7 @@ class Workers(threading.Thread):
         self._done = threading.Event()
 
     def run(self) -> None:
-        joined = cluster.of_run(self._folder)
+        joined = run_cluster.of_run(self._folder)
         if joined is None or not joined.is_chief:
             return
         try:

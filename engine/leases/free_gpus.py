@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..files.values import number, whole
-from ..job.machine import Gpu, Machine
+from ..job.machine_gpus import Gpu, Machine
 from ..job.training_gpus import candidates
 from ..options.gpu_choice import GpuChoice
 from ..system.background_call import BackgroundCall

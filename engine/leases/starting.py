@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..job import this_machine
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..job.training_gpus import training_gpus, visible_gpus
 from ..options import Options, gpu_choice
 from . import free_gpus, lease, needs

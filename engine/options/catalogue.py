@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import Field, dataclass, field, fields
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .own import Own
+from .own_code import Own
 
 Check = TypeVar("Check", bound=Callable[..., Any])
 
@@ -23,9 +23,9 @@ class About:
     """The texts about an option that are not its type and range.
 
     `call` is the TensorFlow or Keras call that obeys it. `gpu_only`: it has no effect without an NVIDIA GPU. `own` says
-    to which of a user's own trainings (workload.entry) it applies; own.py explains the words. `part` names a part of
-    its group that the form folds while no option in it is used. `not_offered` are words that TensorFlow has and gputui
-    refuses, with the reason.
+    to which of a user's own trainings (workload.entry) it applies; own_code.py explains the words. `part` names a part
+    of its group that the form folds while no option in it is used. `not_offered` are words that TensorFlow has and
+    gputui refuses, with the reason.
     """
 
     help: str

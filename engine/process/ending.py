@@ -13,10 +13,10 @@ from pathlib import Path
 
 from ..files.values import whole
 from ..runs import Run, checkpoint_files, code_files, results
+from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import Allocator, MemoryAnswer, Outcome, Progress, Started, Summary, XlaAnswer, fields_of
-from ..runs.reading import RunEvents, read_events
 from ..system import process_memory
-from ..telemetry.limits import Ceilings, ceilings
+from ..telemetry.resource_limits import Ceilings, ceilings
 from ..units import size
 from . import known_failures
 from .known_failures import MEMORY, THREADS, KnownFailure

@@ -31,8 +31,8 @@ from ..leases.starting import Devices
 from ..options import OPTIONS, Options, options_json
 from ..plan import MULTI_WORKER
 from ..presets import Preset, PresetError, paths
-from ..runs import Run, RunError, cluster, code_copy, titles
-from ..runs.cluster import Cluster
+from ..runs import Run, RunError, code_copy, run_cluster, titles
+from ..runs.run_cluster import Cluster
 from ..system import locks, stop_signals
 from ..system.locks import ENGINE_LOCK, Lock
 from ..system.run_clock import VARIABLE, RunClock
@@ -264,8 +264,8 @@ def begin(run: Run, preset: Preset, among: Collection[str]) -> subprocess.Popen[
 
 def _as_worker(run: Run) -> dict[str, str]:
     """Return the environment variable with the cluster and this worker's index; empty for a run on one machine."""
-    joined = cluster.of_run(run)
-    return {cluster.VARIABLE: joined.as_tf_config()} if joined else {}
+    joined = run_cluster.of_run(run)
+    return {run_cluster.VARIABLE: joined.as_tf_config()} if joined else {}
 
 
 # ---- which preset a run is started from, and what was changed of it ---------------------------

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from ..diagnosis import diagnose
 from ..diagnosis.collector import Collector
 from ..runs import Run, Tail
+from ..runs.event_reading import in_time
 from ..runs.events import EVENT_FILES, Diagnosis, Event
 from ..runs.launched_with import options_of
-from ..runs.reading import in_time
 from ..system.run_clock import RunClock
 
 INTERVAL_SECONDS = 2.0

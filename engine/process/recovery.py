@@ -18,8 +18,8 @@ from ..files.values import mapping, text
 from ..files.writing import write_atomically
 from ..options import options_json
 from ..runs import Run, checkpoint_files, titles
+from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import EVENTS_FILE, MemoryAnswer, OptionChanged, Phase, Progress, Started, XlaAnswer
-from ..runs.reading import RunEvents, read_events
 from .known_failures import MEMORY, XLA
 
 MOST_ANSWERS = 12  # of one engine; each halves the samples that are computed at once

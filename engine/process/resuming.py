@@ -18,11 +18,11 @@ from ..job import cluster as clusters
 from ..job import start_worker
 from ..options import Options, options_json
 from ..presets import Preset, PresetError
-from ..runs import GOES_ON, Run, RunError, checkpoint_files, cluster, code_copy, code_files
+from ..runs import GOES_ON, Run, RunError, checkpoint_files, code_copy, code_files, run_cluster
+from ..runs.event_reading import read_events
 from ..runs.events import TELEMETRY_FILE, OptionChanged
 from ..runs.launched_with import options_of
 from ..runs.liveness import Liveness
-from ..runs.reading import read_events
 from ..runs.run import WAITING
 from ..runs.titles import title_of
 from ..system.identity import Place
@@ -67,7 +67,7 @@ def resume(
         write_atomically(run.file("preset.yaml"), preset.to_yaml())
         write_atomically(run.file(options_json.FILE), options_json.to_json(devices.options))
         if joins is not None:
-            write_atomically(run.file(cluster.FILE), joins.as_file())
+            write_atomically(run.file(run_cluster.FILE), joins.as_file())
         place = Place.read(run.status)
         if (
             place is not None and not place.is_here
@@ -119,8 +119,8 @@ def _has_whole_checkpoint(run: Run) -> bool:
     In a training on several machines the chief has the checkpoints. If the chief's folder cannot be read from this
     machine, only the trainer can check them; then return True if the option run.checkpoint is on.
     """
-    if (joined := cluster.of_run(run)) is not None and not joined.is_chief:
-        chief = cluster.chief_of(run)
+    if (joined := run_cluster.of_run(run)) is not None and not joined.is_chief:
+        chief = run_cluster.chief_of(run)
         if chief is None:
             return options_of(run).get("run.checkpoint") not in (None, "off")
         run = chief
@@ -159,7 +159,7 @@ def _may_be_resumed(run: Run) -> bool:
 
     The test is quick, as there may be thousands of runs: a plain text is a path much sooner than a Path is.
     """
-    saved = checkpoint_files.steps_in(f"{run.path}/checkpoints") or os.path.exists(f"{run.path}/{cluster.FILE}")
+    saved = checkpoint_files.steps_in(f"{run.path}/checkpoints") or os.path.exists(f"{run.path}/{run_cluster.FILE}")
     return bool(saved) and not run.has_completed()
 
 
@@ -199,8 +199,8 @@ def _of_this_worker() -> Callable[[Run], bool]:
     """
     own = clusters.read(os.environ)
     if own is None or len(own.workers) < 2:
-        return lambda run: cluster.local_chief(run) is None
-    return lambda run: (kept := cluster.of_run(run)) is not None and kept.index == own.index
+        return lambda run: run_cluster.local_chief(run) is None
+    return lambda run: (kept := run_cluster.of_run(run)) is not None and kept.index == own.index
 
 
 def _launched_with(run: Run, preset: Preset) -> dict[str, Any] | None:

@@ -27,15 +27,15 @@ from ..files.writing import write_atomically
 from ..interpreter import installed
 from ..job.worker_readings import Workers
 from ..leases import free_gpus, lease
-from ..runs import Run, cluster, events, results
+from ..runs import Run, events, results, run_cluster
+from ..runs.event_reading import Tail, read_events
 from ..runs.events import EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started
 from ..runs.parsing import EventWriter
-from ..runs.reading import Tail, read_events
 from ..system import descendants, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import Lock
 from ..system.run_clock import RunClock, steady
-from ..telemetry import limits
+from ..telemetry import resource_limits
 from ..telemetry.sampler import Sampler
 from . import ending, recovery
 from .known_failures import MEMORY, RESUME, RESUMED, XLA
@@ -346,7 +346,7 @@ class Supervisor:
             end = ending.classify(self._evidence(sampler))
         if end.outcome == "crashed" and (full := writing.try_writing(self.run.path)):
             end = replace(end, message=f"{full}; {end.message}", hint=f"free some space; {RESUME}")
-        end = ending.with_hint(end, cluster.is_saved(self.run))
+        end = ending.with_hint(end, run_cluster.is_saved(self.run))
         self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
         summary = ending.summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed())
         self._keep(events.plain(asdict(summary)))
@@ -361,7 +361,7 @@ class Supervisor:
             kernel_oom_kills=ending.kernel_oom_kills() - self.oom_kills,
             memory_share=sampler.trainer_memory_share,
             phase=self.phase,
-            ceilings=limits.ceilings(),
+            ceilings=resource_limits.ceilings(),
             gpus=len(self._gpus),
             device_batches=self._device_batches,
             lost_gpus=self.lost_gpus,

@@ -20,9 +20,9 @@ from typing import Any
 from ..figures import PROFILE
 from ..files.reading import open_regular
 from ..runs import Run
+from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, InputStages, Started
 from ..runs.launched_with import options_of
-from ..runs.reading import read_events
 from ..units import amount, share
 from . import xprof_tables
 from . import xprof_tables as tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from .. import diagnosis, plan, runs
-from ..runs import Run, cluster
+from ..runs import Run, run_cluster
 from ..trials.record import Record
 from .request import Request
 
@@ -27,7 +27,7 @@ def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
     startups = [
         run.result["startup_seconds"]
         for run in runs.all_runs()[:LATEST]
-        if run.result and run.result.get("startup_seconds") and cluster.of_run(run) is None
+        if run.result and run.result.get("startup_seconds") and run_cluster.of_run(run) is None
     ]
     started = statistics.median(startups) if startups else STARTUP_SECONDS
     measured = plan.expected_seconds(measure_seconds, step_seconds)

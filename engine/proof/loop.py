@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
+from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
-from ..runs.reading import read_events
 from ..trials import comparing, sentences, significance
 from ..trials.bench import Bench
 from ..trials.comparing import BaselineFailed, Comparing, Stopped

@@ -22,7 +22,7 @@ from pathlib import Path
 from .. import runs
 from ..files import writing
 from ..job import this_machine
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..job.visible_devices import VARIABLE
 from ..leases import free_gpus, lease
 from ..options import Options

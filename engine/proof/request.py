@@ -12,7 +12,7 @@ from typing import Any
 from .. import checks, options, presets
 from ..files.reading import read_object
 from ..files.shapes import completed
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..runs import Run, RunError
 from ..runs.launched_with import options_of

@@ -19,13 +19,13 @@ from .. import presets, runs
 from ..checks import training_gpus, visible_gpus
 from ..files.writing import write_atomically
 from ..job import this_machine
-from ..job.machine import Gpu, Machine
+from ..job.machine_gpus import Gpu, Machine
 from ..leases import starting as leases
 from ..options import Options, gpu_choice
 from ..presets import PresetError
 from ..runs import Run
+from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
-from ..runs.reading import read_events
 from ..system import locks
 from ..trials.record import Record
 from .folder import Proof, launch, proofs, start

@@ -26,8 +26,8 @@ from ..presets import Preset
 from ..profile import reports
 from ..profile.reports import ProfileError, ProfileReport
 from ..runs import Run
+from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, InputStages
-from ..runs.reading import read_events
 from ..trials.bench import Bench
 from ..trials.comparing import Comparing
 from ..trials.record import Ablation, Comparison, Record, medians

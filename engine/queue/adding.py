@@ -9,7 +9,7 @@ from ..job import slurm as slurm
 from ..plan import MULTI_WORKER
 from ..presets import Preset
 from ..process import launch, resuming
-from ..runs import Run, RunError, cluster, code_files
+from ..runs import Run, RunError, code_files, run_cluster
 from . import entries
 from .entries import Entry
 
@@ -36,7 +36,7 @@ def queue_resume(run: Run, after: Run | None = None, code: str = "") -> Entry:
     Raises RunError if it cannot be resumed.
     """
     refuse_here(f"gputui resume {run.id}")
-    if cluster.of_run(run) is not None:
+    if run_cluster.of_run(run) is not None:
         raise RunError(f"{run.id} trains on several machines, and cannot wait in the queue of one of them")
     if reason := resuming.why_not(run):
         raise RunError(reason)

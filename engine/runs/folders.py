@@ -17,9 +17,9 @@ from ..files.places import runs_folder
 from ..files.reading import why
 from ..files.values import NO_NAME, nameable
 from ..files.writing import sync, write_atomically
-from . import cluster, titles
-from .cluster import FILE, Cluster
+from . import run_cluster, titles
 from .run import Run, RunError
+from .run_cluster import FILE, Cluster
 
 NAMED = 3  # runs in the message about an ambiguous name
 
@@ -151,7 +151,7 @@ def find(text: str) -> Run:
     if not text:
         raise RunError("name a run, or latest; gputui runs lists them")
     if text == "latest":
-        return cluster.local_chief(runs[0]) or runs[0]
+        return run_cluster.local_chief(runs[0]) or runs[0]
     exact = [run for run in runs if run.id == text]
     matching = exact or [run for run in runs if text in run.id]
     if len(matching) == 1:

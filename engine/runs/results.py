@@ -21,8 +21,8 @@ from ..files.appending import RETRY_SECONDS, LineFile
 from ..files.reading import Object
 from ..files.values import number, whole
 from ..files.writing import write_atomically
+from .event_reading import RunEvents
 from .events import EVENTS_FILE, EpochEnd, Event, Finished, GpuReadings, HostReading, Progress, fields_of
-from .reading import RunEvents
 from .run import Run
 
 TRAINER_SECONDS = 2.0

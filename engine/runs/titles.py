@@ -20,7 +20,7 @@ from ..files.writing import write_atomically
 from ..system import locks
 from ..system.locks import Lock
 from ..units import counted
-from . import cluster
+from . import run_cluster
 from .run import Run, RunError
 
 FILE = "origin.json"
@@ -83,7 +83,7 @@ def _place(run: Run) -> Iterator[str]:
     """Yield `worker 1 of 4` for a worker of a run on several machines, or the number of workers for the chief; nothing
     for other runs.
     """
-    if (joined := cluster.of_run(run)) is not None:
+    if (joined := run_cluster.of_run(run)) is not None:
         workers = len(joined.workers)
         yield counted(workers, "workers") if joined.is_chief else f"worker {joined.index} of {workers}"
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from ..proof import duration
 from ..proof.request import Request
+from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
-from ..runs.reading import read_events
 from ..trials import scaling_sentences, sentences
 from ..trials.bench import Measures
 from ..trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped

@@ -9,9 +9,9 @@ from typing import Any
 
 from .. import checks, plan, presets
 from ..checks import visible_gpus
-from ..checks.gpus import on_cpu, share_a_gpu
+from ..checks.gpu_checks import on_cpu, share_a_gpu
 from ..job import this_machine
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..presets import Preset
 from ..proof import duration, request, starting
 from ..proof.folder import Proof

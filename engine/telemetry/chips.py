@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import limits
+from . import resource_limits
 
 TERA = 1e12
 # From NVIDIA's CUDA C++ Programming Guide, "Arithmetic Instructions": throughput by compute capability.
@@ -167,7 +167,7 @@ def gpus_on_bus() -> list[str] | None:
     seen.
     """
     try:
-        devices = sorted((limits.ROOT / "sys/bus/pci/devices").iterdir())
+        devices = sorted((resource_limits.ROOT / "sys/bus/pci/devices").iterdir())
     except OSError:
         return None
     addresses = [device.name for device in devices if _is_gpu(device)]
@@ -188,7 +188,7 @@ def _is_lent(device: Path) -> bool:
 
 def confined() -> bool:
     """Return True in a container or a batch job, which may have been given only some of the GPUs."""
-    files = any((limits.ROOT / name).exists() for name in _CONTAINER_FILES)
+    files = any((resource_limits.ROOT / name).exists() for name in _CONTAINER_FILES)
     return files or any(os.environ.get(name) for name in _CONFINED)
 
 
@@ -205,11 +205,11 @@ _WSL = ("dev/dxg", f"{WSL_LIBRARIES}/libcuda.so.1")
 
 def has_device_nodes() -> bool:
     """Return True if this machine or container has the device node of a GPU."""
-    if all((limits.ROOT / name).exists() for name in _WSL):
+    if all((resource_limits.ROOT / name).exists() for name in _WSL):
         return True
-    return any(any(limits.ROOT.glob(node)) for node in _NODES)
+    return any(any(resource_limits.ROOT.glob(node)) for node in _NODES)
 
 
 def lacks_unified_memory() -> bool:
     """Return True if the driver's device nodes exist, but not the one of nvidia_uvm, which CUDA needs."""
-    return any(limits.ROOT.glob(_NODES[0])) and not (limits.ROOT / _UVM).exists()
+    return any(resource_limits.ROOT.glob(_NODES[0])) and not (resource_limits.ROOT / _UVM).exists()

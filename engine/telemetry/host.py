@@ -15,7 +15,7 @@ from typing import TypeVar
 import psutil
 
 from ..runs.events import HostReading
-from . import limits
+from . import resource_limits
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Host:
             _or_none(ask)  # each of these compares with its previous call
 
     def read(self) -> HostReading:
-        memory = limits.memory()
+        memory = resource_limits.memory()
         cpu, engine, trainer = (_or_none(ask) for ask in (self._cpu, self._engine_cpu, self._trainer_cpu))
         return HostReading(
             cpu=cpu,

@@ -1,6 +1,6 @@
 """Code for exported scripts only: callbacks for Keras' own fit, and opening a user's data.
 
-Nothing here runs in the trainer; the exporter takes the text (export/source.py).
+Nothing here runs in the trainer; the exporter takes the text (export/engine_source.py).
 """
 
 from __future__ import annotations

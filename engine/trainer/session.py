@@ -20,11 +20,11 @@ from ..files import writing
 from ..options import Options, options_json
 from ..plan import MULTI_WORKER
 from ..process import ending
-from ..runs import Run, cluster, events, titles
+from ..runs import Run, events, run_cluster, titles
+from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE
-from ..runs.reading import read_events
 from ..system.import_cost import exempt_from_gc
-from ..telemetry import chips, limits
+from ..telemetry import chips, resource_limits
 from ..units import counted
 from .common.faults import TrainerError
 from .common.stopping import ENGINE_GONE, ENGINE_LOST, StopRequested, StopSwitch
@@ -224,7 +224,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
             resumed_at_step=resume_at,
             flops_per_step=per_step,
             peak_flops_per_second=peak,
-            cpus=limits.usable_cpus(),
+            cpus=resource_limits.usable_cpus(),
             cpu_bfloat16=chips.cpu_multiplies_bfloat16(),
             compute_capability=min(capabilities, default=None),
             sample_bytes=pipeline.sample_bytes,
@@ -288,7 +288,7 @@ def _failed(
     `more` are further fields of the evidence.
     """
     log = Run(run_folder).log_tail(ending.LOG_LINES)
-    evidence = ending.Evidence(1, log, batch_size, phase=phase, ceilings=limits.ceilings(), **more)
+    evidence = ending.Evidence(1, log, batch_size, phase=phase, ceilings=resource_limits.ceilings(), **more)
     if isinstance(fault, TrainerError):
         # TensorFlow names the user's line that it ran; a failure of the device is not that line's fault.
         cause = fault.__cause__
@@ -307,7 +307,7 @@ def _failed(
 
 
 def _of_end(end: ending.Ending, run_folder: Path) -> tuple[events.Outcome, dict[str, str]]:
-    end = ending.with_hint(end, cluster.is_saved(Run(run_folder)))
+    end = ending.with_hint(end, run_cluster.is_saved(Run(run_folder)))
     return end.outcome, _error(end.kind, end.message, end.hint)
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from ..runs import Run
-from ..runs.reading import read_events
+from ..runs.event_reading import read_events
 from ..runs.results import figure_of, rows
 
 

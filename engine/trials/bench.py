@@ -19,13 +19,13 @@ from .. import runs
 from ..diagnosis import collector
 from ..diagnosis.thresholds import HOT
 from ..files import writing
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..options import Options
 from ..presets import Preset
 from ..process.fork_server import ForkServer
 from ..runs import Run, RunError, results
+from ..runs.event_reading import Tail, read_events
 from ..runs.events import EVENTS_FILE, Progress, Started
-from ..runs.reading import Tail, read_events
 from ..units import share
 from .trial import FIGURES, Trial
 from .trial_preset import PROBE_SECONDS, as_training, as_trial

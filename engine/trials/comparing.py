@@ -16,8 +16,8 @@ from pathlib import Path
 from ..options import Options
 from ..presets import Preset
 from ..runs import Run
+from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Progress, Started
-from ..runs.reading import read_events
 from . import sentences
 from .bench import Measures
 from .record import Comparison, Learning

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import checks, plan, presets
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..options import OPTIONS, Options, by_key
 from ..presets import Preset
 

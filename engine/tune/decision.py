@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .. import checks, plan
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..proof.request import Request
 from ..runs.events import Started

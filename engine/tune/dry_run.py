@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..proof import duration
 from ..proof.request import Request, conflict
+from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
-from ..runs.reading import read_events
 from ..trials.bench import Bench
 from ..trials.comparing import BaselineFailed
 from ..trials.record import Record

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .. import checks, plan
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..presets import Preset
 from ..proof.request import Request
 from ..runs import Run
+from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, EpochEnd, Event, Progress, Started
-from ..runs.reading import read_events
 from ..trials import comparing, sentences
 from ..trials.comparing import CHANCES, FINAL
 from ..trials.search_record import LossCheck, Search

@@ -32,7 +32,7 @@ from ..diagnosis.memory import limit_of
 from ..files.values import mapping
 from ..options import Options
 from ..runs.events import Started
-from ..telemetry import limits
+from ..telemetry import resource_limits
 from ..trials.search_record import Memory, MemoryPoint
 from ..trials.trial import Trial
 
@@ -100,7 +100,7 @@ def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int 
         flat = {f"{group}.{name}": value for group, of in asdict(options).items() for name, value in of.items()}
         device_limits = [limit_of(mapping(device), flat) for device in started.gpu_devices]
         return _least([*(round(limit) for limit in device_limits if limit), asked]), "allocator"
-    space, host = limits.ceilings().address_space_bytes, _least([limits.memory().available, asked])
+    space, host = resource_limits.ceilings().address_space_bytes, _least([resource_limits.memory().available, asked])
     reserved, taken = trial.peak_address_space_bytes, trial.peak_process_bytes
     if space and reserved and host and reserved / space > (taken or 0) / host:
         return space, "address_space"
@@ -232,7 +232,7 @@ class MemoryModel:
         """
         largest = self.largest()
         if largest and self.limit_is_asked and self.of == "process" and self._line() is None and self.beyond is None:
-            return max(largest, self._bound(ROOM * limits.memory().available) or 0)
+            return max(largest, self._bound(ROOM * resource_limits.memory().available) or 0)
         return largest
 
     def told(self) -> Memory:

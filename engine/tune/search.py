@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from .. import units
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..proof import duration
 from ..proof.request import Request, conflict
+from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
-from ..runs.reading import read_events
 from ..trials import sentences
 from ..trials.bench import Bench
 from ..trials.comparing import BaselineFailed

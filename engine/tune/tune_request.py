@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import checks, options
 from ..job import this_machine
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..options import OPTIONS, by_key
 from ..options.catalogue import did_you_mean
 from ..presets import Preset

@@ -14,9 +14,9 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.files import yaml_nodes
 from gputui.engine.runs import Run, events, follow
+from gputui.engine.runs.event_reading import Tail, read_events
 from gputui.engine.runs.events import Finished, MemoryAnswer, Phase
 from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.runs.reading import Tail, read_events
 from gputui.engine.system import locks
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.runs.screen import RunsScreen

@@ -20,8 +20,7 @@ from gputui.engine.files.appending import KEPT_BYTES, Gap, LineFile
 from gputui.engine.process import engine_failure
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
-from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, results
-from gputui.engine.runs import reading as following
+from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, event_reading, results
 from gputui.engine.runs.events import Phase, Warn, fields_of
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system import descendants
@@ -429,12 +428,12 @@ def test_a_viewer_of_a_run_that_says_nothing_more_names_the_disk(
     run = runs.create("tiny", "schema_version: 1\n")
     run.file("engine.log").write_text("first\nOSError: the last line\n\n")
     monkeypatch.setattr("gputui.engine.runs.run.STARTING_SECONDS", 0.0)
-    monkeypatch.setattr(following, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(event_reading, "SILENT_SECONDS", 0.0)
     full = f"largest file size (ulimit -f) reached at {run.path} (File too large)"
     (lost,) = Follower(run).poll()
     assert fields_of(lost)["summary"]["error"]["message"] == "the run ended without a result: its engine is gone"
     assert fields_of(lost)["summary"]["error"]["hint"] == "the last line of engine.log: OSError: the last line"
-    silence = following.Silence(run.path)
+    silence = event_reading.Silence(run.path)
     assert silence.check(has_events=False) == ""
     with no_writing():
         (lost,) = Follower(run).poll()

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from gputui.engine import presets
+from gputui.engine.export.engine_source import extract
 from gputui.engine.export.script import IDLE, OUTSIDE, to_script
-from gputui.engine.export.source import extract
 from gputui.engine.options import OPTIONS
 
 from tests.support.cases import all_hold

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.export import folder as export_folder
+from gputui.engine.export import export_folder
 from gputui.engine.export.script import to_script
 from gputui.engine.options import OPTIONS
 from gputui.engine.presets import Preset

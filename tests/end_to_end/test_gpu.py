@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gputui.engine.interpreter import compatibility
 from gputui.engine.job import this_machine
-from gputui.engine.job.machine import Gpu
+from gputui.engine.job.machine_gpus import Gpu
 
 from tests.support.front_door import Finished, trained
 

@@ -18,7 +18,7 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.diagnosis import collector, of_run
 from gputui.engine.diagnosis.verdict import remedies
-from gputui.engine.job.machine import Fault, Gpu, Machine
+from gputui.engine.job.machine_gpus import Fault, Gpu, Machine
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.runs import Run
 from gputui.engine.trainer.common.faults import TrainerError

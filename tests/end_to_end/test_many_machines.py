@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from gputui.engine import runs
 from gputui.engine.interpreter import installed
-from gputui.engine.runs import Run
-from gputui.engine.runs import cluster as clusters
-from gputui.engine.runs.cluster import Cluster
+from gputui.engine.runs import Run, run_cluster
+from gputui.engine.runs.run_cluster import Cluster
 from gputui.engine.trainer.cluster.meeting import Meeting
 from gputui.tui import cli
 
@@ -54,7 +53,7 @@ def finish(*workers: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
 
 
 def run_of_worker(index: int) -> Run | None:
-    return next((run for run in runs.all_runs() if (found := clusters.of_run(run)) and found.index == index), None)
+    return next((run for run in runs.all_runs() if (found := run_cluster.of_run(run)) and found.index == index), None)
 
 
 def test_workers_on_plain_hosts_stop_together_and_go_on_under_slurm(home: Path, tmp_path: Path) -> None:
@@ -86,7 +85,7 @@ def test_workers_on_plain_hosts_stop_together_and_go_on_under_slurm(home: Path, 
     assert other.id.endswith("-big-worker1")
     assert [runs.title(run) for run in (chief, other)] == ["big: 2 workers", "big: worker 1 of 2"]
     assert [(run.result or {})["outcome"] for run in (chief, other)] == ["stopped", "stopped"]
-    assert clusters.chief_of(other) == chief
+    assert run_cluster.chief_of(other) == chief
     assert not other.file("checkpoints").exists(), "they are the chief's"
     asked = [[event["message"] for event in happened(run, "warning") if event["kind"] == "peer_stopped"]
              for run in (chief, other)]  # fmt: skip
@@ -112,7 +111,7 @@ def test_workers_on_plain_hosts_stop_together_and_go_on_under_slurm(home: Path, 
         assert f"{run.id} is resumed" in err
         assert (run.result or {})["outcome"] == "ok"
         assert happened(run, "started")[-1]["resumed_at_step"] == stopped_at
-        kept = clusters.of_run(run)
+        kept = run_cluster.of_run(run)
         assert kept is not None
         assert kept.source == f"Slurm job {os.getpid()}"
     assert last_losses(chief)["loss"] == last_losses(other)["loss"]

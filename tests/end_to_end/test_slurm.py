@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import runs
-from gputui.engine.runs import Run, checkpoint_files
-from gputui.engine.runs import cluster as clusters
+from gputui.engine.runs import Run, checkpoint_files, run_cluster
 
 from tests.support import slurm
 from tests.support.front_door import documented, happened, step, until
@@ -109,7 +108,7 @@ def in_a_shell(jobs: Slurm) -> str:
 def run_of(name: str, worker: int = 0) -> Run | None:
     """The run of this preset, as this worker."""
     for run in runs.all_runs():
-        found = clusters.of_run(run)
+        found = run_cluster.of_run(run)
         if f"-{name}" in run.id and (found.index if found else 0) == worker:
             return run
     return None

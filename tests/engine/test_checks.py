@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gputui.engine import checks, presets, runs
-from gputui.engine.checks import Finding, gpus, multi_worker
+from gputui.engine.checks import Finding, gpu_checks, multi_worker
 from gputui.engine.interpreter import installed
 from gputui.engine.job.allocation import Allocation
-from gputui.engine.job.machine import Fault, Machine
+from gputui.engine.job.machine_gpus import Fault, Machine
 from gputui.engine.job.several_tasks import read as read_job
 from gputui.engine.options import OPTIONS, options_json
 
@@ -408,7 +408,7 @@ def test_whether_xla_compiles_on_these_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         (ONE, "xla=auto deterministic=on", False), (TWO, "xla=auto strategy.kind=mirrored", False),
         (both, "xla=auto", True), (both, "xla=auto visible=1", False),
     ):  # fmt: skip
-        assert gpus.compiled(options(*settings.split()), on) is expected, (on, settings)
+        assert gpu_checks.compiled(options(*settings.split()), on) is expected, (on, settings)
 
 
 def test_errors_come_first() -> None:

@@ -14,20 +14,20 @@ import pytest
 import yaml
 from gputui.engine import checks, presets, runs
 from gputui.engine.diagnosis import collector, diagnose, stragglers
-from gputui.engine.doctor import host
+from gputui.engine.doctor import host_findings
 from gputui.engine.job import cluster, several_tasks, slurm, start_worker, this_machine, worker_readings
 from gputui.engine.job.cluster import ClusterError
-from gputui.engine.runs import cluster as clusters
-from gputui.engine.runs.cluster import Cluster
+from gputui.engine.runs import run_cluster
 from gputui.engine.runs.events import GpuReadings, GradientExchange, Phase, Progress, Started, WorkerReadings
 from gputui.engine.runs.parsing import EventWriter
+from gputui.engine.runs.run_cluster import Cluster
 from gputui.engine.system.run_clock import RunClock
 from gputui.tui import cli
 from gputui.tui.base.glyphs import RICH
 from gputui.tui.commands.diagnose import how_to_try
 from gputui.tui.drawing.live import head
 from gputui.tui.drawing.rows import plain
-from gputui.tui.printing.training import LineView
+from gputui.tui.printing.run_progress import LineView
 from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.wording import run as in_words
 from rich.console import Console
@@ -231,7 +231,7 @@ def test_the_manifest_for_kubernetes_names_the_pods_as_kubernetes_does(tmp_path:
         config, words = done.stdout.splitlines()
         found = cluster.read({"TF_CONFIG": config})
         assert found is not None
-        assert ([clusters.host_of(one) for one in found.workers], found.index) == (names, index)
+        assert ([run_cluster.host_of(one) for one in found.workers], found.index) == (names, index)
         assert words == "--preset /data/big.yaml --resume-if-any"
 
 
@@ -304,7 +304,7 @@ def test_a_run_keeps_its_cluster_and_is_resumed_in_one_of_the_same_form(
     assert run.id.endswith("-big-worker1")
     assert runs.title(run) == "big: worker 1 of 2"
     assert not runs.create("big", "", cluster=Cluster(kept.workers, 0, "")).id.endswith("worker0")
-    assert clusters.of_run(run) == start_worker.cluster_to_resume(run) == kept
+    assert run_cluster.of_run(run) == start_worker.cluster_to_resume(run) == kept
     start_worker.use_command_line("c:1,d:1", 1)
     found = start_worker.cluster_to_resume(run)
     assert found is not None
@@ -315,8 +315,8 @@ def test_a_run_keeps_its_cluster_and_is_resumed_in_one_of_the_same_form(
     start_worker.use_command_line("c:1,d:1,e:1", 1)
     with pytest.raises(ClusterError, match="was started with 2 workers, and the cluster has 3 now; resume it with 2"):
         start_worker.cluster_to_resume(run)
-    run.file(clusters.FILE).write_text('{"workers": ["a:1"], "index": 5}')
-    assert clusters.of_run(run) is None
+    run.file(run_cluster.FILE).write_text('{"workers": ["a:1"], "index": 5}')
+    assert run_cluster.of_run(run) is None
 
 
 def test_the_doctor_tells_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +327,7 @@ def test_the_doctor_tells_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         for name, value in told.items():
             monkeypatch.setenv(name, value)
-        found = [one for one in host.findings() if one.about == "cluster"]
+        found = [one for one in host_findings.findings() if one.about == "cluster"]
         assert [one.level for one in found] == ([level] if level else []), told
         assert all(words in one.what and one.remedy for one in found), found
 

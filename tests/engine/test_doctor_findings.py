@@ -13,11 +13,19 @@ from typing import Any
 
 import pytest
 from gputui.engine import doctor
-from gputui.engine.doctor import Finding, driver, gpus, host, libraries, python_packages, tensorflow_check
+from gputui.engine.doctor import (
+    Finding,
+    driver,
+    gpu_findings,
+    host_findings,
+    libraries,
+    python_packages,
+    tensorflow_check,
+)
 from gputui.engine.doctor.nvml_query import NvmlAnswers
 from gputui.engine.interpreter import installed
 from gputui.engine.interpreter.interpreter import Interpreter
-from gputui.engine.telemetry import limits
+from gputui.engine.telemetry import resource_limits
 from gputui.engine.units import GIB
 from gputui.tui.wording import doctor as doctor_text
 from gputui.tui.wording.doctor import conclusion
@@ -50,15 +58,15 @@ def seen(**changes: Any) -> NvmlAnswers:
 
 
 def test_settings_of_an_administrator() -> None:
-    found = list(gpus.findings(seen(power_limit_w=400.0, persistence=False, ecc=False)))
+    found = list(gpu_findings.findings(seen(power_limit_w=400.0, persistence=False, ecc=False)))
     assert about(found, "the power limit is 400 W, its default is 700 W") == ["warning"]
     assert about(found, "persistence mode is off") == ["note"]
     assert about(found, "ECC is off") == ["note"]
-    assert not about(list(gpus.findings(seen())), "ECC")
+    assert not about(list(gpu_findings.findings(seen())), "ECC")
 
 
 def test_a_gpu_in_bad_health() -> None:
-    found = list(gpus.findings(seen(throttle=["power cap", "hardware thermal"], ecc_errors={"uncorrected": 3})))
+    found = list(gpu_findings.findings(seen(throttle=["power cap", "hardware thermal"], ecc_errors={"uncorrected": 3})))
     assert about(found, "3 memory error(s) that could not be corrected") == ["warning"]
     assert about(found, "slowed down: hardware thermal") == ["warning"]
 
@@ -67,20 +75,20 @@ def test_a_gpu_in_bad_health() -> None:
     ("capability", "good_for"), [((8, 6), "bfloat16, float16 and TF32"), ((7, 5), "float16"), ((6, 1), "float32 only")]
 )
 def test_what_a_chip_is_good_for(capability: tuple[int, int], good_for: str) -> None:
-    found = list(gpus.findings(seen(compute_capability=capability)))
+    found = list(gpu_findings.findings(seen(compute_capability=capability)))
     assert any(finding.what.endswith(f": {good_for}") for finding in found)
     assert not about(found, "compiles its kernels")
 
 
 JUDGE = """
 import json, os, sys, time
-from gputui.engine.doctor import gpus
+from gputui.engine.doctor import gpu_findings
 from gputui.engine.doctor.nvml_query import NvmlQuery
 told = []
 for words, cuda_works in json.loads(sys.argv[1]):
     os.environ["FAKE_NVML"] = words
     seen = NvmlQuery().by(time.monotonic() + 90)
-    told.append([[finding.level, finding.what] for finding in gpus.findings(seen, cuda_works)])
+    told.append([[finding.level, finding.what] for finding in gpu_findings.findings(seen, cuda_works)])
 print(json.dumps(told))
 """
 # The machine, whether CUDA works, level and words of the finding.
@@ -131,7 +139,7 @@ def test_how_a_gpu_is_connected_locked_damaged_and_licensed(nvml: FakeNvml) -> N
 def test_ecc_costs_bandwidth_where_memory_is_gddr() -> None:
     gddr = ("NVIDIA GeForce RTX 4090", "NVIDIA L40S", "NVIDIA RTX A6000", "NVIDIA A10G", "Tesla T4")
     for name in (*gddr, "NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-16GB", "NVIDIA B200", "NVIDIA A100-SXM4-80GB"):
-        (found,) = [one for one in gpus.findings(seen(ecc=False, name=name)) if "ECC" in one.what]
+        (found,) = [one for one in gpu_findings.findings(seen(ecc=False, name=name)) if "ECC" in one.what]
         assert ("costs bandwidth" in found.remedy) is (name in gddr), name
 
 
@@ -139,7 +147,7 @@ def test_an_iommu_that_translates_is_reported_where_gpus_copy_over_pcie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bus = ["0000:01:00.0", "0000:02:00.0"]
-    monkeypatch.setattr(limits, "ROOT", tmp_path)
+    monkeypatch.setattr(resource_limits, "ROOT", tmp_path)
     for kind, links, gpu_count, expected in (
         ("DMA-FQ", None, 2, ["warning"]), ("DMA", (0, 12), 2, ["warning"]), ("identity", None, 2, []),
         ("DMA-FQ", (12, 12), 2, []), ("DMA-FQ", None, 1, []),
@@ -149,7 +157,7 @@ def test_an_iommu_that_translates_is_reported_where_gpus_copy_over_pcie(
             place.mkdir(parents=True, exist_ok=True)
             (place / "type").write_text(f"{kind}\n")
         asked = tuple(H100 | {"index": index, "compute_mode": 0, "nvlinks": links} for index in range(gpu_count))
-        found = list(gpus.iommu_findings(NvmlAnswers(asked, gpu_count), bus))
+        found = list(gpu_findings.iommu_findings(NvmlAnswers(asked, gpu_count), bus))
         assert [finding.level for finding in found] == expected, (kind, links, gpu_count)
 
 
@@ -161,7 +169,7 @@ def test_xla_looks_for_its_tools_where_its_flags_say_and_not_in_cuda_dir(
         return "libdevice.10.bc" in found.what and found.level == "warning"
 
     monkeypatch.setattr(libraries, "_wheel", lambda relative: False)
-    monkeypatch.setattr(limits, "ROOT", tmp_path / "nothing")
+    monkeypatch.setattr(resource_limits, "ROOT", tmp_path / "nothing")
     (tmp_path / "nvvm/libdevice").mkdir(parents=True)
     (tmp_path / "nvvm/libdevice/libdevice.10.bc").touch()
     monkeypatch.setenv("CUDA_DIR", str(tmp_path))
@@ -252,7 +260,7 @@ def test_gpus_that_the_driver_hides_are_named_only_if_it_gives_the_addresses_of_
 
 def test_the_drivers_library_for_computing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "_loader_cache", frozenset)
-    monkeypatch.setattr(limits, "ROOT", tmp_path)
+    monkeypatch.setattr(resource_limits, "ROOT", tmp_path)
     monkeypatch.setenv("LD_LIBRARY_PATH", "")
     (found,) = libraries.libcuda("580.10", False)
     assert (found.level, "libcuda.so.1 is missing" in found.what) == ("error", True)
@@ -323,9 +331,9 @@ def test_no_tensorflow_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_small_or_full_host(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(64 * 1024**2, 60 * 1024**2, 4 * 1024**2))
-    found = list(host.findings())
+    found = list(host_findings.findings())
     assert about(found, "64.0 MiB") == ["note"]
-    assert about(list(host.findings(gpus=2)), "64.0 MiB") == ["warning"]
+    assert about(list(host_findings.findings(gpus=2)), "64.0 MiB") == ["warning"]
     assert [finding.level for finding in found if finding.about == "runs"] == ["error"]
 
 
@@ -333,8 +341,8 @@ def test_a_small_or_full_host(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_that_other_programs_have_taken_is_told_on_a_large_machine(
     monkeypatch: pytest.MonkeyPatch, free: int, level: str
 ) -> None:
-    monkeypatch.setattr(limits, "memory", lambda: limits.Memory(64 * GIB, free))
-    assert [finding.level for finding in host.findings() if finding.about == "memory"] == [level]
+    monkeypatch.setattr(resource_limits, "memory", lambda: resource_limits.Memory(64 * GIB, free))
+    assert [finding.level for finding in host_findings.findings() if finding.about == "memory"] == [level]
 
 
 @pytest.mark.parametrize(("free", "level"), [(6 * GIB, "ok"), (2 * GIB, "warning"), (GIB // 32, "error")])
@@ -343,13 +351,13 @@ def test_little_room_for_checkpoints_is_a_warning_and_hardly_any_an_error(
 ) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(100 * GIB, 100 * GIB - free, free))
-    assert [finding.level for finding in host.findings() if finding.about == "runs"] == [level]
+    assert [finding.level for finding in host_findings.findings() if finding.about == "runs"] == [level]
 
 
 def test_a_folder_for_runs_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("GPUTUI_HOME", str(tmp_path / "file" / "below"))
-    assert about(list(host.findings()), "cannot write to") == ["error"]
+    assert about(list(host_findings.findings()), "cannot write to") == ["error"]
 
 
 @pytest.mark.parametrize(
@@ -399,5 +407,5 @@ def test_a_container_limited_to_less_than_two_cpus_is_noted_on_a_large_machine(
     monkeypatch: pytest.MonkeyPatch, quota: float | None, level: str
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _pid: set(range(8)))
-    monkeypatch.setattr(limits, "cpus", lambda: quota)
-    assert [finding.level for finding in host.findings() if finding.about == "CPU"] == [level]
+    monkeypatch.setattr(resource_limits, "cpus", lambda: quota)
+    assert [finding.level for finding in host_findings.findings() if finding.about == "CPU"] == [level]

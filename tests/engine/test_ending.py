@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from gputui.engine.files import writing
 from gputui.engine.process.ending import Ending, Evidence, classify, kernel_oom_kills, out_of_memory, with_hint
-from gputui.engine.runs import reading
-from gputui.engine.telemetry.limits import Ceilings, ceilings
+from gputui.engine.runs import event_reading
+from gputui.engine.telemetry.resource_limits import Ceilings, ceilings
 from gputui.engine.trainer.cluster.connection_watch import LOST
 
 from tests.support.cases import all_hold
@@ -194,19 +194,19 @@ def test_a_crash_while_tensorflow_is_imported_says_so() -> None:
 
 def test_each_silence_on_a_disk_that_refuses_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, full = [100.0], ["no room at x"]
-    monkeypatch.setattr("gputui.engine.runs.reading.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gputui.engine.runs.event_reading.time.monotonic", lambda: now[0])
     monkeypatch.setattr(writing, "try_writing", lambda folder: full[0])
-    silence = reading.Silence(tmp_path)
+    silence = event_reading.Silence(tmp_path)
     looks = [  # after so many seconds: whether something was heard, whether it trains, what the disk says
         (2.9, False, True, "no room at x", ""),
-        (0.2, False, True, "no room at x", f"no room at x: {reading.GOES_ON}"),
+        (0.2, False, True, "no room at x", f"no room at x: {event_reading.GOES_ON}"),
         (9.0, False, True, "no room at x", ""),
-        (9.0, False, False, "no room at x", f"no room at x: {reading.ENDED}"),
+        (9.0, False, False, "no room at x", f"no room at x: {event_reading.ENDED}"),
         (9.0, False, False, "no room at x", ""),
         (0.1, True, True, "no room at x", ""),
         (3.1, False, True, "", ""),  # it is silent for another reason
         (1.0, False, True, "no room at x", ""),
-        (2.1, False, True, "no room at x", f"no room at x: {reading.GOES_ON}"),
+        (2.1, False, True, "no room at x", f"no room at x: {event_reading.GOES_ON}"),
     ]
     for number, (seconds, heard, trains, full[0], said) in enumerate(looks):
         now[0] += seconds
@@ -215,9 +215,11 @@ def test_each_silence_on_a_disk_that_refuses_is_told_once(tmp_path: Path, monkey
 
 def test_a_run_without_a_result_has_the_last_words_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "try_writing", lambda folder: "")
-    assert reading.lost_error(tmp_path, ["first", "", " last ", " "])["hint"] == "the last line of engine.log: last"
-    assert reading.lost_error(tmp_path, [" "])["hint"] == "engine.log is empty"
-    assert reading.lost_error(tmp_path, [])["message"] == "the run ended without a result: its engine is gone"
+    assert (
+        event_reading.lost_error(tmp_path, ["first", "", " last ", " "])["hint"] == "the last line of engine.log: last"
+    )
+    assert event_reading.lost_error(tmp_path, [" "])["hint"] == "engine.log is empty"
+    assert event_reading.lost_error(tmp_path, [])["message"] == "the run ended without a result: its engine is gone"
 
 
 @pytest.mark.parametrize(

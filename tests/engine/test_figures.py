@@ -19,7 +19,7 @@ from gputui.engine.profile.xprof_tables import Shares
 from gputui.engine.runs.events import HostReading, Progress, Summary
 from gputui.engine.telemetry.nvml.one_gpu import CORE
 from gputui.engine.trials.trial import FIGURES, Trial
-from gputui.tui.reading.run.gpus import Gpu
+from gputui.tui.reading.run.gpu_reading import Gpu
 
 ROOT = Path(__file__).parent.parent.parent
 DECLARED = ("engine/figures/", "engine/units.py")

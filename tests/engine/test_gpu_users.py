@@ -18,7 +18,7 @@ from gputui.engine.telemetry.gpu_processes import HIDDEN, NOT_HERE, described
 from gputui.engine.telemetry.nvml.one_gpu import Work
 from gputui.tui.drawing.gpu_details import doing
 from gputui.tui.reading import machine
-from gputui.tui.reading.run.gpus import Gpu, GpuProcess, numbers
+from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess, numbers
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 PID = os.getpid()

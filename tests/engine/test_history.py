@@ -11,7 +11,7 @@ import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options.validation import preset_schema
 from gputui.engine.runs import Run, RunError, folders, liveness, results
-from gputui.engine.runs.reading import read_events
+from gputui.engine.runs.event_reading import read_events
 
 from tests.support.front_door import gputui
 

@@ -12,7 +12,7 @@ import pytest
 from gputui.engine import checks, presets
 from gputui.engine.doctor import libraries
 from gputui.engine.interpreter import inquiry, installed, interpreter
-from gputui.engine.job.machine import Machine
+from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.presets import saving
 from gputui.engine.process import launch
 from gputui.engine.runs import Run, titles

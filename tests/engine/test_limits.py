@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from gputui.engine.runs.events import Event, HostReading, Warn
-from gputui.engine.telemetry import host, limits
+from gputui.engine.telemetry import host, resource_limits
 from gputui.engine.telemetry.host import Host
 from gputui.engine.telemetry.sampler import GpuReader, Sampler
 
@@ -26,24 +26,24 @@ V1_UNLIMITED = 9223372036854771712
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(limits, "ROOT", tmp_path)
+    monkeypatch.setattr(resource_limits, "ROOT", tmp_path)
     return tmp_path
 
 
 def test_without_limits_it_is_what_the_machine_has(tree: Path) -> None:
-    assert limits.memory().total == psutil.virtual_memory().total
-    assert limits.cpus() is None
+    assert resource_limits.memory().total == psutil.virtual_memory().total
+    assert resource_limits.cpus() is None
     put(tree, {f"{GROUP}/memory.max": "max", f"{GROUP}/cpu.max": "max 100000"})
     put(tree, {f"{GROUP}/memory/memory.limit_in_bytes": str(V1_UNLIMITED), f"{GROUP}/cpu/cpu.cfs_quota_us": "-1"})
-    assert limits.memory().total == psutil.virtual_memory().total
-    assert limits.cpus() is None
+    assert resource_limits.memory().total == psutil.virtual_memory().total
+    assert resource_limits.cpus() is None
 
 
 def test_a_container_of_version_2(tree: Path) -> None:
     put(tree, {f"{GROUP}/memory.max": str(GIB), f"{GROUP}/memory.current": str(GIB // 4)})
     put(tree, {f"{GROUP}/cpu.max": "150000 100000"})
-    assert limits.memory() == limits.Memory(GIB, GIB - GIB // 4)
-    assert limits.cpus() == 1.5
+    assert resource_limits.memory() == resource_limits.Memory(GIB, GIB - GIB // 4)
+    assert resource_limits.cpus() == 1.5
 
 
 def test_a_container_of_version_1(tree: Path) -> None:
@@ -52,15 +52,16 @@ def test_a_container_of_version_1(tree: Path) -> None:
     put(tree, {f"{memory}.limit_in_bytes": str(GIB), f"{memory}.usage_in_bytes": str(GIB)})
     put(tree, {f"{memory}.stat": f"cache 7\ninactive_file 3\ntotal_inactive_file {GIB // 2}"})
     put(tree, {f"{cpu}.cfs_quota_us": "50000", f"{cpu}.cfs_period_us": "100000"})
-    assert limits.memory() == limits.Memory(GIB, GIB // 2)  # the kernel gives back what it keeps of files
-    assert limits.cpus() == 0.5
+    # the kernel gives back what it keeps of files
+    assert resource_limits.memory() == resource_limits.Memory(GIB, GIB // 2)
+    assert resource_limits.cpus() == 0.5
 
 
 def test_the_tightest_group_above_a_batch_job_counts(tree: Path) -> None:
     put(tree, {"proc/self/cgroup": "0::/slurm/job_1/step_0"})
     put(tree, {f"{GROUP}/slurm/job_1/step_0/memory.max": "max"})
     put(tree, {f"{GROUP}/slurm/job_1/memory.max": str(GIB), f"{GROUP}/slurm/memory.max": str(2 * GIB)})
-    assert limits.memory().total == GIB
+    assert resource_limits.memory().total == GIB
 
 
 def test_the_readings_of_a_run_are_of_the_containers_memory(tree: Path) -> None:
@@ -75,7 +76,7 @@ def test_a_limit_on_the_cpus_leaves_at_least_one_and_at_most_those_that_there_ar
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     put(tree, {f"{GROUP}/cpu.max": f"{quota or 'max'} 100000"})
-    assert (limits.usable_cpus(), limits.cpus_limited()) == (usable, usable < 4)
+    assert (resource_limits.usable_cpus(), resource_limits.cpus_limited()) == (usable, usable < 4)
 
 
 def test_rates_are_those_since_the_last_reading_without_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:

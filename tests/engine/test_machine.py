@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis.gpus import Gpus
+from gputui.engine.diagnosis.gpu_accumulators import Gpus
 from gputui.engine.doctor import visible_gpus as doctor_visible
 from gputui.engine.doctor.nvml_query import NvmlAnswers
 from gputui.engine.job.visible_devices import Device, Shown, visible

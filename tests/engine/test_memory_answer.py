@@ -17,8 +17,8 @@ from gputui.engine.process.recovery import MOST_ANSWERS, Answer, oom_answer, rec
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
 from gputui.engine.runs import Run
+from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import TELEMETRY_FILE, MemoryAnswer, Warn
-from gputui.engine.runs.reading import read_events
 from gputui.engine.runs.titles import title
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.locks import Lock

@@ -11,7 +11,7 @@ from gputui.engine.diagnosis import diagnose, remedies_input, stragglers
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.remedies import Remedy
 from gputui.engine.diagnosis.verdict import ORDER, remedies
-from gputui.engine.options.own import BATCHED
+from gputui.engine.options.own_code import BATCHED
 from gputui.engine.runs.events import Diagnosis
 
 from tests.support.judged import STAGES, gpu, measured, waits

@@ -12,11 +12,10 @@ import pytest
 from gputui.engine import presets, runs
 from gputui.engine.compare import baseline, comparison
 from gputui.engine.process import launch, resuming
-from gputui.engine.runs import Run, RunError, folders
-from gputui.engine.runs import cluster as clusters
-from gputui.engine.runs.cluster import Cluster
+from gputui.engine.runs import Run, RunError, folders, run_cluster
 from gputui.engine.runs.events import Started
 from gputui.engine.runs.parsing import EventWriter
+from gputui.engine.runs.run_cluster import Cluster
 from gputui.engine.system.run_clock import RunClock
 from gputui.tui import cli
 from gputui.tui.screens.runs.screen import RunsScreen
@@ -54,8 +53,8 @@ def test_a_list_shows_the_chiefs_run_and_rm_takes_those_of_its_workers(
     cluster_runs: list[Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
     chief, other, alone = cluster_runs
-    assert clusters.other_workers(chief) == [other]
-    assert [clusters.local_chief(run) for run in cluster_runs] == [None, chief, None]
+    assert run_cluster.other_workers(chief) == [other]
+    assert [run_cluster.local_chief(run) for run in cluster_runs] == [None, chief, None]
     assert cli.run(["runs", "--json"]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {one["id"]: one["workers"] for one in told} == {alone.id: [], chief.id: [other.id]}
@@ -102,22 +101,24 @@ async def test_the_screen_folds_the_workers_and_deletes_them_with_the_chief(clus
 
 def test_a_worker_that_dies_knows_the_checkpoint_of_its_chief(cluster_runs: list[Run]) -> None:
     chief = cluster_runs[0]
-    assert [clusters.is_saved(run) for run in cluster_runs] == [False, False, True], "nobody can look at the last one's"
+    assert [run_cluster.is_saved(run) for run in cluster_runs] == [False, False, True], (
+        "nobody can look at the last one's"
+    )
     chief.file("checkpoints/step-0000000050").mkdir(parents=True)
-    assert [clusters.is_saved(run) for run in cluster_runs] == [True, True, True]
+    assert [run_cluster.is_saved(run) for run in cluster_runs] == [True, True, True]
     preset = presets.resolve("quickstart", ["strategy.kind=multi_worker"])
-    assert not clusters.is_saved(launch.create(preset, joins=Cluster(ADDRESSES, 1, "--cluster")))
+    assert not run_cluster.is_saved(launch.create(preset, joins=Cluster(ADDRESSES, 1, "--cluster")))
 
 
 def test_of_two_trainings_in_one_home_each_chief_has_its_own_workers(cluster_runs: list[Run]) -> None:
     chief, worker = cluster_runs[:2]
-    assert [run.id for run in clusters.other_workers(chief)] == [run.id for run in cluster_runs[1:2]]
-    assert clusters.local_chief(worker) == chief
-    assert clusters.other_workers(worker) == []
-    kept = json.loads(worker.file(clusters.FILE).read_text())
-    worker.file(clusters.FILE).write_text(json.dumps(kept | {"index": 5}))  # of another training
-    assert worker not in clusters.other_workers(chief)
-    assert clusters.local_chief(worker) is None
+    assert [run.id for run in run_cluster.other_workers(chief)] == [run.id for run in cluster_runs[1:2]]
+    assert run_cluster.local_chief(worker) == chief
+    assert run_cluster.other_workers(worker) == []
+    kept = json.loads(worker.file(run_cluster.FILE).read_text())
+    worker.file(run_cluster.FILE).write_text(json.dumps(kept | {"index": 5}))  # of another training
+    assert worker not in run_cluster.other_workers(chief)
+    assert run_cluster.local_chief(worker) is None
 
 
 @pytest.mark.parametrize(
@@ -132,37 +133,37 @@ def test_of_two_trainings_in_one_home_each_chief_has_its_own_workers(cluster_run
 )
 def test_a_damaged_file_of_a_cluster_is_none(content: dict[str, Any], index: int | None, home: Path) -> None:
     run = runs.create("one", "schema_version: 1\n")
-    run.file(clusters.FILE).write_text(json.dumps(content))
-    cluster = clusters.of_run(run)
+    run.file(run_cluster.FILE).write_text(json.dumps(content))
+    cluster = run_cluster.of_run(run)
     assert (cluster.index if cluster else None) == index
 
 
 def test_a_members_run_is_that_of_its_folder_name_and_index(
     cluster_runs: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    member = clusters.members(cluster_runs[0])[1]
+    member = run_cluster.members(cluster_runs[0])[1]
     other = cluster_runs[1]
-    assert clusters.run_of(member) == other
-    assert clusters.run_of({**member, "run": "another"}) is None
-    assert clusters.run_of({**member, "index": 0}) is None
+    assert run_cluster.run_of(member) == other
+    assert run_cluster.run_of({**member, "run": "another"}) is None
+    assert run_cluster.run_of({**member, "index": 0}) is None
     monkeypatch.chdir(other.path.parent)
-    assert clusters.run_of({**member, "folder": other.id}) is None, "of a relative folder nobody knows where it lies"
-    assert clusters.run_of({**member, "folder": "/gone/" + other.id}) is None
+    assert run_cluster.run_of({**member, "folder": other.id}) is None, "of a relative folder nobody knows where it lies"
+    assert run_cluster.run_of({**member, "folder": "/gone/" + other.id}) is None
 
 
 def test_the_chief_has_the_checkpoint_of_all_workers(cluster_runs: list[Run]) -> None:
     chief, other, alone = cluster_runs
-    assert [clusters.is_saved(run) for run in (chief, other)] == [False, False]
-    assert clusters.is_saved(alone) is alone.file("options.json").exists(), "its chief's folder cannot be read"
+    assert [run_cluster.is_saved(run) for run in (chief, other)] == [False, False]
+    assert run_cluster.is_saved(alone) is alone.file("options.json").exists(), "its chief's folder cannot be read"
     alone.file("options.json").write_text(json.dumps({"run": {"checkpoint": "epoch"}}))
-    assert clusters.is_saved(alone)
+    assert run_cluster.is_saved(alone)
     alone.file("options.json").write_text(json.dumps({"run": {"checkpoint": "off"}}))
-    assert not clusters.is_saved(alone)
+    assert not run_cluster.is_saved(alone)
     step = chief.file("checkpoints/step-0000000100")
     step.mkdir(parents=True)
     for name in ("state.index", "state.data-00000-of-00001"):
         (step / name).write_text("x")
-    assert [clusters.is_saved(run) for run in (chief, other, alone)] == [True, True, False]
+    assert [run_cluster.is_saved(run) for run in (chief, other, alone)] == [True, True, False]
 
 
 def test_two_workers_without_their_chief_are_told_as_of_one_training(home: Path) -> None:

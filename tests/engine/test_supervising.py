@@ -24,7 +24,7 @@ from gputui.engine.process.live_diagnosis import LiveDiagnosis
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor, _Folder
 from gputui.engine.runs import Run
-from gputui.engine.runs.cluster import Cluster
+from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import (
     TELEMETRY_FILE,
     Diagnosis,
@@ -36,7 +36,7 @@ from gputui.engine.runs.events import (
     WorkerReadings,
 )
 from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.runs.reading import read_events
+from gputui.engine.runs.run_cluster import Cluster
 from gputui.engine.system import stop_signals
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.locks import Lock

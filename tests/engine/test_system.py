@@ -22,7 +22,7 @@ from gputui.engine.files.appending import LineFile
 from gputui.engine.system import descendants, process_memory, stop_signals
 from gputui.engine.system.heartbeat import TrainerHeartbeat, create_shared
 from gputui.engine.system.identity import Process
-from gputui.engine.telemetry import gpu_processes, limits
+from gputui.engine.telemetry import gpu_processes, resource_limits
 from gputui.engine.telemetry.host import Host
 from gputui.engine.telemetry.nvml import connection, gpm_nvlink
 from gputui.engine.telemetry.nvml.gpm_nvlink import GPM_SHARES
@@ -188,13 +188,13 @@ def test_processes_on_a_gpu_are_named_and_the_training_is_its_own(monkeypatch: p
 
 
 def test_lists_of_cpus_and_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [limits.cpu_list(cpus) for cpus in ([8, 3, 2, 1, 0], [5], [], [1, 3])] == ["0-3,8", "5", "", "1,3"]
+    assert [resource_limits.cpu_list(cpus) for cpus in ([8, 3, 2, 1, 0], [5], [], [1, 3])] == ["0-3,8", "5", "", "1,3"]
     assert connection._cpus([0b101, 0, 1 << 63]) == {0, 2, 191}
-    monkeypatch.setattr(limits, "ROOT", tmp_path)
-    assert limits.numa_nodes() == 1
+    monkeypatch.setattr(resource_limits, "ROOT", tmp_path)
+    assert resource_limits.numa_nodes() == 1
     for name in ("node0", "node1", "nodes", "power"):
         (tmp_path / "sys/devices/system/node" / name).mkdir(parents=True)
-    assert limits.numa_nodes() == 2
+    assert resource_limits.numa_nodes() == 2
 
 
 def test_rates_are_of_the_time_between_two_readings_and_begin_anew_with_their_counter(

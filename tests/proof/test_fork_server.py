@@ -12,7 +12,7 @@ import psutil
 import pytest
 from gputui.engine import presets
 from gputui.engine.job import this_machine
-from gputui.engine.job.machine import Machine
+from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.process import fork_server, launch
 from gputui.engine.process.fork_server import ForkServer
 from gputui.engine.proof import starting

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 from gputui.engine import presets
-from gputui.engine.job.machine import Gpu, Machine
+from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.options import Options
 from gputui.engine.proof import folder, request, starting
 from gputui.engine.proof.markdown import as_markdown

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import checks, presets
-from gputui.engine.job.machine import Gpu, Machine
+from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.options import Options
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.markdown import as_markdown

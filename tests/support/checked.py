@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gputui.engine.job import allocation
-from gputui.engine.job.machine import Fault, Gpu, Instance, Machine
-from gputui.engine.runs.cluster import Cluster
+from gputui.engine.job.machine_gpus import Fault, Gpu, Instance, Machine
+from gputui.engine.runs.run_cluster import Cluster
 
 GB = 1024**3
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from gputui.engine.export.script import TITLE, to_script
 from gputui.engine.presets import Preset
 from gputui.engine.runs import Run
+from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import EpochEnd
-from gputui.engine.runs.reading import read_events
 
 from tests.support.forking import ENVIRONMENT, Forks, Program, trainer_of
 

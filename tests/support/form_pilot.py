@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gputui.engine.job.machine import Gpu, Machine
+from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import FormState
 from gputui.tui.screens.form.screen import FormScreen

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import checks, plan
-from gputui.engine.job.machine import Machine
+from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.options import SCHEMA_VERSION, Options
 from gputui.engine.presets import Preset
 from gputui.engine.proof import folder

@@ -25,7 +25,7 @@ from gputui.engine import checks, doctor, presets
 from gputui.engine.doctor import no_gpu
 from gputui.engine.interpreter import supported_versions
 from gputui.engine.job import this_machine
-from gputui.engine.telemetry import limits
+from gputui.engine.telemetry import resource_limits
 from gputui.tui.cli import main
 from gputui.tui.commands import train
 presets.resolve("quickstart").to_yaml()  # imports what any preset needs
@@ -36,7 +36,7 @@ for line in sys.stdin:
     if pid == 0:
         os.environ.clear()
         os.environ.update(asked["environment"])
-        limits.ROOT = Path(os.environ["GPUTUI_ROOT"])
+        resource_limits.ROOT = Path(os.environ["GPUTUI_ROOT"])
         sys.path.insert(0, os.environ["PYTHONPATH"])
         supported_versions.HAS_CUDA = asked["processor"] == "x86_64"
         sys.argv[1:] = asked["arguments"]

@@ -12,9 +12,9 @@ from gputui.engine.diagnosis import diagnose
 from gputui.engine.diagnosis.collector import Collector, read
 from gputui.engine.process.live_diagnosis import LiveDiagnosis
 from gputui.engine.runs import Run
+from gputui.engine.runs.event_reading import in_time
 from gputui.engine.runs.events import LATER_COMPILING, Diagnosis, Event
 from gputui.engine.runs.parsing import recalled
-from gputui.engine.runs.reading import in_time
 from gputui.engine.system.run_clock import RunClock
 from gputui.engine.trainer.common.stopping import ENGINE_GONE, StopRequested, StopSwitch
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gputui.engine.job.machine import Gpu
+from gputui.engine.job.machine_gpus import Gpu
 from gputui.engine.runs import Run
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.telemetry import chips

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 from gputui.engine import checks
-from gputui.engine.job.machine import Machine
+from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.options import OPTIONS, by_key
 from gputui.engine.presets import PresetError
 from gputui.tui.wording.run import scaled_learning_rate as scaled_rate

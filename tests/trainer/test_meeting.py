@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from gputui.engine.runs.cluster import Cluster, port_of
+from gputui.engine.runs.run_cluster import Cluster, port_of
 from gputui.engine.trainer.cluster import meeting
 from gputui.engine.trainer.cluster.meeting import Hello, Meeting
 from gputui.engine.trainer.common.faults import TrainerError

@@ -18,7 +18,7 @@ import tensorflow as tf
 from gputui import engine
 from gputui.engine import Monitor
 from gputui.engine.job import this_machine
-from gputui.engine.job.machine import Fault, Gpu, Machine
+from gputui.engine.job.machine_gpus import Fault, Gpu, Machine
 from gputui.engine.runs import Run
 from gputui.engine.trainer.monitor import description
 from gputui.engine.trainer.monitor.description import LOOK

@@ -12,7 +12,7 @@ from tests.support.fakenvml import FakeNvml
 pytest_plugins = ("tests.support.fakenvml.fixture",)
 PROGRAM = """
 import json, os, threading
-from gputui.engine.telemetry import limits
+from gputui.engine.telemetry import resource_limits
 from gputui.engine.trainer.setup import environment
 from tests.support.training import options
 
@@ -23,7 +23,7 @@ def pinned(settings):
     said = environment.pin_to_numa_node(options(*settings))
     told = [sorted(os.sched_getaffinity(thread)) for thread in (0, other.native_id)]
     waiting.set()
-    return [said, *told, limits.usable_cpus()]
+    return [said, *told, resource_limits.usable_cpus()]
 
 def in_a_process_of_its_own(settings):
     here, there = os.pipe()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gputui.engine.job.machine import Gpu, Machine
+from gputui.engine.job.machine_gpus import Gpu, Machine
 
 from tests.support.training import Build
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from gputui.engine import presets
-from gputui.engine.telemetry import limits
+from gputui.engine.telemetry import resource_limits
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.data.finishing import within_limits
 from gputui.engine.trainer.setup import xla_cache
@@ -199,10 +199,10 @@ def test_on_a_gpu_compiled_programs_are_kept_where_they_are_wanted_or_known_to_l
 def test_tf_data_plans_with_what_the_container_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = tf.data.Dataset.range(3)
     plain = within_limits(dataset).options().autotune
-    monkeypatch.setattr(limits, "ROOT", tmp_path)
+    monkeypatch.setattr(resource_limits, "ROOT", tmp_path)
     put(tmp_path, CONTAINER)
     limited = within_limits(dataset).options().autotune
-    if not limits.cpus_limited():
+    if not resource_limits.cpus_limited():
         pytest.skip("this machine has one CPU")
     assert (plain.cpu_budget, plain.ram_budget) == (None, None)
     assert (limited.cpu_budget, limited.ram_budget) == (1, 2_000_000_000)

@@ -17,7 +17,7 @@ from gputui.tui.drawing.plot.canvas import draw
 from gputui.tui.drawing.plot.curves import Curve, Plot
 from gputui.tui.drawing.plot.scales import round_scale, share_scale, soon
 from gputui.tui.drawing.rows import differences, fit, gauge, headline, length, plain
-from gputui.tui.reading.run.gpus import Gpu, GpuProcess, Instance
+from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess, Instance
 from gputui.tui.reading.run.series import Line
 from gputui.tui.widgets.charts import Chart
 from gputui.tui.widgets.gpu_cards import GpuCard, card

@@ -12,7 +12,7 @@ from gputui.engine.runs.parsing import recalled
 from gputui.tui.base.glyphs import RICH
 from gputui.tui.drawing.live import head
 from gputui.tui.drawing.rows import plain
-from gputui.tui.printing.training import BarView
+from gputui.tui.printing.run_progress import BarView
 from gputui.tui.reading import run_list
 from gputui.tui.reading.run.reader import Onward
 from gputui.tui.reading.run.snapshot import Snapshot

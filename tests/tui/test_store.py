@@ -26,7 +26,7 @@ from gputui.tui.base.glyphs import RICH
 from gputui.tui.drawing.live import head
 from gputui.tui.drawing.rows import plain
 from gputui.tui.reading.run import reader as feeding
-from gputui.tui.reading.run.gpus import by_physical_gpu
+from gputui.tui.reading.run.gpu_reading import by_physical_gpu
 from gputui.tui.reading.run.log_tail import LogTail
 from gputui.tui.reading.run.reader import MergedTail, RunReader
 from gputui.tui.reading.run.series import Series

@@ -20,7 +20,7 @@ from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.presets.screen import PresetsScreen
 from gputui.tui.screens.runs.screen import RunsScreen
 from gputui.tui.screens.runs.table import ColumnsScreen
-from gputui.tui.screens.tune.limits import TuneDialog
+from gputui.tui.screens.tune.limits_dialog import TuneDialog
 from gputui.tui.upstream import typeahead
 from gputui.tui.widgets.limit_rows import Words
 from gputui.tui.widgets.log_view import LogLines
@@ -469,7 +469,7 @@ async def test_what_is_typed_over_the_boxes_of_the_search_starts_and_switches_no
 ) -> None:
     """Only Enter starts; ticks that were changed before Escape are not those of the next search."""
     begun: list[Any] = []
-    monkeypatch.setattr("gputui.tui.screens.tune.limits.asked", lambda *given: begun.append(given))
+    monkeypatch.setattr("gputui.tui.screens.tune.limits_dialog.asked", lambda *given: begun.append(given))
     async with opened((120, 40)) as pilot:
         await pilot.press("T")
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, TuneDialog))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from gputui.engine import checks, presets, runs
 from gputui.engine.job import this_machine
-from gputui.engine.job.machine import Machine
+from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.options import OPTIONS
 from gputui.engine.process import launch
 from gputui.tui.app import GputuiApp

@@ -15,7 +15,7 @@ import pynvml
 import pytest
 from gputui.engine.runs.events import HostReading
 from gputui.engine.system.identity import Place, Process
-from gputui.engine.telemetry import limits
+from gputui.engine.telemetry import resource_limits
 from gputui.tui.reading.machine import MachineReader
 from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.screens.gpus.screen import GpusScreen
@@ -285,7 +285,7 @@ async def test_gpus_that_only_cuda_can_see_are_not_taken_for_none(
 
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").touch()
-    monkeypatch.setattr(limits, "ROOT", tmp_path)
+    monkeypatch.setattr(resource_limits, "ROOT", tmp_path)
     monkeypatch.setattr(pynvml, "nvmlInit", init)
     async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
         await wait_for(pilot, "disk wait")

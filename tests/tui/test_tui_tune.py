@@ -26,8 +26,8 @@ from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.form.search_limits import LimitTexts, WrongLimit
 from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS
 from gputui.tui.screens.proof.proofs import ProofsScreen
-from gputui.tui.screens.tune import limits
-from gputui.tui.screens.tune.limits import TuneDialog
+from gputui.tui.screens.tune import limits_dialog
+from gputui.tui.screens.tune.limits_dialog import TuneDialog
 from gputui.tui.screens.tune.screen import TuneScreen
 from textual.pilot import Pilot
 from textual.widget import Widget
@@ -249,7 +249,7 @@ def test_the_precisions_that_are_allowed_at_first_are_those_of_the_devices(monke
                                 (replace(NO_GPU, gpus=(old,)), True, set())):  # fmt: skip
         monkeypatch.setattr(chips, "cpu_multiplies_bfloat16", lambda cpu_can=cpu_can: cpu_can)
         texts = LimitTexts()
-        texts.suit(limits.fast_policies(quickstart, here))
+        texts.suit(limits_dialog.fast_policies(quickstart, here))
         assert texts.precisions == {"float32"} | fast, (here, cpu_can)
         assert texts.limits() == LimitTexts().limits(), "what the command line searches when it is told nothing"
     texts = LimitTexts()

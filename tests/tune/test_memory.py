@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 from gputui.engine.options import Options
-from gputui.engine.telemetry import limits
-from gputui.engine.telemetry.limits import Ceilings
+from gputui.engine.telemetry import resource_limits
+from gputui.engine.telemetry.resource_limits import Ceilings
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.search_record import Candidate, Limits, Memory, Search
 from gputui.engine.trials.trial import Trial
@@ -135,10 +135,10 @@ def test_the_limit_is_that_of_the_device_or_the_host_or_the_users(monkeypatch: p
     assert found(options("device.memory_limit_mb=1000"), (gpu,)) == (1000 * MB, "allocator")
     assert found(options("device.logical_devices=2"), (gpu,)) == (7 * GB, "allocator")
     assert found(options(), (gpu,), 3 * GB) == (3 * GB, "allocator")
-    monkeypatch.setattr(limits, "memory", lambda: limits.Memory(16 * GB, 12 * GB))
+    monkeypatch.setattr(resource_limits, "memory", lambda: resource_limits.Memory(16 * GB, 12 * GB))
     assert found(options(), peak_process_bytes=GB) == (12 * GB, "process")
     assert found(options(), asked=2 * GB, peak_process_bytes=GB) == (2 * GB, "process")
-    monkeypatch.setattr(limits, "ceilings", lambda: Ceilings(address_space_bytes=4 * GB))
+    monkeypatch.setattr(resource_limits, "ceilings", lambda: Ceilings(address_space_bytes=4 * GB))
     both: Any = {"peak_process_bytes": GB, "peak_address_space_bytes": 3 * GB}
     assert found(options(), **both) == (4 * GB, "address_space")
     assert found(options(), asked=int(1.2 * GB), **both) == (int(1.2 * GB), "process"), "the tighter of the two"

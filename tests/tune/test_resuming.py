@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from gputui.engine.job.machine import Gpu, Machine
+from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.options import OPTIONS, Options, by_key
 from gputui.engine.proof import folder, process, request, starting
 from gputui.engine.proof.folder import Proof

@@ -22,7 +22,7 @@ from gputui.engine import presets
 from gputui.engine.job import this_machine
 from gputui.engine.runs.events import Started
 from gputui.engine.runs.events import EVENTS_FILE
-from gputui.engine.runs.reading import read_events
+from gputui.engine.runs.event_reading import read_events
 from gputui.engine.trials.bench import Bench, Stop
 from gputui.engine.tune.candidates.search_trials import Asked, SideBySide
 from gputui.engine.tune.candidates.search_trials import Trials

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gputui.engine import presets
-from gputui.engine.job.machine import Gpu
+from gputui.engine.job.machine_gpus import Gpu
 from gputui.engine.trials.search_record import Limits
 from gputui.engine.tune.candidates.space import Space
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.job.machine import Gpu, Machine
+from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.options import Options
 from gputui.engine.proof import folder as folder_of_proof
 from gputui.engine.proof import request

@@ -15,7 +15,7 @@ from ...engine.files.values import to_json
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
 from ...engine.proof import request
-from ...engine.runs import Run, cluster, reading
+from ...engine.runs import Run, event_reading, run_cluster
 from ...engine.trials import LEAST_REPEATS, TRIAL_SECONDS
 from ..base.errors import DONE, Refused, clean, complain, error_text
 from ..printing import diagnosis as diagnosis_tables
@@ -51,7 +51,7 @@ def _refuse_idle(options: Mapping[str, Any], names: Sequence[str], useful: bool,
 
 def _show_run(run: Run, as_json: bool) -> int:
     """Print the diagnosis of a run, made from its recorded events; returns the exit code."""
-    events = reading.read_events(run.path)
+    events = event_reading.read_events(run.path)
     for damage in events.damage:
         complain(f"{run.id}: {damage}")
     findings = asdict(diagnosis.of_run(run, events))
@@ -76,14 +76,14 @@ def _show_run(run: Run, as_json: bool) -> int:
 def _ended_too_soon(run: Run, findings: Mapping[str, Any]) -> bool:
     """Return whether a completed run on one machine had too few steps for a verdict."""
     unknown = findings["verdict"] == "undecided" and not findings["evidence"]
-    return unknown and run.result is not None and run.result["outcome"] == "ok" and cluster.of_run(run) is None
+    return unknown and run.result is not None and run.result["outcome"] == "ok" and run_cluster.of_run(run) is None
 
 
 def how_to_try(run: Run) -> str:
     """A sentence that says how the remedies of a run can be tried: by a command, or by hand for a run on several
     machines.
     """
-    if cluster.of_run(run) is not None:
+    if run_cluster.of_run(run) is not None:
         return f"start all workers with one of them (--set), and compare the runs: gputui compare {run.id} NEW_RUN"
     return f"gputui diagnose {run.id} --apply measures them, and keeps what helps"
 

@@ -12,10 +12,10 @@ from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.files.writing import refuse_existing, write_new
 from ...engine.interpreter import interpreter
-from ...engine.runs import Run, reading, results
+from ...engine.runs import Run, event_reading, results
+from ...engine.runs.event_reading import RunEvents
 from ...engine.runs.events import fields_of
 from ...engine.runs.launched_with import python_of
-from ...engine.runs.reading import RunEvents
 from ..base.errors import Refused, clean, complain
 
 
@@ -27,7 +27,7 @@ def show_history(name: str, form: str, output: str | None) -> None:
     if form == "tensorboard":
         _to_tensorboard(run, Path(output or run.id))
         return
-    recorded = reading.read_events(run.path)
+    recorded = event_reading.read_events(run.path)
     for damage in recorded.damage:
         complain(f"{run.id}: {damage}")
     text = _as_csv(run, recorded) if form == "csv" else _as_json_lines(recorded)

@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from ...engine.options import OPTIONS, OptionInfo
-from ...engine.options.own import OWN_CODE_LABELS
+from ...engine.options.own_code import OWN_CODE_LABELS
 from ...engine.options.synonyms import keys_of, option_meant, synonyms_of
 from ...engine.table import Table
 from ..base.errors import Refused

@@ -75,15 +75,15 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
 
 def _export_folder(preset: Preset, target: Path) -> None:
     """Write the preset as a folder with which it can be trained on another machine."""
-    from ...engine.export import folder  # only this command needs it
+    from ...engine.export import export_folder  # only this command needs it
 
     try:
-        made = folder.export(preset, target)
+        made = export_folder.export(preset, target)
     except entry.EntryFault as fault:
         raise Refused(f"workload.entry: {fault}; {fault.change}") from None
     except saving.SaveError as fault:
         raise Refused(str(fault)) from None
-    print(f"{clean(target)} written; its {folder.README} says how to train with it elsewhere")
+    print(f"{clean(target)} written; its {export_folder.README} says how to train with it elsewhere")
     if made.data is not None:
         place, to = made.data
         complain(f"{clean(place)} is not copied, as it is missing or large; put it at {clean(target / to)}")

@@ -11,7 +11,7 @@ import click
 from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.files.writing import used_bytes
-from ...engine.runs import Run, cluster, titles, trash
+from ...engine.runs import Run, run_cluster, titles, trash
 from ...engine.runs.run import STATE_LABELS, WAITING
 from ...engine.runs.trash import Deletable, Reserve
 from ...engine.units import counted, size
@@ -70,7 +70,7 @@ def _waits_for_chief(entry: Entry, chosen: Sequence[Entry]) -> bool:
     """Return whether the run belongs to a worker whose chief's run is on this machine, but not yet among the chosen
     runs. Such a run is later shown as a part of its chief's run.
     """
-    chief = cluster.local_chief(entry.run)
+    chief = run_cluster.local_chief(entry.run)
     return chief is not None and all(other.run != chief for other in chosen)
 
 
@@ -165,7 +165,7 @@ def _with_workers(named: Sequence[Run]) -> list[Run]:
     """Return the runs and, for a run of several machines, the runs of its other workers, whose names are printed."""
     all_runs = dict.fromkeys(named)
     for run in named:
-        others = cluster.other_workers(run)
+        others = run_cluster.other_workers(run)
         if others:
             named_too = ", ".join(clean(other.id) for other in others)
             print(f"with {clean(run.id)} go the runs of its other workers: {named_too}")

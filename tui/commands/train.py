@@ -24,7 +24,7 @@ from ...engine import runs as run_folders
 from ...engine.checks import Finding
 from ...engine.files.values import to_json
 from ...engine.job import several_tasks, start_worker
-from ...engine.job.machine import Machine
+from ...engine.job.machine_gpus import Machine
 from ...engine.leases import starting as devices
 from ...engine.leases.lease import NotFree
 from ...engine.options import Options
@@ -347,7 +347,7 @@ def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
     if as_json:
         say(findings)
         return JsonView(run)
-    from ..printing.training import BarView, LineView  # rich's progress bars, which --json does not need
+    from ..printing.run_progress import BarView, LineView  # rich's progress bars, which --json does not need
 
     kind = BarView if sys.stdout.isatty() and not console().is_dumb_terminal else LineView
     view = kind(run, console())

@@ -9,7 +9,7 @@ from ...engine.figures import GPU, of_run
 from ...engine.units import clock, count, gibibytes, percent, seconds, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from ..reading.run.gpus import FREE, Gpu, GpuProcess
+from ..reading.run.gpu_reading import FREE, Gpu, GpuProcess
 from .rows import Row, fit, fitting, length
 
 LABEL = 7

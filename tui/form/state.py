@@ -16,7 +16,7 @@ from typing import Any, Literal
 from ...engine import presets
 from ...engine.files import located_yaml, places
 from ...engine.options import GROUPS, OPTIONS, OptionInfo, Options, by_key
-from ...engine.options.own import OWN_CODE_LABELS
+from ...engine.options.own_code import OWN_CODE_LABELS
 from ...engine.presets import Preset, PresetError, paths, resolving
 from ...engine.presets.paths import RUN, STAMP
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...engine.files.values import whole
 from ...engine.leases import lease
 from ...engine.leases.free_gpus import GpuUse, GpuUser
-from .run.gpus import FREE, Gpu, numbers
+from .run.gpu_reading import FREE, Gpu, numbers
 
 
 def with_leases(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:

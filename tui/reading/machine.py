@@ -20,7 +20,7 @@ from ...engine.runs.events import Event
 from ...engine.runs.parsing import dated
 from ...engine.telemetry.gpu_processes import Branch, trees
 from . import LOOKED_AT
-from .run.gpus import Gpu, GpuProcess, numbers
+from .run.gpu_reading import Gpu, GpuProcess, numbers
 from .run.snapshot import Snapshot
 from .run.store import Store
 

@@ -17,7 +17,7 @@ from ...engine.files import located_yaml, writing
 from ...engine.files.located_yaml import YamlFault
 from ...engine.files.reading import open_regular
 from ...engine.files.values import EMPTY, harmless, mapping, number
-from ...engine.runs import GOES_ON, Run, cluster, code_copy, titles
+from ...engine.runs import GOES_ON, Run, code_copy, run_cluster, titles
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.events import EVENTS_FILE, fields_of
 from ...engine.runs.parsing import parse_line
@@ -171,8 +171,8 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
 
 
 def _workers(run: Run) -> tuple[str, ...]:
-    joined = cluster.of_run(run)
-    return tuple(other.id for other in cluster.other_workers(run)) if joined is not None and joined.is_chief else ()
+    joined = run_cluster.of_run(run)
+    return tuple(other.id for other in run_cluster.other_workers(run)) if joined is not None and joined.is_chief else ()
 
 
 def folded(entries: Iterable[Entry]) -> list[Entry]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...engine.checks import Finding
-    from ...engine.job.machine import Machine
+    from ...engine.job.machine_gpus import Machine
     from ...engine.presets import Preset
     from ...engine.process.launch import Warm
     from ...engine.proof.folder import Proof

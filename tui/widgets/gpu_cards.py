@@ -26,7 +26,7 @@ from ..drawing.live.layout import Cards
 from ..drawing.plot.canvas import curve_rows, draw
 from ..drawing.plot.curves import Curve, Plot
 from ..drawing.rows import Row, fit, gauge, headline, length, whole_words
-from ..reading.run.gpus import Gpu
+from ..reading.run.gpu_reading import Gpu
 from .painted import Painted
 
 _BUSY = f"{GPU['busy'].label} "

@@ -19,7 +19,7 @@ from ..base import keys
 from ..base.errors import clean
 
 if TYPE_CHECKING:
-    from ...engine.job.machine import Machine
+    from ...engine.job.machine_gpus import Machine
     from ...engine.options import Options
 
 BESIDE = 13  # columns of the button and of the gaps

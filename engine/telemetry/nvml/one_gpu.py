@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-from .. import limits
+from .. import resource_limits
 from ..gpu_processes import described
 from .gpm_nvlink import REFUSED, Flow, Instances, Source
 from .queries import (
@@ -338,7 +338,7 @@ class Device:
 
 
 def _host_memory() -> Values:
-    memory = limits.memory()
+    memory = resource_limits.memory()
     return {
         "memory_used_bytes": memory.total - memory.available,
         "memory_total_bytes": memory.total,

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...runs.cluster import Cluster
+from ...runs.run_cluster import Cluster
 from . import connection_watch
 
 # The kernel asks whether the other machine is still there: one that has lost its power closes nothing.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...runs.cluster import Cluster
+from ...runs.run_cluster import Cluster
 from ..common.stopping import ENGINE_GONE, StopRequested, StopSwitch
 
 GROUP = 1_414_213  # far from the keys that TensorFlow gives to its own groups

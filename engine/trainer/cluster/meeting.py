@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...runs.cluster import Cluster, host_of, port_of
+from ...runs.run_cluster import Cluster, host_of, port_of
 from ..common.faults import TrainerError
 from . import connections
 from .connections import Connections

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
-from ...runs.cluster import Cluster, host_of, port_of
+from ...runs.run_cluster import Cluster, host_of, port_of
 from ..common.faults import TrainerError
 
 ANSWER_SECONDS = 3.0

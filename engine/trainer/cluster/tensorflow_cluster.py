@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ...options import OPTIONS, Options
 from ...runs import Run
-from ...runs.cluster import SOURCE, VARIABLE, Cluster
+from ...runs.run_cluster import SOURCE, VARIABLE, Cluster
 from ..common.faults import TrainerError
 from .connections import Connections
 from .exchange import Exchange

@@ -1,6 +1,6 @@
 """From samples to batches: each function is one part of the pipeline and obeys the options of that part.
 
-Exported scripts hold these very functions as text, with the options' values in place (export/source.py): what is
+Exported scripts hold these very functions as text, with the options' values in place (export/engine_source.py): what is
 changed or added here is in them, too.
 """
 

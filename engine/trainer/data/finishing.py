@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...options import Input, Options
-from ...telemetry import limits
+from ...telemetry import resource_limits
 
 
 def finish(batches: tf.data.Dataset, options: Options, replicas: int, trains: bool = False) -> tf.data.Dataset:
@@ -28,15 +28,16 @@ def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
     A budget that an option or the user's data set has set stays.
     """
     given = batches.options().autotune
-    cpus = limits.cpus_limited() and given.cpu_budget is None
-    memory = limits.memory_limited() and given.ram_budget is None
+    cpus = resource_limits.cpus_limited() and given.cpu_budget is None
+    memory = resource_limits.memory_limited() and given.ram_budget is None
     if not cpus and not memory:
         return batches
     settings = tf.data.Options()
     if cpus:
-        settings.autotune.cpu_budget = limits.usable_cpus()
+        settings.autotune.cpu_budget = resource_limits.usable_cpus()
     if memory:
-        settings.autotune.ram_budget = limits.memory().available // 2  # the share that it takes of the machine's
+        # half: the share that tf.data takes of the machine's memory
+        settings.autotune.ram_budget = resource_limits.memory().available // 2
     return batches.with_options(settings)
 
 

@@ -1,7 +1,7 @@
 """Steps that compute a batch in parts, one after another: loss and gradients are those of the whole batch, and only the
 activations of one part are in memory. A training whose batches cannot be computed in parts is refused before it begins.
 
-Exported scripts hold these very functions as text (export/training.py).
+Exported scripts hold these very functions as text (export/compile_and_fit.py).
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
-from ...options.own import remedy
+from ...options.own_code import remedy
 from ...runs import Run, code_files, events, results
+from ...runs.event_reading import read_events
 from ...runs.events import TELEMETRY_FILE
 from ...runs.parsing import EventWriter
-from ...runs.reading import read_events
 from ...system import process_memory
 from ...system.heartbeat import TrainerHeartbeat
 from ...telemetry.gpu_totals import GpuTotals

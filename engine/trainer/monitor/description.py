@@ -12,10 +12,10 @@ import keras
 import tensorflow as tf
 import yaml
 
-from ...job import environment_variables, machine, this_machine
-from ...job.machine import Fault
+from ...job import environment_variables, machine_gpus, this_machine
+from ...job.machine_gpus import Fault
 from ...runs import events
-from ...telemetry import limits
+from ...telemetry import resource_limits
 from ..measure.run_report import RunReport
 from ..setup import gpu_identity
 from ..setup.devices import Devices, chips_too_old, unseen
@@ -62,7 +62,7 @@ def started(report: RunReport, model: keras.Model, present: Devices, steps_per_e
         steps=report.speed.plan.steps,
         train_samples=None,
         validation_samples=None,
-        cpus=limits.usable_cpus(),
+        cpus=resource_limits.usable_cpus(),
     )
 
 
@@ -84,7 +84,7 @@ def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
     return Devices("GPU", names, gpus=gpus, uncertain=uncertain, shown=len(here.shown), seen=seen), None
 
 
-def _obstacle(here: machine.Machine, seen: int) -> Fault | None:
+def _obstacle(here: machine_gpus.Machine, seen: int) -> Fault | None:
     """The reason why no GPU of this machine trains. None if it has no GPU, or if the script has hidden its GPUs."""
     if here.on_cpu_by_variable or (seen and not tf.config.get_visible_devices("GPU")):
         return None

@@ -18,7 +18,7 @@ import tensorflow as tf
 from ... import plan
 from ...files import writing
 from ...options import OPTIONS, OptionInfo, Options
-from ...options.own import Handed, obstacle
+from ...options.own_code import Handed, obstacle
 from ...runs import Run, code_copy, code_files
 from ..checkpoint.object_graph import Found, Module, optimizers, walk
 from ..checkpoint.state import State

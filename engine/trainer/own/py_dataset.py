@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from ... import plan
 from ...options import Options
-from ...options.own import Data
+from ...options.own_code import Data
 from ..data.stages import Stage
 from .streams import as_array, as_tuples
 from .user_code import UserError

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...options import Options
-from ...options.own import Data
+from ...options.own_code import Data
 from ..data.batches import Share
 from ..data.batching import Elements, augmented, loaded, mapped
 from ..data.pipeline import Pipeline

@@ -17,12 +17,12 @@ import keras
 import tensorflow as tf
 
 from ...interpreter import installed
-from ...job.machine import Machine
+from ...job.machine_gpus import Machine
 from ...job.training_gpus import used_by_tensorflow
 from ...options import Device, Options
 from ...options import Strategy as StrategyOptions
 from ...plan import MULTI_WORKER
-from ...telemetry import chips, limits
+from ...telemetry import chips, resource_limits
 from ..cluster import tensorflow_cluster
 from ..cluster.tensorflow_cluster import Joined
 from ..common.faults import TrainerError
@@ -206,7 +206,7 @@ def _configure_threads(device: Device) -> None:
     """Set the numbers of TensorFlow's threads. `auto` is TensorFlow's default, one thread for each CPU of its affinity
     mask; if a container limits the CPUs, one for each usable CPU.
     """
-    auto = limits.usable_cpus() if limits.cpus_limited() else None
+    auto = resource_limits.usable_cpus() if resource_limits.cpus_limited() else None
     inter = auto if device.inter_op_threads == "auto" else device.inter_op_threads
     intra = auto if device.intra_op_threads == "auto" else device.intra_op_threads
     if inter is not None:

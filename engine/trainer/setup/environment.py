@@ -27,7 +27,7 @@ import contextlib
 
 from ...job.training_gpus import training_gpus
 from ...options import Options
-from ...telemetry import limits
+from ...telemetry import resource_limits
 
 _BACKEND = "KERAS_BACKEND"
 _BY_TENSORFLOW = ("TF2_BEHAVIOR", "1")  # set when it is imported, which may have happened before
@@ -266,7 +266,7 @@ def pin_to_numa_node(options: Options) -> str:
         return "device.numa is off"
     if options.device.visible == "none":
         return "no GPU trains"
-    if limits.numa_nodes() < 2:
+    if resource_limits.numa_nodes() < 2:
         return "the machine has one NUMA node"
     gpus = training_gpus(options, nvml_answers.read())
     nodes = nvml_answers.cpus_beside([gpu.index for gpu in gpus])
@@ -283,10 +283,10 @@ def _pin_threads(beside: frozenset[int], gpus: str) -> str:
         return f"no usable CPU is on the NUMA node of GPU {gpus}"
     if allowed <= beside:
         return f"all usable CPUs are on the NUMA node of GPU {gpus}"
-    near, usable = len(beside & allowed), limits.usable_cpus()
+    near, usable = len(beside & allowed), resource_limits.usable_cpus()
     if 2 * near < usable:  # too few to prepare the input
         return f"only {near} of the {usable} usable CPUs are on the NUMA node of GPU {gpus}"
     for thread in os.listdir("/proc/self/task"):  # TensorFlow may have been imported already
         with contextlib.suppress(OSError):  # the thread has ended, or the container forbids it
             os.sched_setaffinity(int(thread), beside & allowed)
-    return f"on CPUs {limits.cpu_list(beside & allowed)}, the NUMA node of GPU {gpus}"
+    return f"on CPUs {resource_limits.cpu_list(beside & allowed)}, the NUMA node of GPU {gpus}"

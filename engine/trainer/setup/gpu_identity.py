@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...job.machine import Gpu, Machine
+from ...job.machine_gpus import Gpu, Machine
 from ..common.versions import memory_limits
 from . import nvml_answers
 

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from ...job.machine import Answers, Machine
+from ...job.machine_gpus import Answers, Machine
 from ...system import child_process
 from ...telemetry import chips
 

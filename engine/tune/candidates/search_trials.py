@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ... import checks, plan
-from ...job.machine import Machine
+from ...job.machine_gpus import Machine
 from ...presets import Preset
 from ...runs import Run
 from ...trials.bench import Bench, Judge, Stop

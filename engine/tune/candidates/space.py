@@ -8,10 +8,10 @@ from typing import Any
 
 from ... import checks
 from ...diagnosis.thresholds import ROOM_FOR_CACHE
-from ...job.machine import Machine
+from ...job.machine_gpus import Machine
 from ...presets import Preset
 from ...runs.events import Started
-from ...telemetry import limits as machine_limits
+from ...telemetry import resource_limits
 from ...telemetry.chips import fast_policies
 from ...trials.search_record import Limits
 from ...trials.trial_preset import OWN, with_changes
@@ -142,7 +142,7 @@ class Space:
         samples, each = self.started.train_samples, self.started.sample_bytes
         if not samples or not each:
             return False
-        return samples * each <= ROOM_FOR_CACHE * machine_limits.memory().available
+        return samples * each <= ROOM_FOR_CACHE * resource_limits.memory().available
 
 
 def _changed(preset: Preset, settings: Settings) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import checks, units
-from ...job.machine import Machine
+from ...job.machine_gpus import Machine
 from ...proof.process import processor
 from ...proof.request import Request
 from ...system.identity import Place, Process

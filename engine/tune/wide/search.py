@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...job.machine import Machine
+from ...job.machine_gpus import Machine
 from ...proof.request import Request
 from ...trials.bench import Judge
 from ...trials.comparing import Stopped

@@ -18,9 +18,9 @@ from types import MappingProxyType
 
 from ....engine.files.reading import why
 from ....engine.runs import Follower, Run, quick_json
+from ....engine.runs.event_reading import Damage, Tail
 from ....engine.runs.events import EVENT_FILES, Event
 from ....engine.runs.parsing import parse_line
-from ....engine.runs.reading import Damage, Tail
 from .log_tail import LogTail
 from .snapshot import Snapshot
 from .store import Store

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....engine.files.values import EMPTY
 from ....engine.runs.events import LATER_COMPILING, waits_for_others
-from .gpus import Gpu
+from .gpu_reading import Gpu
 from .series import NOTHING, Line, Pace
 
 BEGINNINGS = ("starting", "importing")  # the phases with which a run begins or is resumed

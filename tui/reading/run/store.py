@@ -15,8 +15,8 @@ from typing import Any
 from ....engine.files.values import EMPTY, mapping, number
 from ....engine.runs.events import Event, Finished, fields_of
 from ....engine.telemetry.gpu_totals import GpuTotals
-from . import gpus
-from .gpus import Gpu, by_physical_gpu
+from . import gpu_reading
+from .gpu_reading import Gpu, by_physical_gpu
 from .series import Pace, Series
 from .snapshot import BEGINNINGS, Epoch, Message, PhaseTimes, Snapshot
 
@@ -222,7 +222,7 @@ class Store:
         at, used = self._time(t), self._used
         for position, reading in enumerate(gpu_readings):
             self._read_gpu(t, at, position, reading)
-        training = [reading for reading in gpu_readings if not used or gpus.trains(reading, used)]
+        training = [reading for reading in gpu_readings if not used or gpu_reading.trains(reading, used)]
         if len(training) > 1:
             self._add_together(at, training)
         reason = event.get("missing")
@@ -252,7 +252,7 @@ class Store:
         """The last reading of a GPU; `own` holds TensorFlow's figures of this GPU."""
         line = self._series[f"gpu{index}"].line()
         name, totals = self._gpu_names.get(index), self._gpu_totals[index]
-        return gpus.read(index, self._gpus[index], name, self._used, own, line, totals)
+        return gpu_reading.read(index, self._gpus[index], name, self._used, own, line, totals)
 
     @property
     def _used(self) -> Sequence[Any]:

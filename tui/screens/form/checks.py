@@ -19,7 +19,7 @@ from .view import FormView
 
 if TYPE_CHECKING:
     from ....engine.checks import Finding
-    from ....engine.job.machine import Machine
+    from ....engine.job.machine_gpus import Machine
     from ....engine.presets import Preset
 
 CHECK_SECONDS = 0.15

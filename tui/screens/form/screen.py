@@ -28,7 +28,7 @@ from .checks import CheckedForm
 
 if TYPE_CHECKING:
     from ....engine.checks import Finding
-    from ....engine.job.machine import Machine
+    from ....engine.job.machine_gpus import Machine
     from ....engine.runs import Run
     from ...form.search_limits import LimitTexts
 
@@ -207,13 +207,13 @@ class FormScreen(CheckedForm):
     async def action_tune(self) -> None:
         """Search for the fastest settings, starting from the form's settings."""
         from ...form.search_limits import LimitTexts
-        from ..tune import limits
+        from ..tune import limits_dialog
 
         self._accept_open_field()
         if not self._is_refused():
             self._limits = self._limits or LimitTexts()
-            self._limits.suit(await asyncio.to_thread(limits.fast_policies, self.state.preset, self.machine))
-            self._limits = await limits.tune(self.app, self.state, self._limits)
+            self._limits.suit(await asyncio.to_thread(limits_dialog.fast_policies, self.state.preset, self.machine))
+            self._limits = await limits_dialog.tune(self.app, self.state, self._limits)
 
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:

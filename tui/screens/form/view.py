@@ -28,7 +28,7 @@ from ..base import AppScreen, Header
 
 if TYPE_CHECKING:
     from ....engine.checks import Finding
-    from ....engine.job.machine import Machine
+    from ....engine.job.machine_gpus import Machine
 
 PURPOSE = "Set options, {start} trains a Keras model, {live} shows it; runs go on if you quit"
 WIDE, HIGH = 172, 30  # from these sizes on: help at the right of the options, full remarks

@@ -32,7 +32,7 @@ from ...drawing.plot.scales import soon
 from ...drawing.rows import Row, fitting, length, spread, whole_words
 from ...reading.gpu_leases import overview
 from ...reading.machine import Line, MachineReader, Users, read
-from ...reading.run.gpus import numbers
+from ...reading.run.gpu_reading import numbers
 from ...reading.run.snapshot import Snapshot
 from ...reading.run_list import when_text
 from ...upstream.partial_updates import send_changed_cells

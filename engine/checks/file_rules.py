@@ -19,10 +19,10 @@ from .. import entry as entries
 from ..files.places import IMAGE_SUFFIXES, KERAS_FILES, keras_folder
 from ..files.values import NO_NAME, nameable
 from ..interpreter import installed, interpreter
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..options import OPTIONS, Options
 from ..options.catalogue import About, nearest
-from ..options.own import remedy
+from ..options.own_code import remedy
 from ..options.workload import TESTED_SOURCES
 from ..presets import paths
 from ..presets.paths import near

@@ -14,10 +14,10 @@ from typing import Any
 
 from .. import entry as entries
 from ..options import Options
-from . import training as training_part
+from . import compile_and_fit as training_part
 from .data import CACHE_FILE, WHOLE_TRAINING, cache_file
+from .engine_source import extract, specialised
 from .lines import Script, literal
-from .source import extract, specialised
 
 PYDATASET = "isinstance(train, keras.utils.PyDataset)"
 VALIDATION_PYDATASET = "isinstance(validation, keras.utils.PyDataset)"

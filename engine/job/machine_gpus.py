@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..runs.cluster import Cluster
-from ..telemetry import limits
+from ..runs.run_cluster import Cluster
+from ..telemetry import resource_limits
 from . import allocation, slurm
 from . import cluster as clusters
 from . import several_tasks as jobs
@@ -157,8 +157,8 @@ class Machine:
         return cls(
             answers.gpus,
             answers.reason,
-            limits.usable_cpus(),
-            limits.memory().total,
+            resource_limits.usable_cpus(),
+            resource_limits.memory().total,
             jobs.read(os.environ),
             answers.missing,
             answers.cuda,

@@ -32,7 +32,7 @@ from ..dialogs import SEEN_AFTER_SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ....engine.job.machine import Machine
+    from ....engine.job.machine_gpus import Machine
     from ....engine.presets import Preset
     from ....engine.proof.request import Request
     from ....engine.trials.search_record import Limits

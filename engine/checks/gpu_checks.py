@@ -8,7 +8,7 @@ from .. import plan
 from ..interpreter import compatibility, installed, supported_versions
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
-from ..job.machine import Fault, Gpu, Machine
+from ..job.machine_gpus import Fault, Gpu, Machine
 from ..job.training_gpus import candidates, positions, training_gpus, used_by_tensorflow, visible_gpus
 from ..options import Options, gpu_choice
 from ..telemetry import chips

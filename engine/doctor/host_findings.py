@@ -10,7 +10,7 @@ import psutil
 
 from ..files.places import runs_folder
 from ..job import cluster
-from ..telemetry import limits
+from ..telemetry import resource_limits
 from ..units import GIB, counted, size
 from .machine_finding import Finding
 
@@ -41,7 +41,7 @@ def _processors() -> Iterator[Finding]:
     mine, all_of_them = len(os.sched_getaffinity(0)), psutil.cpu_count() or 0
     cpus = counted(mine, "CPUs")
     what = cpus + (f" of {all_of_them}" if mine < all_of_them else "")
-    quota = limits.cpus()
+    quota = resource_limits.cpus()
     if quota is not None and quota < mine:
         what = f"{quota:g} of {cpus} (the container's limit)"
     if min(mine, quota or mine) < 2:
@@ -51,7 +51,7 @@ def _processors() -> Iterator[Finding]:
 
 
 def _memory() -> Iterator[Finding]:
-    memory = limits.memory()
+    memory = resource_limits.memory()
     what = f"{size(memory.available)} of {size(memory.total)} free"
     if memory.total < psutil.virtual_memory().total:
         what += " (the container's limit)"

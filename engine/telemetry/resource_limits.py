@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import limits
+from . import resource_limits
 
 # The root of the kernel's files about the machine; tests put a tree of their own in its place.
 ROOT = Path(os.environ.get("GPUTUI_ROOT", "/"))
@@ -159,7 +159,7 @@ def _named_number(path: Path, name: str) -> int:
 
 def numa_nodes() -> int:
     """Return the number of the machine's NUMA nodes."""
-    folders = list((limits.ROOT / Path("sys/devices/system/node")).glob("node[0-9]*"))
+    folders = list((resource_limits.ROOT / Path("sys/devices/system/node")).glob("node[0-9]*"))
     return max(1, len(folders))
 
 

@@ -14,8 +14,8 @@ import pynvml
 from ..interpreter import compatibility, installed
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
-from ..job.machine import NOT_LISTED_BYTES, is_taken
-from ..telemetry import chips, limits
+from ..job.machine_gpus import NOT_LISTED_BYTES, is_taken
+from ..telemetry import chips, resource_limits
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..telemetry.gpu_processes import named, sole
 from ..telemetry.nvml.queries import EXCLUSIVE
@@ -316,7 +316,7 @@ def iommu_findings(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
 
 def _translated(address: str) -> bool:
     try:
-        kind = (limits.ROOT / "sys/bus/pci/devices" / address / "iommu_group/type").read_text()
+        kind = (resource_limits.ROOT / "sys/bus/pci/devices" / address / "iommu_group/type").read_text()
     except OSError:
         return False
     return kind.startswith(_TRANSLATES)

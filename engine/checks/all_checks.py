@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ..interpreter import installed, interpreter
-from ..job.machine import Machine
+from ..job.machine_gpus import Machine
 from ..options import Options
 from ..presets import Preset, paths
-from . import device_rules, early_end, files, gpus, multi_worker, option_rules, packages
+from . import device_rules, early_end, file_rules, gpu_checks, multi_worker, option_rules, packages
 from .option_finding import Finding as Finding
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]
@@ -60,20 +60,20 @@ RULES: tuple[Rule, ...] = (
     multi_worker.on_one_node,
     early_end.time_limit,
     early_end.stop_signal,
-    gpus.none_shown,
-    gpus.missing_gpus,
-    gpus.allocation,
-    gpus.usable,
-    gpus.too_old,
-    gpus.alike,
+    gpu_checks.none_shown,
+    gpu_checks.missing_gpus,
+    gpu_checks.allocation,
+    gpu_checks.usable,
+    gpu_checks.too_old,
+    gpu_checks.alike,
     device_rules.memory_modes,
     device_rules.partitions,
     device_rules.gpu_only,
-    gpus.precision,
-    gpus.build,
-    gpus.driver,
-    gpus.cudnn,
-    gpus.xla_on_the_chip,
+    gpu_checks.precision,
+    gpu_checks.build,
+    gpu_checks.driver,
+    gpu_checks.cudnn,
+    gpu_checks.xla_on_the_chip,
     device_rules.xla,
     device_rules.strategy,
     multi_worker.devices,
@@ -89,14 +89,14 @@ RULES: tuple[Rule, ...] = (
     option_rules.cast,
     option_rules.optimizer,
     option_rules.scaling,
-    files.validation,
+    file_rules.validation,
     option_rules.without_effect,
     option_rules.steps,
     option_rules.shuffle,
     option_rules.one_batch,
-    files.entry_alone,
-    files.entry,
-    files.copied_code,
-    files.data_and_cache,
+    file_rules.entry_alone,
+    file_rules.entry,
+    file_rules.copied_code,
+    file_rules.data_and_cache,
     option_rules.data_fits_model,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..options import Options
 from ..options.training import OPTIMIZERS
+from .engine_source import extract, specialised
 from .lines import Script
-from .source import extract, specialised
 
 
 def training(script: Script, options: Options) -> None:
