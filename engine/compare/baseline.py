@@ -1,6 +1,6 @@
 """The pinned baseline: the run that others are compared with until it is unpinned or another one is pinned.
 
-`baseline.json` in gputui's home folder names the run; it is replaced atomically.
+`baseline.json` in gputui's home folder names the run. The file is replaced atomically.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ IGNORED = "it is left out; gputui compare --unpin removes the pin"
 
 @dataclass(frozen=True)
 class Pin:
-    """The pinned run; `run` is None if no run is pinned or the pinned run cannot be found.
+    """The pinned run. `run` is None if no run is pinned or the pinned run cannot be found.
 
-    In the second case `lost` is a sentence about it; else it is empty.
+    In the second case `lost` is a sentence that says so. Otherwise it is empty.
     """
 
     run: Run | None = None
@@ -35,7 +35,10 @@ class Pin:
 
 @dataclass(frozen=True)
 class LineUp:
-    """The runs to compare, the baseline first; `choice` says how the baseline was chosen, and `lost` is that of Pin."""
+    """The runs to compare, the baseline first. `choice` says how the baseline was chosen.
+
+    `lost` is a sentence if the pinned run cannot be found. Otherwise it is empty.
+    """
 
     runs: tuple[Run, ...]
     choice: Choice = "first"
@@ -43,12 +46,13 @@ class LineUp:
 
 
 def pin(run: Run) -> None:
-    """Make the run the baseline of all later comparisons; it replaces a run that was pinned before."""
+    """Make the run the baseline of all later comparisons, in place of the run that was pinned before. Raises OSError.
+    """
     write_atomically(_file(), json.dumps({"run": run.id}) + "\n")
 
 
 def unpin() -> bool:
-    """Remove the pin; returns True if a run was pinned."""
+    """Remove the pin. Returns True if a run was pinned."""
     try:
         _file().unlink()
     except FileNotFoundError:

@@ -26,9 +26,9 @@ def caveats(
     started: Sequence[Started | None],
     versions: Sequence[str] = (),
 ) -> list[str]:
-    """Sentences about what cannot be compared between runs; empty if there is nothing to say.
+    """Sentences about figures that cannot be compared between the runs. Empty if all can be compared.
 
-    The sequences are in the order of comparison, the baseline first. `started` are the events of the trainers; None for
+    The sequences are in the order of comparison, the baseline first. `started` are the events of the trainers, None for
     a run without this event. `versions` are the names of the packages whose versions differ.
     """
     actual = [trainer.actual if trainer else {} for trainer in started]
@@ -78,7 +78,7 @@ def _samples(
     batches: Sequence[float | None],
     started: Sequence[Started | None],
 ) -> str:
-    """A sentence if the losses of the runs are after different numbers of samples; else empty.
+    """A sentence if the losses of the runs were measured after different numbers of samples. Otherwise empty.
 
     Losses and other metrics can be compared only after the same number.
     """
@@ -120,7 +120,7 @@ def _environment(actual: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence if compile.xla is auto and XLA has compiled only some of the runs; else empty.
+    """A sentence if compile.xla is auto and XLA has compiled only some of the runs. Otherwise empty.
 
     On another machine the same option can have another effect.
     """
@@ -135,9 +135,10 @@ def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str
 
 
 def _global_batch(options: Options, result: Figures) -> float | None:
-    """The number of samples in a step over all replicas; None if it is not known.
+    """The number of samples in a step over all replicas. None if it is not known.
 
-    The option input.batch_size is the number of one replica.
+    It is read from the result. The option input.batch_size, the number of one replica, is used only if there is one
+    replica.
     """
     batch_of_result = result.get("global_batch_size")
     if batch_of_result is not None:

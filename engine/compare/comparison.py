@@ -26,9 +26,10 @@ VERSIONS = {"tensorflow": "TensorFlow", "keras": "Keras", "python": "Python"}  #
 
 @dataclass(frozen=True)
 class OptionRow:
-    """An option, or the version of a package, that differs between the runs; the value is None if a run has none.
+    """An option, or the version of a package, that differs between the runs. `values` has a value for each run, None if
+    the run has none.
 
-    `no_effect` has for each run the reason why the option had no effect; the reason is empty if it had one, or if that
+    `no_effect` has for each run the reason why the option had no effect. The reason is empty if it had one, or if that
     is unknown.
     """
 
@@ -39,10 +40,11 @@ class OptionRow:
 
 @dataclass(frozen=True)
 class FigureRow:
-    """A figure of each run; its value is None if a run does not have it.
+    """A figure of each run. Its value is None if a run does not have it.
 
-    `changes` are relative to the first run; for a figure of unit `share` they are the difference. `noise` is the
-    largest spread among repeats, computed in the same way; None if there are no repeats.
+    `changes` are the differences from the first run, as a share of its value (0.05: 5 % more). For a figure of unit
+    `share` they are plain differences. `noise` is the largest spread among repeats, computed in the same way. None if
+    there are no repeats.
     """
 
     key: str
@@ -54,7 +56,7 @@ class FigureRow:
     noise: float | None
 
     def tells(self, position: int) -> bool | None:
-        """Whether the difference between the run at `position` and the first run is larger than the noise.
+        """Whether the difference between the run at `position` (from 0) and the first run is larger than the noise.
 
         None if the difference or the noise is not known.
         """
@@ -64,11 +66,12 @@ class FigureRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of several runs; `runs` has the baseline first, and `choice` says how it was chosen.
+    """The comparison of several runs. `runs` has their ids, the baseline first, and `choice` says how the baseline was
+    chosen.
 
-    Repeats have the same number in `groups`. `notes` are sentences about what cannot be compared and what is left out.
-    `versions` are the versions of TensorFlow, Keras and Python that differ between the runs. `code`
-    compares the users' own code; None if no run has any.
+    Repeats have the same number in `groups`. `notes` are sentences about figures that cannot be compared and runs that
+    are left out. `versions` are the versions of TensorFlow, Keras and Python that differ between the runs. `code`
+    compares the users' own code. None if no run has any.
     """
 
     baseline: str
@@ -89,7 +92,7 @@ class Comparison:
 
 
 def compare(line_up: LineUp) -> Comparison:
-    """Compare two or more runs; a run without a result has no figures."""
+    """Compare two or more runs. A run without a result has no figures."""
     runs = line_up.runs
     read = [read_options(run) for run in runs]
     options = [options_of_run for options_of_run, _ in read]
@@ -131,7 +134,7 @@ def compare(line_up: LineUp) -> Comparison:
 
 
 def _together(runs: Sequence[Run]) -> list[str]:
-    """A list with one sentence if several of the runs are workers of one training; else empty."""
+    """A list with one sentence if several of the runs are workers of one training. Otherwise empty."""
     chiefs = [chief.id for run in runs if (chief := run_cluster.local_chief(run)) is not None]
     if not any(run.id in chiefs for run in runs) and len(set(chiefs)) == len(chiefs):
         return []
@@ -146,7 +149,7 @@ def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
 
 
 def _flat(result: Mapping[str, Any]) -> dict[str, float]:
-    """All numbers in nested mappings, by their dotted keys."""
+    """All numbers in nested mappings, by their dotted keys (`step_ms.p50`)."""
     numbers: dict[str, float] = {}
     for key, value in result.items():
         if isinstance(value, Mapping):
@@ -176,7 +179,7 @@ def _groups(
     versions_of_runs: Sequence[Mapping[str, str]],
     codes: Sequence[int],
 ) -> tuple[int, ...]:
-    """A number for each run; runs with equal options, apart from the seed, have the same number: they are repeats.
+    """A number for each run. Repeats, runs with equal options apart from the seed, have the same number.
 
     Workers of one training are not repeats of each other, nor are runs with different versions or with different
     numbers in `codes`.
@@ -214,8 +217,8 @@ def _change(first: float | None, value: float | None, unit: str) -> float | None
 
 
 def _noise(values: Sequence[float | None], groups: Sequence[int], unit: str) -> float | None:
-    """The largest spread of any group of repeats, relative to the smallest value of the group; for shares the
-    difference.
+    """The largest spread of any group of repeats: its largest value minus its smallest, divided by the smallest. For
+    the unit `share` it is not divided.
 
     None if no group has two runs with this figure.
     """

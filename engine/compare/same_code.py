@@ -15,8 +15,10 @@ NAMED = 2  # files in a cell
 
 @dataclass(frozen=True)
 class CodeRow:
-    """The code of each run: the short commit (empty if unknown), and the files that differ from those of the baseline;
-    None if the code of one of the two is unknown. Runs with the same code have the same number.
+    """The code of each run: the short commit (empty if unknown), and the files that differ from those of the baseline.
+
+    The files are None if the code of the run or of the baseline is unknown. Runs with the same code have the same
+    number.
     """
 
     commits: tuple[str, ...]
@@ -24,7 +26,9 @@ class CodeRow:
     numbers: tuple[int, ...]
 
     def text(self, position: int) -> str:
-        """The cell of a run: its commit, and for all runs but the baseline `same` or `differs` with files."""
+        """The cell of the run at `position`: its commit, and for all runs but the baseline `same` or `differs` with
+        files.
+        """
         commit, names = self.commits[position], self.differing[position]
         if names is None or position == 0:
             return commit
@@ -34,7 +38,7 @@ class CodeRow:
 
 
 def code_row(runs: Sequence[Run]) -> CodeRow | None:
-    """Return the comparison of the code with that of the first run; None if no run has recorded code of its own."""
+    """Return the comparison of the code with that of the first run. None if no run has recorded code of its own."""
     codes = [_Code(run) for run in runs]
     if not any(code.files for code in codes):
         return None
@@ -52,9 +56,9 @@ class _Code:
         self._copy = code_copy.of(run)
 
     def differing(self, other: _Code) -> tuple[str, ...] | None:
-        """Return the names of the files that differ; None if one of the runs has recorded no file.
+        """Return the names of the files that differ. None if one of the runs has recorded no file.
 
-        A file that only one run has imported is sought in the copy of the other.
+        A file that only one run has imported is compared with the file in the other run's copy of its code.
         """
         if not self.files or not other.files:
             return None

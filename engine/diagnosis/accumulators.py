@@ -1,7 +1,7 @@
 """Sums up the engine's readings during training in bounded memory: the host, memory that grows, pauses.
 
-The engine takes readings once a second, during the whole run; collector.py adds the events of the trainer, and
-gpu_accumulators.py sums up the GPUs. An unknown figure is None; shares are 0 to 1.
+The engine takes readings once a second, during the whole run. collector.py adds the events of the trainer, and
+gpu_accumulators.py sums up the GPUs. An unknown figure is None. Shares are 0 to 1.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Host:
 
 
 class Growth:
-    """Measures how much the use of a memory grows, as a share (0 to 1) of the memory's size."""
+    """Measures how much the use of a memory grows, as a share (0 to 1) of the memory's size. Each reading is such a
+    share.
+    """
 
     def __init__(self) -> None:
         self._shares: deque[float] = deque(maxlen=READINGS)
@@ -65,8 +67,9 @@ class Growth:
 
     @property
     def share(self) -> float | None:
-        """The mean of the last readings minus the mean of the first; None if there are too few readings for
-        two means.
+        """The mean of the last GROWTH_READINGS readings minus the mean of the first GROWTH_READINGS.
+
+        None if there are fewer than three times as many readings.
         """
         values = list(self._shares)
         if len(values) < 3 * GROWTH_READINGS:

@@ -20,7 +20,10 @@ from .thresholds import HOT, LOWERED, POWER_EXPLAINS
 
 
 def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:
-    """The clock figures of the training GPUs: `gpus` are their last readings, `totals` sums up all readings."""
+    """The clock figures of the training GPUs as fields of Measurements.
+
+    `gpus` are the last readings of these GPUs, `totals` sums up all readings.
+    """
     limits = [(limit, default) for gpu in gpus if (limit := number(gpu.get("power_limit_w"))) is not None
               and (default := number(gpu.get("power_limit_default_w")))]  # fmt: skip
     lowest = min(limits, key=lambda pair: pair[0] / pair[1], default=(None, None))
@@ -38,33 +41,38 @@ def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:
 
 
 def limit_is_low(s: Measurements) -> bool:
-    """Whether the power limit was set below the default."""
+    """Whether the power limit was set clearly (5 %) below the default. False if one of them is unknown."""
     limit, default = s.power_limit_w, s.power_limit_default_w
     return limit is not None and default is not None and limit < LOWERED * default
 
 
 def is_held(s: Measurements) -> bool:
-    """Whether the GPU's clock is low because of a cause that can be removed. Heat does not count: it has its own
-    verdict.
+    """Whether the GPU works and its clock is low because of a cause that can be removed.
+
+    Heat does not count, as it has its own verdict. The default power limit does not count, as the chip is built for it.
     """
     works = s.on_gpu and s.gpu_works and (s.throttled or 0.0) < HOT
     return works and (limit_is_low(s) or (s.power_capped or 0.0) < POWER_EXPLAINS)
 
 
 def is_capped(s: Measurements) -> bool:
-    """Whether the GPU works with a power limit below the default, which alone explains a low clock."""
+    """Whether the GPU works with a power limit clearly below the default. That alone explains a low clock."""
     return s.on_gpu and s.gpu_works and limit_is_low(s)
 
 
 def cause(s: Measurements) -> str:
-    """The cause of the low clock in a few words; empty if it is unknown."""
+    """The cause of the low clock in a few words: a lowered power limit, or clocks that were set. Empty if it is
+    unknown.
+    """
     if limit_is_low(s):
         return f"power limit {_watts(s.power_limit_w)} of {_watts(s.power_limit_default_w)}"
     return f"set: {', '.join(s.clocks_set_by)}" if s.clocks_set_by else ""
 
 
 def evidence(s: Measurements) -> str:
-    """The end of a sentence about the clock, with `{}` in place of its value; empty if the highest clock is unknown."""
+    """The end of a sentence about the clock, with `{}` in place of the clock's value. Empty if the highest clock is
+    unknown.
+    """
     if s.max_sm_clock_mhz is None:
         return ""
     most = figures.measurement("max_sm_clock_mhz").text(s.max_sm_clock_mhz)

@@ -44,7 +44,7 @@ RECENT = 20  # progress events for the present speed: 5 s at first, 20 s later
 
 
 def read(run: Run, events: RunEvents | None = None) -> Measurements:
-    """The measurements of a run, running or finished; `events` are its events if they were already read."""
+    """The measurements of a run, running or finished. `events` are its events if they were already read."""
     collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
     collector.feed((events or read_events(run.path)).events)
     return collector.measurements()
@@ -63,7 +63,7 @@ class Collector:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget all readings: a resumed run is another process, and its speed may differ."""
+        """Forget all readings. A resumed run is another process, and its speed may differ."""
         self.started: Started | None = None
         self._progress: deque[Progress] = deque(maxlen=RECENT)
         self._gpus = Gpus(self._visible)
@@ -82,7 +82,9 @@ class Collector:
 
     @property
     def newest_t(self) -> float | None:
-        """The time of the newest progress event. If there is none because the run was short, the time of the run's end;
+        """The time of the newest progress event in seconds since 1970. If there is none because the run was short, the
+        time of the run's end.
+
         None before.
         """
         return self._progress[-1].t if self._progress else self._ended_t
@@ -159,8 +161,10 @@ class Collector:
             self._ended_t = t
 
     def _trainers_variable(self, of_run: Any) -> str | None:
-        """The trainer's value of CUDA_VISIBLE_DEVICES: from the options, or from the environment of the trainer's
-        launcher.
+        """The trainer's value of CUDA_VISIBLE_DEVICES: from the option device.visible, or from the environment of the
+        process that has started it.
+
+        None if the variable is not set.
         """
         visible = self.options.get("device.visible")
         if isinstance(visible, list):
@@ -168,20 +172,21 @@ class Collector:
         return self._visible if of_run is None else str(of_run)
 
     def _filled(self) -> bool:
-        """Whether caches and shuffle buffers are full. Memory that grows afterwards is not taken by them."""
+        """Whether caches and shuffle buffers are full. Memory that grows afterwards is not memory of these."""
         return not self._fills() or (self._epochs > 0 and self._has_passed())
 
     def _fills(self) -> bool:
-        """Whether the training has caches or buffers that fill. A user's own code may have a cache that no option
-        shows.
+        """Whether the training has caches or buffers that fill.
+
+        True for a user's own code, as it may have a cache that no option shows.
         """
         own_code = self.options.get("workload.entry") is not None
         neither = self.options.get("input.cache") not in ("memory", None) and self.options.get("input.shuffle") == "off"
         return own_code or not neither
 
     def _has_passed(self) -> bool:
-        """Whether the training has used all of its data once since its start or resume; True if the data's size is
-        unknown.
+        """Whether the training has used all of its data once since its start or resume. True if the size of the data or
+        the number of steps is unknown.
         """
         started = self.started
         if not started or not started.global_batch_size or not started.train_samples or not self._progress:
@@ -248,8 +253,8 @@ class Collector:
         return int(measured) if measured else int(self._last("step") or 0)
 
     def _seconds(self) -> float:
-        """The time of the training in seconds: of the measured steps if the run has ended, otherwise of the training so
-        far.
+        """The time of the training in seconds. If the run has ended, it is the time of the measured steps, otherwise of
+        the training so far.
         """
         measured = number(self._summary.get("measured_seconds"))
         return measured if measured is not None else self._spent.get("training", 0.0) + self._open_seconds()
@@ -259,7 +264,11 @@ class Collector:
         return max(0.0, last - self._phase_t) if self._phase == "training" else 0.0
 
     def _recent(self, name: str) -> float | None:
-        """The figure `name`: from the summary if the run has ended, otherwise the mean of the last progress events."""
+        """The figure `name` of the progress events: from the summary if the run has ended, otherwise the mean of the
+        last RECENT events.
+
+        None if it is unknown.
+        """
         if (whole := number(self._summary.get(name))) is not None:
             return whole
         return accumulators.mean(map(fields_of, self._progress), name)

@@ -1,7 +1,7 @@
 """Sums up the readings of GPUs during training in bounded memory: of those that train and of all others.
 
 For a GPU in MIG mode, memory and activity are those of the instance that trains, not of the whole chip. An unknown
-figure is None; shares are 0 to 1.
+figure is None. Shares are 0 to 1.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _ACTIVITY = ("sm_active", "tensor_active", "dram_active")
 class Gpus:
     """The readings of all GPUs of the machine.
 
-    `variable_given` is CUDA_VISIBLE_DEVICES of the process that could start the training again; None: all GPUs of the
-    machine. `trains_with` is the trainer's value of the variable, which selects the instance of a GPU.
+    `variable_given` is CUDA_VISIBLE_DEVICES of the process that could start the training again. None: all GPUs of the
+    machine. `trains_with` is the trainer's value of the variable, which selects the instance of a GPU in MIG mode.
     """
 
     def __init__(self, given: str | None) -> None:
@@ -39,11 +39,13 @@ class Gpus:
         self._totals = GpuTotals()
 
     def pause(self) -> None:
-        """Leave out the driver's counts until the next reading, because the training pauses."""
+        """Leave the time until the next reading out of the totals, because the training pauses."""
         self._totals.pause()
 
     def take(self, t: float, gpus: Sequence[Reading], mine: Collection[str]) -> None:
-        """Add a reading of all GPUs during training; `mine` names the training GPUs, as the started event does."""
+        """Add a reading of all GPUs during training. `mine` has the names of the training GPUs: UUIDs, PCI bus ids or
+        indexes.
+        """
         gpus = [gpu for gpu in gpus if isinstance(gpu, Mapping)]
         devices = [device for gpu in gpus if (device := _device(gpu))]
         self._shown = {shown.index for shown in visible(self.variable_given, devices)}
@@ -66,22 +68,27 @@ class Gpus:
     # ---- other GPUs -----------------------------------------------------------------------------
 
     def idle(self) -> int:
-        """The number of GPUs that this training could use in addition: visible and unused."""
+        """The number of GPUs that this training could use in addition: visible, unused, and of the same model as its
+        own.
+        """
         return len(self._idle())
 
     def usable(self) -> tuple[int, ...] | None:
-        """The indexes of the GPUs that train or are idle; None if these are all GPUs of the machine."""
+        """The indexes of the GPUs that train or that the training could use in addition. None if these are all GPUs of
+        the machine.
+        """
         mine = {index for readings in self._mine.values() if isinstance(index := readings[-1].get("index"), int)}
         usable = mine | self._idle()
         return None if usable == self._all else tuple(sorted(usable))
 
     def given(self) -> tuple[int, ...] | None:
-        """The indexes of the GPUs that are allocated to this training; None if it may use all."""
+        """The indexes of the GPUs that are allocated to this training. None if it may use all."""
         return None if self.variable_given is None else tuple(sorted(self._shown))
 
     def _idle(self) -> set[int]:
-        """The indexes of the idle GPUs of the same model as the training GPUs. Another model may be slower, such as a
-        display card, and would slow down the training GPUs.
+        """The indexes of the visible, idle GPUs of the same model as the training GPUs.
+
+        Another model may be slower, such as the GPU of a screen, and would slow down the training GPUs.
         """
         models = {readings[-1].get("name") for readings in self._mine.values()} - {None}
         idle = [readings[-1] for readings in self._others.values() if _stands_idle(readings)]
@@ -91,8 +98,10 @@ class Gpus:
     # ---- memory ---------------------------------------------------------------------------------
 
     def total_bytes(self, uuid: str | None) -> float | None:
-        """The memory in bytes of the training GPU with this UUID. If no training GPU has it: of the smallest one. None
-        if unknown.
+        """The memory in bytes of the training GPU with this UUID. If no training GPU has it, the memory of the smallest
+        one.
+
+        None if it is unknown.
         """
         named = self._mine.get(uuid or "")
         readings = [named] if named else list(self._mine.values())
@@ -100,8 +109,10 @@ class Gpus:
         return min((total for total in totals if total), default=None)
 
     def taken_by_others(self, uuid: str | None) -> float:
-        """Bytes of this GPU that other programs use now. If no training GPU has this UUID, the highest value of all of
-        them. Memory whose owner the driver does not name is not included.
+        """Bytes of the training GPU with this UUID that other programs use now. If no training GPU has it, the highest
+        value of all training GPUs.
+
+        Memory whose owner the driver does not name is not included.
         """
         named = self._mine.get(uuid or "")
         readings = [named] if named else list(self._mine.values())
@@ -110,7 +121,9 @@ class Gpus:
     # ---- figures --------------------------------------------------------------------------------
 
     def figures(self) -> dict[str, Any]:
-        """The figures of the GPUs that train, over all their readings."""
+        """The figures of the GPUs as fields of Measurements: of those that train, over all their readings, and of idle
+        ones.
+        """
         readings = [gpu for series in self._mine.values() for gpu in series]
         busy = numbers(readings, "busy")
         slowed = [[reason for reason in gpu.get("throttle") or () if reason in SLOWING] for gpu in readings]
@@ -152,18 +165,22 @@ def _instances(gpu: Reading) -> list[Reading]:
 
 
 def _name(gpu: Reading) -> str | None:
-    """The UUID of the GPU, or its index if the driver reports no UUID."""
+    """The UUID of the GPU, or its index as text if the driver reports no UUID. None if there is neither."""
     name = gpu.get("uuid") or gpu.get("index")
     return None if name is None else str(name)
 
 
 def _instance_of(gpu: Reading, mine: Collection[str]) -> int | None:
-    """The position of the GPU's instance that trains; None if no instance of this GPU trains."""
+    """The position (from 0) of the GPU's MIG instance that trains. None if no instance of this GPU trains."""
     return next((place for place, instance in enumerate(_instances(gpu)) if instance.get("uuid") in mine), None)
 
 
 def _as_it_trains(gpu: Reading, mine: Collection[str], shown: Mapping[int, int | None]) -> Reading:
-    """The reading of the GPU. In MIG mode its memory and activity are those of the instance that trains."""
+    """The reading of the GPU. In MIG mode its memory and activity are replaced by those of the instance that trains.
+
+    `mine` has the names of the training GPUs. `shown` has for each index the position of the visible instance, which is
+    used if `mine` names none.
+    """
     instances = _instances(gpu)
     named = _instance_of(gpu, mine)
     place = shown.get(gpu.get("index", -1)) if named is None else named
@@ -190,9 +207,9 @@ def _stands_idle(readings: Collection[Reading]) -> bool:
 
 
 def _nvlink(readings: Sequence[Reading]) -> bool | None:
-    """Whether bytes have passed over NVLink; None if this is unknown.
+    """Whether bytes have passed over NVLink. None if this is unknown.
 
-    The number of links is no proof: a card may have links although no NVLink bridge is installed.
+    The number of links is no proof: a GPU may have links although no NVLink bridge is installed.
     """
     links = [mapping(gpu.get("nvlink")) for gpu in readings if gpu.get("nvlink")]
     rates = [rate for link in links for key in ("rx_bytes_per_second", "tx_bytes_per_second")

@@ -1,6 +1,6 @@
 """The few figures of a run that a diagnosis is based on.
 
-An unknown figure is None. Shares are 0 to 1. The figures are collected from events in collector.py; the rules are in
+An unknown figure is None. Shares are 0 to 1. The figures are collected from events in collector.py. The rules are in
 rules.py, the thresholds of the properties here in thresholds.py.
 """
 
@@ -28,12 +28,12 @@ from .thresholds import (
 
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """The figures of a run. `options` are flat, `group.name` -> value.
+    """The figures of a run. `options` are its options by `group.name`.
 
     `input_wait`, `python_share` and `compute_share` are shares of the step time, `pauses` (evaluation, checkpoints) is
-    a share of the time since the first step. Neither includes what is done only once (tracing and compiling). `seconds`
-    is the time of the steps, `windows` the number of step time readings. `stages` are the input's, from source to end,
-    with `ms_per_batch`.
+    a share of the time since the first step. One-time work (tracing and compiling) is not included. `seconds` is the
+    time of the steps, `windows` the number of readings of the step time. `stages` are the stages of the input, from
+    source to end, with `ms_per_batch`.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -123,18 +123,24 @@ class Measurements:
 
     @property
     def slowest_stage(self) -> Mapping[str, Any] | None:
-        """The stage that the other stages wait for: stages run in parallel, as do the calls of a parallel stage."""
+        """The stage of the input that the other stages wait for. None if no stage was timed.
+
+        Stages run in parallel, and so do the calls of a parallel stage, so the time between two batches decides
+        (`stage_ms`).
+        """
         timed = [stage for stage in self.stages if stage_ms(stage) is not None]
         return max(timed, key=lambda stage: stage_ms(stage) or 0.0, default=None)
 
     @property
     def uses_xla(self) -> bool:
-        """Whether XLA compiles the step: as the run reports it, or as the option says if the run reports nothing."""
+        """Whether XLA compiles the step. If the run does not report it, True only if the option compile.xla is true."""
         return self.option("compile.xla") is True if self.jit_compile is None else self.jit_compile
 
     @property
     def cores_busy(self) -> bool:
-        """Whether the training itself uses all cores: more input cannot be prepared by more threads."""
+        """Whether the training itself uses nearly all CPU cores, so that more threads cannot prepare more input. False
+        if unknown.
+        """
         return self.cpu is not None and self.cpu - (self.others_cpu or 0.0) >= CORES_BUSY
 
     @property
@@ -146,8 +152,9 @@ class Measurements:
 
     @property
     def gpu_full(self) -> bool:
-        """Whether the GPU never waits for the host; False if unknown. It is not enough that a kernel runs on a few
-        multiprocessors.
+        """Whether the GPU never waits for the host. False if unknown.
+
+        It is not enough that a kernel always runs, if it uses only a few multiprocessors.
         """
         if self.busy_mean is None:
             return self.sm_active is not None and self.sm_active >= SM_FULL
@@ -155,19 +162,23 @@ class Measurements:
 
     @property
     def kernels_run(self) -> bool:
-        """Whether kernels run most of the time, also if they use only a part of the GPU; True if only `sm_active` is
-        known.
+        """Whether kernels run on the GPU most of the time, also if they use only a part of it. False on a CPU.
+
+        True if the utilization is unknown.
         """
         return self.on_gpu and (self.busy_mean is None or self.busy_mean >= GPU_WORKS)
 
     @property
     def gpu_works(self) -> bool:
-        """Whether the GPU does most of what it could; True if the utilization is unknown (`unseen`)."""
+        """Whether kernels run on the GPU most of the time and use a good part of it. False on a CPU.
+
+        True if the utilization is unknown (`unseen`).
+        """
         return self.kernels_run and (self.sm_active is None or self.sm_active >= SM_FEW)
 
     @property
     def crowded(self) -> bool:
-        """Whether other programs use CPU cores that the training needs."""
+        """Whether other programs use CPU cores that the training needs. False if unknown."""
         return (self.others_cpu or 0.0) >= OTHERS_NOTABLE and (self.cpu or 0.0) >= CORES_SHORT
 
     @property
@@ -177,7 +188,9 @@ class Measurements:
 
     @property
     def reads_from_disk(self) -> bool:
-        """Whether the training reads from the disk; True if its reads are unknown."""
+        """Whether the training reads a notable amount from the disk (READS_BYTES per second). True if its reads are
+        unknown.
+        """
         return self.read_bytes_per_second is None or self.read_bytes_per_second >= READS_BYTES
 
     @property
@@ -186,6 +199,10 @@ class Measurements:
 
 
 def stage_ms(stage: Mapping[str, Any]) -> float | None:
-    """The shortest possible time from one batch of a stage to its next: its own work divided by its parallel calls."""
+    """The shortest possible time in ms from one batch of a stage to its next: its own work divided by its parallel
+    calls.
+
+    None if the stage was not timed.
+    """
     work = number(stage.get("ms_per_batch"))
     return None if work is None else work / max(1.0, number(stage.get("parallelism")) or 1.0)

@@ -20,7 +20,7 @@ MB = 1024**2
 
 
 class DeviceMemory:
-    """The allocator's figures of one run; `options` are flat, `group.name` -> value."""
+    """The figures of TensorFlow's memory allocator in one run. `options` are the run's options by `group.name`."""
 
     def __init__(self, options: Mapping[str, Any], gpus: Gpus) -> None:
         self._options, self._gpus = options, gpus
@@ -31,6 +31,8 @@ class DeviceMemory:
     def take(self, event: Allocator, started: Started | None, filled: bool) -> None:
         """Add an event of TensorFlow's allocator. `filled` says that all caches are full, so that they cause no later
         growth.
+
+        Only events with `filled` count for the growth.
         """
         if self._first_step_only:  # later peaks do not include that of the first step
             self._peak_bytes.clear()
@@ -55,15 +57,18 @@ class DeviceMemory:
         return self._growth.share
 
     def peak(self, started: Started | None) -> float | None:
-        """The highest memory peak of all devices, as a share of the memory that TensorFlow can use on that device now.
+        """The highest memory peak of all devices, as a share (0 to 1) of the memory that TensorFlow can use on that
+        device now.
+
         None if no peak or no such limit is known.
         """
         shares = [peak / left for place, peak in self._peak_bytes.items() if (left := self._left(place, started))]
         return max(shares, default=None)
 
     def _left(self, place: int, started: Started | None) -> float | None:
-        """Bytes that TensorFlow can use on the device now; None if unknown. Other programs may have taken memory since
-        the start.
+        """Bytes that TensorFlow can use on the logical device `place` now. None if unknown.
+
+        Other programs may have taken memory since the start.
         """
         mine = self._may_take(place, started)
         if mine is None or not self._grows(started):
@@ -77,16 +82,17 @@ class DeviceMemory:
         return limit_of(device, self._options, self._gpus.total_bytes(device.get("uuid")))
 
     def _grows(self, started: Started | None) -> bool:
-        """Whether TensorFlow takes memory when it needs it (True), or nearly all of the memory at the start (False)."""
+        """Whether TensorFlow takes memory only when it needs it. Otherwise it takes nearly all of it at the start."""
         growth = started.actual.get("memory_growth") if started else None
         return growth is not False and _parts(self._options) == 1
 
 
 def limit_of(device: Mapping[str, Any], options: Mapping[str, Any], total_bytes: float | None = None) -> float | None:
-    """Bytes that TensorFlow may take on a logical device: device.memory_limit_mb if it is set, otherwise its part of
-    the GPU's available memory. None if unknown.
+    """Bytes that TensorFlow may take on a logical device. None if unknown.
 
-    `device` is one of a started event's `gpu_devices`, `options` are flat, `total_bytes` is read from the driver.
+    This is device.memory_limit_mb if it is set, otherwise an equal part of the GPU's available memory. `device` is one
+    of a started event's `gpu_devices`, `options` are options by `group.name`, and `total_bytes` is the GPU's memory as
+    the driver reports it.
     """
     limit = number(options.get("device.memory_limit_mb"))
     if limit is not None:
@@ -105,8 +111,10 @@ def _place(name: str) -> int | None:
 
 
 def _device_at(place: int, started: Started | None) -> Mapping[str, Any]:
-    """The GPU of the logical device number `place`. Each GPU has the logical devices from its first one up to the first
-    one of the next GPU. Empty if unknown.
+    """The GPU that the logical device number `place` belongs to. Empty if unknown.
+
+    The logical devices of a GPU are numbered in a row, from the number in its `device` to the one before the next
+    GPU's.
     """
     gpus = [mapping(device) for device in (started.gpu_devices if started else ())]
     first = [(number, gpu) for gpu in gpus if (number := _place(str(gpu.get("device")))) is not None]

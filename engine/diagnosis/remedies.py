@@ -1,9 +1,9 @@
 """Remedies for a training that computes too slowly: changes of options that could help, and advice.
 
-Each remedy has a reason and, if the figures show it, the greatest possible gain. Whether it helps is decided only by
-measuring (proof/). A remedy without changes is advice for the user. The remedies for the input are in
-remedies_input.py, those for low clocks in clocks.py, for a slow GPU or worker in stragglers.py, for the exchange of
-gradients in stragglers.py. verdict.py assigns them to the verdicts and puts them in order.
+Each remedy has a reason and, if the figures show it, the greatest possible gain. Only a measurement decides if it helps
+(proof/). A remedy without changes is advice for the user. The remedies for the input are in remedies_input.py, those
+for low clocks in clocks.py, those for a slow GPU or worker and for the exchange of gradients in stragglers.py.
+verdict.py assigns them to the verdicts and puts them in order.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _CANNOT = "XLA cannot compile"  # the beginning of the reason if a layer does no
 class Remedy:
     """A change of options, or advice if it has no changes.
 
-    `expected_gain` is the greatest possible speed-up as a factor, None if only measuring shows it. An estimate that is
-    not a limit is part of the reason, with "about". `changes_learning` marks changes that lead to a different trained
-    model.
+    `expected_gain` is the greatest possible speed-up as a factor (1.05: 5 % faster). None if only measuring shows it.
+    An estimate that is not a limit is part of the reason, with "about". `changes_learning` marks changes that lead to a
+    different trained model. `step` is the part of the training that it changes.
     """
 
     step: Step
@@ -40,7 +40,9 @@ class Remedy:
 
 
 def gain(saved: float) -> float | None:
-    """The speed-up as a factor if the share `saved` of the time is saved; None if the share is 0 or nearly 1."""
+    """The speed-up as a factor (1.05: 5 % faster) if the share `saved` (0 to 1) of the time is saved. None if the share
+    is 0 or at least 0.99.
+    """
     return round(1 / (1 - saved), 2) if 0 < saved < 0.99 else None
 
 
@@ -48,8 +50,10 @@ def gain(saved: float) -> float | None:
 
 
 def python_overhead(s: Measurements) -> Iterator[Remedy]:
-    """Remedies for time that Python takes between steps. If it takes much, a GPU first gets a larger batch: TensorFlow
-    waits at each step for copies between host and device, also within one call of several steps.
+    """Yield remedies for time that Python takes between steps.
+
+    If it takes much, a GPU first gets a larger batch: TensorFlow waits at each step for copies between host and device,
+    also within one call of several steps.
     """
     much = (s.python_share or 0.0) >= MUCH_PYTHON
     if s.on_gpu and much:
@@ -124,8 +128,9 @@ def computing(s: Measurements) -> Iterator[Remedy]:
 
 
 def bandwidth(s: Measurements) -> Iterator[Remedy]:
-    """Remedies for a GPU that waits for its memory. 16-bit numbers need half the bytes. XLA joins kernels that would
-    otherwise pass data on through the memory.
+    """Yield remedies for a GPU that waits for its memory.
+
+    16-bit numbers need half the bytes. XLA joins kernels that would otherwise pass data on through the memory.
     """
     yield from precision(s)
     yield from _xla(s)
@@ -137,8 +142,10 @@ def bandwidth(s: Measurements) -> Iterator[Remedy]:
 
 
 def _visible(s: Measurements) -> dict[str, Any]:
-    """The change of `device.visible` that shows only the training GPUs and the idle GPUs: a list, or "all" if these are
-    all GPUs of the machine. Empty if "all" already shows exactly these, because of the allocation of the job.
+    """The change of `device.visible` that shows only the training GPUs and the idle GPUs: a list of indexes, or "all"
+    if these are all GPUs of the machine.
+
+    Empty if the option is "all" and that already shows exactly these GPUs, because only they are allocated to the job.
     """
     if s.given_gpus is None and s.usable_gpus is None:
         return {"device.visible": "all"}
@@ -148,7 +155,9 @@ def _visible(s: Measurements) -> dict[str, Any]:
 
 
 def precision(s: Measurements) -> Iterator[Remedy]:
-    """Remedies that use number formats which the device multiplies faster and which the run does not use."""
+    """Yield remedies that use number formats which the device multiplies faster. Nothing if precision.policy is not
+    float32.
+    """
     if s.option("precision.policy") != "float32":
         return
     if s.on_gpu and s.option("precision.tf32") is False and (s.compute_capability or (0, 0)) >= BFLOAT16_CAPABILITY:
@@ -169,7 +178,7 @@ def precision(s: Measurements) -> Iterator[Remedy]:
 
 
 def _sixteen_bits(s: Measurements) -> str | None:
-    """The 16-bit format that the device supports best."""
+    """The precision policy with the 16-bit format that the device supports best. None if it supports none."""
     if not s.on_gpu:
         return "mixed_bfloat16" if s.cpu_bfloat16 else None
     capability = s.compute_capability or (0, 0)

@@ -35,20 +35,20 @@ ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 
 def for_input(s: Measurements) -> Iterator[Remedy]:
-    """The remedies for a slow input, in the order in which they should be tried."""
+    """Yield the remedies for a slow input, in the order in which they should be tried."""
     for maker in (_cache, _reads, _parallel, _prefetch, _all_cpus, _disk, _less_augmenting):
         yield from maker(s)
 
 
 def for_transfer(s: Measurements) -> Iterator[Remedy]:
-    """The remedies for slow copies of batches to the GPU."""
+    """Yield the remedies for slow copies of batches to the GPU, in the order in which they should be tried."""
     for maker in (_copy_ahead, _copy_bytes, _copy_less):
         yield from maker(s)
 
 
 def _all_cpus(s: Measurements) -> Iterator[Remedy]:
-    """A remedy if the trainer is pinned to the GPU's NUMA node: the pipeline can then use only the CPUs of
-    that node.
+    """Yield a remedy if the trainer is pinned to the CPUs of the GPU's NUMA node. The pipeline can then use only these
+    CPUs.
     """
     if s.numa.startswith("on CPUs"):
         yield Remedy(
@@ -100,8 +100,9 @@ def _cache(s: Measurements) -> Iterator[Remedy]:
 
 
 def _reads(s: Measurements) -> Iterator[Remedy]:
-    """A remedy for TFRecord files that are read one by one. Only these files have a stage for reading; other files are
-    read by the stage `load`.
+    """Yield a remedy for TFRecord files that are read one by one.
+
+    Only these files have a stage for reading. Other files are read by the stage `load`.
     """
     if s.option("input.parallel_reads") != "off" or not str(s.option("workload.data")).startswith("tfrecord:"):
         return
@@ -132,8 +133,9 @@ def _parallel(s: Measurements) -> Iterator[Remedy]:
 
 
 def _prefetch(s: Measurements) -> Iterator[Remedy]:
-    """A remedy if nothing is prefetched. The expected gain is limited: with prefetching, a step still takes as long as
-    the longer one of input and computing.
+    """Yield a remedy if nothing is prefetched.
+
+    The expected gain is limited: with prefetching, a step still takes as long as the longer one of input and computing.
     """
     if s.option("input.prefetch") == "off":
         yield Remedy(
@@ -180,8 +182,8 @@ def _copy_bytes(s: Measurements) -> Iterator[Remedy]:
 
 
 def _copy_less(s: Measurements) -> Iterator[Remedy]:
-    """The advice to copy fewer bytes, if batches are already copied ahead or if `input.cast` does not apply to the
-    data.
+    """Yield the advice to copy fewer bytes, if batches are already copied ahead or if `input.cast` does not apply to
+    the data.
     """
     if s.device_batches or "input.cast" in s.inapplicable:
         yield Remedy(
@@ -198,8 +200,10 @@ def _waited(s: Measurements) -> float:
 
 
 def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]:
-    """The expected effect of a change to the stages `names`: the greatest possible gain as a factor, and an estimate in
-    words. The gain is None and the words are set if another stage is slower.
+    """The expected effect of a change to the stages `names`: the greatest possible speed-up as a factor, and an
+    estimate in words.
+
+    If another stage is slower, the factor is None. Otherwise the words are empty.
     """
     slowest = s.slowest_stage
     if slowest is None or _is_one_of(slowest, names):
@@ -210,7 +214,7 @@ def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]
 
 
 def _share(s: Measurements, names: Sequence[str]) -> float:
-    """The share (0 to 1) of the input's time that the stages `names` take; 1 if the stages are unknown."""
+    """The share (0 to 1) of the input's time that the stages `names` take. 1 if the stages are unknown."""
     whole = sum(stage_ms(stage) or 0.0 for stage in s.stages)
     if not whole:
         return 1.0
@@ -227,7 +231,7 @@ def _threads(s: Measurements) -> int:
 
 
 def _passes(s: Measurements) -> float:
-    """The number of passes of the training over its data."""
+    """The number of passes of the training over its data. 1 if the number of samples is unknown."""
     steps = (number(s.option("train.epochs")) or 1) * (s.steps_per_epoch or 0)
     return steps * (s.global_batch_size or 0) / s.train_samples if s.train_samples else 1.0
 

@@ -1,13 +1,13 @@
 """The rules of the diagnosis, in one table, and the findings: rules that apply to the figures of a run.
 
 Each row names a figure, the threshold from which it counts, the threshold from which it decides, and their source:
-XProf is the analysis of TensorFlow's profiler, SageMaker the rules of SageMaker Debugger, Kineto PyTorch's
-profiler plugin, DCGM the guide to NVIDIA's Data Center GPU Manager, TF guide TensorFlow's guides to GPU and data
-performance; gputui marks thresholds that were chosen here.
+XProf is the analysis of TensorFlow's profiler, SageMaker the rules of SageMaker Debugger, Kineto PyTorch's profiler
+plugin, DCGM the guide to NVIDIA's Data Center GPU Manager, TF guide TensorFlow's guides to GPU and data performance.
+The source gputui marks thresholds that were chosen here.
 
-All rules but two judge a run while it trains: `ablation` needs `gputui diagnose --preset` or a proof, which measure
-without the input; `communication` needs a profile (--profile there). The exchange between machines is timed by the run
-itself (`worker_exchange`).
+All rules but two judge a run while it trains. `ablation` needs `gputui diagnose --preset` or a proof, which measure
+without the input. `communication` needs a profile (`--profile` of the same commands). The exchange between machines is
+timed by the run itself (`worker_exchange`).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Rule:
     """A figure with two thresholds, and the verdict that it leads to.
 
     `measurement` is a field of Measurements. Its value counts from `notable` on, and decides the verdict from `strong`
-    on. With `below` it counts and decides at values below the thresholds.
+    on. With `below` it counts and decides at values below the thresholds. The rule applies only if `when` is true.
 
-    `rank` orders verdicts: faults, then lost time, then unused devices, then limits; among lost time the largest comes
+    `rank` orders verdicts: faults, then lost time, then unused devices, then limits. Among lost time the largest comes
     first. A supporting rule (SUPPORTING) gives no verdict: it explains another finding and adds confidence to it.
     """
 
@@ -75,9 +75,9 @@ class Rule:
 
 
 def _gpu_waits(s: Measurements) -> bool:
-    """Whether the GPU is sometimes idle. If it never is, Python's work on the host costs no time. True without a GPU.
+    """Whether the GPU is sometimes idle, so that Python's work on the host costs time. True without a GPU.
 
-    If the utilization is unknown, the GPU may compute while Python runs, so only a large share of Python counts.
+    If the utilization is unknown, the GPU may compute while Python runs, so it is True only if Python's share is large.
     """
     if s.unseen:
         return (s.python_share or 0.0) >= MUCH_PYTHON
@@ -90,7 +90,9 @@ def _copying_shows(s: Measurements) -> bool:
 
 
 def _pauses_repeat(s: Measurements) -> bool:
-    """Whether there was more than one pause. A single short evaluation may be slow by chance, so it does not count."""
+    """Whether there was more than one pause of a kind, or a long one. A single short evaluation may be slow by chance,
+    so it does not count.
+    """
     return s.pauses_counted > 1 or (s.pauses or 0.0) * s.seconds >= LONG_PAUSE_SECONDS
 
 
@@ -100,7 +102,7 @@ def _slow_by_itself(s: Measurements) -> bool:
 
 
 def device_works(s: Measurements) -> bool:
-    """Whether the training device is busy; True on a CPU, because no figure shows it there."""
+    """Whether the training device is busy. True on a CPU, as no figure shows it there."""
     return not s.on_gpu or s.gpu_works
 
 
@@ -190,7 +192,7 @@ class Finding:
 
     @property
     def is_faint_loss(self) -> bool:
-        """Whether the finding is lost time, but less than its rule needs to decide the verdict."""
+        """Whether the finding is lost time, but its value does not reach the threshold that decides the verdict."""
         return self.rule.rank == LOST_TIME and not self.strong
 
     @property

@@ -40,8 +40,10 @@ POWER_CAP = "power cap"
 
 
 def gpu_figures(gpus: Sequence[Collection[Reading]]) -> dict[str, Any]:
-    """The figures of the gaps between the GPUs, and of the slow GPU with the causes, if a GPU is slow. `gpus` has the
-    readings of each GPU.
+    """The figures of the gaps between the GPUs and, if a GPU is slow, of the slow GPU with the causes, as fields of
+    Measurements.
+
+    `gpus` has the readings of each GPU.
     """
     busy = [mean(readings, "busy") for readings in gpus]
     clocks = [_clock(readings) for readings in gpus]
@@ -68,15 +70,16 @@ def _gap(values: Sequence[float | None]) -> float | None:
 
 
 def _clock(readings: Collection[Reading]) -> float | None:
-    """The mean clock in MHz while the GPU works; None if there are too few such readings."""
+    """The mean clock in MHz in the readings in which the GPU works. None if there are fewer than LEAST_CLOCKS."""
     clocks = [clock for reading in readings if (number(reading.get("busy")) or 0.0) >= CLOCK_COUNTS
               and (clock := number(reading.get("sm_clock_mhz"))) is not None]  # fmt: skip
     return statistics.fmean(clocks) if len(clocks) >= LEAST_CLOCKS else None
 
 
 def _clock_gap(clocks: Sequence[float | None]) -> float | None:
-    """The share (0 to 1) by which the lowest clock is below the median of the other clocks. None unless all clocks are
-    known and there are at least two.
+    """The share (0 to 1) by which the lowest clock is below the median of the other clocks.
+
+    None if there are fewer than two clocks, or if one is not known.
     """
     measured = sorted(clock for clock in clocks if clock)
     if len(measured) < 2 or len(measured) < len(clocks):
@@ -85,7 +88,9 @@ def _clock_gap(clocks: Sequence[float | None]) -> float | None:
 
 
 def _causes(slow: Collection[Reading], others: Sequence[Collection[Reading]]) -> Iterator[str]:
-    """Texts on the properties that the slow GPU has in its readings and the other GPUs do not have."""
+    """Yield the possible causes in words: properties that the slow GPU has in its readings and the other GPUs do not
+    have.
+    """
     for reason in (*SLOWING, POWER_CAP):
         own = _often(slow, reason)
         if own >= max((_often(readings, reason) for readings in others), default=0.0) + CAUSE_APART:
@@ -137,9 +142,10 @@ def gpu_remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def worker_figures(readings: Collection[WorkerReadings]) -> dict[str, Any]:
-    """The figures of the worker that waits most for its input: `worker_gap` is its share of waiting minus the median
-    share of the other workers. If the gap is large, the worker's name and share are added. Empty if fewer than two
-    workers have readings.
+    """The figures of the worker that waits most for its input, as fields of Measurements.
+
+    `worker_gap` is its share of waiting (0 to 1) minus the median share of the other workers. If the gap is at least
+    WAITS_APART, the worker's name and share are added. Empty if fewer than two workers have readings.
     """
     waits: dict[int, list[float]] = {}
     addresses: dict[int, str] = {}
@@ -171,8 +177,10 @@ def worker_remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def figures(exchange: GradientExchange | None, started: Started | None, step_ms: float | None) -> dict[str, Any]:
-    """The figures of the gradient exchange: its time in ms, its share of the step, its size and rate, and the workers'
-    hosts. Empty if the exchange was not timed.
+    """The figures of the gradient exchange as fields of Measurements: its time in ms, its share of the step, its size
+    and rate, and the workers' hosts.
+
+    `step_ms` is the time of a step. Empty if the exchange was not timed or the time of a step is unknown.
     """
     if exchange is None or not exchange.ms or not step_ms:
         return {}
@@ -190,7 +198,7 @@ def figures(exchange: GradientExchange | None, started: Started | None, step_ms:
 
 
 def remedies(s: Measurements) -> Iterator[Remedy]:
-    """Remedies for a slow exchange of gradients: exchange them less often, or faster."""
+    """Yield remedies for a slow exchange of gradients: exchange them less often, or faster."""
     if s.option("strategy.kind") == MULTI_WORKER:
         yield from _twice_the_batch(s)
         yield Remedy(step="gpus", reason=_faster_network(s))
@@ -215,8 +223,9 @@ def remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def _twice_the_batch(s: Measurements) -> Iterator[Remedy]:
-    """A remedy that doubles the batch: gradients are exchanged once in a step, however many samples and parts
-    it has.
+    """Yield a remedy that doubles the batch, if there are enough samples for it.
+
+    Gradients are exchanged once in a step, however many samples and parts it has.
     """
     batch, parts = whole(s.option("input.batch_size")), whole(s.option("train.micro_batches")) or 1
     if batch is None or (s.global_batch_size or 0) * 4 > (s.train_samples or 0):

@@ -1,7 +1,7 @@
 """The verdicts: what limits the speed, in one sentence, how sure that is, on which figures it rests, and what to try.
 
-VERDICTS lists each verdict with its label and its remedies. The figures come from collector.py, the rules that lead to
-a verdict are in rules.py, and the last part here writes the figures as sentences.
+VERDICTS lists each verdict with its label and its remedies. The figures come from collector.py, and the rules that lead
+to a verdict are in rules.py. The last part of this file writes the figures as sentences.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def label(verdict: str) -> str:
 
 
 def of_run(run: Run, events: RunEvents | None = None) -> Diagnosis:
-    """The diagnosis of a run, running or finished; `events` are its events if they were already read."""
+    """The diagnosis of a run, running or finished. `events` are its events if they were already read."""
     return diagnose(read(run, events))
 
 
@@ -103,7 +103,10 @@ def diagnose(measured: Measurements) -> Diagnosis:
 
 
 def remedies(measured: Measurements, verdicts: Sequence[Verdict]) -> list[Remedy]:
-    """The remedies for the verdicts, the most important verdict first; each change once, in the order of trying."""
+    """The remedies for the verdicts, in the order in which they should be tried. Each change occurs once.
+
+    `verdicts` begins with the most important one.
+    """
     chosen: list[Remedy] = []
     for verdict in verdicts:
         for remedy in VERDICTS[verdict].remedies(measured):
@@ -119,6 +122,8 @@ def remedies(measured: Measurements, verdicts: Sequence[Verdict]) -> list[Remedy
 def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
     """Return the remedy. If it changes an option that has no effect on a user's own code, return advice on that code
     instead.
+
+    `inapplicable` has the reason for each option without effect.
     """
     out_of_reach = [inapplicable[key] for key in remedy.changes if key in inapplicable]
     if not out_of_reach:
@@ -142,8 +147,10 @@ def _too_little(s: Measurements) -> str:
 
 
 def _sure(every: Sequence[Finding]) -> list[Finding]:
-    """The findings that decide the verdict if the figures may be a result of chance. If time may be lost (a faint
-    loss), no finding of rank LIMIT decides.
+    """The findings that decide the verdict if the figures may be a result of chance: those beyond the threshold
+    `strong`.
+
+    If a finding is a faint loss of time, no finding of rank LIMIT is among them.
     """
     lost = any(finding.is_faint_loss for finding in every)
     return [finding for finding in every if finding.strong and not (lost and finding.rule.rank == LIMIT)]
@@ -175,7 +182,8 @@ def _why_doubtful(s: Measurements) -> str:
 
 
 def _where(s: Measurements) -> list[str]:
-    """The slow part of the input in words, the longest wording first: the disk, or a stage by its name."""
+    """Endings of a sentence that name the slow part of the input, the longest first: the disk, or a stage by its name.
+    """
     if s.disk_waited_for:
         return [", and it waits for the disk"]
     stage = f", mostly in {s.slowest_stage['name']}" if s.slowest_stage else ""
@@ -185,12 +193,12 @@ def _where(s: Measurements) -> list[str]:
 
 
 def _which(s: Measurements) -> list[str]:
-    """The slow worker in words, the longest wording first: with its address, then without."""
+    """Endings of a sentence that name the slow worker, the longest first: with its address, then without."""
     return [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"]
 
 
 def _held_by(s: Measurements) -> list[str]:
-    """The cause of the low clock in words, if it is known."""
+    """A list with one ending of a sentence that names the cause of the low clock. Empty if the cause is unknown."""
     return [f" ({why})"] if (why := clocks.cause(s)) else []
 
 
@@ -202,8 +210,10 @@ _ENDINGS: Mapping[str, Callable[[Measurements], list[str]]] = {
 
 
 def _confidence(s: Measurements, verdict: Verdict, mine: Sequence[Finding]) -> float:
-    """The confidence in the verdict, from 0 to 0.99. It grows with the measured time, with the distance of the first
-    figure from its threshold, and if a further measurement supports the verdict.
+    """The confidence in the verdict, from 0 to 0.99.
+
+    It grows with the measured time and with the distance of the first figure from its threshold, and if a further
+    measurement supports the verdict. `mine` are the findings of the verdict.
     """
     time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
     distance = _distance(mine[0]) if mine else 0.5
@@ -232,10 +242,11 @@ HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # by host times i
 
 
 def evidence(s: Measurements, verdict: Verdict, mine: Sequence[Finding]) -> list[dict[str, object]]:
-    """The rows of evidence: first a row for each finding's figure, then a row for each figure that explains the
+    """The rows of evidence: first a row for each figure of the findings, then a row for each figure that explains the
     verdict.
 
-    A figure has only one row, except if the GPU's utilization is unknown (`s.unseen`).
+    `mine` are the findings of the verdict. A figure has only one row, except if the GPU's utilization is unknown
+    (`s.unseen`).
     """
     shown = {finding.rule.measurement for finding in mine}
     more = [row for row in _explaining(s, verdict) if row["signal"] not in shown or s.unseen]

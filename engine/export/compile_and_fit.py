@@ -27,8 +27,9 @@ def training(script: Script, options: Options) -> None:
 
 
 def scope(script: Script, options: Options) -> str:
-    """Writes the `with` line of the strategy's scope and returns the indentation of the lines within it. Without a
-    strategy (`single`) writes nothing and returns an empty text.
+    """Writes the `with` line of the strategy's scope, and returns the indentation of the lines within it.
+
+    Without a strategy (`single`) nothing is written, and the indentation is empty.
     """
     if options.strategy.kind == "single":
         return ""
@@ -37,8 +38,9 @@ def scope(script: Script, options: Options) -> str:
 
 
 def steps(script: Script, options: Options, unless: str = "") -> None:
-    """Writes the definitions of steps_per_epoch and steps. `unless` is a condition under which an epoch is always one
-    pass.
+    """Writes the definitions of steps_per_epoch and steps, and of together if several steps run in one execution.
+
+    `unless` is a condition (an expression of the script) under which an epoch is always one pass.
     """
     given = options.train.steps_per_epoch
     if given is None:
@@ -54,8 +56,9 @@ def steps(script: Script, options: Options, unless: str = "") -> None:
 
 
 def execution(options: Options) -> list[tuple[str, str, list[str]]]:
-    """The arguments jit_compile and steps_per_execution of compile: name, value and comments of each. Keras' own fit
-    supports neither over several replicas.
+    """The arguments jit_compile and steps_per_execution of compile: the name, the value and the comments of each.
+
+    Over several replicas both are switched off, as Keras' own fit supports neither there.
     """
     mirrored = options.strategy.kind == "mirrored"
     together = options.compile.steps_per_execution
@@ -118,7 +121,9 @@ def _own_schedule(script: Script, options: Options, highest: str) -> None:
 
 
 def optimizer(script: Script, options: Options, margin: str, before: str) -> None:
-    """Writes the optimizer as an argument of a call. The argument begins with the text `before`."""
+    """Writes the optimizer as an argument of a call. The argument begins with the text `before`, and its lines with
+    `margin`.
+    """
     train = options.train
     script.add(f"{margin}{before}keras.optimizers.{OPTIMIZERS[train.optimizer]}(", "train.optimizer")
     script.add(f"{margin}    learning_rate=rate,", "train.learning_rate")
@@ -139,15 +144,16 @@ def optimizer(script: Script, options: Options, margin: str, before: str) -> Non
 
 
 def built(script: Script, options: Options) -> None:
-    """Writes, for several replicas, the call that builds the model as fit does. Writes nothing for one replica."""
+    """Writes the call that builds the model as the trainer's fit does. Writes nothing unless the strategy is mirrored.
+    """
     if options.strategy.kind == "mirrored":
         script.blocks(extract("trainer/exported.py", "build_from_a_part"))
         script.text("build_from_a_part(model, strategy)")
 
 
 def parts(script: Script, options: Options) -> None:
-    """If batches are computed in parts, writes the lines that replace Keras' training and test steps by the trainer's
-    own.
+    """Writes the lines that replace Keras' training and test steps by the trainer's own. Writes nothing if batches are
+    not computed in parts.
     """
     count = options.train.micro_batches
     if count == 1:
@@ -161,8 +167,9 @@ def parts(script: Script, options: Options) -> None:
 def onto_devices(script: Script, options: Options, *validates: str, fits: str = "") -> None:
     """Writes the last stage of the data, which prefetches batches to the memory of the GPUs.
 
-    `validates` are conditions under which there is validation data. `fits` is a further condition for leaving batches
-    unchanged, in addition to having no GPU.
+    `validates` is a condition (an expression of the script) for validation data. It is absent if there is none. `fits`
+    is a further condition for leaving batches unchanged, in addition to having no GPU. Writes nothing for the mirrored
+    strategy, which copies batches itself.
     """
     if options.strategy.kind == "mirrored":
         return  # by the strategy itself
@@ -187,7 +194,9 @@ def onto_devices(script: Script, options: Options, *validates: str, fits: str = 
 
 def callbacks(script: Script, options: Options, theirs: str = "") -> None:
     """Writes the list `callbacks`: first the items of the expression `theirs`, then NaN check, checkpoints, profile and
-    time limit, each only if the options ask for it.
+    time limit.
+
+    Each of these four is written only if the options ask for it.
     """
     run = options.run
     if run.profile_steps:

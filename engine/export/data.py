@@ -22,7 +22,9 @@ WHOLE_TRAINING = {"first_pass": 0, "skipped": 0, "replicas": 1, "share": None}
 
 
 def settings(script: Script, options: Options) -> None:
-    """Writes the constants at the top of the script: the data's path, shape and number of classes."""
+    """Writes the constants at the top of the script: the data's path and, if an option gives them, its shape and number
+    of classes.
+    """
     kind, place = options.workload.source
     if kind == "digits":
         file = DIGITS if script.base is None else script.base / FOLDER / DIGITS.name
@@ -40,8 +42,9 @@ def settings(script: Script, options: Options) -> None:
 
 
 def source(script: Script, options: Options) -> None:
-    """Writes the code that defines train and validation (datasets of samples), samples, shape, classes and scale. If
-    samples are loaded one by one, it also defines load.
+    """Writes the code that defines train and validation (datasets of samples), samples, shape, classes and scale.
+
+    If samples are loaded one by one, the code also defines the function load.
     """
     kind = options.workload.source[0]
     _WRITERS.get(kind, _keras_dataset)(script, options)
@@ -77,8 +80,10 @@ def _keras_dataset(script: Script, options: Options) -> None:
 
 
 def _split(script: Script, scale: str, tested: bool = False) -> None:
-    """Writes the code that splits the arrays x and y in an order drawn by the seed. The last samples are for
-    validation; with `tested`, x_test and y_test are used instead.
+    """Writes the code that splits the arrays x and y in an order drawn by the seed.
+
+    The last samples are for validation. With `tested`, x_test and y_test are used for validation instead. `scale` is
+    the expression for the factor of the samples.
     """
     script.text('y = y.reshape(-1).astype("int32")\nif x.ndim == 3:\n    x = x[..., np.newaxis]')
     script.text(f"shape, scale = x.shape[1:], {scale}\nclasses = max(2, int(y.max()) + 1)")
@@ -162,7 +167,7 @@ _WRITERS: dict[str, Callable[[Script, Options], None]] = {
 
 
 def batches(script: Script, options: Options) -> None:
-    """Writes the code that makes datasets of batches of train and validation, and that defines per_pass."""
+    """Writes the code that turns train and validation into datasets of batches, and that defines per_pass."""
     script.blocks(extract("plan.py", "batches_per_pass"))
     script.named_blocks(_functions(options))
     drop = options.input.drop_remainder
@@ -188,8 +193,8 @@ _PREPARED = "prepared({}, scale, shape)"
 
 
 def _functions(options: Options) -> list[str]:
-    """The source of the functions of the trainer's own pipeline, with the values of these options and for this kind of
-    data.
+    """The source of the functions of the trainer's own pipeline, one text each, with the values of these options filled
+    in.
     """
     constants: dict[str, Any] = {
         "data": Partly(vary=None, arrays=None, whole=False, **({} if loads(options) else {"load": None})),
@@ -208,8 +213,10 @@ def _augments(options: Options) -> bool:
 
 
 def cache_file(script: Script, options: Options, more: str = "") -> str:
-    """If there is a cache on disk, writes the definition of cache_file and returns it as a further argument (`,
-    cache_file`). Otherwise returns an empty text.
+    """If there is a cache on disk, write the definition of the script's function cache_file, and return the text `,
+    cache_file`, a further argument for calls. Otherwise return an empty text.
+
+    `more` is what else than the data makes the cache invalid, for the comment.
     """
     if options.input.cache in CACHE_FILE:
         return ""

@@ -20,7 +20,7 @@ ENGINE = Path(__file__).resolve().parents[1]
 
 
 class _Module:
-    """One file: its definitions by name, and the files of its relative imports."""
+    """A file of the engine: its definitions by name, and the files of its relative imports by the imported names."""
 
     def __init__(self, path: Path) -> None:
         self.text = path.read_text(encoding="utf-8")
@@ -50,13 +50,18 @@ def _module(path: Path) -> _Module:
 
 
 def extract(file: str, *names: str) -> list[str]:
-    """The source of definitions of a file of the engine and of all that they use; users come after what they use."""
+    """The source of the definitions `names` in a file of the engine, and of all definitions that they use, one text
+    each.
+
+    A definition comes after those that it uses. Underscores at the beginning of names are removed. Raises KeyError if a
+    name is not defined.
+    """
     return _extract(file, names, None)
 
 
 def specialised(file: str, *names: str, options: Options, constants: Mapping[str, Any] | None = None) -> list[str]:
-    """The same source as extract returns, but with the values of options, and of the names in `known`, in the text (see
-    specialised.py).
+    """The same source as extract returns, but with the values of options and of the names in `constants` in place of
+    their expressions (see specialised.py).
     """
 
     def specialise(module: _Module, name: str) -> str:
@@ -82,8 +87,10 @@ def _extract(file: str, names: Sequence[str], specialise: Specialise | None) -> 
 def _collect(
     path: Path, name: str, sources: dict[str, str], under: tuple[str, ...], specialise: Specialise | None
 ) -> None:
-    """Add the definition `name` and all definitions that it uses. The used ones are added first, so that constants and
-    helpers come above their users.
+    """Add the definition `name` and all definitions that it uses to `sources`. Nothing is added if the file does not
+    define it.
+
+    The definitions that it uses are added first, so that constants and helpers come above their users.
     """
     module = _module(path)
     if name in sources or name in under:

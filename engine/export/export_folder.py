@@ -36,8 +36,8 @@ TAKEN = {SCRIPT, README, REQUIREMENTS}
 
 @dataclass(frozen=True)
 class Exported:
-    """The exported folder. If the data was too large to be copied, `data` is its source and its target, for the user to
-    copy.
+    """The exported folder. If the data was too large to be copied, `data` is its source and its target in the folder,
+    for the user to copy.
     """
 
     folder: Path
@@ -45,7 +45,9 @@ class Exported:
 
 
 def export(preset: Preset, target: Path) -> Exported:
-    """Write the folder, which must be new or empty; raises ExistsError, EntryFault, SaveError or OSError."""
+    """Write the preset as the folder `target`, which must not exist or be empty. Raises ExistsError, EntryFault,
+    SaveError or OSError.
+    """
     refuse_existing(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".export-", dir=target.parent.resolve()))
@@ -71,7 +73,9 @@ def _umask() -> int:
 
 
 def _fill(preset: Preset, made: Path) -> tuple[str, str] | None:
-    """Write all files into the folder `made`; returns the source and target of the data if it was not copied."""
+    """Write all files into the folder `made`. Returns the source and target of the data if it was not copied, else
+    None.
+    """
     options, modules = _with_code(preset.options, made)
     options, missing = _with_data(options, made)
     cache = options.input.cache
@@ -91,8 +95,10 @@ def _fill(preset: Preset, made: Path) -> tuple[str, str] | None:
 
 
 def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
-    """Copy the entry's file and all files below its folder that it imports. Returns the options with the new place of
-    the code, and the names of the other modules that the files import.
+    """Copy the entry's file and all files below its folder that it imports to `made`.
+
+    Returns the options with the new place of the code, and the names of the other modules that the files import. Raises
+    EntryFault.
     """
     workload = options.workload
     if workload.entry is None:
@@ -115,8 +121,8 @@ def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
 
 
 def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
-    """The file and all files below `root` that it imports, directly or through others; and the top-level names of the
-    imported modules that are not below `root`.
+    """The file and all files below `root` that it imports, directly or through others. The second result has the
+    top-level names of the imported modules that are not below `root`.
     """
     reached: dict[Path, None] = {}
     others: set[str] = set()
@@ -135,7 +141,8 @@ def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
 
 
 def _names(path: Path, root: Path) -> Iterator[str]:
-    """The full names of the modules that a file imports; for `from a import b` both a and a.b."""
+    """Yield the full names of the modules that a file imports. For `from a import b` both a and a.b. Raises EntryFault.
+    """
     package = path.relative_to(root).parts[:-1]
     try:
         tree = ast.parse(path.read_bytes())
@@ -152,7 +159,9 @@ def _names(path: Path, root: Path) -> Iterator[str]:
 
 
 def _files_of(module: str, root: Path, folder: Path) -> list[Path]:
-    """The files of a module below `root`: the __init__.py of its packages, and its own."""
+    """The files of a module below `root` or else below `folder`: the __init__.py of its packages, and its own. Empty if
+    there are none.
+    """
     parts = module.split(".")
     for base in dict.fromkeys((root, folder)):
         packages = [base.joinpath(*parts[:count], "__init__.py") for count in range(1, len(parts) + 1)]
@@ -167,8 +176,10 @@ def _files_of(module: str, root: Path, folder: Path) -> list[Path]:
 
 
 def _with_data(options: Options, made: Path) -> tuple[Options, tuple[str, str] | None]:
-    """Copy the data if it is small. Returns the options with the data's path in the folder; and, if the data is too
-    large to be copied, its source and target.
+    """Copy the data to `made` if it is small.
+
+    Returns the options with the data's path in the folder and, if the data was not copied, its source and target, else
+    None.
     """
     workload = options.workload
     kind, place = workload.source if workload.entry is None else ("", "")
@@ -185,8 +196,10 @@ def _with_data(options: Options, made: Path) -> tuple[Options, tuple[str, str] |
 
 
 def _copied(kind: str, place: str, to: Path) -> bool:
-    """Copy a file, a folder, or the files of a pattern. Returns False if nothing is copied because there are no files
-    or they are too large, or if two files of a pattern have the same name.
+    """Copy a file, a folder, or the files of a pattern.
+
+    Returns False if nothing is copied because there are no files or they are larger than MOST_DATA_BYTES. False also if
+    two files of a pattern have the same name, so that one overwrites the other.
     """
     sources = [Path(path) for path in (glob.glob(place) if f"{kind}:" == PATTERN else [place])]
     inner = [path for each in sources for path in (each.rglob("*") if each.is_dir() else [each]) if path.is_file()]
@@ -205,7 +218,9 @@ def _copied(kind: str, place: str, to: Path) -> bool:
 
 
 def _requirements(options: Options, modules: set[str]) -> list[str]:
-    """The lines of requirements.txt: the versions that train here, and the packages that the user's code imports."""
+    """The lines of requirements.txt: the versions of the present interpreter, and the packages that the user's code
+    imports (`modules`).
+    """
     python = interpreter.chosen(options.run.python)
     with installed.of(python):
         version = ".".join(map(str, installed.meant().version))

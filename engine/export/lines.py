@@ -1,4 +1,4 @@
-"""The lines of a script while it is written, each with a comment that names the options it obeys."""
+"""The lines of a script while it is written, each with a comment that names the options it comes from."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def literal(value: object) -> str:
 
 
 class Script:
-    """Collects the lines of a script. `add` adds a line with a comment that names options, `text` adds lines
-    unchanged.
+    """Collects the lines of a script. `add` adds a line with a comment that names options, `text` adds lines unchanged.
+
+    `base` is the folder of the script if paths within it are to be relative. None if all paths are absolute.
     """
 
     def __init__(self, base: Path | None = None) -> None:
-        """`base` is the folder of the script if paths within it are to be relative; None if all paths are absolute."""
         self.base = base
         self.paths: list[str] = []  # of this machine
         self._lines: list[str] = []
@@ -54,8 +54,9 @@ class Script:
         self._lines.append(f"{line}  # {comment}" if comment else line)
 
     def path(self, path: str) -> str:
-        """The expression for a path: relative to `HERE`, the folder of the script, if the path is within the base
-        folder.
+        """The expression for a path. Within the base folder it is relative to `HERE`, the folder of the script.
+
+        Another path is added to `paths`, the paths of this machine.
         """
         if self.base is None or not Path(path).is_relative_to(self.base):
             self.paths.append(path)
@@ -70,7 +71,7 @@ class Script:
         self._lines += ["", f"# ---- {title} ".ljust(80, "-"), ""]
 
     def blocks(self, sources: Iterable[str]) -> None:
-        """Add definitions with empty lines around functions and classes. A definition that was already added is left
+        """Add definitions, with empty lines around functions and classes. A definition that was already added is left
         out.
         """
         for source in sources:
@@ -81,7 +82,7 @@ class Script:
             self._lines += [*apart, *source.split("\n"), *apart]
 
     def named_blocks(self, sources: Iterable[str]) -> None:
-        """Add definitions, and note the options that the comments of their lines name."""
+        """Add definitions, and note the options that the comments of their lines name, so that they are in `named`."""
         for source in sources:
             for comment in _NAMED.findall(source):
                 self._named.update(comment.rstrip(":").split(", "))

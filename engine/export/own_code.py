@@ -24,7 +24,8 @@ VALIDATION_PYDATASET = "isinstance(validation, keras.utils.PyDataset)"
 
 
 def data(script: Script, options: Options) -> None:
-    """Writes the code that turns train and validation into the data that fit takes, and that defines per_pass."""
+    """Writes the code that turns train and validation into the data that Keras' fit takes, and that defines per_pass.
+    """
     script.section("data")
     script.blocks(extract("plan.py", "batches_per_pass"))
     script.blocks(extract("trainer/data/source.py", "split_order"))
@@ -42,7 +43,9 @@ def data(script: Script, options: Options) -> None:
 
 
 def _functions(options: Options) -> list[str]:
-    """The source of the functions of the trainer's own pipeline, with the values of these options."""
+    """The source of the functions of the trainer's own pipeline, one text each, with the values of these options filled
+    in.
+    """
     constants: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(options.input.cache, {})}
     augmenting = []
     if options.input.augment == "off":
@@ -127,7 +130,7 @@ MOST_BYTES = 1_000_000
 
 
 def code(script: Script, options: Options) -> None:
-    """Writes the call of the user's build function; `made` is the dict that the function returns."""
+    """Writes the call of the user's build function. In the script, `made` is the dict that the function returns."""
     script.section("your code")
     _draws(script, options)
     _module(script, options)
@@ -140,8 +143,9 @@ def code(script: Script, options: Options) -> None:
 
 
 def _draws(script: Script, options: Options) -> None:
-    """Writes comments that name the lines that draw random numbers without a seed of their own. Because of these lines
-    the losses differ from those in gputui, although the global seed is the same.
+    """Writes comments that name the lines of the user's code that draw random numbers without a seed of their own.
+
+    Because of these lines the losses differ from those in gputui, although the global seed is the same.
     """
     try:
         file = entries.source_file(_entry(options), Path(os.path.expanduser(options.workload.folder or ".")))
@@ -164,8 +168,9 @@ def _entry(options: Options) -> entries.Entry:
 
 
 def _module(script: Script, options: Options) -> None:
-    """Writes the import of the user's module as `yours`. A file is imported by its path, and registered in sys.modules
-    under its own name if no other module has that name.
+    """Writes the import of the user's module as `yours`.
+
+    A file is imported by its path, and registered in sys.modules under its own name if no other module has that name.
     """
     entry = _entry(options)
     folder = os.path.abspath(os.path.expanduser(options.workload.folder or "."))
@@ -231,8 +236,10 @@ def training(script: Script, options: Options) -> None:
 
 
 def _xla_as_compiled(script: Script, options: Options) -> None:
-    """For `compile.xla: auto` on one device, writes that jit_compile is switched off if the chip is one on which XLA
-    would end the process. Otherwise the model keeps its jit_compile, for which Keras has the same rule.
+    """For `compile.xla: auto` on one device, writes code that switches jit_compile off if XLA would end the process on
+    the chip.
+
+    Otherwise the model keeps its jit_compile, for which Keras has the same rule.
     """
     if options.strategy.kind == "single":
         script.text("if not jit_compile:")
@@ -257,8 +264,10 @@ def _fit(script: Script, options: Options) -> None:
 
 
 def stateful_draws(file: Path) -> list[str]:
-    """A text such as `tf.random.normal in train_step (train.py:12)` for each draw within a function of the file; empty
-    if the file cannot be read.
+    """A text such as `tf.random.normal in train_step (train.py:12)` for each unseeded random draw within a function of
+    the file.
+
+    Empty if the file cannot be read or is larger than MOST_BYTES.
     """
     try:
         if file.stat().st_size > MOST_BYTES:
@@ -278,8 +287,9 @@ def _calls(node: ast.AST, function: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _stateful(call: ast.Call) -> str:
-    """The name of the called function if it draws random numbers without a seed of its own, such as
-    tf.random.normal(...).
+    """The name of the called function if it draws random numbers without a seed of its own, such as tf.random.normal.
+
+    Otherwise empty.
     """
     name = ast.unparse(call.func) if isinstance(call.func, ast.Attribute) else ""
     package, _, operation = name.rpartition(".")

@@ -1,8 +1,9 @@
-"""Options -> a plain TensorFlow script that trains the same without gputui.
+"""Makes a plain TensorFlow script from a preset: the script does the same training without gputui.
 
-The order of the script is the order TensorFlow obeys: environment, devices, precision, strategy, data, model,
-compile, fit. Each line that obeys an option names it; options that plain code cannot express are listed at the end of
-the script. A user's own code (workload.entry) takes the place of data and model: own_code.py.
+The parts of the script are in the order that TensorFlow requires: environment, devices, precision, strategy, data,
+model, compile, fit. A comment on each line names the option that it comes from. Changed options without such a line are
+listed at the end. For a user's own code (workload.entry), own_code.py writes the data and the model. The strategy
+multi_worker is replaced by mirrored.
 """
 
 from __future__ import annotations
@@ -61,12 +62,18 @@ ONE_MACHINE = "# nor strategy.kind=multi_worker, with which Keras' own fit fails
 
 
 def to_script(preset: Preset, base: Path | None = None) -> str:
-    """The source of a script that needs only TensorFlow. Paths within the folder `base` are relative to it."""
+    """The source of a script that trains the preset and needs only TensorFlow.
+
+    Paths within the folder `base` are relative to the script's folder. With None, all paths are absolute.
+    """
     return with_paths(preset, base)[0]
 
 
 def with_paths(preset: Preset, base: Path | None = None) -> tuple[str, list[str]]:
-    """The same source as to_script returns, and the paths of this machine that the script contains."""
+    """The same source as to_script returns, and the paths of this machine that the script contains.
+
+    Such paths are those that are not within the folder `base`.
+    """
     options = on_one_machine(preset.options)
     parts = (_data, _model, compile_and_fit.training) if options.workload.entry is None else own_code.PARTS
     body, environment = Script(base), Script()
@@ -106,16 +113,17 @@ def _docstring(text: str) -> str:
 
 
 def _imports(code: str, lines: dict[str, str]) -> str:
-    """The import lines of the modules that the code uses. `os` is always included, because the script sets environment
-    variables.
+    """The import lines of the modules that the code uses. `lines` has the line for each name.
+
+    `os` is always included, because the script sets environment variables.
     """
     used = [line for name, line in lines.items() if name == "os" or re.search(rf"(?<![.\w]){name}\b", code)]
     return "\n".join(used) + "\n"
 
 
 def _environment(script: Script, options: Options) -> None:
-    """Writes the lines that set environment variables. CUDA and TensorFlow read these variables once, so the lines come
-    before TensorFlow is imported.
+    """Writes the lines that set environment variables. They come before the import of TensorFlow, as CUDA and
+    TensorFlow read these variables only once.
     """
     visible = options.device.visible
     script.add('os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"', "device.visible")
@@ -141,8 +149,8 @@ def _environment(script: Script, options: Options) -> None:
 
 
 def _overruling(options: Options) -> list[str]:
-    """The environment variables that would override options and that the script removes (see
-    trainer/setup/environment.py).
+    """The environment variables that would override options and that the script removes (as
+    trainer/setup/environment.py does).
     """
     allocator = ["TF_GPU_ALLOCATOR"] if options.device.allocator == "default" else []
     return [*allocator, *OVERRULED]
@@ -190,7 +198,9 @@ def _devices(script: Script, options: Options) -> None:
 
 def _by_xla(script: Script) -> None:
     """Writes `jit_compile` for `compile.xla: auto`: "auto" as in Keras, but False on chips on which XLA would end the
-    process (see trainer/setup/xla.py).
+    process.
+
+    trainer/setup/xla.py has the same rule.
     """
     chip = 'tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))'
     script.add('jit_compile = "auto"', "compile.xla")
@@ -199,8 +209,8 @@ def _by_xla(script: Script) -> None:
 
 
 def _partitions(script: Script, options: Options) -> None:
-    """Writes the lines that limit the memory of each GPU or divide it into logical devices. A CPU is divided without
-    limits.
+    """Writes the lines that limit the memory of each GPU and divide it into logical devices. If there is no GPU, the
+    CPU is divided without limits.
     """
     device = options.device
     if device.memory_limit_mb is None:
@@ -338,8 +348,9 @@ ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoc
 
 
 def leftovers(script: Script, preset: Preset, named: frozenset[str]) -> None:
-    """Writes the comments at the end of the script: the changed options that no line of it names. `named` are the
-    options that lines of the script name.
+    """Writes the comments at the end of the script: the changed options that no line of it names, each with the reason.
+
+    `named` are the keys of the options that lines of the script name. Nothing is written if none is left over.
     """
     options = preset.options
     lines = [f"# {key}: {_reason(key, options)}" for key in preset.changed() if key not in named]

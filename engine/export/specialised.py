@@ -1,8 +1,8 @@
 """A function of the engine as an exported script needs it: expressions of options are replaced by their values.
 
-If the function reads `options.input.shuffle`, the text gets the value, a condition that is thereby decided leaves one
-branch, and the line gets the option's key as a comment. Parameters whose values are known are taken out of signatures
-and calls. All other text stays as it is written: the edits are made in place, by the syntax tree.
+If the function reads `options.input.shuffle`, the text gets the value. A condition that is decided by the value leaves
+one branch, and the line gets the option's key as a comment. Parameters whose values are known are taken out of
+signatures and calls. All other text stays as it is written: the edits are made in place, by the syntax tree.
 """
 
 from __future__ import annotations
@@ -42,15 +42,18 @@ class UnknownValue(Exception):
 
 
 class Edit:
-    """A change of the source: new text for the text between two places (line from 1, column in bytes)."""
+    """A change of the source: new text for the text from `start` to `end`. A place is a line (from 1) and a column in
+    bytes (from 0).
+    """
 
     def __init__(self, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
         self.start, self.end, self.text = start, end, text
 
 
 class Expressions:
-    """Evaluates and shortens the expressions of one file. `known` maps names to values: options, and constant
-    parameters.
+    """Evaluates and shortens the expressions of one file, whose source is `text`.
+
+    `constants` maps names to their known values, such as constant parameters. The name `options` is known as well.
     """
 
     def __init__(self, text: str, options: Options, constants: Mapping[str, Any]) -> None:
@@ -59,7 +62,7 @@ class Expressions:
         self._groups = {id(getattr(options, name)): name for name in GROUPS}
 
     def _value(self, node: ast.expr, constants: Mapping[str, Any], used: list[str]) -> Any:
-        """The value of an expression; adds the options in it to `used`. Raises UnknownValue."""
+        """The value of an expression. The keys of the options in it are added to `used`. Raises UnknownValue."""
         match node:
             case ast.Constant():
                 return node.value
@@ -122,7 +125,9 @@ class Expressions:
         return list(self._edits(node, constants, {id(part) for part in skip}))
 
     def _edits(self, node: ast.AST, constants: Mapping[str, Any], skip: set[int]) -> Iterator[Edit]:
-        """The edits that replace text within a node; they do not overlap."""
+        """Yield the edits that replace text within a node. They do not overlap. `skip` has the ids of nodes that stay
+        unchanged.
+        """
         if id(node) in skip:
             return
         if isinstance(node, ast.expr):
@@ -143,8 +148,9 @@ class Expressions:
                 yield from self._edits(child, constants, skip)
 
     def _without_parameters(self, node: ast.arguments, removed: set[int]) -> Iterator[Edit]:
-        """The edits that remove parameters together with their default values. Python lists defaults for the last
-        parameters only.
+        """Yield the edits that remove parameters together with their default values.
+
+        Python lists defaults for the last parameters only. The ids of the removed defaults are added to `removed`.
         """
         defaults = dict(zip(map(id, reversed(node.args)), reversed(node.defaults), strict=False))
         removed |= {id(defaults[parameter]) for parameter in removed & set(defaults)}
@@ -152,7 +158,7 @@ class Expressions:
         yield from _without(node.args, removed, ends)
 
     def _replaced(self, node: ast.expr, constants: Mapping[str, Any]) -> str | None:
-        """The new text of an expression whose value is known, wholly or in part; None if the expression stays
+        """The new text of an expression whose value is known, wholly or in part. None if the expression stays
         unchanged.
         """
         if isinstance(node, ast.Constant) or isinstance(getattr(node, "ctx", None), ast.Store):
@@ -179,8 +185,9 @@ class Expressions:
         return self._rendered(chosen, constants) + marked(used)
 
     def _of_boolean(self, node: ast.BoolOp, constants: Mapping[str, Any]) -> str | None:
-        """The text of an `and` or `or` without the known parts that do not decide it. A known last part stays if it is
-        not a bool, since it is the value of the expression. None if all parts stay.
+        """The text of an `and` or `or` without the known parts that do not decide it. None if all parts stay.
+
+        A known last part stays if it is not a bool, since it may be the value of the expression.
         """
         kept: list[str] = []
         used: list[str] = []
@@ -212,7 +219,7 @@ class Expressions:
         return self._lines[number - 1].decode()
 
     def _between(self, before: int, node: ast.stmt) -> list[str]:
-        """The empty lines and comments above a statement."""
+        """The empty lines and comments between the line `before` and a statement."""
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         return [self._line(number) for number in range(before + 1, first)]
 
@@ -249,8 +256,9 @@ def _end(node: Any) -> tuple[int, int]:
 
 
 def _without(items: Sequence[Any], removed: set[int], ends: Mapping[int, Any] | None = None) -> Iterator[Edit]:
-    """The edits that remove items of a list. Each is removed with the comma before it; if no item before it stays, with
-    the comma after it.
+    """Yield the edits that remove the items with an id in `removed` from a list.
+
+    Each item is removed with the comma before it. If no item before it stays, it is removed with the comma after it.
     """
     kept_before = False
     for i, item in enumerate(items):
@@ -277,12 +285,10 @@ _MARK = re.compile("\0([^\0]*)\0")  # option keys in the text, until its lines a
 
 
 class Specialiser(Expressions):
-    """Rewrites functions of one file for known values. `known` maps names to values: options, and constant
-    parameters.
-    """
+    """Rewrites functions of one file for known values of options and of constant parameters."""
 
     def function(self, node: ast.FunctionDef) -> str:
-        """The new text of the function."""
+        """The new text of the function. Raises ValueError if the function cannot be rewritten."""
         lines = self._function(node, dict(self._known))
         return "\n".join(_commented(line) for line in textwrap.dedent("\n".join(lines)).split("\n"))
 
@@ -299,11 +305,11 @@ class Specialiser(Expressions):
             raise ValueError(f"{node.name} cannot be exported: it gives {', '.join(again)} another value")
 
     def _body(self, body: Sequence[ast.stmt], constants: dict[str, Any]) -> list[str]:
-        """The new text of the statements below a header. At least one statement stays."""
+        """The new lines of the statements below a header. If no statement stays, a `pass`."""
         return self._block(body, constants) or [" " * body[0].col_offset + "pass"]
 
     def _header(self, node: Any, constants: Mapping[str, Any]) -> list[str]:
-        """The lines of a compound statement that stand above its body."""
+        """The new lines of a compound statement that stand above its body."""
         edits = self._edits_of(node, constants, skip=node.body)
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         last = max(first, node.body[0].lineno - 1)
@@ -312,7 +318,7 @@ class Specialiser(Expressions):
         return _joined(self._edited(first, last, edits).split("\n"))
 
     def _block(self, body: Sequence[ast.stmt], constants: dict[str, Any]) -> list[str]:
-        """The new text of consecutive statements, up to the first that always returns or raises."""
+        """The new lines of consecutive statements, up to the first that always returns or raises."""
         lines: list[str] = []
         keys: list[str] = []  # of decided conditions, named at the statement that follows from them
         before = body[0].lineno - 1
@@ -330,8 +336,9 @@ class Specialiser(Expressions):
         return lines
 
     def _statement(self, node: ast.stmt, constants: dict[str, Any], keys: list[str]) -> tuple[list[str], bool]:
-        """The new lines of a statement, and whether the statements after it are unreachable. The keys of options
-        because of which statements were removed are added to `keys`.
+        """The new lines of a statement, and whether the statements after it are unreachable.
+
+        If statements are removed because of options, the keys of these options are added to `keys`.
         """
         if self._binds_group(node, constants):
             return [], False
@@ -371,7 +378,9 @@ class Specialiser(Expressions):
         return lines
 
     def _binds_group(self, node: ast.stmt, constants: dict[str, Any]) -> bool:
-        """Whether a statement such as `given = options.input` names a group; adds the name to `known`."""
+        """Whether a statement only names a group of options, such as `given = options.input`. The name is then added to
+        `constants`.
+        """
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
             return False
         pairs: list[tuple[ast.expr, ast.expr]] = [(node.targets[0], node.value)]
@@ -391,12 +400,16 @@ class Specialiser(Expressions):
 
 
 def _with_marks(lines: list[str], keys: Sequence[str]) -> list[str]:
-    """The lines, with a mark for each option of `keys` at the end of the first line."""
+    """The lines, with a mark for each option of `keys` at the end of the first line. `_commented` turns marks into
+    comments.
+    """
     return [lines[0] + marked(keys), *lines[1:]] if keys else lines
 
 
 def _joined(lines: list[str]) -> list[str]:
-    """The signature in one line if it fits into the line length; otherwise the lines unchanged."""
+    """The lines of a signature as one line if it fits into the line length. Otherwise, and with a decorator, the lines
+    unchanged.
+    """
     margin = lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
     text = margin + " ".join(line.strip() for line in lines).replace("( ", "(").replace(", )", ")").replace(" )", ")")
     return [text] if len(text) <= LINE_LENGTH and not lines[0].lstrip().startswith("@") else lines
@@ -409,9 +422,7 @@ def _indented(lines: list[str], by: int) -> list[str]:
 
 
 def _commented(line: str) -> str:
-    """The line with its marks turned into a comment: the option keys first, then the words of the line's own
-    comment.
-    """
+    """The line with its marks turned into a comment: the option keys first, then the text of the line's own comment."""
     keys = dict.fromkeys(_MARK.findall(line))
     if not keys:
         return line
@@ -420,7 +431,8 @@ def _commented(line: str) -> str:
 
 
 def _without_comment(line: str) -> tuple[str, str]:
-    """The line without its comment, and the comment. A # within a string does not begin a comment."""
+    """The line without its comment, and the comment, which may be empty. A # within a string does not begin a comment.
+    """
     with contextlib.suppress(tokenize.TokenError):
         for token in tokenize.generate_tokens(io.StringIO(line.lstrip()).readline):
             if token.type == tokenize.COMMENT:

@@ -209,25 +209,26 @@ _LESS_IS_BETTER = ("loss", "error", "mae", "mse")
 
 
 def shown(view: View) -> tuple[Figure, ...]:
-    """Return the figures that a view shows, in the order of its rows or columns."""
+    """Return the figures of a run or trial that a view shows, in the order of its rows or columns."""
     return tuple(figure for figure in RUN if view in figure.shown)
 
 
 def summed_up(devices: Sequence[str]) -> tuple[Figure, ...]:
-    """Return the figures in the summary of a run; `devices` are TensorFlow's names of the devices on which it has
-    trained.
+    """Return the figures in the summary of a run. Figures of GPUs are left out if it has trained on CPUs only.
+
+    `devices` are TensorFlow's names of the devices on which it has trained.
     """
     cpu_alone = bool(devices) and all("CPU:" in name for name in devices)
     return tuple(figure for figure in shown("summary") if not (cpu_alone and figure.of_gpu))
 
 
 def of_run(key: str) -> Figure:
-    """Return the figure with this key. Raises KeyError if it is not declared."""
+    """Return the figure of a run or trial with this key. Raises KeyError if it is not declared."""
     return _BY_KEY[key]
 
 
 def metric(name: str) -> Figure:
-    """Return the figure of a metric of the user's own model; `name` is its name in Keras."""
+    """Return the figure of a metric of the user's own model. `name` is the metric's name in Keras."""
     better = not any(word in name for word in _LESS_IS_BETTER)
     return Figure(f"metrics.{name}", name.replace("_", " "), "value", LOSS.about, LOSS.source, more_is_better=better)
 
@@ -298,8 +299,9 @@ def is_declared(name: str) -> bool:
 
 
 def evidence(name: str, unit: str) -> Figure:
-    """Return the figure of a piece of evidence; if this version does not declare it with this unit, make a figure from
-    `name` and `unit`.
+    """Return the figure of a piece of evidence, declared as `name` with the unit `unit`.
+
+    If this version does not declare it with this unit, a figure is made from `name` and `unit`.
     """
     figure = _ALL.get(name)
     return figure if figure is not None and figure.unit == unit else Figure(name, name.replace("_", " "), unit, "", "")

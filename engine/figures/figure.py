@@ -22,8 +22,8 @@ class Figure:
 
     `key` is its dotted place in the file (`step_ms.p50`), `progress` its name in a progress event. `about` is its
     meaning, `source` the origin of its value. `short` is its name in heads of columns, with the unit if the values have
-    none, and `narrow` its name in narrow columns. `digits` are decimals; None: about three significant digits.
-    `of_gpu`: on a CPU its source counts next to nothing.
+    none, and `narrow` its name in narrow columns. `digits` are decimals, None for about three significant digits.
+    `shown` are the views that show it. `of_gpu`: the figure is not shown for a training on a CPU.
     """
 
     key: str
@@ -41,7 +41,7 @@ class Figure:
 
     @property
     def head(self) -> str:
-        """The head of a column whose values have no unit."""
+        """The head of a column whose values have no unit: the short name, or else the label."""
         return self.short or self.label
 
     @property
@@ -50,7 +50,7 @@ class Figure:
 
     @property
     def name(self) -> str:
-        """The short name without the unit; empty if the short name is only the unit."""
+        """The short name without the unit. Empty if the short name is only the unit."""
         return self.head.removesuffix(self.unit).strip()
 
     @property
@@ -69,7 +69,7 @@ class Figure:
         return units.with_unit(value, self.unit, self.digits)
 
     def item(self, value: float | None) -> tuple[str, str]:
-        """Return the name and the value; the unit is in one of them."""
+        """Return the name and the value. The unit is in one of them."""
         return (self.name, self.text(value)) if self.name else (self.head, self.bare(value))
 
     def phrase(self, value: float | None) -> str:
@@ -78,7 +78,7 @@ class Figure:
 
 
 def at(values: Mapping[str, Any], key: str) -> float | None:
-    """Return the number at a dotted key in nested mappings; None if there is none."""
+    """Return the number at a dotted key (`step_ms.p50`) in nested mappings. None if there is no number."""
     value: Any = values
     for name in key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None

@@ -1,7 +1,7 @@
 """Reports what a run's profile shows: where the time of a step goes, the longest operations, the slowest input stage.
 
-XProf reads the profile in a process of its own (xprof_process.py); xprof_tables.py interprets its tables. The profile
-itself stays in the run folder.
+XProf reads the profile in a process of its own (xprof_process.py), and xprof_tables.py interprets its tables. The
+profile itself stays in the run folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LOG_LINE = re.compile(r"[IWEF]\d{4} |WARNING: All log messages")
 
 
 class ProfileError(Exception):
-    """Raised if there is no report; the text says why and what to do."""
+    """Raised if there is no report. The text says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class ProfileReport:
 
 
 def read(run: Run) -> ProfileReport:
-    """Read the newest profile of the run; takes a second or more. Raises ProfileError."""
+    """Read the newest profile of the run. This takes a second or more. Raises ProfileError."""
     options = options_of(run)
     files = _files(run, options)
     if importlib.util.find_spec("xprof") is None:
@@ -73,7 +73,9 @@ def read(run: Run) -> ProfileReport:
 
 
 def from_plain(values: Mapping[str, Any]) -> ProfileReport:
-    """The report from plain values, such as those in proof.json; raises KeyError or TypeError for other forms."""
+    """The report from plain values, such as those in proof.json. Raises KeyError or TypeError if a value is missing or
+    has another form.
+    """
     stage, time = values["slowest_stage"], values["input_time"]
     parts: dict[str, Any] = {
         "path": Path(values["path"]),
@@ -109,7 +111,7 @@ def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> Profil
 
 
 def _files(run: Run, options: Mapping[str, Any]) -> list[Path]:
-    """The files of the newest profile, one for each host; raises ProfileError."""
+    """The files of the newest profile, one for each host. Raises ProfileError if there are none."""
     sessions = sorted(run.file("profile").glob("plugins/profile/*/"))
     files = sorted(sessions[-1].glob("*.xplane.pb")) if sessions else []
     if files:
@@ -128,8 +130,9 @@ def _trained_on_gpus(run: Run) -> bool:
 
 
 def _no_gpu(run: Run) -> str:
-    """The message for a profile that contains no GPU. TensorFlow reports a refusal of CUPTI only in the log, so the log
-    is read.
+    """The message for a profile that contains no GPU, although the run has trained on one.
+
+    TensorFlow reports a refusal of CUPTI, NVIDIA's profiler, only in the log, so the log is read.
     """
     problem = "the run trained on a GPU, but its profile has no data of the GPU"
     try:
@@ -174,13 +177,13 @@ def _reason(code: int, stderr: str) -> str:
 
 
 def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
-    """The stages of the input as the run reported them last; empty if the run ended before its first report."""
+    """The stages of the input as the run reported them last. Empty if the run ended before its first report."""
     last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return last.stages if last else ()
 
 
 def _peak(allocators: Mapping[str, Mapping[str, Any]]) -> int | None:
-    """The highest memory peak of the GPUs in bytes; without GPUs, of the host. None if no peak is known."""
+    """The highest memory peak of the GPUs in bytes. Without GPUs, the peak of the host. None if no peak is known."""
     on_gpus = {name: summary for name, summary in allocators.items() if name.startswith("GPU_")}
     return max((peak for summary in (on_gpus or allocators).values() for peak in _peaks(summary)), default=None)
 
@@ -201,7 +204,7 @@ LEAST_SHARE = 0.005  # of the step's parts
 
 
 def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
-    """The known parts of a step: for each its words and its share (0 to 1), in the order of PROFILE."""
+    """Yield the known parts of a step, in the order of PROFILE: the words for each and its share (0 to 1)."""
     for field, figure in PROFILE.items():
         value: float | None = getattr(report.shares, field)
         if value is not None:
@@ -210,7 +213,9 @@ def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
 
 def in_brief(report: ProfileReport) -> list[str]:
     """The report in one to three lines: the parts of a step, the slowest stage of the input, and the longest
-    operations. The last two are left out if they are unknown.
+    operations.
+
+    The last two are left out if they are unknown. Parts below LEAST_SHARE are left out.
     """
     parts = ", ".join(f"{words} {share(value)}" for words, value in shares(report) if value >= LEAST_SHARE)
     lines = [f"a step of {amount(report.step_ms)} ms on the {report.device}: {parts}"]

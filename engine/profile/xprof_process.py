@@ -22,7 +22,10 @@ STEP, GRAPH = "train", "KernelAndDeviceFunc::Run"
 
 
 def main(files: list[str]) -> None:
-    """Print one object: tool -> list of tables, `memory` -> summary of each allocator, `python` -> step -> times."""
+    """Print one JSON object: a list of tables for each tool in TOOLS, and the entries `memory` and `python`.
+
+    `memory` has the summary of each memory allocator, and `python` the times of each step.
+    """
     with tempfile.TemporaryDirectory() as folder:
         links = [str(_link(Path(file), Path(folder))) for file in files]
         answer = {tool: _tables(_ask(links, tool)) for tool in TOOLS}
@@ -31,7 +34,9 @@ def main(files: list[str]) -> None:
 
 
 def _link(file: Path, folder: Path) -> Path:
-    """Make a link to the profile in `folder` and return it. XProf writes files next to the path that it is given."""
+    """Make a symbolic link to the profile in `folder` and return its path. XProf writes files next to the path that it
+    is given.
+    """
     link = folder / file.name
     os.symlink(file.resolve(), link)
     return link
@@ -45,7 +50,8 @@ def _ask(files: list[str], tool: str) -> Any:
 
 
 def _tables(answer: Any) -> list[dict[str, Any]]:
-    """The tables of Google's charting format as plain rows; each row maps column names to values."""
+    """The tables of Google's charting format in a plain form: `properties`, and `rows` that map column names to values.
+    """
     tables = []
     for table in answer if isinstance(answer, list) else [answer]:
         names = [column["id"] for column in table.get("cols", [])]
@@ -57,14 +63,14 @@ def _tables(answer: Any) -> list[dict[str, Any]]:
 
 
 def _memory(files: list[str]) -> dict[str, Any]:
-    """The summaries of the memory: allocator -> its summary. XProf gives them for one host (one file) at a time."""
+    """The summary of each memory allocator by its name. XProf gives them for one host (one file) at a time."""
     answers = [_ask([file], "memory_profile") for file in files]
     allocators = [(answer or {}).get("memoryProfilePerAllocator", {}) for answer in answers]
     return {name: report.get("profileSummary", {}) for host in allocators for name, report in host.items()}
 
 
 def _python(file: str) -> dict[str, tuple[float, float]]:
-    """The times of the steps: step -> milliseconds of the step, and of the graphs that Python ran in it.
+    """For each step: the milliseconds of the step, and the milliseconds of the graphs that Python ran in it.
 
     XProf's tables count Python's own time in a step as computing, so these times are read separately.
     """

@@ -1,7 +1,7 @@
 """Turns the tables of XProf's tools into the figures of a report.
 
 XProf fills columns that do not apply with 0: on a CPU nothing is launched on, sent to or exchanged between devices, and
-these figures are None here. The figures of the input cover the whole profile, including an evaluation within it; XProf
+these figures are None here. The figures of the input cover the whole profile, including an evaluation within it. XProf
 identifies a stage of the input by the operations between it and the end of the pipeline.
 """
 
@@ -21,10 +21,11 @@ Tools = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Shares:
-    """The parts of the step time, 0 to 1, as XProf gives them on a GPU. On a CPU `compute` is the graph without
-    `input`.
+    """The parts of the step time, 0 to 1, as XProf gives them on a GPU. On a CPU `compute` is the time of the graph
+    without `input`.
 
-    `host` is what the host does while a device waits; on a CPU it is the time outside the graph, which is Python's.
+    `host` is the host's work while a device waits. On a CPU it is the time outside the graph, which is Python's. None:
+    unknown, or not on this device.
     """
 
     input: float | None = None
@@ -38,7 +39,9 @@ class Shares:
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation with its own time over the whole profile; `share` is of all operations together."""
+    """An operation with its own time in ms over the whole profile. `share` is its share (0 to 1) of the time of all
+    operations.
+    """
 
     name: str
     type: str
@@ -57,7 +60,7 @@ def step_rows(tools: Tools) -> list[Row]:
 
 
 def shares(tools: Tools) -> Shares:
-    """The shares as means over the steps. The profile must have at least one step."""
+    """The parts of a step as means over the steps. The profile must have at least one step."""
     rows = step_rows(tools)
     whole = total(rows, "stepTimeMs")
 
@@ -84,7 +87,10 @@ def _on_cpu(waiting: float, graph: float | None) -> Shares:
 
 
 def _graph_share(tools: Tools, rows: Sequence[Row]) -> float | None:
-    """The share of these steps in which a graph ran; their rows are named like `train 51`."""
+    """The share (0 to 1) of the time of these steps in which a graph ran. None if no graph was recorded.
+
+    The rows of steps are named like `train 51`.
+    """
     of_rows = [tools["python"].get(str(row["stepnum"]).rpartition(" ")[2]) for row in rows]
     times = [times for times in of_rows if times is not None]
     graph, whole = sum(graph for _, graph in times), sum(whole for whole, _ in times)
@@ -92,13 +98,13 @@ def _graph_share(tools: Tools, rows: Sequence[Row]) -> float | None:
 
 
 def compute_16bit(tools: Tools) -> float | None:
-    """The share (0 to 1) of the device's computing time that was spent in 16-bit formats; None without a device."""
+    """The share (0 to 1) of the device's computing time that was spent in 16-bit formats. None without a GPU."""
     text = property_of(tools, "overview_page", "device_compute_16bit_percent")
     return float(text.rstrip("%")) / 100 if text and on_gpu(tools) else None
 
 
 def operations(tools: Tools) -> tuple[str, tuple[Operation, ...]]:
-    """The place where the operations ran, and the operations that take most of the time.
+    """The place where the operations ran, and the TOP operations that take most of the time.
 
     The place is `GPU`, `CPU`, or `GPU kernels` if XProf cannot assign kernels to operations.
     """
@@ -119,18 +125,21 @@ def _top(microseconds: Iterable[tuple[str, str, float]]) -> tuple[Operation, ...
 
 
 def property_of(tools: Tools, tool: str, name: str) -> str | None:
-    """The value of the first table that has a property of this name."""
+    """The value of the property `name` in the first table of the tool that has it. None if no table has it."""
     return next((str(table["properties"][name]) for table in tools[tool] if name in table["properties"]), None)
 
 
 def rows_with(tools: Tools, tool: str, column: str) -> Sequence[Row]:
-    """The rows of the first table that has a column of this name and is not empty."""
+    """The rows of the first table of the tool that has a column of this name. Empty if there is no such table with
+    rows.
+    """
     return next((table["rows"] for table in tools[tool] if table["rows"] and column in table["rows"][0]), ())
 
 
 def last_rows(tools: Tools, tool: str) -> Sequence[Row]:
-    """The rows of the last of two similar tables; empty if there is no table. XProf lists operations first with idle
-    time and then without it.
+    """The rows of the last table of a tool. Empty if the tool has no table.
+
+    XProf has two similar tables of operations: first with idle time and then without it.
     """
     return tools[tool][-1]["rows"] if tools[tool] else ()
 
@@ -162,10 +171,10 @@ FILE_READS = ("Advanced file read", "Demanded file read")
 
 @dataclass(frozen=True)
 class InputStage:
-    """A stage of the input pipeline; `ms` is the time in it alone, over the whole profile.
+    """A stage of the input pipeline. `ms` is the time in it alone, over the whole profile.
 
-    `share` is of all stages together. The time of a parallel stage is the time that it waits for its calls.
-    `ms_per_batch` is None if batches are split over replicas.
+    `share` is its share (0 to 1) of the time of all stages. The time of a parallel stage is the time that it waits for
+    its calls. `ms_per_batch` is None if batches are split over replicas.
     """
 
     name: str
@@ -178,7 +187,7 @@ class InputStage:
 @dataclass(frozen=True)
 class InputTime:
     """The time that the input's stages take over the whole profile, by kind of work. `transfer_ms` is None without a
-    device.
+    GPU.
     """
 
     preprocessing_ms: float
@@ -188,8 +197,10 @@ class InputTime:
 
 
 def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> InputStage | None:
-    """The stage that takes most time. `declared` are the stages as the run named them (`name`, `op`), from the source
-    to the end.
+    """The stage that takes most time. None if no stage took any.
+
+    `declared` are the stages as the run named them (`name`, `op`), from the source to the end. `distributed`: a
+    strategy trains, with stages of its own that do not count.
     """
     times = sums((_name(_chain(row), declared), row["selfTimeInMs"]) for row in _stages(tools, distributed))
     if not sum(times.values()):
@@ -201,7 +212,9 @@ def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> I
 
 
 def input_time(tools: Tools, distributed: bool) -> InputTime | None:
-    """The time of the input; None if XProf recorded no stage."""
+    """The time of the input. None if XProf recorded no stage that works. `distributed`: a strategy trains, with stages
+    of its own that do not count.
+    """
     times = sums((row["category"], row["selfTimeInMs"]) for row in _stages(tools, distributed))
     if not times:
         return None
@@ -215,7 +228,7 @@ def _all_stages(tools: Tools) -> Sequence[Row]:
 
 
 def _stages(tools: Tools, distributed: bool) -> list[Row]:
-    """The rows of the stages that do work; stages that only wait for other stages are left out."""
+    """The rows of the stages that do work. Stages that only wait for other stages are left out."""
     return [row for row in _all_stages(tools) if not _waits(_chain(row), distributed)]
 
 
@@ -225,15 +238,18 @@ def _waits(chain: list[str], distributed: bool) -> bool:
 
 
 def _chain(row: Row) -> list[str]:
-    """The stages from the end of the pipeline to this one: `Iterator::Root::FlatMap[1]::Map` -> Root, FlatMap, Map."""
+    """The operations from the end of the pipeline to this stage: `Iterator::Root::FlatMap[1]::Map` gives Root, FlatMap,
+    Map.
+    """
     return [part.partition("[")[0] for part in str(row["opName"]).split("::")[1:]] or [str(row["opName"])]
 
 
 def _name(chain: list[str], declared: Sequence[Row]) -> tuple[str, str]:
-    """The run's own name of a stage, and its operation. A stage that TensorFlow added counts for the stage that it
+    """The run's own name of a stage, and its operation. A stage that TensorFlow added has the name of the stage that it
     feeds.
 
-    A stage without a name is called by its operation, and identified by the operations that it feeds.
+    `chain` has the operations from the end of the pipeline to the stage. A stage without a name is named after its
+    operation, and identified by the operations that it feeds.
     """
     name, place, left = chain[-1], " ".join(chain), list(declared)
     for part in chain:

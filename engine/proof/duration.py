@@ -74,8 +74,8 @@ def most_trials(request: Request) -> int:
 def remaining_seconds(record: Record, trials_left: int, before_any: float) -> float:
     """The expected time in seconds of `trials_left` further trials.
 
-    It uses the mean time of the successful trials of this proof. Before the first of these it uses `before_any`, the
-    expected time of one trial.
+    It uses the mean time of the successful trials of this proof, without a profiled trial. If there is none yet, it
+    uses `before_any`, the expected time of one trial in seconds.
     """
     seconds = [trial.seconds for trial in record.trials if trial.good and trial.side != "p"]  # a profile takes longer
     return trials_left * (statistics.fmean(seconds) if seconds else before_any)

@@ -110,7 +110,7 @@ class Proof:
     def _goes_on_elsewhere(self, record: Record) -> bool:
         """Whether the proof still runs on another machine.
 
-        The heartbeat of its newest trial shows this, and between two trials the time at which proof.json was written.
+        It does if proof.json was written a short time ago, or if the newest trial has a heartbeat there.
         """
         written_t = record.started_t + record.seconds
         return abs(time.time() - written_t) < liveness.FRESH_SECONDS or any(
@@ -174,7 +174,8 @@ def empty_record(path: Path, request: Request) -> Record:
 
 
 def launch(request: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
-    """Create a proof and start its process; returns both."""
+    """Create a proof and start its process. Returns both. If ProofError is raised, the proof folder is deleted again.
+    """
     proof = create(request)
     try:
         return proof, start(proof)
@@ -184,10 +185,10 @@ def launch(request: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
 
 
 def start(proof: Proof) -> subprocess.Popen[bytes]:
-    """Lease the devices and start the proof's process in a session of its own; the caller need not wait for the
+    """Lease the devices and start the proof's process in a session of its own. The caller need not wait for the
     returned process.
 
-    Raises ProofError if there are too few GPUs for a choice such as `free:1`.
+    Raises ProofError if there are too few GPUs for a choice such as `free:1`, and locks.Taken if the proof is running.
     """
     request = proof.request
     module = PROCESSES.get(request.kind, "gputui.engine.proof")

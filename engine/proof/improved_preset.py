@@ -27,9 +27,10 @@ UNPROVED = "(tuned, not proved)"  # at the end of the description
 
 
 def preset(proof: Proof) -> Preset:
-    """The original preset with all changes that were kept, or, if none was, with the settings that seem faster.
+    """The original preset with the changes that the proof has kept.
 
-    In the second case the description gets the text UNPROVED. Raises ProofError if there are neither.
+    If none was kept, it has the settings that seem faster, and the description gets the text UNPROVED. Raises
+    ProofError if there are no such settings either.
     """
     data = proof.record
     taken = sentences.to_take(data)
@@ -103,7 +104,8 @@ def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
 def in_total(data: Record) -> str:
     """A sentence about the gain of all changes together, by pairs of trials.
 
-    If the changes are not proved, it says so. Empty if a proof other than a search has no gain.
+    If the changes are not proved, it says so. If a search has no gain, it says that the original preset runs out of
+    memory. Empty if another proof has no gain.
     """
     if settings := sentences.unproved(data):
         return f"{sentences.changes(settings)}: {sentences.not_proved(data)}"
@@ -138,10 +140,11 @@ def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]
 
 
 def _about(key: str, candidates: Sequence[Candidate], before: Mapping[str, Any]) -> list[Candidate]:
-    """The candidates that tried `key`, and the candidates of the changes that these took back, in the order of
-    `candidates`.
+    """The candidates that tried the option `key`, and the candidates whose changes were taken back by one of them, in
+    the order of `candidates`.
 
-    A change is taken back if a candidate that tried `key` also sets another option to the preset's value again.
+    A candidate that tried `key` takes the change of another option back if it sets that option to its value in
+    `before`, the values of the preset.
     """
     tried = [candidate for candidate in candidates if key in candidate.tried]
     taken_back = {
@@ -153,7 +156,7 @@ def _about(key: str, candidates: Sequence[Candidate], before: Mapping[str, Any])
 def _proven(key: str, data: Record, before: Mapping[str, Any], alone: bool) -> Iterator[str]:
     """Yield a text about each gain that pairs of trials have proved for the value of `key`.
 
-    With `alone`, only comparisons that changed nothing else count.
+    With `alone`, only comparisons that changed no other option count. `before` are the values of the preset.
     """
     for comparison in data.comparisons:
         if comparison.decision in ("kept", "faster") and key in comparison.changes and comparison.gain is not None:
@@ -190,7 +193,7 @@ def _followed(key: str, search: Search) -> Iterator[str]:
 
 
 def _learns_better(value: Any, search: Search) -> Iterator[str]:
-    """Yield a text if this batch size was chosen because a faster batch size learns worse."""
+    """Yield a text if the batch size `value` was chosen because a faster batch size learns worse."""
     checks = search.losses
     worse = [check.settings.get(BATCH) for check in checks if check.decision == "worse"]
     for check in checks:
@@ -205,8 +208,8 @@ def _learns_better(value: Any, search: Search) -> Iterator[str]:
 def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Candidate]:
     """The kept candidates up to the last one that agrees with the values in `final`.
 
-    Only candidates that were measured like the first one count: all with the input, or all without it. Empty if there
-    is none.
+    A candidate agrees if no option that it tried has another value in `final`. Only candidates that were measured like
+    the first one count: all with the input, or all without it. Empty if no candidate agrees.
     """
     if not kept:
         return []
@@ -220,10 +223,11 @@ def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Cand
 
 
 def together(kept: Sequence[Candidate]) -> tuple[float | None, float | None]:
-    """The gain of several changes that were kept one after another, and its spread.
+    """The total gain of changes that were kept one after another, and its standard error.
 
-    Each gain refers to the settings before it, so that the gains multiply. None for the gain or the spread if no
-    candidate has one.
+    Both are shares: a gain of 0.05 is 5 % faster. Each gain is relative to the settings before it, so the factors 1 +
+    gain are multiplied. The standard error is the root of the sum of the squares. The gain is None if no candidate has
+    a gain, and the error is None if no candidate has a spread.
     """
     gains = [candidate.gain for candidate in kept if candidate.gain is not None]
     spreads = [candidate.spread for candidate in kept if candidate.spread is not None]

@@ -1,8 +1,7 @@
 """The proof itself: diagnosis, its first remedy, a comparison, keep or reject, and again.
 
-One change at a time. A change that is kept becomes part of the baseline for all that follows, whose own trials are
-diagnosed again (trial_diagnosis.py). A rejected change is not tried again. How one comparison is measured is in
-trials/comparing.py.
+One change is tried at a time. A change that is kept becomes part of the baseline, and its trials are diagnosed again
+(trial_diagnosis.py). A rejected change is not tried again. trials/comparing.py measures one comparison.
 """
 
 from __future__ import annotations
@@ -185,9 +184,9 @@ class Prover:
             comparison.learning = comparing.compare(note, good, self.bench.folder)
 
     def _keep(self, comparison: Comparison) -> None:
-        """Make the change part of the result.
+        """Add the changes of a comparison to the changes that the record keeps, and update its total gain.
 
-        The total gain is the product of the gains, as each was measured against the baseline before it.
+        The total gain is the product of the factors 1 + gain, as each gain was measured against the baseline before it.
         """
         record = self.record
         record.changes_kept |= dict(comparison.changes)

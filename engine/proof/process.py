@@ -1,8 +1,8 @@
-"""The process of a proof, independent of any viewer: whatever is carried out, its record ends with a state.
+"""The process of a proof, independent of any viewer: its record always ends with a state.
 
-SIGTERM, SIGINT or the preset's run.stop_signal ends the present trial and the proof with the results so far; the second
+SIGTERM, SIGINT or the preset's run.stop_signal ends the present trial and the proof with the results so far. The second
 request of a person (system/stop_signals.py) ends it at once. A lost terminal does not stop it. A failure is one line in
-proof.json; its traceback goes to proof.log.
+proof.json, and its traceback goes to proof.log.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .request import Request
 class Site:
     """The parts that measure a proof.
 
-    `earlier` are the trials that count from before the proof was resumed; empty for a new proof.
+    `earlier` are the trials from before the proof was resumed that still count. Empty for a new proof.
     """
 
     request: Request
@@ -110,9 +110,10 @@ def _carry_out(work: Work, site: Site) -> None:
 
 
 def _go_on(path: Path, record: Record) -> list[Trial]:
-    """Prepare a resumed proof: returns its trials that still count; empty for a new proof.
+    """Return the earlier trials that a resumed proof still counts. Empty for a new proof.
 
-    Trials that still run are ended first. The time before the interruption counts in `record`.
+    Trials that still run are ended first. The earlier trials and the time before the interruption are added to
+    `record`. Failed trials do not count if the proof itself had failed.
     """
     before = read_record(path)
     if not before.is_read:
@@ -167,10 +168,9 @@ def _in_a_line(fault: Exception, folder: Path) -> str:
 
 
 def _is_told(record: Record, stop: Stop) -> bool:
-    """Write the final record; returns whether it was written.
+    """Write the final record. Returns whether it was written.
 
-    While the disk refuses it, it tries again for at most `results.ENGINE_SECONDS`, or until a further stop is
-    requested.
+    If the disk refuses it, it is tried again for at most `results.ENGINE_SECONDS`, or until another stop is requested.
     """
     until, asked = time.monotonic() + results.ENGINE_SECONDS, stop.count
     while True:

@@ -31,9 +31,10 @@ class ProofError(RunError):
 class Request:
     """What a proof is to measure.
 
-    `preset` is YAML with every value, and its relative paths start from `folder`. `source` is the file of the preset;
-    None if no file is known. `ablation_repeats` is the number of pairs with and without input at the beginning; 0 for
-    none. `limit_seconds` is the time limit: no comparison is started that would end after it. None: no limit.
+    `kind` is one of KINDS in trials/record.py. `preset` is YAML with every value, and its relative paths start from
+    `folder`. `source` is the file of the preset. None if no file is known. `ablation_repeats` is the number of pairs
+    with and without input at the beginning. 0 for none. `limit_seconds` is the time limit: no comparison is started
+    that would end after it. None: no limit.
     """
 
     kind: str
@@ -73,7 +74,9 @@ class Request:
 
     @property
     def stop_signal(self) -> str:
-        """The signal by which a scheduler ends the proof gracefully, as it ends a run of the preset; or "none"."""
+        """The value of the preset's run.stop_signal: the signal by which a scheduler ends the proof gracefully, or
+        "none".
+        """
         return self.baseline().options.run.stop_signal
 
     @property
@@ -98,7 +101,7 @@ def limits(plain: Mapping[str, Any]) -> Limits:
 def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Request:
     """A request about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
 
-    Raises PresetError.
+    `more` are further fields of Request. Raises PresetError.
     """
     return _of(kind, presets.resolve(name, settings), str(presets.find(name).resolve()), **more)
 
@@ -106,13 +109,14 @@ def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Req
 def of_opened(kind: str, preset: Preset, source: Path | None, **more: Any) -> Request:
     """A request about a preset with changes that were not saved.
 
-    `source` is the file that the preset was opened from; None if there is none.
+    `source` is the file that the preset was opened from. None if there is no file. `more` are further fields of
+    Request.
     """
     return _of(kind, preset, None if source is None else str(source.resolve()), **more)
 
 
 def of_run(run: Run, **more: Any) -> Request:
-    """A request for a loop about the settings of a run at its launch.
+    """A request for a loop about the settings that a run had at its launch. `more` are further fields of Request.
 
     Raises PresetError, and ProofError for a run of the user's own script.
     """
@@ -133,9 +137,10 @@ def can_be_trained(run: Run) -> bool:
 
 
 def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
-    """A request to compare the preset `name` (a name or path) without and with all `settings`.
+    """A request to compare the preset `name` (a name or path) without and with all `settings`, texts `KEY=VALUE`.
 
-    Raises PresetError. Raises ProofError if there are no settings, or one cannot be compared or changes nothing.
+    `more` are further fields of Request. Raises PresetError. Raises ProofError if there are no settings, or if a
+    setting cannot be compared or changes nothing.
     """
     before, after = presets.resolve(name), presets.resolve(name, settings)
     if not settings:
@@ -171,7 +176,9 @@ def _value(preset: Preset, key: str) -> Any:
 
 
 def sides(request: Request) -> list[Preset]:
-    """The presets that are certain to be measured, the baseline first."""
+    """The presets that are certain to be measured, the baseline first. Remedies and candidates that a proof finds later
+    are not among them.
+    """
     baseline = request.baseline()
     changed = [dict(request.changes)] if request.changes else []
     ablated = [ONE_BATCH] if request.ablation_repeats else []

@@ -72,10 +72,10 @@ def beside(ours: Collection[str], here: Machine, but: Path | None = None) -> str
 
 
 def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
-    """What prevents the measurement of the request now, in words; empty if nothing does.
+    """What prevents the measurement of the request now, in words. Empty if nothing does.
 
-    If its preset leaves the choice of GPUs to gputui, it is the lack of free ones, else a training on its devices.
-    `but` is as in `beside`.
+    If the preset leaves the choice of its GPUs to gputui, too few free GPUs prevent it. Otherwise another training or
+    proof on its devices prevents it. `but` is the folder of the caller's own run or proof, which does not count.
     """
     if request.chooses_gpus:
         return leases.why_not(request.baseline().options, here)
@@ -83,11 +83,11 @@ def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
 
 
 def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
-    """A training or proof that uses the same GPU as a training with these options would, in words; empty if there is
+    """A training or proof that uses the same GPU as a training with these options would, in words. Empty if there is
     none.
 
-    If the options train on the CPU, it is a training or proof on the CPU. Trainings of other home folders count only if
-    they use the same GPU.
+    If the options train on the CPU, it is a training or proof of this home folder on the CPU. Empty also if gputui
+    chooses the GPUs (`free:1`). `but` is the folder of the caller's own run or proof, which does not count.
     """
     if gpu_choice.parse(options.device.visible):
         return ""  # others are looked at when the GPUs are chosen
@@ -98,7 +98,7 @@ def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
 
 
 class BlockedError(ProofError):
-    """The devices of a measurement are in use; the text says by whom, and what to do."""
+    """The devices of a measurement are in use. The text says by what, and what to do."""
 
     def __init__(self, request: Request, what: str) -> None:
         if request.chooses_gpus:
@@ -110,9 +110,9 @@ class BlockedError(ProofError):
 
 
 def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
-    """Wait until nothing else trains on the devices of the request, or until `given_up()` is true.
+    """Wait until nothing prevents the measurement of the request (`blocks`), or until `given_up()` is true.
 
-    `tell` is called with a message for each other training.
+    `tell` is called with a message at first, and when the reason changes.
     """
     here, message = this_machine.read(), ""
     while not given_up() and (what := blocks(request, here)):
@@ -123,7 +123,7 @@ def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], b
 
 
 def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Popen[bytes]]:
-    """Check the request, create the proof and start its process; returns both.
+    """Check the request, create the proof and start its process. Returns both.
 
     Raises ProofError if the request cannot be measured, or if its devices are in use and `anyway` is False.
     """
@@ -171,9 +171,10 @@ def _of_proof(proof: Proof, here: Machine) -> Names:
 
 
 def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
-    """Yield in words, with its GPUs, each training that is not in the lists of this home folder.
+    """Yield each training that is not in the lists of this home folder: its description in words, and its GPUs.
 
-    These are trainings of other users, and trials of proofs in other home folders.
+    These are trainings of other users, and trials of proofs in other home folders. `but` is a folder whose trainings do
+    not count.
     """
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
@@ -191,7 +192,7 @@ def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Name
 def _found_at(path: Path) -> str:
     """The training in the folder `path`, in words.
 
-    For a trial this is the search or proof that it belongs to, with the home folder of that.
+    For a trial, it is the search or proof that the trial belongs to, with the home folder of the search or proof.
     """
     if path.parent.name != TRIALS:
         return f"the training {runs.title(Run(path))}"
@@ -214,7 +215,8 @@ def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collectio
     """The newest proof that can be resumed among the proofs whose request fulfils `is_meant`.
 
     A proof with a state in `passed_over` cannot be resumed. If all have such a state, the newest of them is returned,
-    so that a later check says why. Raises ProofError with the text `nothing` if no request fulfils `is_meant`.
+    so that a later check can refuse it with the reason. Raises ProofError with the text `nothing` if no request fulfils
+    `is_meant`.
     """
     newest = None
     for proof in proofs():
@@ -232,10 +234,10 @@ def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collectio
 def refuse_to_resume(
     proof: Proof, kind: str, what: str, command: str, with_more: str = "", has_more: bool = False
 ) -> None:
-    """Raise ProofError if the proof is not of this kind, is running, has ended, or cannot be read.
+    """Raise ProofError if the proof has another kind than `kind`, is running, has ended, or cannot be read.
 
-    A proof that has ended can be resumed if it gets more time (`has_more`). `with_more` says how the user gives it
-    more.
+    A proof that has ended is not refused if it gets more time (`has_more`). For the messages, `what` is the kind in
+    words, `command` the command that starts such a proof, and `with_more` how the user gives it more time.
     """
     asked, record = proof.request, proof.record
     if asked.kind != kind:
@@ -255,8 +257,8 @@ def refuse_to_resume(
 def start_again(proof: Proof, anyway: bool = False, changed: Request | None = None) -> subprocess.Popen[bytes]:
     """Start the process of an existing proof, and return it.
 
-    Raises ProofError if the proof is running, or if something else trains on its devices and `anyway` is False.
-    `changed` replaces the proof's request; None keeps it.
+    Raises ProofError if the proof is running, or if its devices are in use and `anyway` is False. `changed` replaces
+    the proof's request. None keeps it.
     """
     here = this_machine.read()
     if not anyway and (what := blocks(proof.request, here, proof.path)):

@@ -1,13 +1,13 @@
 """Diagnoses a trial as if it were the real run, and picks the remedy to try next.
 
-The rules are those of every diagnosis (engine/diagnosis), with what a proof knows in addition: the real options, the
-cost of the input, the profile.
+The rules are those of every diagnosis (engine/diagnosis). A proof adds the real options, the cost of the input and the
+profile.
 
 Two trials only diagnose. One trains on one batch, prepared once and repeated (ablation): its speed is that of the
 device if the input cost nothing. The share of a real step that this saves is compared with `input_wait`, which the
 training itself measures. (TensorFlow's guide to GPU performance finds input-bound trainings in this way, without a
-profiler.) The other is profiled: its speed does not count, as a profile slows down its steps. If XProf is not installed
-or the profile cannot be read, the record says why; the raw profile always stays in the trial's folder.
+profiler.) The other trial is profiled. Its speed does not count, as a profile slows down its steps. If XProf is not
+installed or the profile cannot be read, the record says why. The raw profile always stays in the trial's folder.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ from .request import SINGLE_STEPS
 def of_trial(
     run: Run, preset: Preset, input_cost: float | None = None, communication: float | None = None
 ) -> dict[str, Any]:
-    """The diagnosis of the trial `run`, as plain values.
+    """The diagnosis of the trial `run`, as a dictionary of plain values.
 
     The epoch and the options are those of `preset`, as the trial's own epoch has no end. `input_cost` and
-    `communication` are shares of a step, known from trials without input and from a profile; None if not measured.
+    `communication` are shares of a step (0 to 1), from trials without input and from a profile. None if they were not
+    measured.
     """
     measurements = collector.read(run)
     per_epoch = plan.steps_per_epoch(preset.options.train, _batches_per_pass(measurements, preset)) or None
@@ -83,9 +84,9 @@ def undecided(diagnosis: Mapping[str, Any], step_seconds: float) -> str:
 
 
 class Picking:
-    """Remembers which remedies were tried.
+    """Remembers which remedies were tried, and picks the others.
 
-    A remedy without changes is advice that only the user can follow, so that it is never picked.
+    A remedy without changes is advice that only the user can follow. It is never picked.
     """
 
     def __init__(self) -> None:
@@ -122,9 +123,9 @@ MARGIN = 2.0  # factor on the time, so that the profile is complete if its steps
 
 
 def ablate(bench: Bench, preset: Preset, repeats: int, record: Record, report: Callable[[str], None]) -> Trial:
-    """Measure trials with the input and on one repeated batch, and fill in the record's ablation.
+    """Measure `repeats` pairs of trials, with the input and on one repeated batch, and fill in the record's ablation.
 
-    Returns the trial with input that has the median speed.
+    Returns the trial with input that has the median speed. `report` is called with the present work in words.
     """
     comparison = Comparison(changes=ONE_BATCH)
     ablation = record.ablation = Ablation(trials=comparison.trials)
@@ -140,13 +141,15 @@ def ablate(bench: Bench, preset: Preset, repeats: int, record: Record, report: C
 def input_cost(gain: float | None) -> float | None:
     """The share of a real step that its input costs, from 0 to 1.
 
-    `gain` is the gain without input; None gives None. A negative gain is noise and gives 0.
+    `gain` is the gain in speed without input (0.05: 5 % faster). None gives None. A negative gain is noise and gives 0.
     """
     return None if gain is None else max(0.0, 1 - 1 / (1 + gain))
 
 
 def middle(trials: Sequence[Trial]) -> Trial:
-    """The trial of median speed, which represents all `trials`; of two in the middle, the slower one."""
+    """The trial of median speed, which represents all `trials`. Of two in the middle, the slower one. Raises
+    StatisticsError if there are no trials.
+    """
     speed = statistics.median_low([trial.samples_per_second or 0.0 for trial in trials])
     return next(trial for trial in trials if (trial.samples_per_second or 0.0) == speed)
 
@@ -158,10 +161,10 @@ def stages(run: Run) -> list[Mapping[str, Any]]:
 
 
 def profile(bench: Bench, preset: Preset, real: Trial, record: Record, report: Callable[[str], None]) -> float | None:
-    """Measure a profiled trial, and fill in the record's profile, or why there is none.
+    """Measure a profiled trial, and fill in the record's profile, or the reason why there is none.
 
-    Returns the share of the step that devices spend on exchange with each other; None if it is not known. `real` is a
-    trial of the same settings without a profile.
+    Returns the share of the step (0 to 1) in which devices exchange data with each other. None if it is not known.
+    `real` is a trial of the same settings without a profile. `report` is called with the present work in words.
     """
     report(f"profiling steps {FIRST_PROFILED} to {LAST_PROFILED}")
     seconds = max(bench.measure_seconds, MARGIN * (LAST_PROFILED - WARMUP_STEPS) * (real.step_ms or 0.0) / 1000)

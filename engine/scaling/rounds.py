@@ -1,8 +1,8 @@
 """The measurement: rounds of one trial for each number of replicas, up and down in turn, so that drift hits all alike.
 
-A number of replicas that runs out of memory or ends with an error will do so again and is not repeated. Any other
-failure of a trial may be chance: the trial is repeated once, and a second failure ends that number. If one replica
-fails, the proof ends, as there is nothing to compare with.
+A number of replicas that runs out of memory or ends with an error would fail again and is not repeated. Any other
+failure of a trial may be chance: the trial is repeated once, and a second failure ends the trials with that number. If
+one replica alone fails, the proof ends, as there is nothing to compare with.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Rounds:
         self.scaling = record.scaling = Scaling(keep=asked.keep, shared=asked.shared, points=points)
 
     def measure(self) -> None:
-        """Measure all rounds for which there is time; raises Stopped and BaselineFailed."""
+        """Measure all rounds for which there is time. Raises Stopped and BaselineFailed."""
         self.record.write("measuring one replica")
         try:
             for number in range(1, self.request.repeats + 1):
@@ -75,10 +75,11 @@ class Rounds:
             self.record.write()
 
     def _measured(self, point: Point, number: int) -> None:
-        """Measure a successful trial of a point, if necessary at the second attempt; else record that the point has
-        failed.
+        """Measure a trial of a point in the round `number`. A failed trial is repeated once if its failure may be
+        chance.
 
-        Raises Stopped, and BaselineFailed if one replica cannot be measured.
+        If no trial is successful, the point is recorded as failed. Raises Stopped, and BaselineFailed if one replica
+        cannot be measured.
         """
         for attempt in range(1, CHANCES + 1):
             trial = self._trial(point, number, attempt)
@@ -98,7 +99,9 @@ class Rounds:
         point.decision, point.why = "failed", why
 
     def _trial(self, point: Point, number: int, attempt: int) -> Trial:
-        """The trial with this round and attempt: known from before the proof was resumed, or else measured now."""
+        """The trial with this round and attempt. It is measured now if it was not measured before the proof was
+        resumed. Raises Stopped.
+        """
         key = _key(point, number, attempt)
         if key in self._known:
             return self._known[key]
@@ -110,7 +113,9 @@ class Rounds:
         return trial
 
     def _note(self, point: Point, trial: Trial) -> None:
-        """Note how the trainer of a trial built the training, and the versions if they are not yet recorded."""
+        """Record the batch size and the compiler that a trial's trainer has used, and the versions if they are not yet
+        recorded.
+        """
         started = read_events(self.bench.run_of(trial).path, [EVENTS_FILE]).last(Started)
         if started is None:
             return
@@ -139,7 +144,10 @@ class Rounds:
 
 
 def work_out(point: Point, first: Point) -> None:
-    """Compute the medians of a point, and its speed relative to one replica (`first`) in the same rounds."""
+    """Compute the medians of a point, and its speed-up over one replica (`first`) in the same rounds.
+
+    Only successful trials count. Without one, there is no speed-up.
+    """
     good = [trial for trial in point.trials if trial.good]
     figures = medians(good)
     point.samples_per_second, point.step_ms, point.input_wait = (

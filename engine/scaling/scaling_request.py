@@ -28,8 +28,9 @@ def of_preset(
 ) -> Request:
     """The request about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
 
-    Without `replicas`, 1, 2, 4 ... and the number of devices are measured. `minutes` is the time limit; None for none.
-    Raises PresetError and ProofError.
+    `replicas` are the numbers to measure. If it is empty, these are 1, 2, 4 ... and the number of devices. `keep` is
+    the batch size that stays the same: `per-replica` or `global`. `minutes` is the time limit, None for none. Raises
+    PresetError and ProofError.
     """
     here, preset = this_machine.read(), presets.resolve(name, settings)
     asked = wanted(preset, here, replicas, keep)
@@ -39,19 +40,20 @@ def of_preset(
 
 
 def of_opened(preset: Preset, source: Path | None, keep: str) -> Request:
-    """The request about a preset with changes that were not saved, with 1, 2, 4 ... replicas.
+    """The request about a preset with changes that were not saved, with 1, 2, 4 ... replicas and the number of devices.
 
-    `source` is the file that the preset was opened from; None if there is none. Raises ProofError.
+    `source` is the file that the preset was opened from. None if there is no file. `keep` is the batch size that stays
+    the same: `per-replica` or `global`. Raises ProofError.
     """
     asked = wanted(preset, this_machine.read(), (), keep)
     return request.of_opened("scaling", preset, source, scaling=asked)
 
 
 def wanted(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) -> Asked:
-    """The settings to measure for each number of replicas.
+    """The settings to measure, for one replica and for each number in `replicas`.
 
-    Without `replicas`, these are 1, 2, 4 ... and the number of devices. Raises ProofError if the devices do not suffice
-    or the preset cannot be measured in this way.
+    If `replicas` is empty, the numbers are 1, 2, 4 ... and the number of devices. Raises ProofError if the devices do
+    not suffice or the preset cannot be measured in this way.
     """
     options = preset.options
     if options.strategy.kind not in ("single", "one_device", "mirrored"):
@@ -80,7 +82,7 @@ def wanted(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) ->
 
 
 def _pool(preset: Preset, here: Machine) -> list[int]:
-    """The positions of the devices that can be used, in the list of visible devices."""
+    """The positions (from 0) of the devices that can be used, in the list of visible devices."""
     options = preset.options
     if options.strategy.devices != "all":
         return list(options.strategy.devices)
@@ -99,13 +101,13 @@ def _one_device(preset: Preset, here: Machine) -> str:
 
 
 def _usual(devices: int) -> list[int]:
-    """The numbers 1, 2, 4 ... below `devices`, and `devices`."""
+    """The numbers 1, 2, 4 ... below `devices`, and `devices` itself."""
     return [*(2**power for power in range(devices.bit_length()) if 2**power < devices), devices]
 
 
 def _strategy(pool: Sequence[int], count: int) -> dict[str, Any]:
-    """The changes that train on the first `count` devices of `pool`; one replica trains without a strategy for
-    several.
+    """The changes with which a preset trains on the first `count` devices of `pool`. One replica trains without a
+    strategy for several.
     """
     if count > 1:
         return {"strategy.kind": "mirrored", "strategy.devices": list(pool[:count])}
@@ -115,16 +117,17 @@ def _strategy(pool: Sequence[int], count: int) -> dict[str, Any]:
 
 
 def _same_compiler(preset: Preset, here: Machine) -> dict[str, Any]:
-    """A change that turns XLA off for all numbers of replicas; empty if it is not needed.
+    """A change that turns XLA off for all numbers of replicas. Empty if it is not needed.
 
-    On a GPU `auto` would compile the step of one replica, but not that of several.
+    On a GPU, compile.xla=auto would compile the step of one replica, but not that of several.
     """
     automatic = preset.options.compile.xla == "auto" and not on_cpu(preset.options, here)
     return {"compile.xla": False} if automatic else {}
 
 
 def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) -> Iterator[dict[str, Any]]:
-    """Yield for each number of replicas the change of the batch size; empty if the batch of each replica is kept.
+    """Yield for each number of replicas the change of the batch size. The change is empty if each replica keeps its
+    batch size.
 
     Raises ProofError if the global batch is kept and cannot be divided by a number of replicas.
     """
@@ -139,9 +142,9 @@ def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) ->
 
 
 def _shared(most: Preset, here: Machine) -> str:
-    """What the replicas share if they have no device of their own, in words; else empty.
+    """What the replicas share if they have no device of their own, in words. Otherwise empty.
 
-    `most` is the preset with the most replicas.
+    `most` is the preset with the largest number of replicas.
     """
     if on_cpu(most.options, here):
         return "the logical devices share the cores of one CPU"
@@ -149,7 +152,7 @@ def _shared(most: Preset, here: Machine) -> str:
 
 
 def _in_time(asked: Request, minutes: float | None) -> Request:
-    """Return the request; raises ProofError if its rounds would take more than `minutes`."""
+    """Return the request. Raises ProofError if its rounds would take more than `minutes`. None: no limit."""
     count = duration.sure_trials(asked)
     needed = count * duration.of_request(asked) / 60
     if minutes is not None and minutes < needed:
@@ -161,6 +164,6 @@ def _in_time(asked: Request, minutes: float | None) -> Request:
 
 
 def resume(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:
-    """Resume a measurement that has ended early; returns its process. Raises ProofError."""
+    """Resume a measurement that has ended early, and return its process. Raises ProofError."""
     starting.refuse_to_resume(proof, "scaling", "a measurement of scaling", "gputui scaling")
     return starting.start_again(proof, anyway)

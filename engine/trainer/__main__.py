@@ -1,8 +1,8 @@
 """`python -P -m gputui.engine.trainer RUN_DIR`: train one run's preset.
 
-Writes its first event before it imports anything heavy; TensorFlow is first imported inside `session`. With `--warm`
-instead of the folder it imports TensorFlow first, touches no device, and waits for the folder on its engine's pipe.
-With `--fork-server` it imports TensorFlow and forks the trainers of several runs (fork_server.py).
+It writes its first event before it imports TensorFlow, which is first imported inside `session`. With `--warm` instead
+of the folder it imports TensorFlow first, touches no device, and waits until its engine sends the folder through a
+pipe. With `--fork-server` it imports TensorFlow and forks the trainers of several runs (fork_server.py).
 
 Deferred imports: TensorFlow takes seconds, and the first event is written before.
 """
@@ -70,8 +70,9 @@ def main() -> None:
 
 
 def _leave_result(report: Any, reason: str) -> None:
-    """Write the result of a run that ends before it has trained, if it was stopped or its engine is gone. For other
-    reasons, such as a time limit, the engine writes the result.
+    """Write the result of a run that ends before it has trained, if it was stopped or its engine is gone.
+
+    For other reasons, such as a time limit, nothing is written here, as the engine writes the result.
     """
     if reason == ENGINE_GONE:
         report.finish("crashed", 0, ENGINE_LOST)
@@ -80,7 +81,10 @@ def _leave_result(report: Any, reason: str) -> None:
 
 
 def _address_of_run(next_line: Callable[[], str]) -> str:
-    """Import TensorFlow, then return the address of a run. End the process if no run comes, even if an import hangs."""
+    """Import TensorFlow, and return the address of a run, the line that `next_line` returns.
+
+    If the line is empty, there is no run: the process is ended, even if the import hangs.
+    """
     stop_signals.set_defaults()
     addresses: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read_address, args=(next_line, addresses), name="run", daemon=True).start()

@@ -40,7 +40,8 @@ class Training:
 
 
 def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
-    """Apply all options except those of the training loop; returns the built training. Raises TrainerError."""
+    """Apply all options except those of the training loop, and return the training, ready to run. Raises TrainerError.
+    """
     joined = None
     if options.strategy.kind == MULTI_WORKER:
         options, joined = _join(options, report, stop)
@@ -102,7 +103,7 @@ def _own(
     distribution: tf.distribute.Strategy | None,
     joined: Joined | None,
 ) -> TrainingLoop:
-    """Return the loop of a user's own training (workload.entry), which has no model and data of gputui."""
+    """Return the loop of a user's own training (workload.entry). Its model and data come from the user's code."""
     from .own import building  # only needed for a user's code
 
     stop.check()

@@ -38,7 +38,10 @@ Judge = Callable[[Sequence[float]], bool]
 
 
 def below(least: float) -> Judge:
-    """A judge that ends a trial if its last LEAST_REPORTS speeds are all less than `least` samples per second."""
+    """Return a judge, a function that decides if a trial is ended early.
+
+    It ends a trial if the last LEAST_REPORTS speeds are all less than `least` samples per second.
+    """
     return lambda speeds: len(speeds) >= LEAST_REPORTS and max(speeds[-LEAST_REPORTS:]) < least
 
 
@@ -51,11 +54,11 @@ class SpeedWatch:
         self._speeds: list[float] = []
 
     def is_slower(self) -> bool:
-        """Whether the judge wants to end the run, by the reports since the last call."""
+        """Whether the judge wants to end the run, by the progress that the run has reported since the last call."""
         return any(self._judge(self._speeds) for event in self._events.read() if self._has_speed(event))
 
     def _has_speed(self, event: object) -> bool:
-        """Whether `event` reports a speed after further steps; such a speed is noted.
+        """Whether `event` reports a speed after further steps. Such a speed is added to the list of speeds.
 
         Before the end of the warm-up no event has a speed.
         """
@@ -105,13 +108,14 @@ class Measures(Protocol):
 
 
 class Bench:
-    """Runs trials in folders that are numbered in the order of their start; several threads may run trials at once.
+    """Runs trials in folders that are numbered in the order of their start. Several threads may run trials at once.
 
     Each trainer is forked from a process that has imported TensorFlow. This process ends with the present process, or
     when the context ends.
 
-    `beside` is a function of the options of a training. It returns in words what else trains on the same devices
-    (proof/starting.py), or an empty text.
+    `paths_from` is the folder from which relative paths of the presets start, and `seconds` the measured time of a
+    trial. `beside` is a function of the options of a training. It returns in words which other training uses the same
+    devices (proof/starting.py), or an empty text.
     """
 
     def __init__(
@@ -152,8 +156,9 @@ class Bench:
     ) -> Trial:
         """Measure one trial and wait for its end.
 
-        `seconds` is the measured time; None means that of all trials. `profile` is the range of steps to profile, or
-        `off`. `judge` may end the trial early, with the outcome `slower`.
+        `side` (`a`, `b` or `p`) and `repeat` (the number of the pair, from 1) are stored in the returned row. `seconds`
+        is the measured time. None means that of all trials. `profile` is the range of steps to profile, or `off`.
+        `judge` may end the trial early, with the outcome `slower`.
         """
         measured_seconds = seconds or self.measure_seconds
         return self._carried_out(
@@ -166,8 +171,8 @@ class Bench:
     ) -> Trial:
         """Train to measure the loss, and wait for the end.
 
-        `length` is the number of epochs and the steps of each; None steps mean one pass over the data. The seed depends
-        on `repeat`. The trial ends after `most_seconds` at the latest.
+        `length` is the number of epochs and the steps of each. None steps mean one pass over the data. The seed depends
+        on `repeat` (from 1). The trial ends after `most_seconds` at the latest.
         """
         seed = self.seed + repeat - 1
         return self._carried_out(
@@ -245,8 +250,8 @@ class Bench:
 def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool = False, timed: bool = True) -> Trial:
     """The row of a run that has ended.
 
-    `asked`: a stop was requested during the run. `slower`: the judge has ended it. `timed`: a run without a measured
-    speed is an error.
+    `asked`: a stop was requested during the run. `slower`: the judge has ended the run early. `timed`: a successful run
+    without a measured speed gets the outcome `error`.
     """
     result = run.result or {}
     ended, why = str(result.get("outcome") or "crashed"), _first_line(result)

@@ -1,8 +1,8 @@
 """One comparison: trials of two settings in turn; significance.py has the rule by which a change is called faster.
 
-A changed side that runs out of memory or ends with an error will do so again: it is not repeated. Any other failure of
-a trial (killed, crashed, too long) may be chance: the trial is repeated once, and a second failure ends the comparison.
-A baseline that fails twice ends the proof, as there is nothing to compare with.
+If the changed side runs out of memory or ends with an error, it would fail again, so it is not repeated. Any other
+failure of a trial (killed, crashed, too long) may be chance: the trial is repeated once, and a second failure ends the
+comparison. A baseline that fails twice ends the proof, as there is nothing to compare with.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Comparing:
     """Measures one comparison: pairs of trials of the presets `a` and `b`.
 
     `report` writes the results so far and is called with the present work in words. `gains` are the gains of the pairs
-    so far. With `may_end_early`, two pairs are enough if they agree by far.
+    so far, as shares (0.05: b is 5 % faster). With `may_end_early`, two pairs are enough if they agree by far
+    (significance.py).
     """
 
     bench: Measures
@@ -60,10 +61,10 @@ class Comparing:
     _failures: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
 
     def measure(self) -> list[float]:
-        """Measure the pairs; returns the gain of each.
+        """Measure the pairs. Returns the gain of each pair as a share (0.05: b is 5 % faster).
 
-        There are fewer than `repeats` if two pairs are enough, or if the comparison has failed, which is then its
-        decision. Raises Stopped and BaselineFailed.
+        There are fewer than `repeats` gains if two pairs are enough, or if the changed side cannot be measured. In the
+        second case the comparison gets the decision `failed`. Raises Stopped and BaselineFailed.
         """
         try:
             for repeat in range(1, self.repeats + 1):
@@ -82,7 +83,9 @@ class Comparing:
         return self.gains
 
     def measure_more(self, pairs: int) -> None:
-        """Measure further pairs until there are `pairs` in all; stop earlier if the changed side fails."""
+        """Measure further pairs until there are `pairs` in all. Stops earlier if the changed side fails. Raises Stopped
+        and BaselineFailed.
+        """
         for repeat in range(len(self.gains) + 1, pairs + 1):
             try:
                 self._add(repeat)
@@ -90,13 +93,13 @@ class Comparing:
                 break
 
     def _add(self, repeat: int) -> None:
-        """Measure the pair with the number `repeat`, and note its gain."""
+        """Measure the pair with the number `repeat` (from 1), and add its gain to `gains`."""
         speeds = {side: self._measured(side, repeat).samples_per_second or 0.0 for side in order(repeat)}
         self.gains.append(gain(speeds["a"], speeds["b"]))
         self.comparison.gain, self.comparison.spread = gain_and_spread(self.gains)
 
     def _measured(self, side: str, repeat: int) -> Trial:
-        """A successful trial of one side, if necessary at the second attempt.
+        """Return a successful trial of one side. A failed trial is repeated once if its failure may be chance.
 
         Raises Stopped, BaselineFailed and _ChangedFailed.
         """
@@ -125,7 +128,9 @@ class Comparing:
         return f"repeat {repeat} of {self.repeats}: {which}"
 
     def _judge(self, trial: Trial) -> None:
-        """Raise BaselineFailed or _ChangedFailed if the failed trial ends the comparison; else it is repeated."""
+        """Raise BaselineFailed or _ChangedFailed if the failed trial ends the comparison. Otherwise return, so that the
+        trial is repeated.
+        """
         self._failures[trial.side] += 1
         often = self._failures[trial.side] >= CHANCES
         why = f"{trial.outcome}: {trial.error}"
@@ -177,7 +182,7 @@ _SAYS_SO = "the change can change what is learnt"
 
 
 def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str:
-    """One line on how the changed options affect what is learnt; empty if they do not.
+    """One line on how the changed options affect what the model learns. Empty if they do not.
 
     `changes` are their keys, and `options` include the changes. `says_so`: the diagnosis that proposed the change says
     that it affects what is learnt.
@@ -214,8 +219,8 @@ def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | Non
 def compare(words: str, trials: Sequence[Trial], folder: Path) -> Learning:
     """Compare the losses of both sides after the largest number of samples that all trials have seen.
 
-    `words` is the note on the change. The loss of each trial is stored in its row. Only the note is returned if a trial
-    has no losses.
+    `words` is the note on the change, and `folder` has the trials' run folders. The loss of each trial is stored in its
+    row. Only the note is returned if a trial has no losses.
     """
     curves = {trial.run: losses(Run(folder / trial.run)) for trial in trials}
     if not curves or not all(curves.values()):

@@ -40,9 +40,10 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The settings to measure, one for each number of replicas, in rising order; the first has one replica.
+    """The settings to measure, one for each number of replicas, in rising order. The first has one replica.
 
-    `shared` says in words what the replicas share if they have no device of their own; else it is empty.
+    `keep` is the batch size that stays the same: `per-replica` or `global`. `shared` says in words what the replicas
+    share if they have no device of their own. Otherwise it is empty.
     """
 
     settings: Sequence[Setting]
@@ -55,8 +56,8 @@ class Point:
     """The result with one number of replicas: its trials, and medians over them.
 
     `speedup` is the median over the rounds of the samples per second divided by those of one replica in the same round.
-    `efficiency` is the median of the speed-ups divided by the number of replicas, and `spread` is their sample standard
-    deviation. `xla`: whether XLA compiled the step. None: not known.
+    `efficiency` is the median over the rounds of that quotient divided by the number of replicas, and `spread` its
+    sample standard deviation over the rounds. `xla`: whether XLA compiled the step. None: not known.
     """
 
     replicas: int
@@ -111,7 +112,10 @@ Declared = TypeVar("Declared")
 
 @dataclass(kw_only=True)
 class Learning:
-    """The running loss of both sides after the same number of samples; null if the losses could not be read."""
+    """The running loss of both sides after the same number of samples. None if the losses could not be read.
+
+    `note` says in one line how the change affects what the model learns.
+    """
 
     note: str
     samples: int | None = None
@@ -121,7 +125,11 @@ class Learning:
 
 @dataclass(kw_only=True)
 class Comparison:
-    """A comparison of two sides: side a is the baseline, side b the baseline with `changes`."""
+    """A comparison of two sides: side a is the baseline, side b the baseline with `changes`.
+
+    `gain` is the median gain in speed of the pairs (0.05: b is 5 % faster), and `spread` the standard deviation of
+    log(1 + gain). `expected_gain` is a factor (1.05). None: not known.
+    """
 
     changes: Mapping[str, Any]
     reason: str = ""
@@ -144,7 +152,7 @@ class Ablation:
     """The share of a step that the input costs, from trials as they are (side a) and on one repeated batch (side b).
 
     `input_cost` is 1 - time of a step on the repeated batch / time of a real step. `input_wait` is the median share
-    that the real trials measured themselves. Both are null if they are not known.
+    that the real trials measured themselves. Both are None if they are not known.
     """
 
     trials: list[Trial]
@@ -210,7 +218,7 @@ class Record:
         return steady() - self.started_mark
 
     def write(self, doing: str | None = None) -> None:
-        """Replace proof.json as `put` does, without an error if the disk refuses it.
+        """Replace proof.json as `put` does, but raise no error if the disk refuses it.
 
         The next call then writes everything.
         """
@@ -218,9 +226,9 @@ class Record:
             self.put(doing)
 
     def put(self, doing: str | None = None) -> None:
-        """Replace proof.json; raises OSError.
+        """Replace proof.json. Raises OSError.
 
-        `doing` is the present work in words; None keeps the previous text.
+        `doing` is the present work in words. None keeps the previous text.
         """
         if doing is not None:
             self.doing = doing
@@ -231,14 +239,14 @@ class Record:
 
     @property
     def is_read(self) -> bool:
-        """Whether this is a record from a file or a new one, and not UNREAD."""
+        """False for UNREAD, the record of a proof.json that cannot be read. True for every other record."""
         return bool(self.id)
 
     @property
     def trials(self) -> list[Trial]:
         """All trials since the proof was started or resumed, each once.
 
-        The first comparison may share a trial with the baseline.
+        The first comparison may use the trial of the baseline as its own.
         """
         ablation = self.ablation.trials if self.ablation else []
         compared = (trial for comparison in self.comparisons for trial in comparison.trials)
@@ -273,15 +281,13 @@ def search_of(record: Record) -> Search:
 def of_plain(path: Path, plain: Mapping[str, Any]) -> Record:
     """The record from the plain values of a proof.json, which were checked before (files/shapes.py).
 
-    UNREAD if `plain` is empty. Entries that this version does not know are left out.
+    UNREAD if `plain` is empty. Entries that are not fields of Record are left out.
     """
     return _built(Record, {**plain, "path": path}) if plain else UNREAD
 
 
 def _built(declared: type[Declared], plain: Mapping[str, Any]) -> Declared:
-    """An instance of the dataclass `declared` from plain values, with the instances of the dataclasses in its
-    fields.
-    """
+    """An instance of the dataclass `declared` from plain values. Dataclasses in its fields are built as well."""
     values: dict[str, Any] = {}
     for name, inner in _inner_types(cast(Any, declared)).items():
         if name not in plain:
@@ -305,7 +311,9 @@ def _inner_types(declared: Any) -> dict[str, Any]:
 
 
 def elapsed_of(record: Record) -> float:
-    """Seconds since the start of a proof; by the wall clocks if it runs on another machine or kernel."""
+    """Seconds since the start of a proof. If it runs on another machine or kernel, they are the difference of the wall
+    clocks.
+    """
     place = Place.read(vars(record))
     if place is not None and place.shares_kernel:
         return steady() - record.started_mark

@@ -25,7 +25,7 @@ def points(data: Record) -> list[Point]:
 
 
 def row(point: Point) -> list[str]:
-    """The cells of a point for the columns of HEAD."""
+    """The cells of a point, one text for each column of HEAD."""
     return [
         count(point.replicas), count(point.global_batch_size),
         _SPEED.bare(point.samples_per_second), times(point.speedup).removesuffix(" times"),
@@ -83,9 +83,9 @@ def in_brief(data: Record) -> str:
 
 
 def remarks(data: Record) -> Iterator[str]:
-    """Yield sentences about what the figures mean and what limits the scaling.
+    """Yield sentences about the meaning of the figures and what limits the scaling.
 
-    Nothing is said about what was not measured.
+    Figures that were not measured are not mentioned.
     """
     if data.scaling and (shared := data.scaling.shared):
         yield f"a rehearsal: {shared}, so that no speed-up can be expected; what it shows is that the strategy works"
@@ -122,9 +122,10 @@ def trial(row: Trial) -> str:
 
 
 def limit(first: Point, point: Point, strong: bool) -> str:
-    """What has made a step longer with these replicas, if the efficiency is below GOOD; else empty.
+    """What has made a step longer with the replicas of `point`, in words. Empty if the efficiency is at least GOOD or a
+    figure is not known.
 
-    `first` is the point of one replica. `strong`: the global batch is kept. Empty also if the figures are not known.
+    `first` is the point of one replica. `strong`: the global batch stays the same.
     """
     reached, many = point.efficiency, point.replicas
     was, now = first.step_ms, point.step_ms
@@ -160,7 +161,9 @@ def _waiting(first: Point, point: Point, parts: int) -> float | None:
 
 
 def efficiency(times_as_fast: float, times_as_many: float) -> float:
-    """The speed-up divided by the factor of the replicas; 1 if the speed grows as the replicas do."""
+    """The efficiency: the speed-up `times_as_fast` divided by `times_as_many`, the factor of the number of replicas. 1
+    if both grow alike.
+    """
     return times_as_fast / times_as_many
 
 

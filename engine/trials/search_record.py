@@ -1,7 +1,7 @@
 """What a search for the fastest settings (`gputui tune`) has found so far, as proof.json holds it under `search`.
 
-Only the search's process fills it in (engine/tune). Speeds are samples per second, gains relative (0.42: 42 % more),
-settings are keys and values as `--set` takes them.
+Only the search's process fills it in (engine/tune). Speeds are samples per second, gains are shares (0.42: 42 % more),
+and settings are keys and values as `--set` takes them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ LOSS_DECISIONS = ("no worse", "worse", "not judged", "failed")
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a search may do; None means that the user has set no limit.
+    """What a search may do. None means that the user has set no limit.
 
-    `minutes` is the time for everything, `memory_bytes` the most memory that a training may take, and `largest_batch`
-    the largest global batch. `precisions` are the policies to try (None: those that the devices are made for), without
-    `avoid_precisions`. `leave` are the keys of options that keep their values.
+    `minutes` is the time for the whole search, `memory_bytes` the most memory that a training may take, and
+    `largest_batch` the largest global batch. `precisions` are the policies to try (None: those that the devices are
+    made for), without `avoid_precisions`. `leave` are the keys of options that keep their values. `only` are the stages
+    of the search.
 
-    `wide` lets Optuna propose combinations: `after` the ordered search, or `instead` of it. `study` is the file or URL
-    in which Optuna keeps its trials (None: a file in the search's folder), and `study_name` the name of the study
-    there.
+    `wide` lets Optuna propose combinations: `after` the ordered search, which tries one option after another, or
+    `instead` of it. `study` is the file or URL in which Optuna keeps its trials (None: a file in the search's folder),
+    and `study_name` the name of the study in it.
     """
 
     minutes: float = 10.0
@@ -50,10 +51,11 @@ class Limits:
 class Candidate:
     """Settings that were measured, or left out for a reason.
 
-    `settings` are all changes against the preset. `tried` are the changes against the best settings at that time, and
-    `gain` is relative to these. `without_input`: candidate and best settings were measured on one repeated batch.
-    `gain_by_waits` is the gain that follows from the times of waiting, None if nothing follows; `gain` then combines it
-    with the gain of the speeds. `predicted_bytes` is the memory that was expected.
+    `settings` are all changes against the preset. `tried` are the changes against the best settings at that time.
+    `gain` is the gain over these as a share (0.05: 5 % faster), and `spread` its standard error. `without_input`:
+    candidate and best settings were measured on one repeated batch. `gain_by_waits` is the gain that follows from the
+    times of waiting, None if nothing follows. `gain` then combines it with the gain of the speeds. `predicted_bytes` is
+    the memory that was expected.
     """
 
     stage: str
@@ -99,7 +101,7 @@ class Memory:
     `largest_batch` the largest batch size that is predicted to fit. `fits` is the largest batch size that was trained
     within the limit, `too_large` the smallest that ran out of memory.
 
-    `batch_size` is that of the preset; None if the user's code makes the batches. `predicted_bytes` and
+    `batch_size` is the batch size of the preset. None if the user's code makes the batches. `predicted_bytes` and
     `first_step_bytes` are the predictions for it. `at_least`: `largest_batch` is sure to fit, and larger batches cannot
     be predicted. `most_batch` is the largest batch size that the number of samples and the user's limit allow.
     `limit_is_asked`: the limit was set by the user.
@@ -145,10 +147,11 @@ class LossCheck:
 
 @dataclass(kw_only=True)
 class StudyState:
-    """The state of the study of a wide search.
+    """The state of the Optuna study of a wide search.
 
-    `trials` counts all its trials, `of_others` those of other members. `at_once` is the number of trials that are
-    measured at the same time, each on its own GPU. `note` says why the study failed; empty if it did not.
+    The processes that share the study, also on other machines, are its `members`. `trials` counts the trials of all
+    members, `of_others` those of other members. `at_once` is the number of trials that are measured at the same time,
+    each on its own GPU. `note` says why the study failed. Empty if it did not.
     """
 
     storage: str
@@ -162,11 +165,11 @@ class StudyState:
 
 @dataclass(kw_only=True)
 class Search:
-    """The results of a search; `best` are the fastest settings so far, as changes against the preset.
+    """The results of a search. `best` are the fastest settings so far, as changes against the preset.
 
-    `ceiling` is the speed of the best settings without their input, `best_speed` their speed with it. `noise` is the
-    relative spread of repeated measurements. `unproved` are settings that seemed faster, but no pairs of trials have
-    proved it.
+    `ceiling` is the speed of the best settings without their input, `best_speed` their speed with it, both in samples
+    per second. `noise` is the relative spread of repeated measurements (0.03: 3 %). `unproved` are settings that seemed
+    faster, but no pairs of trials have proved it.
     """
 
     limits: Limits

@@ -78,17 +78,19 @@ def speedup(proof: Record) -> str:
 
 
 def by_medians(proof: Record) -> float | None:
-    """The speed-up as a factor, from the medians of both sides; None if one of them is not known.
+    """The speed-up as a factor, from the medians of both sides. None if one of them is not known.
 
-    The medians are over minutes, while the trials of a pair directly follow each other. On a machine whose speed
-    changes the two results differ, and the gains of the pairs are closer to the truth.
+    Each median is over the whole proof, while the trials of a pair directly follow each other. On a machine whose speed
+    changes, this result differs from the gain of the pairs, which is closer to the truth.
     """
     before, after = ((side or {}).get("samples_per_second") for side in (proof.before, proof.after))
     return after / before if before and after else None
 
 
 def differing_medians(proof: Record) -> str:
-    """The speed-up by the medians, such as `1.64 times`; empty if its text is the same as that of the pairs."""
+    """The speed-up by the medians, such as `1.64 times`. Empty if it is not known, or has the same text as the speed-up
+    by the pairs.
+    """
     quotient, paired = by_medians(proof), proof.gain_total
     if quotient is None or paired is None or units.times(quotient) == units.times(paired):
         return ""
@@ -147,9 +149,9 @@ def _loop(proof: Record) -> str:
 
 
 def unproved(proof: Record) -> Mapping[str, Any]:
-    """The best settings of a search that has ended without a proof of their gain.
+    """The best settings of a search that has ended without a proof of their gain, as changes against the preset.
 
-    If the search was interrupted, these are the fastest settings until then. Empty if the settings were refused, if
+    For an interrupted search, these are the fastest settings until then. Empty if a comparison refused the settings, if
     changes were kept, while the search runs, and for other proofs.
     """
     search = search_of(proof)

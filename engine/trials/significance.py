@@ -48,14 +48,18 @@ def order(repeat: int) -> str:
 
 
 def gain(a: float, b: float) -> float:
-    """The gain of a pair: the speed of b relative to a, minus 1. A successful trial has a speed above 0."""
+    """The gain of a pair as a share: the speed `b` divided by the speed `a`, minus 1. 0.05 means that b is 5 % faster.
+
+    `a` is above 0.
+    """
     return b / a - 1
 
 
 def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The median gain, and the sample standard deviation of the gains' logarithms.
+    """The median of the gains, and the sample standard deviation of log(1 + gain).
 
-    The median is None without values, the spread with fewer than two.
+    A gain is a share: 0.05 is 5 % faster. The median is None if there are no values. The deviation is None if there are
+    fewer than two values.
     """
     if not values:
         return None, None
@@ -63,26 +67,37 @@ def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None
 
 
 def spreads(count: int) -> float:
-    """The number of spreads that the logarithm of a gain must exceed if `count` pairs were measured."""
+    """The number of spreads that log(1 + gain) must exceed to count as more than chance, if `count` pairs were
+    measured.
+
+    A spread is the standard deviation of log(1 + gain) of the pairs. Three pairs need 2 spreads, more pairs need fewer.
+    """
     return SPREADS * math.sqrt(LEAST_REPEATS / count)
 
 
 def detectable_gain(spread: float, count: int) -> float:
-    """The smallest gain that `count` pairs with this spread can distinguish from chance."""
+    """The smallest gain that `count` pairs with this spread can distinguish from chance, as a share (0.05: 5 % faster).
+
+    `spread` is the standard deviation of log(1 + gain) of the pairs.
+    """
     return math.expm1(spreads(count) * spread)
 
 
 def pairs_needed(median: float, spread: float) -> int:
-    """The number of pairs that distinguish the gain `median` from chance; at least LEAST_REPEATS.
+    """The number of pairs that distinguish the gain `median` (0.05: 5 % faster) from chance, at least LEAST_REPEATS.
 
-    For a gain below LEAST_GAIN, LEAST_GAIN is used.
+    `spread` is the standard deviation of log(1 + gain) of the pairs. For a gain between -LEAST_GAIN and LEAST_GAIN,
+    LEAST_GAIN is used.
     """
     logarithm = max(abs(math.log1p(median)), math.log1p(LEAST_GAIN))
     return max(LEAST_REPEATS, math.floor(LEAST_REPEATS * (SPREADS * spread / logarithm) ** 2) + 1)
 
 
 def agree_by_far(values: Sequence[float]) -> bool:
-    """Whether there are exactly two gains that agree so well that no third pair is needed."""
+    """Whether there are exactly two gains that agree so well that no third pair is needed.
+
+    They do if log(1 + gain) of their median exceeds FAR times their spread, which counts as at least LEAST_SPREAD.
+    """
     median, spread = gain_and_spread(values)
     if len(values) != FEW or median is None or spread is None:
         return False
@@ -90,7 +105,7 @@ def agree_by_far(values: Sequence[float]) -> bool:
 
 
 def verdict(values: Sequence[float]) -> tuple[str, str]:
-    """The verdict on the gains of pairs and the reason for it in one line.
+    """The verdict on the gains of pairs (0.05: 5 % faster), and the reason for it in one line.
 
     The verdict is `faster`, `slower`, `no difference` or `undecided`.
     """
@@ -108,7 +123,7 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
 
 
 def _may_be_chance(median: float, spread: float, count: int) -> str:
-    """Which gain `count` pairs can detect, and how many more pairs are needed, in words."""
+    """A text that says which gain `count` pairs can detect, and how many more pairs are needed."""
     text = (
         f"{units.change(median)} may be chance: {units.counted(count, 'pairs')} with a spread of "
         f"{units.spread(spread)} detect only more than {units.spread(detectable_gain(spread, count))}"

@@ -24,7 +24,11 @@ def settings(changed: Mapping[str, Any]) -> str:
 
 
 def trials(titled: Iterable[tuple[str, Trial]], head: str = "side") -> Table:
-    """A row for each trial, failed trials included, after its title; `head` is the head of the titles."""
+    """A table with a row for each trial, failed trials included. Each item of `titled` is the title of a row and its
+    trial.
+
+    `head` is the head of the column of titles. Figures that no trial has get no column.
+    """
     rows = list(titled)
     columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for _, trial in rows)]
     cells = [
@@ -59,7 +63,7 @@ def comparisons(rows: Sequence[Comparison]) -> Table:
 
 
 def at_most(expected_gain: float | None) -> str:
-    """The greatest possible gain as text: `at most 2.5 times`; a dash if it is not known."""
+    """The greatest possible speed-up, a factor, as text: `at most 2.5 times`. A dash if it is not known."""
     return NONE if expected_gain is None else f"at most {times(expected_gain)}"
 
 

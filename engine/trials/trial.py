@@ -13,9 +13,9 @@ FIGURES = tuple(figure.key for figure in figures.shown("trial") if figure.key no
 
 @dataclass(kw_only=True)
 class Trial:
-    """One measured training; `run` is the name of its folder under trials/.
+    """One measured training. `run` is the name of its folder under trials/.
 
-    The outcome is that of a run, or `slower` if a search has ended the trial early; its speed is then the speed until
+    The outcome is that of a run, or `slower` if a search has ended the trial early. The speed is then the speed until
     that moment. `error` is the reason of a failure, None for a successful trial.
 
     Speeds are means over all measured steps: a median would hide stalls that a change causes or removes.

@@ -43,7 +43,9 @@ LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model
 
 
 def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
-    """The preset with changed options, checked again; raises PresetError."""
+    """The preset with changed options. `changes` has values by `group.name`. Raises PresetError if an option is
+    refused.
+    """
     infos = by_key(OPTIONS)
     values = {key: getattr(getattr(preset.options, info.group), info.name) for key, info in infos.items()}
     return presets.assemble(preset.name, values | dict(changes), preset.description)
@@ -57,7 +59,7 @@ def as_trial(
     profile: str = "off",
     most_seconds: float = math.inf,
 ) -> Preset:
-    """The preset as a trial trains it: one endless epoch, nothing written.
+    """The preset as a trial trains it: one endless epoch, without checkpoints or a saved model.
 
     The trial ends when `measure_seconds` have been measured, and in any case after `most_seconds`, like a run that has
     reached its time limit. `profile` is the range of steps to profile, or `off`.
@@ -109,8 +111,8 @@ def as_training(
 def decay_steps(options: Options, machine: Machine) -> int | None:
     """The value of `train.decay_steps` in the real run.
 
-    None if the rate is constant and the option not set, or if the value is not known, as samples in files are not
-    counted. The trial then keeps the initial learning rate of the schedule, on both sides of a comparison.
+    None if the rate is constant and the option is not set, or if the value is not known because samples in files are
+    not counted. In the second case the trial keeps the initial learning rate of the schedule.
     """
     train = options.train
     if train.decay_steps is not None or train.schedule == "constant":

@@ -1,13 +1,13 @@
 """Decides what a search has found: which settings learn well enough, and whether pairs of trials prove their gain.
 
 A faster training that learns clearly worse is no gain (losses.py has the rule): its settings are not chosen, unless the
-user allows it. Settings nearer to the preset are checked next, and in the end those that change nothing that is learnt.
-The losses come before the pairs, so that pairs are measured of settings that can be chosen.
+user allows it. Settings nearer to the preset are checked next, and in the end those that do not affect what the model
+learns. The losses are compared before the pairs, so that pairs are measured only of settings that can be chosen.
 
 For another batch size the learning rate is kept, or scaled in proportion to it or to its root, as the user has chosen.
-The formulas are those of plan.rate_factor. What train.learning_rate_scaling multiplies for more replicas is not
-multiplied twice. A schedule whose length the preset gives in steps covers as many samples as before: its steps become
-fewer as the batch grows.
+The formulas are those of plan.rate_factor. A factor that train.learning_rate_scaling already applies for more replicas
+is not applied twice. A schedule whose length the preset gives in steps covers as many samples as before: its steps
+become fewer as the batch grows.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Deciding:
 
     @property
     def plan(self) -> TimePlan:
-        """How the minutes are divided, by the present estimate of the time of a trial."""
+        """How the minutes of the search are divided, by the present estimate of the time of a trial."""
         asked = self._request
         return TimePlan.of(self._limits, self._trials.trial_seconds, asked.measure_seconds, asked.repeats)
 
@@ -86,10 +86,10 @@ class Deciding:
             self._is_kept(safe, "the fastest settings that change nothing that is learnt")
 
     def _is_kept(self, settings: Settings, reason: str) -> bool:
-        """Whether pairs of trials prove the gain of these settings.
+        """Compare the settings in pairs of trials with the preset. Returns whether the pairs prove their gain.
 
-        If the pairs leave it open, the settings are noted as unproved. Nothing is measured if there is no time for even
-        two pairs, as fewer prove nothing.
+        If the pairs do not decide it, the settings are stored as unproved. The same happens, without a trial, if there
+        is no time for two pairs.
         """
         comparison = self._compare(settings, reason) if self._pairs_in_time else None
         if comparison is None or comparison.decision == "undecided":
@@ -112,9 +112,10 @@ class Deciding:
         record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()
 
     def _learning_well(self, best: Best, started: Started) -> dict[str, Any]:
-        """The fastest settings that are not known to learn clearly worse.
+        """The fastest settings that are not known to learn clearly worse, with their scaled learning rate.
 
-        If they do, it returns settings nearer to the preset, or only those that change nothing that is learnt.
+        If the fastest settings learn clearly worse, these are settings nearer to the preset, or only those that do not
+        affect what the model learns. If the user allows a worse loss, they are the fastest settings all the same.
         """
         settings = self._scaled(best.settings, started)
         if not self._changes_learning(settings):
@@ -137,7 +138,8 @@ class Deciding:
     def _nearer(self, losses: Losses, best: Best, started: Started) -> dict[str, Any]:
         """Settings nearer to the preset that do not learn worse.
 
-        If there are none, the settings that change nothing that is learnt; empty if there are none of these either.
+        If there are none, the settings that do not affect what the model learns. Empty if there are none of these
+        either.
         """
         for settings in nearer(self._baseline, best.settings):
             tried = self._scaled(settings, started)
@@ -156,7 +158,7 @@ class Deciding:
     def _scaled(self, settings: Settings, started: Started) -> dict[str, Any]:
         """The settings with the learning rate that the user's choice gives for their batch size.
 
-        They are returned unchanged if the learning rate cannot be set.
+        They are returned unchanged if the learning rate of this training cannot be set.
         """
         self._search.rate_fixed = why_fixed(started)
         if self._search.rate_fixed:
@@ -170,7 +172,7 @@ class Deciding:
         return bool(comparing.note(settings, with_changes(self._baseline, settings).options))
 
     def _speed_of(self, settings: Settings, best: Best) -> float:
-        """The largest speed that the search has measured with the batch size of these settings.
+        """The largest speed, in samples per second, that the search has measured with the batch size of these settings.
 
         If there is none, the speed of the preset, or else that of the best settings.
         """
@@ -206,10 +208,11 @@ class Deciding:
         return comparison
 
     def _more_where_undecided(self, measuring: Comparing) -> None:
-        """Measure as many more pairs as the spread requires, if they are undecided and there is time for all of them.
+        """If the pairs so far are undecided, measure as many more as their spread requires, if there is time for all of
+        them.
 
-        They are judged once, when all are measured: a judgement after each pair would find a gain by chance more often.
-        Raises OutOfTime.
+        No pairs are added if the median gain is below 0. The gains are judged only when all are measured: a judgement
+        after each pair would find a gain by chance more often. Raises OutOfTime.
         """
         gains = measuring.gains
         median, spread = significance.gain_and_spread(gains)
@@ -235,16 +238,16 @@ LEAST_STEP = 1.25  # factor; a batch that is nearer to the preset's is hardly fa
 
 
 def learns_alike(baseline: Preset, settings: Settings) -> dict[str, Any]:
-    """The settings that change nothing that is learnt, out of `settings`."""
+    """Those of `settings` that do not affect what the model learns."""
     options = with_changes(baseline, settings).options
     return {key: value for key, value in settings.items() if not comparing.note([key], options)}
 
 
 def nearer(baseline: Preset, settings: Settings) -> Iterator[dict[str, Any]]:
-    """Yield settings whose batch size is nearer to that of the preset: half way on a logarithmic scale, half way again,
-    and last without a change of the batch size.
+    """Yield settings whose batch size is nearer to that of the preset.
 
-    Yields nothing if `settings` do not change the batch size.
+    The batch size goes half of the way on a logarithmic scale, then half of the rest. The last settings do not change
+    it. Yields nothing if `settings` do not change the batch size.
     """
     before, batch = value_of(baseline, BATCH), settings.get(BATCH)
     if batch is None:
@@ -265,9 +268,10 @@ SCHEDULE = ("train.hold_steps", "train.decay_steps", WARMUP)  # lengths in steps
 
 
 def scaled(baseline: Preset, settings: Mapping[str, Any], limits: Limits, machine: Machine) -> dict[str, Any]:
-    """The settings with the learning rate and its schedule changed for their global batch.
+    """The settings with the learning rate and its schedule changed for their global batch. Raises PresetError.
 
-    They are returned unchanged if the global batch is that of the preset, or the user keeps the learning rate.
+    They are returned unchanged if the global batch is that of the preset, or if the user's limits keep the learning
+    rate.
     """
     changed = with_changes(baseline, settings)
     grown = losses.growth(baseline, changed, machine)
@@ -292,5 +296,5 @@ def _lengths(baseline: Preset, grown: float) -> Iterator[tuple[str, int]]:
 
 
 def why_fixed(started: Started) -> str:
-    """Why the learning rate of this training cannot be scaled; empty if it can."""
+    """Why the learning rate of this training cannot be scaled. Empty if it can. `started` is the event of its trial."""
     return started.inapplicable.get(RATE, "")

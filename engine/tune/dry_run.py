@@ -111,9 +111,9 @@ class Prediction:
         return model
 
     def _second(self, model: MemoryModel, space: Space, first: Candidate, small: int, size: int) -> bool:
-        """Measure the second probe.
+        """Measure the second probe, whose memory is added to `model`.
 
-        Returns whether the option of the batch size has an effect; it has none if the user's code makes the batches.
+        Returns whether the option of the batch size has an effect. It has none if the user's code makes the batches.
         True if the probe failed.
         """
         batch = max(2, size // 2) if model.of == "allocator" else self._larger(model, space, first, small)

@@ -6,12 +6,12 @@ the end. If the preset has no validation, it is the mean training loss of the la
 training if that is shorter than a pass.
 
 The rule: a loss is clearly worse if it is higher in every pair by more than a margin. The margin is 5 % of the preset's
-loss, but at least 1 % and at most 10 % of what that has fallen by: near 0 a share of the loss means nothing, and early
-in a training a loss 5 % higher can be half of all that was learnt.
+loss, but at least 1 % and at most 10 % of the amount by which the loss has fallen: near 0 a share of the loss means
+nothing, and early in a training a loss 5 % higher can be half of all that was learnt.
 
-Both train on the same number of samples: whole passes over the data if the time allows one, as the validation loss
-comes after each; at most the preset's own training. A comparison needs some updates of the weights: after very few
-updates the loss is still that of the beginning, with any settings.
+The number of samples is at most that of the preset's own training. It is a whole number of passes over the data if the
+time allows one, as the validation loss comes after each pass. A comparison needs some updates of the weights: after
+very few updates the loss is still that of the beginning, with any settings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ PASS_SECONDS = 0.3  # of a pass without its steps: its start and the evaluation 
 
 @dataclass(frozen=True)
 class Length:
-    """The length of a training: `samples` in all, and whole `passes` over the data; None: a part of the first pass."""
+    """The length of a training: `samples` in all, and whole `passes` over the data. None passes mean a part of the
+    first pass.
+    """
 
     samples: int
     passes: int | None
@@ -69,7 +71,8 @@ class Data:
 
 
 def affordable(data: Data, largest_batch: int, seconds: float, per_sample: float) -> Length | None:
-    """The longest training of both sides that fits into `seconds`; None if there is too little time.
+    """The longest training of both sides that takes at most `seconds`. None if there is too little time for enough
+    updates.
 
     `per_sample` is the time in seconds that one sample takes on both sides together. `largest_batch` is the larger
     global batch.
@@ -100,8 +103,9 @@ def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, i
 
 
 def of_earlier(length: tuple[int, int | None], data: Data, preset: Preset) -> Length:
-    """The length of the trials from before the search was resumed, by the epochs and steps of the preset's own
-    trial.
+    """The length that the epochs and steps in `length` mean for a trial of the preset.
+
+    These trials are from before the search was resumed. None steps mean whole passes over the data.
     """
     epochs, steps = length
     if steps is None or steps == preset.options.train.steps_per_epoch:
@@ -126,7 +130,9 @@ SLACK = 1.2  # of the expected time
 
 
 class Losses:
-    """Compares losses within `seconds`, and adds the comparisons to the search; the preset is trained only once."""
+    """Compares losses within `seconds`, and adds the comparisons to the search. The preset is trained only once for all
+    of them.
+    """
 
     def __init__(
         self, request: Request, search: Search, trials: Trials, report: Callable[[str], None], seconds: float
@@ -137,7 +143,7 @@ class Losses:
         self._pairs = PAIRS
 
     def check(self, settings: Mapping[str, Any], speed: float) -> LossCheck:
-        """Compare the loss with these settings with that of the preset; raises Stopped.
+        """Compare the loss with these settings with that of the preset. The result has its decision. Raises Stopped.
 
         `speed` is the speed with the settings in samples per second.
         """
@@ -194,7 +200,9 @@ class Losses:
     def _trained(
         self, made: LossCheck, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float
     ) -> Trial:
-        """One training for the loss, repeated once if the first attempt died by chance."""
+        """One training for the loss. It is repeated once if the first attempt failed by chance. `seconds` is its
+        expected time.
+        """
         what = sentences.changes(made.settings) if side == "b" else "the preset"
         for _ in range(CHANCES):
             self._report(f"loss: {what} trains on {made.samples:,} samples, {repeat} of {self._pairs}")
@@ -215,7 +223,9 @@ class Losses:
     # ---- judging ------------------------------------------------------------------------------------
 
     def _judge(self, made: LossCheck) -> None:
-        """Read the losses of all trials after the number of passes that all have finished, and apply the rule."""
+        """Read the losses of all trials after the number of passes that all have finished, and decide if side b is
+        worse.
+        """
         good = [trial for trial in made.trials if _counts(trial)]
         runs = {trial.run: self._trials.run_of(trial) for trial in good}
         ends = {run: _told(folder, EpochEnd) for run, folder in runs.items()}
@@ -256,7 +266,8 @@ class Losses:
 def margin(loss: float, fall: float | None) -> float:
     """The amount by which a loss must be higher to be clearly worse.
 
-    `fall` is the amount by which the preset's loss has fallen during its training; None if it is not known.
+    `loss` is the preset's loss, and `fall` the amount by which it has fallen during the training. None if that is not
+    known.
     """
     if fall is None or fall <= 0:
         return WORSE * abs(loss)

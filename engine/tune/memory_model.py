@@ -1,6 +1,6 @@
-"""What memory a batch size will take, told before it is tried: a line over the batch size of one replica.
+"""What memory a batch size will take, predicted before it is tried: a line over the batch size of one replica.
 
-Activations grow with the batch, weights and what TensorFlow itself needs do not, so that the memory is a line:
+Activations grow with the batch, weights and the memory of TensorFlow itself do not, so that the memory is a line:
 M(b) = base + bytes_per_sample * b. On a GPU it is TensorFlow's own count of its tensors, on the CPU the most that the
 process has had of the host's memory, or the address space if that is limited more tightly (ulimit -v).
 
@@ -10,10 +10,10 @@ The line does not hold in these cases:
 - The allocator keeps memory in blocks and can run out before all of it is used: only 90 % of the limit are planned.
   Of a free block it gives the whole if less than 128 MB and less than the same again would be left (SplitChunk of
   TensorFlow's bfc_allocator.cc), and counts all of it: if there is little memory, few large tensors make jumps.
-- XLA fuses operations, and cuDNN chooses algorithms, again for each size: the memory may jump. What cuDNN takes in the
-  first step to try its algorithms, up to some GB whatever the batch, is not in the line.
+- XLA fuses operations, and cuDNN chooses algorithms, again for each size: the memory may jump. In the first step cuDNN
+  tries its algorithms and takes up to some GB whatever the batch. This memory is not in the line.
 - A model whose activations are computed a second time (`tf.recompute_grad`) has a flatter line, which its weights and
-  its largest layer decide; the line holds as long as all sizes do so.
+  its largest layer decide. The line holds as long as all sizes do so.
 - Other settings (precision, XLA, a cache or batches on the device) have another line: `begin_anew`.
 
 The line is fitted by least squares, in which a point far from it counts less (Huber 1964, Robust Estimation of a
@@ -57,7 +57,11 @@ class Line:
 
 
 def through(points: Points) -> Line | None:
-    """The line through the points; None if they have fewer than two different batch sizes."""
+    """The line through the points, pairs of a batch size and bytes. None if they have fewer than two different batch
+    sizes.
+
+    It is fitted by least squares, in which points far from the line count less.
+    """
     if len({batch for batch, _ in points}) < 2:
         return None
     line = _least_squares(points, [1.0] * len(points))
@@ -93,8 +97,9 @@ NOISE_BYTES = {"allocator": 0, "process": 32 * 1024**2, "address_space": 128 * 1
 def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int | None) -> tuple[int | None, str]:
     """The bytes that a training may take, and the kind of memory that is limited, a key of FIGURES.
 
-    `asked` is the user's own limit, None for none. `trial` is a training with these options. Of the two limits of the
-    host, the one that the trial has come closer to counts. The limit is None if it is not known.
+    `asked` is the user's own limit in bytes, None for none. `trial` is a training with these options. On a host with
+    two limits (memory and address space), the limit that the trial has come closer to counts. The bytes are None if the
+    limit is not known.
     """
     if started.gpus:
         flat = {f"{group}.{name}": value for group, of in asdict(options).items() for name, value in of.items()}
@@ -108,7 +113,10 @@ def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int 
 
 
 def model_of(started: Started, options: Options, trial: Trial, asked: int | None) -> MemoryModel:
-    """A memory model with the limit and the kind of memory, without points."""
+    """A memory model without measured batches, for the memory that limits a training with these options.
+
+    `trial` is such a training. `asked` is the user's own limit in bytes, None for none.
+    """
     limit, kind = limit_and_kind(started, options, trial, asked)
     return MemoryModel(limit, kind, limit_is_asked=limit is not None and limit == asked)
 
@@ -123,10 +131,10 @@ def _least(values: Sequence[int | None]) -> int | None:
 
 
 class MemoryModel:
-    """The memory that batches have taken, and predictions for other batch sizes.
+    """The memory that batches have taken, and predictions for other batch sizes (of one replica).
 
-    `limit_bytes` is the memory that may be taken; None if it is not known. `of` is the kind of memory, a key of
-    FIGURES. `most_batch` is the largest batch that the number of samples and the user's limit allow; None if it is not
+    `limit_bytes` is the memory that may be taken. None if it is not known. `of` is the kind of memory, a key of
+    FIGURES. `most_batch` is the largest batch that the number of samples and the user's limit allow. None if it is not
     known.
     """
 
@@ -147,7 +155,7 @@ class MemoryModel:
     def add(self, batch: int, peak_bytes: int | None, trials: Sequence[Trial] = ()) -> None:
         """Add a measured batch size.
 
-        `peak_bytes` is the memory that it took in `trials`; None means that it ran out of memory.
+        `peak_bytes` is the memory that it took in `trials`. None means that it ran out of memory.
         """
         first = _most(trials, FIRST_STEP) if self.of == "allocator" else None
         point = MemoryPoint(
@@ -156,9 +164,9 @@ class MemoryModel:
         self._points.append(point)
 
     def begin_anew(self, *settings: Any) -> bool:
-        """Begin again without points if the settings differ from those of the points so far.
+        """Remove all measured batches if `settings` differ from those of the latest call. Returns whether they differ.
 
-        `settings` are the settings of the batches that follow. Returns whether they differ.
+        `settings` are the settings with which the following batches are measured.
         """
         if settings == self._settings:
             return False
@@ -175,14 +183,16 @@ class MemoryModel:
 
     @property
     def fits(self) -> int | None:
-        """The largest batch that was trained within the memory that may be taken; None if there is none."""
+        """The largest batch that was trained and took at most ROOM (90 %) of the limit. None if there is none."""
         most = self.may_take
         good = (batch for batch, taken in self._taken() if most is None or taken <= most)
         return max(good, default=None)
 
     @property
     def beyond(self) -> int | None:
-        """The smallest batch that has run out of memory or has taken more than may be taken; None if there is none."""
+        """The smallest batch that has run out of memory or has taken more than ROOM (90 %) of the limit. None if there
+        is none.
+        """
         most = self.may_take
         over = [batch for batch, taken in self._taken() if most is not None and taken > most]
         return min([*over, *([self.too_large] if self.too_large is not None else [])], default=None)
@@ -209,7 +219,8 @@ class MemoryModel:
         return None if line is None else round(line.at(batch))
 
     def largest(self) -> int | None:
-        """The largest batch that is predicted to fit; None if that is not known, 0 if not even 1 can fit.
+        """The largest batch that is predicted to take at most ROOM (90 %) of the limit. None if that is not known, 0 if
+        not even 1 fits.
 
         A batch that has run out of memory is an upper bound, a batch that was trained a lower bound. Twice the batch
         takes at most twice the memory, so that one point is enough for a batch that is sure to fit. On the host no
@@ -224,11 +235,11 @@ class MemoryModel:
         return self._between(predicted)
 
     def worth_trying(self) -> int | None:
-        """The largest batch that may be tried; None if that is not known.
+        """The largest batch that may be tried. None if that is not known.
 
-        It is larger than `largest` only under the user's own limit and before the line is known: a batch above that
-        limit does no harm if the host has room for it. It is tried because one point does not show how much memory is
-        the same for every batch.
+        It is larger than `largest` only in one case: the limit is the user's own, and only one batch size has been
+        measured. A batch above that limit does no harm if the host has room for it. It is tried because one point does
+        not show how much memory is the same for every batch.
         """
         largest = self.largest()
         if largest and self.limit_is_asked and self.of == "process" and self._line() is None and self.beyond is None:
@@ -236,7 +247,7 @@ class MemoryModel:
         return largest
 
     def told(self) -> Memory:
-        """The state of the model for the record; a batch that is only worth a trial is not given as a prediction."""
+        """The state of the model for the record. A largest batch that is only a guess is given as None."""
         line, largest = through(self._taken()), self.largest()
         is_guess = largest != 0 and self._line() is None and self.fits is None
         return Memory(
@@ -259,7 +270,7 @@ class MemoryModel:
         return [(point.batch_size, point.peak_bytes) for point in self._points if point.peak_bytes is not None]
 
     def _line(self) -> Line | None:
-        """The line, if the memory of the measured batches differs by more than chance; else None.
+        """The line over the measured batches, if their memory differs by more than chance. Otherwise None.
 
         Only then does it predict larger batches.
         """
@@ -280,9 +291,10 @@ class MemoryModel:
         return self._between(int(batch * most / taken))
 
     def _is_out_of_reach(self, most: float) -> bool:
-        """Whether a single sample takes more than `most` bytes.
+        """Whether a single sample surely takes more than `most` bytes.
 
-        It is computed with the steepest line that chance may hide in the measured batches.
+        It is computed with the steepest line that chance may hide in the measured batches. False if fewer than two
+        batch sizes were measured.
         """
         taken, chance = sorted(self._taken()), NOISE_BYTES[self.of]
         if not taken or taken[0][0] == taken[-1][0]:

@@ -1,7 +1,7 @@
 """The search: the preset as it is, the ordered search or combinations or both, and the pairs that decide.
 
-The ordered search is in stages/, the combinations are in wide/, and decision.py chooses among their results. If the
-preset runs out of memory, the baseline is the preset with a smaller batch.
+The ordered search (stages/) tries one option after another, the combinations of options are in wide/, and decision.py
+chooses among their results. If the preset runs out of memory, the baseline is the preset with a smaller batch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FOR_LARGEST = 3  # trials whose time is kept for the largest batch, if only the 
 
 
 class OrderedSearch:
-    """Searches one option after another; the fastest settings are left in the screening.
+    """Searches one option after another. The fastest settings are then the best settings of `screening`.
 
     `keep_back` reserves seconds of the search for later parts. `is_short`: there is time for a few changes only.
     """
@@ -72,7 +72,9 @@ class OrderedSearch:
         SecondLook(self._screening, self._device.go_on_from).run()
 
     def _fit_batch(self) -> None:
-        """Search the batch size alone: the fastest, with the preset's input, and the largest that fits."""
+        """Search the batch size alone: first the fastest, with the preset's input, then the largest that fits into
+        memory.
+        """
         self._keep_back(FOR_LARGEST * self._screening.trials.trial_seconds)
         try:
             self._device.stage("batch_size")
@@ -94,9 +96,10 @@ class Baseline:
 
 
 def measure(screening: Screening, limits: Limits, started_of: Callable[[Trial], Started]) -> Baseline:
-    """Measure the preset, with half the batch size again and again until it fits into memory.
+    """Measure the preset. If it runs out of memory, halve its batch size until it leaves a tenth of the memory free.
 
-    The batch size stays in the screening's best settings. Raises BaselineFailed.
+    A smaller batch size is stored in the best settings of `screening`. `started_of` returns the event `started` of a
+    trial. Raises BaselineFailed.
     """
     while True:
         size = int(value_of(screening.best.preset, BATCH))
@@ -149,7 +152,7 @@ def _refuse_above_limit(baseline: Baseline, limits: Limits) -> None:
 def _has_room(baseline: Baseline, screening: Screening, size: int) -> bool:
     """Whether the baseline leaves a tenth of the memory free.
 
-    True for the preset itself, for batch size 1, and if the memory is not known.
+    True also for the unchanged preset, for batch size 1, and if the memory is not known.
     """
     peak, most = baseline.memory.peak(baseline.measured.trials), baseline.memory.may_take
     return not screening.best.settings or size == 1 or peak is None or most is None or peak <= most
@@ -160,7 +163,7 @@ WIDE_SHARE = 0.5  # of the time before the pairs, for combinations after the ord
 
 
 class Searcher:
-    """Carries out one search; `earlier` are its trials from before it was resumed."""
+    """Carries out one search. `earlier` are its trials from before it was resumed."""
 
     def __init__(
         self, request: Request, record: Record, bench: Bench, machine: Machine, earlier: Iterable[Trial] = ()
@@ -183,7 +186,9 @@ class Searcher:
         self._member = Member.of(request, machine, record.path.parent, SCREENING_SECONDS) if self.limits.wide else None
 
     def run(self) -> None:
-        """Carry out the whole search; raises Stopped, and BaselineFailed if the preset cannot be measured."""
+        """Carry out the whole search. Raises Stopped, and BaselineFailed if the preset cannot be measured or the study
+        cannot be joined.
+        """
         try:
             if self._member is not None:
                 self._member.join()
@@ -221,7 +226,7 @@ class Searcher:
         self.screening.waits_count = all("CPU:" in name for name in baseline.started.devices)
 
     def _in_order(self) -> None:
-        """Run the ordered search; if combinations are tried as well, leave a part of the time for them."""
+        """Run the ordered search. If combinations are tried as well, leave a part of the time for them."""
         if self.limits.wide:
             self._keep_back(WIDE_SHARE * max(0.0, 60 * self.limits.minutes - self.deciding.plan.decision_seconds))
         try:
@@ -234,7 +239,11 @@ class Searcher:
             self._keep_back(0.0)
 
     def _combine(self, member: Member) -> str:
-        """Measure the combinations that Optuna proposes; returns why this has ended."""
+        """Return why the wide search ended. It measures the combinations of options that Optuna proposes.
+
+        `member` is this search as a member of an Optuna study. If the study cannot be used, its error is returned as
+        the reason. Raises OutOfTime and Stopped.
+        """
         if self.screening.without_input:
             InputStage(self.screening, self.space).put_back()
         self.search.stage = "wide"
@@ -265,9 +274,10 @@ class Searcher:
         return started
 
     def _keep_back(self, seconds: float) -> None:
-        """Reserve time that candidates may not use: `seconds`, limited, in addition to the time of the decision.
+        """Reserve time that candidates may not use: the time of the decision and, in addition, `seconds`.
 
-        It is computed again before each report, as the estimate of the time of a trial changes.
+        `seconds` is limited to KEPT_BACK_SHARE of the time before the decision. The sum is computed again before each
+        report, as the estimate of the time of a trial changes.
         """
         self._kept_back, plan = seconds, self.deciding.plan
         most = KEPT_BACK_SHARE * max(0.0, plan.limit - plan.decision_seconds - self.record.elapsed)
@@ -287,5 +297,5 @@ class Searcher:
 
 
 def _shown(limits: Limits) -> Limits:
-    """The limits as viewers read them: without the password of a database."""
+    """The limits as viewers read them: the password of the study's database is removed."""
     return replace(limits, study=storage.shown(limits.study)) if limits.study else limits

@@ -31,7 +31,7 @@ class TimePlan:
     """Divides the seconds of a search (`limit`) among its parts.
 
     `trial` is the time of a trial of the search and `pair_trial` the time of a trial of a pair, in seconds. `repeats`
-    is the number of pairs that are requested.
+    is the number of pairs that are requested. `compares_losses`: some options may change what the model learns.
     """
 
     limit: float
@@ -55,8 +55,8 @@ class TimePlan:
 
     @property
     def pairs(self) -> int:
-        """The number of planned pairs: at most `repeats`, and as many as the time for the decision allows; 0 if not
-        even two.
+        """The number of planned pairs: at most `repeats`, and as many as the time for the decision allows. 0 if it does
+        not allow two.
         """
         most = DECISION_SHARE * self.limit
         return next((count for count in range(self.repeats, FEW - 1, -1) if self.seconds_of(count) <= most), 0)
@@ -73,7 +73,7 @@ class TimePlan:
     def learning_seconds(self) -> float:
         """The seconds for comparing losses.
 
-        0 if no option may change what is learnt, or if there is no time to start two trainings.
+        0 if no option may change what the model learns, or if there is no time to start two trainings.
         """
         rest = DECISION_SHARE * self.limit - self.pairs_seconds
         seconds = min(LEARNING_SHARE * self.limit, rest)
@@ -102,8 +102,8 @@ class TimePlan:
     def in_words(self) -> str:
         """The plan in words: `2 minutes: about 1 change, no proof; 5 minutes: about 9 changes and the proof`.
 
-        The second part is the shortest plan with time for everything; it is left out if this plan has time for
-        everything.
+        The second part is the shortest plan with time for everything. It is left out if this plan has time for
+        everything, or if a day is not enough.
         """
         text = self._alone()
         longer = None if self.is_whole else self._longer()
@@ -134,5 +134,5 @@ class TimePlan:
 
 
 def changes_learning(stages: Collection[str]) -> bool:
-    """Whether one of these stages may change what is learnt."""
+    """Whether one of these stages may change what the model learns. If `stages` is empty, all stages count."""
     return bool(LEARNT & set(stages or STAGES))

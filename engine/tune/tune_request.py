@@ -38,7 +38,7 @@ ONLY_OPTION = {
 def of_preset(name: str, settings: Sequence[str], limits: Limits, **more: Any) -> Request:
     """A request for a search from the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
 
-    Raises PresetError and ProofError.
+    `more` are further fields of Request. Raises PresetError and ProofError.
     """
     asked = refuse(request.of_preset("tune", name, settings, search=checked(limits), **more))
     return joined(asked) if limits.study else asked
@@ -47,14 +47,15 @@ def of_preset(name: str, settings: Sequence[str], limits: Limits, **more: Any) -
 def of_opened(preset: Preset, source: Path | None, limits: Limits, **more: Any) -> Request:
     """A request for a search from a preset with changes that were not saved.
 
-    `source` is the file that the preset was opened from; None if there is none. Raises ProofError.
+    `source` is the file that the preset was opened from. None if there is no file. `more` are further fields of
+    Request. Raises ProofError.
     """
     asked = refuse(request.of_opened("tune", preset, source, search=checked(limits), **more))
     return joined(asked) if limits.study else asked
 
 
 def checked(limits: Limits) -> Limits:
-    """The limits with the whole names of options; raises ProofError if a limit is not valid."""
+    """The limits with the full keys of options (`input.batch_size`). Raises ProofError if a limit is not valid."""
     for stage in limits.only:
         if stage not in STAGES:
             near = did_you_mean(stage, STAGES)
@@ -72,9 +73,9 @@ def checked(limits: Limits) -> Limits:
 
 
 def _key(text: str) -> str:
-    """The whole name of the option `text`, or of the only option of the stage `text`.
+    """The full key of the option `text`, or of the only option of the stage `text`.
 
-    Raises ProofError if there is none.
+    Raises ProofError if there is no such option, or if the stage has several.
     """
     try:
         return ONLY_OPTION.get(text) or options.resolve_key(text, OPTIONS)
@@ -99,9 +100,11 @@ def _study(limits: Limits) -> str | None:
 
 
 def joined(asked: Request) -> Request:
-    """Return the request; if its study already has trials, the search starts with these instead of an ordered search.
+    """Return the request. If its study already has trials, the returned search starts with these instead of an ordered
+    search.
 
-    Raises StudyError if the study cannot be used, or belongs to another machine or preset.
+    Raises StudyError if the study cannot be used, or belongs to another machine or preset. Raises ProofError if Optuna
+    is not installed.
     """
     limits = asked.search or Limits()
     trials = _look_at_study(asked, this_machine.read(), Path.cwd())
@@ -109,7 +112,7 @@ def joined(asked: Request) -> Request:
 
 
 def _look_at_study(asked: Request, here: Machine, folder: Path) -> int:
-    """The number of finished trials in the study of a wide search; raises ProofError if it cannot be joined."""
+    """The number of finished trials in the study of a wide search. Raises ProofError if it cannot be joined."""
     if not storage.is_installed():
         raise ProofError(storage.MISSING)
     return Member.of(asked, here, folder, SCREENING_SECONDS).look()
@@ -119,13 +122,17 @@ LEAST_TRIALS = 2  # the preset, and one change
 
 
 def plan_of(limits: Limits, repeats: int = LEAST_REPEATS, measure_seconds: float = TRIAL_SECONDS) -> TimePlan:
-    """The plan for the limits of a search, by the latest runs on this machine, which show how long a start takes."""
+    """The plan for the limits of a search. The start-up times of the latest runs on this machine give the time of a
+    trial.
+
+    `repeats` is the number of pairs, and `measure_seconds` the measured time in a trial of a pair.
+    """
     return TimePlan.of(limits, duration.trial_seconds(SCREENING_SECONDS), measure_seconds, repeats)
 
 
 def refuse(asked: Request) -> Request:
-    """Return the request; raises ProofError if its limits do not allow the preset or the two trials that a search
-    needs.
+    """Return the request. Raises ProofError if its limits exclude the preset, or if its minutes are too few for two
+    trials.
     """
     limits = asked.search or Limits()
     _refuse_larger_batch(asked, limits)
@@ -158,9 +165,9 @@ def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
 
 
 def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> subprocess.Popen[bytes]:
-    """Resume a search that has ended; returns its process.
+    """Resume a search that has ended, and return its process. Raises ProofError.
 
-    It gets `minutes` more; None leaves it what is left of its own time. Raises ProofError.
+    The search gets `minutes` more. With None it has only the rest of its own time.
     """
     more = f"gputui tune --resume {proof.id} --minutes N gives it N more minutes"
     starting.refuse_to_resume(proof, "tune", "a search", "gputui tune", more, minutes is not None)

@@ -1,7 +1,7 @@
 """Checkpoints from which a run is resumed exactly, even in the middle of an epoch, and when they are written.
 
-The content is defined in state.py; the position in the data follows from the step (data/pipeline.py). A checkpoint is
-written under another name, synced to disk and renamed. It is checked before it is used; if it is damaged, an older one
+The content is defined in state.py. The position in the data follows from the step (data/pipeline.py). A checkpoint is
+written under another name, synced to disk and renamed. It is checked before it is used. If it is damaged, an older one
 is used.
 """
 
@@ -28,11 +28,14 @@ from .state import State
 
 
 class NotWritten(Exception):
-    """Raised if the disk refuses a checkpoint; the text says why."""
+    """Raised if the disk refuses a checkpoint. The text says why."""
 
 
 class Checkpoints:
-    """The checkpoints of a run, in the folders `folder`/step-NNNNNNNNNN. Only the newest `keep` of them stay."""
+    """The checkpoints of a run, in the folders `folder`/step-NNNNNNNNNN. Only the newest `keep` of them are kept.
+
+    `state` is the state of the training that they hold.
+    """
 
     def __init__(self, folder: Path, keep: int, state: State) -> None:
         self._folder, self._keep, self.state = folder, keep, state
@@ -41,7 +44,10 @@ class Checkpoints:
         self._end: int | None = None  # the training's last step
 
     def save(self, step: int) -> None:
-        """Write the state after `step` steps. Raises NotWritten if the disk refuses."""
+        """Write the state after `step` steps, and remove the oldest checkpoints. Raises NotWritten if the disk refuses.
+
+        Nothing is done if the newest checkpoint is already that of this step.
+        """
         if step == self.last_step:
             return
         draft = self._folder / f".draft-{os.getpid()}"
@@ -68,7 +74,9 @@ class Checkpoints:
         self._remove_older(step)
 
     def _remove_older(self, step: int) -> None:
-        """Remove older checkpoints. Unusable checkpoints do not count as kept, and are removed too."""
+        """Remove the checkpoints up to `step` beyond the newest `keep`. Unusable checkpoints do not count as kept, and
+        are removed too.
+        """
         written = [each for each in checkpoint_files.steps_in(self._folder) if each <= step]
         kept = [each for each in written if each not in self._unusable][: self._keep]
         for old in written:
@@ -76,10 +84,10 @@ class Checkpoints:
                 _remove(self._path(old))
 
     def latest_step(self, end: int | None = None) -> int | None:
-        """The newest step, not beyond `end`, with an intact checkpoint, or None if there are no checkpoints.
+        """The newest step, at most `end`, with an intact checkpoint. None if there are no checkpoints.
 
-        Raises TrainerError if there are checkpoints and none can be used. Removes half-written files of a killed
-        process: a run has only one trainer at a time.
+        Raises TrainerError if there are checkpoints and none can be used. Half-written files of a killed process are
+        removed: a run has only one trainer at a time.
         """
         for draft in self._folder.glob(".draft-*"):
             _remove(draft)
@@ -99,8 +107,10 @@ class Checkpoints:
         return None
 
     def damaged(self, used: int) -> str:
-        """A warning about unusable checkpoints and the steps that are lost, if the run resumes from step `used`. Empty
-        if there are no unusable checkpoints.
+        """A warning that names unusable checkpoints and the number of steps that are lost, if the run resumes from step
+        `used`.
+
+        Empty if there are no unusable checkpoints. `latest_step` must have been called before.
         """
         if not self._unusable:
             return ""
@@ -118,13 +128,15 @@ class Checkpoints:
             raise Damage(f"is damaged ({damage})") from None
 
     def fits(self, step: int) -> bool:
-        """Whether the model has as many variables as the checkpoint. Some models create variables only in their first
-        step.
+        """Whether the model has as many variables as the checkpoint. It may not yet, as some models create variables
+        only in their first step.
         """
         return self.state.fits(str(self._path(step) / PREFIX))
 
     def restore(self, step: int) -> None:
-        """Restore the state after `step` steps into the built model; raises TrainerError if it does not fit."""
+        """Restore the state after `step` steps into the built model. Raises TrainerError if the checkpoint does not fit
+        the model.
+        """
         path = self._path(step)
         try:
             self.state.restore(str(path / PREFIX))
@@ -138,7 +150,7 @@ class Checkpoints:
 
 
 def _read_all(path: Path) -> None:
-    """Read the whole checkpoint, one tensor at a time; TensorFlow verifies each tensor. Raises Damage."""
+    """Read the whole checkpoint, one tensor at a time, so that TensorFlow verifies each tensor. Raises Damage."""
     try:
         reader = tf.train.load_checkpoint(str(path / PREFIX))
         for name in reader.get_variable_to_dtype_map():
@@ -148,7 +160,7 @@ def _read_all(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder with its content, or a file or link in its place; ignores what cannot be removed."""
+    """Remove a folder with its content, or a file or link. Errors are ignored."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -157,8 +169,10 @@ def _remove(path: Path) -> None:
 
 
 class CheckpointSaver:
-    """Decides when a checkpoint is due, and writes it. Warns if a checkpoint could not be written, and when writing
-    works again.
+    """Decides when a checkpoint is due, and writes it.
+
+    `every` is a number of steps, `epoch` or `off`. A warning is written if a checkpoint could not be written, and when
+    writing works again.
     """
 
     def __init__(self, checkpoints: Checkpoints, report: RunReport, every: int | str) -> None:
@@ -167,17 +181,17 @@ class CheckpointSaver:
         self._left_out = 0  # since the last one that was written
 
     def execution_ran(self, step: int, count: int) -> None:
-        """Notes that the `count` steps up to `step` have been trained."""
+        """Notes that the last `count` steps, up to step `step`, have been trained."""
         self._due = isinstance(self._every, int) and step // self._every != (step - count) // self._every
 
     def take_due(self, epoch_ends: bool = False) -> bool:
-        """Whether a checkpoint is due. The answer is True only once for each checkpoint."""
+        """Whether a checkpoint is due now. It is True only once for each checkpoint."""
         due, self._due = self._due or (epoch_ends and self._every == "epoch"), False
         return due
 
     def save(self, step: int) -> None:
-        """Write a checkpoint after `step` steps. If it cannot be written, warn and continue: the next checkpoint is
-        tried again.
+        """Write a checkpoint after `step` steps. If it cannot be written, warn and return, so that the training goes
+        on.
         """
         self._report.phase("saving", "checkpoint")
         self._write(step)
@@ -205,8 +219,10 @@ class CheckpointSaver:
 
 
 class ClusterCheckpoints(Checkpoints):
-    """The checkpoints of several workers. All workers call the same methods in the same order; only the chief has a
-    folder.
+    """The checkpoints of several workers. All workers call the same methods in the same order, as these exchange
+    values.
+
+    Only the chief (worker 0) writes and reads files.
     """
 
     def __init__(self, folder: Path, keep: int, state: State, exchange: Exchange) -> None:
@@ -226,7 +242,7 @@ class ClusterCheckpoints(Checkpoints):
             raise refused
 
     def _refused(self, step: int) -> NotWritten | None:
-        """Write the checkpoint. Returns the error if the disk refuses, otherwise None."""
+        """Write the checkpoint. Returns the error if the disk refuses it, otherwise None."""
         try:
             super().save(step)
         except NotWritten as reason:

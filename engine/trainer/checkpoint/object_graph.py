@@ -35,8 +35,8 @@ MOST_ITEMS = 10_000  # a container with more entries is data
 
 @dataclass
 class Found:
-    """The variables and generators that a search has found, in the order of the user's code. It is the same in each
-    process.
+    """The variables and random generators that a search has found, in the order of the user's code, which is the same
+    in each process.
     """
 
     variables: list[Any] = field(default_factory=list)
@@ -51,8 +51,9 @@ class Module:
 
 
 def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Found:
-    """All objects that can be reached from `roots`. `theirs` gets the name of a module, and returns whether the module
-    belongs to the user's code.
+    """All variables and random generators that can be reached from `roots`.
+
+    `theirs` gets the name of a module, and returns whether the module belongs to the user's code.
     """
     parts = Found()
     seen: dict[int, Any] = {}
@@ -77,8 +78,8 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Found:
 
 
 def _of_keras() -> list[Any]:
-    """The generator that keras.random uses if no seed is given. Empty before the first draw, which creates the
-    generator.
+    """A list with the generator that keras.random uses if no seed is given. Empty before the first draw, which creates
+    the generator.
     """
     generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
     return [] if generator is None else [generator]
@@ -104,7 +105,7 @@ def _inside(value: Any, theirs: Callable[[str], bool]) -> Sequence[Any]:
 
 
 def _enclosed(function: types.FunctionType) -> list[Any]:
-    """The variables that a function has captured, and the default values of its parameters."""
+    """The values of the variables that a function has captured, and the default values of its parameters."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
@@ -168,8 +169,9 @@ DRAWS = {
 
 @dataclass(frozen=True)
 class Draw:
-    """An operation that draws random numbers from a state of its own. `lines` are the lines of Python that made the
-    operation, the outermost first.
+    """An operation that draws random numbers from a state that cannot be saved. `name` is the function in Python.
+
+    `lines` are the lines of Python that made the operation (file, line, function), the outermost first.
     """
 
     name: str
@@ -201,7 +203,9 @@ def _writes(graph: Any, operation: Any, tensor: Any) -> bool:
 
 
 def draws(graph: Any) -> list[Draw]:
-    """The operations whose random state cannot be saved, including those in functions that the graph calls."""
+    """The operations whose random state cannot be saved, including those in functions that the graph calls. Each occurs
+    once.
+    """
     return list(dict.fromkeys(_draws(graph, set())))
 
 

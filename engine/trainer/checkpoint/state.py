@@ -1,8 +1,8 @@
 """The state of a training as a checkpoint holds it: the variables that Keras lists, and further state.
 
 Keras lists the variables of a model, its metrics and its optimizer. A user's code may have more: optimizers in lists,
-TensorFlow variables, random generators in a module, Python's and NumPy's random state. object_graph.py finds what the
-user's objects refer to, and also the variables that the traced step writes.
+TensorFlow variables, random generators in a module, Python's and NumPy's random state. object_graph.py finds the
+objects that the user's objects refer to, and also the variables that the traced step writes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ ANEW = (
 
 
 class State:
-    """The state of one model, for checkpoints. `find_more` finds the objects of a user's code that Keras does not list.
-    It is None for gputui's own models.
+    """The state of one model, for checkpoints.
+
+    `find_more` finds the objects of a user's code that Keras does not list. It is None for gputui's own models.
     """
 
     def __init__(self, model: keras.Model, find_more: Callable[[], Found] | None = None) -> None:
@@ -46,7 +47,8 @@ class State:
         self.of_workers: list[bytes] | None = None  # with several machines: the state that differs, of each
 
     def saw(self, graph: Any, ours: Iterable[tf.Variable]) -> None:
-        """Note the variables that the graph of a traced step writes, in whatever objects the user's code keeps them.
+        """Note the variables that the graph of a traced step writes, wherever the user's code keeps them.
+
         The variables in `ours` are left out.
         """
         ours_by_id = {id(variable) for variable in ours}
@@ -71,8 +73,9 @@ class State:
     # ---- of several machines --------------------------------------------------------------------
 
     def the_same(self) -> list[tf.Variable]:
-        """The variables whose values are the same on all workers. If the worker has several replicas, those of the
-        first replica.
+        """The variables whose values are the same on all workers: weights and optimizer.
+
+        If the worker has several replicas, these are the variables of the first replica.
         """
         groups = _listed(self._model)
         return [variable for name in _THE_SAME for variable in tf.nest.flatten(groups[name])]
@@ -108,7 +111,7 @@ class State:
 
     @staticmethod
     def take(variable: tf.Variable, data: bytes) -> None:
-        """Assign these bytes to all parts of the variable in this process."""
+        """Assign the values in `data`, as bytes, to all parts (replicas) of the variable in this process."""
         value = np.frombuffer(data, variable.dtype.as_numpy_dtype).reshape(variable.shape)
         for part in _parts(variable):
             part.assign(value)
@@ -119,7 +122,11 @@ class State:
         tf.train.Checkpoint(**self.objects()).write(prefix)
 
     def fits(self, prefix: str) -> bool:
-        """Whether the model has as many variables as a checkpoint; some models create theirs in their first step."""
+        """Whether the model has as many variables as the checkpoint `prefix`. True also if the checkpoint cannot be
+        read.
+
+        It may have fewer, as some models create variables only in their first step.
+        """
         try:
             held = _held(prefix)
         except (tf.errors.OpError, ValueError, RuntimeError):
@@ -128,7 +135,9 @@ class State:
         return all(held[group] == count for group, count in counts.items() if _was_saved(group, held))
 
     def restore(self, prefix: str) -> None:
-        """Restore the checkpoint; if it does not fit, raises AssertionError, ValueError or an error of TensorFlow."""
+        """Restore the checkpoint `prefix`. If it does not fit, raises AssertionError, ValueError, IndexError or an
+        error of TensorFlow.
+        """
         held, objects = _held(prefix), self.objects()
         counts = _counts(objects)
         if not _was_saved(_HOST, held) and _HOST in objects:
@@ -173,7 +182,7 @@ class _Workers(tf.train.experimental.PythonState):
 
 
 def _listed(model: keras.Model) -> dict[str, list[Any]]:
-    """The variables that Keras lists; the seeds of dropout are among the non-trainable ones."""
+    """The variables that Keras lists, by group. The seeds of dropout are among the non-trainable ones (`others`)."""
     return {
         "weights": [variable.value for variable in model.trainable_variables],
         "others": [_parts(variable.value) for variable in model.non_trainable_variables],
@@ -183,8 +192,9 @@ def _listed(model: keras.Model) -> dict[str, list[Any]]:
 
 
 def _parts(variable: Any) -> list[tf.Variable]:
-    """The parts of a variable, one for each replica. The statistics of batch norm, and metrics, differ between replicas
-    until they are aggregated.
+    """The parts of a variable, one for each replica.
+
+    The statistics of batch normalization, and metrics, differ between replicas until they are aggregated.
     """
     return list(getattr(variable, "values", [variable]))
 
@@ -199,14 +209,14 @@ def _counts(objects: dict[str, Any]) -> Counter[str]:
 
 
 def _held(prefix: str) -> Counter[str]:
-    """The number of entries of each group in a checkpoint."""
+    """The number of variables of each group in the checkpoint `prefix`."""
     names = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
     return Counter(match[1] for match in map(_GROUP.match, names) if match)
 
 
 def _was_saved(group: str, held: Counter[str]) -> bool:
-    """Whether the version of gputui that wrote the checkpoint saved this group. `held` is the content of the
-    checkpoint.
+    """Whether the version of gputui that wrote the checkpoint saved this group. `held` has the number of variables of
+    each group in it.
     """
     if group == _WORKERS:
         return _WORKERS in held
@@ -219,7 +229,9 @@ def read_random_states(generators: list[Any]) -> list[Any]:
 
 
 def write_random_states(generators: list[Any], states: list[Any]) -> None:
-    """Restore the states that `read_random_states` has returned: the global ones, and one for each of `generators`."""
+    """Restore the states that `read_random_states` has returned: the global ones, and one for each of `generators`.
+    Raises ValueError if their numbers differ.
+    """
     random.setstate(_as_tuples(states[0]))
     np.random.set_state(states[1])
     for generator, state in zip(generators, states[2:], strict=True):

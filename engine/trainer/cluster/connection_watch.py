@@ -1,9 +1,9 @@
 """`python connection_watch.py TASK`: watches the other workers while TensorFlow connects this one to them.
 
 MultiWorkerMirroredStrategy's constructor waits for all workers without a time limit, and no thread of Python runs
-meanwhile. So this process watches: it has the connections over which the workers have met, and the kernel closes those
-of a worker that dies. Then it writes so to the log, which the engine reads, and kills the trainer, which could not be
-ended otherwise. It imports no module of gputui, so that it starts at once.
+meanwhile. So this process watches: it has the connections over which the workers have met, and the kernel closes the
+connections of a worker that dies. Then it writes a message to the log, which the engine reads, and kills the trainer,
+which could not be ended otherwise. It imports no module of gputui, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ LOST = "{worker} has ended while TensorFlow connected the workers"
 
 
 def watch(trainer: int, control: int, watched: dict[int, str], answered: list[int]) -> None:
-    """Return when the trainer is connected or has ended. Kill the trainer when one of the `watched` workers has ended.
+    """Return when the trainer is connected or has ended. If one of the `watched` workers ends before, kill the trainer
+    and exit.
 
-    `watched` are the connections by which this worker has reached the others. The connections in `answered` lead to the
-    watching processes of the other workers. These processes are notified before the connections are closed, because a
-    closed connection without a notice means a dead worker.
+    `trainer` is its process id, and `control` the file descriptor of a pipe from it. `watched` maps the descriptors of
+    the connections by which this worker has reached the others to their names. The connections in `answered` lead to
+    the watching processes of the other workers. These processes are notified before the connections are closed, because
+    a closed connection without a notice means a dead worker.
     """
     connections = {number: socket.socket(fileno=number) for number in (*watched, *answered)}
     while True:
@@ -44,8 +46,8 @@ def watch(trainer: int, control: int, watched: dict[int, str], answered: list[in
 
 
 def _is_connected(connection: socket.socket) -> bool:
-    """Whether the worker has sent the notice that its trainer is connected. If the worker has died, the connection has
-    ended.
+    """Whether the worker has sent the notice that its trainer is connected. False if the connection has ended, as the
+    worker has died.
     """
     try:
         return connection.recv(len(CONNECTED)) != b""

@@ -1,16 +1,16 @@
-"""Whether a candidate is faster than the best settings so far, and whether what is seen of it may be chance.
+"""Whether a candidate is faster than the best settings so far, and whether its gain may be chance.
 
 A candidate whose gain is within the standard error is rejected for now, and a candidate whose gain is clearly more than
 chance is kept. Between the two, the candidate and the best settings are each measured once more. Chance is the relative
 spread of repeated measurements, pooled over the search: the difference of two means of n and m trials has the standard
 error spread * sqrt(1/n + 1/m), and twice that is called clear (95 % of a normal distribution). If the waits of the
-trials say what is gained (below), that counts as well, each weighed by its error.
+trials allow an estimate of the gain (below), that counts as well, each weighed by its error.
 
 Waits: a step on a CPU is waiting for input, Python, and the work itself, one after the other. Options of the input and
 the number of steps in one execution leave most of the work as it is: they gain the time that is no longer waited.
 Speeds of two trials also differ by the other load of the machine (on virtual machines by a quarter, for tens of
 seconds), shares of the time within one trial do not. On a GPU the host's waits may be hidden behind the device's work,
-so that nothing follows from them there.
+so that they say nothing about the gain.
 """
 
 from __future__ import annotations
@@ -35,12 +35,16 @@ LEAST_ERROR, SHARE_ERROR = 0.04, 0.5
 
 
 def leaves_the_work(tried: Mapping[str, Any]) -> bool:
-    """Whether a change of these options changes only the time of waiting in a step."""
+    """Whether all options in `tried` change only the time of waiting in a step.
+
+    These are compile.steps_per_execution and the options of the input, except the batch size.
+    """
     return all(key == TOGETHER or (key.startswith("input.") and key != BATCH) for key in tried)
 
 
 def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Trial]) -> float | None:
-    """The relative gain in speed that follows from the shares of waiting in `trials` and in the trials `before`.
+    """The gain in speed that follows from the shares of waiting in `trials` and in the trials `before`, as a share
+    (0.05: 5 % faster).
 
     Only the waits that the options in `tried` change count, as the others differ by chance. None if one side has no
     reading.
@@ -59,14 +63,14 @@ def _rest(trials: Sequence[Trial], figures: Sequence[str]) -> float | None:
 
 
 def error_of(by_waits: float) -> float:
-    """The standard error of a gain by waits, as a logarithm; 0 if the gain is not above 0."""
+    """The standard error of log(1 + gain) for a gain by waits (0.05: 5 % faster). 0 if the gain is not above 0."""
     return max(LEAST_ERROR, SHARE_ERROR * abs(math.log1p(by_waits))) if by_waits > 0 else 0.0
 
 
 def weighed(measured: float, error: float, by_waits: float) -> tuple[float, float]:
     """The mean of a measured gain and a gain by waits, each weighed by its error, and the standard error of the mean.
 
-    `error` is the standard error of `measured`; gains are relative.
+    Gains are shares (0.05: 5 % faster). `error` is the standard error of `measured`. `by_waits` is above 0.
     """
     weight, other = 1 / error**2, 1 / error_of(by_waits) ** 2
     logarithm = (weight * math.log1p(measured) + other * math.log1p(by_waits)) / (weight + other)
@@ -81,7 +85,8 @@ CLEAR = 2.0  # standard errors
 class Best:
     """The fastest settings so far and their trials.
 
-    The trials are with or without the input, as candidates are measured now.
+    The trials are with or without the input, as the candidates of the present stage are measured. `settings` are
+    changes against the original preset.
     """
 
     preset: Preset
@@ -103,7 +108,10 @@ def speed(trials: Sequence[Trial]) -> float:
 
 
 def noise_of(candidates: Sequence[Candidate]) -> float:
-    """The relative spread of repeated measurements of the same settings, over all candidates."""
+    """The relative spread (0.03: 3 %) of repeated measurements of the same settings, over all candidates.
+
+    FIRST_NOISE counts as one repetition, so that it is the result if no measurement was repeated.
+    """
     squares = freedom = 0.0
     for candidate in candidates:
         speeds = [trial.speed for trial in candidate.good]
@@ -115,15 +123,19 @@ def noise_of(candidates: Sequence[Candidate]) -> float:
 
 
 def standard_error(noise: float, trials: int, others: int) -> float:
-    """The standard error of the relative difference between the means of `trials` and of `others` trials."""
+    """The standard error of the relative difference between the means of `trials` and of `others` trials.
+
+    `noise` is the relative spread of one trial (0.03: 3 %).
+    """
     return noise * math.sqrt(1 / trials + 1 / others)
 
 
 def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, float]:
-    """The gain of a candidate over the best settings, and its standard error; both are stored in the candidate.
+    """The gain of a candidate over the best settings (0.05: 5 % faster), and its standard error. Both are stored in the
+    candidate.
 
-    The gain by waits counts as well, unless the gain of the speeds is clearly larger. Then the work itself has become
-    faster, as more steps share TensorFlow's part of a call.
+    `noise` is the relative spread of one trial. The gain by waits counts as well, unless the gain of the speeds is
+    clearly larger. Then the work itself has become faster, as more steps share TensorFlow's part of a call.
     """
     gain = speed(candidate.good) / best.speed - 1
     error = standard_error(noise, len(candidate.good), len(best.trials))
@@ -135,9 +147,9 @@ def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, floa
 
 
 def seems_to_gain(candidate: Candidate, best: Best, noise: float) -> bool:
-    """Whether the gain of a candidate, or its gain by waits, is large enough to count and still may be chance.
+    """Whether the gain of a candidate, or its gain by waits, is large enough to count but may be chance.
 
-    A gain of less than a standard error is not repeated at once, but at the end, if there is time.
+    Such a candidate is measured again at once. `noise` is the relative spread of one trial (0.03: 3 %).
     """
     gain, error = compare(candidate, best, noise)
     return max(gain, waits_gain(candidate)) > max(LEAST_GAIN, error) and gain < CLEAR * error
@@ -150,9 +162,10 @@ def waits_gain(candidate: Candidate) -> float:
 
 
 def decide(candidate: Candidate, best: Best, noise: float, may_take: float | None) -> None:
-    """Decide by all its trials whether a candidate is kept or rejected.
+    """Decide by all its trials whether a candidate is kept or rejected. The decision is stored in the candidate.
 
-    `may_take` is the memory in bytes that may be used; None if it is not known.
+    `may_take` is the memory in bytes that may be used. None if it is not known. `noise` is the relative spread of one
+    trial (0.03: 3 %).
     """
     gain, error = compare(candidate, best, noise)
     reason, too_much = _told(candidate, gain), takes_too_much(candidate, best, may_take)
@@ -181,9 +194,9 @@ def decide_failed(candidate: Candidate, best: Best) -> None:
 
 
 def may_be_faster(rejected: Candidate, noise: float) -> bool:
-    """Whether a candidate may have been rejected by chance: with the present `noise` it was not clearly slower.
+    """Whether a rejected candidate may have been rejected by chance: its gain is not below -CLEAR standard errors.
 
-    False if it has no gain.
+    `noise` is the relative spread of one trial (0.03: 3 %). False if the candidate has no gain.
     """
     if rejected.gain is None:
         return False

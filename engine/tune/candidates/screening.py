@@ -30,9 +30,10 @@ Conflict = Callable[[Preset], str]  # why a preset cannot be trained here; empty
 
 
 class Screening:
-    """Measures candidates and keeps the best settings.
+    """Measures candidates (settings) one after another, and keeps the fastest as the best settings.
 
-    `without_input` says whether candidates are now measured without the input.
+    `without_input` says whether candidates are now measured without the input. `seconds` is the measured time of a
+    trial. `conflict` returns why a preset cannot be trained here, or an empty text.
     """
 
     def __init__(
@@ -49,9 +50,10 @@ class Screening:
     # ---- the best settings --------------------------------------------------------------------------
 
     def measure_best(self, stage: str, reason: str, without_input: bool) -> Candidate:
-        """Measure the best settings; candidates are measured in the same way from now on, with or without the input.
+        """Measure the best settings, and return this measurement. Raises BaselineFailed if it fails.
 
-        Raises BaselineFailed.
+        Candidates are measured in the same way from now on, with or without the input. `reason` is its text in the
+        record.
         """
         candidate = Candidate(
             stage=stage, settings=dict(self.best.settings), tried={}, reason=reason, without_input=without_input
@@ -72,7 +74,10 @@ class Screening:
         self.best = Best(with_changes(self.baseline, settings), dict(settings))
 
     def resume(self, best: Best) -> None:
-        """Use settings that were measured before as the best, and measure candidates as these were measured."""
+        """Use settings that were measured before as the best settings.
+
+        Candidates are then measured as these settings were, with or without the input.
+        """
         self.best, self.without_input = best, bool(best.measured and best.measured.without_input)
 
     def has(self, settings: Mapping[str, Any]) -> bool:
@@ -89,9 +94,11 @@ class Screening:
         predicted_bytes: int | None = None,
         judge: Judge | None = None,
     ) -> Candidate:
-        """Measure the best settings with the changes `tried`; they become the best settings if they are faster.
+        """Measure the best settings with the changes `tried`, and return them as a candidate. They become the best
+        settings if they are faster.
 
-        `judge` may end the trial early; None uses the rule for all candidates.
+        They are not measured if they cannot be trained here. `judge` may end the trial early. None uses the rule for
+        all candidates.
         """
         settings = self.settings_with(tried)
         candidate = Candidate(
@@ -106,7 +113,9 @@ class Screening:
         return candidate
 
     def repeat(self, candidate: Candidate) -> None:
-        """Measure a candidate once more and judge it again; it has been tried on top of the present best settings."""
+        """Measure a candidate once more and decide about it again. It must have been measured as a change of the
+        present best settings.
+        """
         preset = with_changes(self.baseline, candidate.settings)
         good = self._trial(candidate, preset).good
         if good and self._seems_to_gain(candidate):
@@ -118,9 +127,10 @@ class Screening:
         self._report("")
 
     def probe(self, stage: str, tried: Mapping[str, Any], reason: str, predicted_bytes: int | None = None) -> Candidate:
-        """Train the best settings with the changes `tried` for a few steps, to measure whether they fit into memory.
+        """Train the best settings with the changes `tried` for a few steps, to measure their memory. Returns them as a
+        candidate.
 
-        Their speed is not measured.
+        Their speed is not measured. The decision is `measured`, `failed`, or `left out` if they cannot be trained here.
         """
         candidate = Candidate(
             stage=stage, settings=self.settings_with(tried), tried=dict(tried), reason=reason,
@@ -140,7 +150,9 @@ class Screening:
     def asked(
         self, tried: Mapping[str, Any], judge: Judge | None = None, side: str = SIDE, repeat: int = 1
     ) -> Asked | None:
-        """The first trial with which `attempt` would measure the changes `tried`; None if they cannot be trained."""
+        """The arguments of the first trial with which `attempt` would measure the changes `tried`. None if they cannot
+        be trained.
+        """
         try:
             preset = with_changes(self.baseline, self.settings_with(tried))
         except PresetError:
@@ -149,7 +161,7 @@ class Screening:
         return None if self._conflict(preset) else Asked(measured, side, self._seconds, repeat, judge)
 
     def remembers(self, tried: Mapping[str, Any]) -> bool:
-        """Whether the first trial of `attempt` with these changes is already known."""
+        """Whether the first trial of `attempt` with these changes has already been measured."""
         asked = self.asked(tried)
         return asked is not None and self.trials.remembers(asked.preset, SIDE, 1, seconds=self._seconds)
 
@@ -176,7 +188,7 @@ class Screening:
 
     @property
     def noise(self) -> float:
-        """The relative spread of repeated measurements of the same settings."""
+        """The relative spread of repeated measurements of the same settings (0.03: 3 %)."""
         return judgement.noise_of(self.search.candidates)
 
     def settings_with(self, tried: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,7 +200,7 @@ class Screening:
         return {key: value for key, value in given.items() if value_of(self.baseline, key) != value}
 
     def _preset(self, candidate: Candidate) -> Preset | None:
-        """The preset of a candidate; None if it cannot be trained, which is recorded in the candidate."""
+        """The preset of a candidate. None if it cannot be trained. The reason is then stored in the candidate."""
         self.search.candidates.append(candidate)
         try:
             preset = with_changes(self.baseline, candidate.settings)
@@ -201,9 +213,9 @@ class Screening:
         return preset
 
     def _measure(self, candidate: Candidate, preset: Preset, judge: Judge | None = None) -> None:
-        """Measure a successful trial, if necessary at the second attempt.
+        """Measure trials of a candidate until one is successful, at most CHANCES.
 
-        There is no second attempt if the trial ran out of memory, ended with an error, took too long, or was slower.
+        There is no further trial if one ran out of memory, ended with an error, took too long, or was clearly slower.
         """
         for _ in range(CHANCES):
             trial = self._trial(candidate, preset, judge)
@@ -215,8 +227,8 @@ class Screening:
     ) -> Trial:
         """Measure one more trial of a candidate or of the best settings.
 
-        Only the first trial of a candidate may end early, and none if the times of waiting count. `seconds` is the
-        measured time; None means that of all trials.
+        If `judge` is None, only a candidate without a successful trial may end early, and none if the times of waiting
+        count. `seconds` is the measured time. None means that of all trials. Raises OutOfTime and Stopped.
         """
         measured = self._as_measured(preset, candidate.without_input)
         may_end = bool(candidate.tried) and not candidate.good and not self._waits_count_of(candidate)
@@ -241,7 +253,9 @@ class Screening:
         return trial
 
     def _peak(self, trials: Sequence[Trial]) -> int | None:
-        """The largest peak of the trials in bytes; None before it is known which memory is limited."""
+        """The largest peak of the trials in bytes. None if no peak was measured, or if it is not known yet which memory
+        is limited.
+        """
         if not self.peak_figure:
             return None
         return max((getattr(trial, self.peak_figure) or 0 for trial in trials), default=0) or None

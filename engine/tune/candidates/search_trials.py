@@ -30,11 +30,12 @@ class OutOfTime(Exception):
 
 
 class Trials:
-    """Measures the trials of a search; a trial that is already known is returned without a measurement.
+    """Measures the trials of a search. A trial that was measured before is returned without a measurement.
 
     `earlier` are the trials from before the search was resumed. A trial that may have failed by chance is always
-    measured again. `elapsed` returns the seconds of the search so far, with those before it was resumed.
-    `reserved_seconds` of `limit_seconds` are kept for the pairs that decide, which may take `grace_seconds` longer.
+    measured again. `elapsed` returns the seconds of the search so far, with those before it was resumed. `guess` is the
+    expected time of the first trial in seconds. `reserved_seconds` of `limit_seconds` are kept for the pairs that
+    decide, which may take `grace_seconds` longer.
     """
 
     def __init__(
@@ -69,8 +70,8 @@ class Trials:
     def trial_seconds(self) -> float:
         """The expected time of a trial in seconds: the median of the trials so far.
 
-        The first trial also imports TensorFlow, and the other trainers are forked from the process that has done so.
-        Therefore its time alone does not count fully.
+        The first trial also imports TensorFlow, and the later trainers are forked from the process that has imported
+        it. So the time of the first trial alone counts only in part. The guess is returned if there is no trial yet.
         """
         if len(self._seconds) == 1:
             return min(self._seconds[0], max(self._guess, OF_FIRST * self._seconds[0]))
@@ -82,8 +83,9 @@ class Trials:
         return self._bench.most_seconds()
 
     def _most_seconds(self) -> float:
-        """The time until the part that is reserved for the decision begins, but at most a few times that of other
-        trials.
+        """The longest time in seconds that the next trial may take.
+
+        It is the time that is not reserved for the decision, but at most a few times the time of other trials.
         """
         left = max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds)
         if not self._seconds:
@@ -92,11 +94,11 @@ class Trials:
 
     @property
     def knows_pairs(self) -> bool:
-        """Whether a trial of a pair was measured before the search was resumed, or since."""
+        """Whether any trial of a pair has been measured, also before the search was resumed."""
         return any(trial.side in ("a", "b") and ":" not in trial.key for trial in self._known.values())
 
     def remembers(self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None) -> bool:
-        """Whether this trial is already known."""
+        """Whether this trial has already been measured. The arguments are those of `measure`."""
         return _key(preset, side, repeat, seconds) in self._known
 
     def measure(
@@ -109,9 +111,10 @@ class Trials:
         judge: Judge | None = None,
         trained: Preset | None = None,
     ) -> Trial:
-        """Measure one trial, or return it if it is known; raises Stopped, and OutOfTime if it would not end in time.
+        """Measure one trial, or return it if it was measured before.
 
         `judge` may end it early. `trained` is the preset with a GPU of its own, if several trials are measured at once.
+        Raises Stopped, and OutOfTime if the trial would not end in time.
         """
         return self._once(
             _key(preset, side, repeat, seconds),
@@ -134,7 +137,8 @@ class Trials:
         )
 
     def length_known(self, preset: Preset) -> tuple[int, int | None] | None:
-        """The epochs and steps with which this preset was trained for its loss before; None if it was not.
+        """The epochs and steps with which this preset was trained for its loss before. None if it was not. None steps
+        mean one pass over the data.
 
         Further trainings for the loss must have the same length.
         """
@@ -146,9 +150,10 @@ class Trials:
         return None
 
     def _once(self, key: str, seconds: float, carry_out: Callable[[], Trial], timed: bool = True) -> Trial:
-        """The known trial with this key, or else the trial that `carry_out` measures now.
+        """The trial with this key that was measured before, or else the trial that `carry_out` measures now.
 
-        `timed`: its time counts in the expected time of a trial.
+        `seconds` is its expected time. `timed`: its time counts in the expected time of later trials. Raises Stopped
+        and OutOfTime.
         """
         if key in self._known:
             return self._known[key]
@@ -168,9 +173,9 @@ class Trials:
 
 
 def _that_count(earlier: Sequence[Trial]) -> Iterator[Trial]:
-    """Yield the trials that are not measured again.
+    """Yield the earlier trials that need not be measured again.
 
-    If a trial died and its repetition was successful, both count.
+    A trial that may have failed by chance is not among them, unless its repetition was successful.
     """
     for trial, following in zip_longest(earlier, earlier[1:]):
         next_turn = following is not None and (following.side, following.repeat) == (trial.side, trial.repeat + 1)
@@ -180,7 +185,7 @@ def _that_count(earlier: Sequence[Trial]) -> Iterator[Trial]:
 
 
 def _may_be_chance(trial: Trial) -> bool:
-    """Whether another attempt may end otherwise: the trial has crashed, or a trial of a pair took too long."""
+    """Whether another attempt may have another outcome: the trial has crashed, or a trial of a pair took too long."""
     of_pair = trial.side in ("a", "b") and ":" not in trial.key
     return trial.outcome == "crashed" or (of_pair and trial.outcome == "timeout")
 
@@ -211,7 +216,7 @@ class Asked:
 class Place:
     """A GPU with its name for `device.visible`.
 
-    `speed` is the speed of the best settings on this GPU, relative to that on the first GPU.
+    `speed` is the speed of the best settings on this GPU, divided by that on the first GPU.
     """
 
     gpu: str | int
@@ -223,7 +228,7 @@ class Place:
 
 
 class SideBySide:
-    """Measures several trials at once; `Trials.measure` later returns them without a second measurement."""
+    """Measures several trials at once. `Trials.measure` later returns them without a second measurement."""
 
     def __init__(self, trials: Trials, machine: Machine) -> None:
         self._trials, self._machine = trials, machine
@@ -246,8 +251,9 @@ class SideBySide:
         return of_one and preset.options.strategy.kind == "single"
 
     def measure(self, asked: Sequence[Asked], places: Sequence[Place]) -> list[Trial]:
-        """Measure all trials at once, each on its own place; raises Stopped, and OutOfTime if they would not end in
-        time.
+        """Measure all trials at once, each on its own place, and return them in the same order.
+
+        Raises Stopped, and OutOfTime if they would not end in time.
         """
         with ThreadPoolExecutor(len(asked)) as pool:
             jobs = [
@@ -266,10 +272,11 @@ class SideBySide:
 
 
 def undisturbed(places: Sequence[Place], speeds: Sequence[float | None], alone: float) -> list[Place]:
-    """The places where a training at the same time as the others was about as fast as the training `alone`.
+    """The places at which a training at the same time as the others was at least LEAST_SHARE as fast as a training
+    alone.
 
-    `speeds` are the speeds at the places in samples per second; None for a failed trial. Each returned place has the
-    relative speed of its GPU. A GPU that is slow or disturbed is left out.
+    `speeds` are the speeds at the places in samples per second, None for a failed trial. `alone` is the speed of one
+    training alone. Each returned place has the relative speed of its GPU.
     """
     shares = ((place, (speed or 0.0) / alone) for place, speed in zip(places, speeds, strict=True))
     return [replace(place, speed=share) for place, share in shares if share >= LEAST_SHARE]

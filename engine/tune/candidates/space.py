@@ -32,7 +32,9 @@ CACHED = {"input.cache": "memory"}
 
 @dataclass(frozen=True)
 class Space:
-    """The settings that a search tries; `started` is the event of the baseline, which says how it was built."""
+    """The settings that a search tries on this machine. `started` is the event of the baseline's trial that says how
+    the training was built.
+    """
 
     limits: Limits
     machine: Machine
@@ -43,7 +45,9 @@ class Space:
         return self.started.compute_capability is not None
 
     def allows(self, settings: Settings) -> bool:
-        """Whether the user's limits allow to change these options, and the options have an effect."""
+        """Whether the user's limits allow a change of all these options, every option has an effect, and no trial sets
+        it itself.
+        """
         fixed = {*self.limits.leave, *OWN, *self.started.inapplicable}
         return not fixed & set(settings)
 
@@ -59,13 +63,16 @@ class Space:
     # ---- batch size ---------------------------------------------------------------------------------
 
     def most_batch(self, preset: Preset) -> int:
-        """The largest batch of one replica that may be tried."""
+        """The largest batch of one replica that a search for speed may try.
+
+        It is limited by the user's limit, or else by LEAST_STEPS_PER_PASS steps in a pass over the data.
+        """
         samples = self.started.train_samples
         most = max(1, samples // LEAST_STEPS_PER_PASS) if samples else MOST_BATCH
         return max(1, (self.limits.largest_batch or most) // self.replicas(preset))
 
     def most_samples(self, preset: Preset) -> int:
-        """The largest batch of one replica for which there are samples."""
+        """The largest batch of one replica for which there are samples, or the user's limit if there is one."""
         most = self.limits.largest_batch or self.started.train_samples or MOST_BATCH
         return max(1, most // self.replicas(preset))
 
@@ -80,13 +87,13 @@ class Space:
                 yield {POLICY: policy}
 
     def _fast_policies(self, preset: Preset) -> list[str]:
-        """The policies for which the devices have instructions."""
+        """The precision policies for which the devices have instructions."""
         capability = self.started.compute_capability or (0, 0)
         on_gpu = bool(checks.training_gpus(preset.options, self.machine))
         return fast_policies(capability if on_gpu else None, bool(self.started.cpu_bfloat16))
 
     def _xla(self, preset: Preset) -> Iterator[Settings]:
-        """Yield the opposite of the baseline: XLA if it was built without it."""
+        """Yield compile.xla with the opposite value: True if the baseline was built without XLA, else False."""
         now = value_of(preset, XLA)
         built = bool(self.started.actual.get("jit_compile")) if now == "auto" else now
         yield {XLA: not built}
@@ -121,7 +128,8 @@ class Space:
     # ---- the input ----------------------------------------------------------------------------------
 
     def _input(self, preset: Preset) -> Iterator[Settings]:
-        """Yield settings of the input, first all advised ones together.
+        """Yield settings of the input, first the recommended ones together (TUNED_INPUT and, if it fits, a cache in
+        memory).
 
         If a pipeline has several faults, a single remedy changes little.
         """

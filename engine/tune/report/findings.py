@@ -49,7 +49,7 @@ class Ranked(Candidate):
     """A row of the leaderboard: a candidate with its `number` in the order of the search.
 
     The preset itself has the number -1. A side that was measured in pairs has a lower number, and in `since_start` its
-    gain against the preset.
+    gain against the preset (0.05: 5 % faster).
     """
 
     number: int
@@ -87,7 +87,9 @@ def _preset(data: Record) -> list[Ranked]:
 
 
 def _of_pairs(data: Record) -> Iterator[Ranked]:
-    """Yield a row for both sides of each comparison in pairs, with the median of their speeds."""
+    """Yield a row for each side of each comparison in pairs, with the median of its speeds. A side without a speed has
+    no row.
+    """
     sides: tuple[tuple[str, bool], ...] = (("a", False), ("b", True))
     for place, comparison in enumerate(data.comparisons):
         for side, is_changed in sides:
@@ -105,7 +107,8 @@ def _of_pairs(data: Record) -> Iterator[Ranked]:
 
 
 def since_start(candidate: Ranked, data: Record) -> float | None:
-    """The gain against the preset, measured as the candidate was, with or without its input.
+    """The gain of a candidate against the preset (0.05: 5 % faster), measured as the candidate was, with or without its
+    input.
 
     None for the preset itself, and if the preset was not measured in this way.
     """
@@ -137,7 +140,7 @@ def chosen(data: Record) -> Mapping[str, Any]:
 
 
 def is_decided(data: Record) -> bool:
-    """Whether the search has ended with a decision; a search that was stopped before its pairs has none."""
+    """Whether the search has ended with a decision. A search that was stopped before its pairs has none."""
     return data.state == "done" or (data.state != "running" and bool(data.comparisons))
 
 
@@ -173,10 +176,10 @@ def _is_undone(candidate: Candidate, data: Record) -> bool:
 class Brought:
     """What the options of a stage have gained.
 
-    `state` is kept, not chosen, nothing, trying, to come or not tried; `not chosen` means that trials were faster, but
-    the settings were refused at the end. `settings` are the kept values. If nothing was kept, `gain` is that of the
-    best candidate. If the values were kept only in a combination with other stages, the gain is in the row of the
-    combination and None here.
+    `state` is kept, not chosen, nothing, trying, to come or not tried. `not chosen` means that trials were faster, but
+    the settings were refused at the end. `settings` are the kept values. `gain` is a share (0.05: 5 % faster). If
+    nothing was kept, it is that of the best candidate. If the values were kept only in a combination with other stages,
+    the gain is in the row of the combination and None here.
     """
 
     stage: str
@@ -192,7 +195,7 @@ class Brought:
 
     @property
     def figures(self) -> str:
-        """The gain and its spread, such as `+148 % ± 4.1 %`; if there is none, the state in words."""
+        """The gain and its spread, such as `+148 % ± 4.1 %`. If there is no gain, the state in words."""
         if self.state in ("kept", "not chosen", "nothing") and self.gain is not None:
             beside = f" ± {spread(self.spread)}" if self.spread is not None else ""
             return f"{change(self.gain)}{beside}{WITHOUT_INPUT if self.without_input else ''}"
@@ -224,7 +227,9 @@ def brought(data: Record) -> list[Brought]:
 
 
 def _with_others(option: Brought, combined: Mapping[str, Any]) -> Brought:
-    """The row of a stage for which no trial of its own was kept: `kept` if a combination has kept its values."""
+    """The row of a stage for which no trial of its own was kept. It is `kept` if the kept combinations, whose values
+    are `combined`, have changed its options.
+    """
     mine = {
         key: value
         for key, value in combined.items()
@@ -269,7 +274,7 @@ def _merged(kept: list[Candidate]) -> dict[str, Any]:
 
 
 def memory_of(data: Record) -> Memory:
-    """The memory of the batches; without points if none was measured."""
+    """The memory of the batches. If none was measured, the result has no points."""
     return search_of(data).memory or Memory(of="")
 
 
@@ -277,16 +282,20 @@ def memory_of(data: Record) -> Memory:
 
 
 def gain_so_far(data: Record) -> float | None:
-    """The gain of the best settings by the trials so far, which pairs have not proved; None if there is no gain."""
+    """The gain of the best settings by the trials so far (0.05: 5 % faster), which pairs have not proved. None if there
+    is no gain.
+    """
     search = search_of(data)
     before, best = search.before_speed, search.best_speed
     return None if not before or best is None or best == before else best / before - 1
 
 
 def in_all(data: Record) -> tuple[float | None, float | None, bool]:
-    """The gain of the chosen settings against the preset, its spread, and whether pairs have proved it.
+    """The gain of the chosen settings against the preset (0.05: 5 % faster), its spread, and whether pairs have proved
+    it.
 
-    Without a proof the gain is that of the trials so far, and the spread is None.
+    Without a proof the gain is that of the best settings in the trials so far, None if there is none, and the spread is
+    None.
     """
     proved = [comparison for comparison in data.comparisons if comparison.decision == "kept"]
     if data.gain_total is not None and proved:

@@ -1,4 +1,4 @@
-"""The memory of batch sizes: what it will be, how far predictions were off, and sentences about it for all views."""
+"""The memory of batch sizes: predictions, their errors, and sentences about it for all views."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ _KINDS = {
 
 
 def predicted(memory: Memory, batch: float) -> float | None:
-    """The memory in bytes that this batch size is expected to take; None if it cannot be predicted."""
+    """The memory in bytes that this batch size (of one replica) is expected to take. None if it cannot be predicted."""
     base, each = memory.base_bytes, memory.bytes_per_sample
     return None if base is None or each is None else base + each * batch
 
 
 def largest_error(memory: Memory) -> float | None:
-    """The largest relative error of the predictions that were measured afterwards; None if there are none."""
+    """The largest error of the predictions that were measured afterwards, as a share of the measured memory (0.1: 10
+    %). None if there is none.
+    """
     errors = []
     for point in memory.points:
         peak, predicted_bytes = point.peak_bytes, point.predicted_bytes
@@ -110,7 +112,9 @@ def _largest(memory: Memory) -> str:
 
 
 def far(memory: Memory) -> str:
-    """A remark if the largest batch is far above the measured ones, so that the prediction is a guess; else empty."""
+    """A remark if the largest batch is more than FAR times the largest measured one, so that the prediction is a guess.
+    Otherwise empty.
+    """
     largest = memory.largest_batch or 0.0
     points = (point for point in memory.points if point.peak_bytes is not None)
     measured = max((point.batch_size or 0.0 for point in points), default=0.0)
@@ -188,7 +192,7 @@ def kind_of_memory(memory: Memory) -> str:
 
 
 def in_words(data: Record) -> str:
-    """The predicted memory and the error of predictions in one line; empty if nothing is known."""
+    """The predicted memory and the error of predictions in one line. Empty if neither is known."""
     memory = memory_of(data)
     return "; ".join(_memory(memory))
 

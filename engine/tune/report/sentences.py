@@ -1,6 +1,6 @@
 """What is said about a search in sentences, shared by all views: candidates, memory, losses, what is next.
 
-`data` is the content of proof.json; findings.py reads it.
+`data` is the record of a search, the content of proof.json. findings.py reads it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def about_gains(candidates: Sequence[Candidate]) -> str:
 
 
 def is_weighed(candidate: Candidate) -> bool:
-    """Whether the gain of a candidate is clearly below its gain by waits, so that the second one is shown as well."""
+    """Whether the gain by waits of a candidate counts and is larger than its gain, so that it is shown as well."""
     by_waits, weighed = candidate.gain_by_waits, candidate.gain
     return by_waits is not None and weighed is not None and by_waits > max(weighed, LEAST_GAIN)
 
@@ -51,15 +51,15 @@ def stage(candidate: Candidate) -> str:
 
 
 def title(candidate: Candidate) -> str:
-    """The changes that a candidate has tried, or why the best settings were measured again."""
+    """The changes that a candidate has tried. For a measurement of the best settings, its reason in words."""
     tried = candidate.tried
     return sentences.changes(tried) if tried else candidate.reason or "the preset as it is"
 
 
 def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
-    """`kept`, or why the candidate was not kept; empty for settings that were only measured.
+    """`kept`, or why the candidate was not kept. Empty for settings that were only measured.
 
-    `data` is the record of the search, for the decision at its end; UNREAD if that is not to be shown.
+    `data` is the record of the search, for the decision at its end. UNREAD if that decision is not to be shown.
     """
     decision, why = candidate.decision, candidate.why
     if candidate.stage == PAIRS:
@@ -75,7 +75,7 @@ def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
 
 
 def pair_gain(a: Trial, b: Trial) -> float | None:
-    """The gain of a pair of trials; None if one of them has no speed."""
+    """The gain of trial `b` over trial `a` as a share (0.05: b is 5 % faster). None if one of them has no speed."""
     before, after = a.samples_per_second, b.samples_per_second
     return gain(before, after) if before and after is not None else None
 
@@ -84,9 +84,10 @@ def pair_gain(a: Trial, b: Trial) -> float | None:
 
 
 def ceiling_in_words(data: Record) -> str:
-    """The speed without any input, and the share of it that is reached; empty if it is not known.
+    """The speed without any input, and the share of it that is reached. Empty if it is not known.
 
-    If the best settings were measured only without their input so far, that speed is given instead of the share.
+    If the best settings were measured only without their input so far and are faster than that, their speed is given
+    instead of the share.
     """
     search = search_of(data)
     ceiling, best = search.ceiling, search.best_speed
@@ -104,14 +105,16 @@ def ceiling_in_words(data: Record) -> str:
 
 
 def _without_input(data: Record) -> float | None:
-    """The speed of the best settings if they were measured only without their input; else None."""
+    """The speed of the best settings in samples per second if they were measured only without their input. Otherwise
+    None.
+    """
     same = [candidate for candidate in search_of(data).candidates if is_best(candidate, data)]
     with_input = any(not candidate.without_input for candidate in same)
     return None if with_input or not same else same[-1].samples_per_second
 
 
 def unproven(data: Record) -> str:
-    """The outcome of the best settings of a search that has kept nothing: not chosen, or not proven in pairs."""
+    """The outcome of the best settings of a search that has kept nothing: `not chosen` or `not proven in pairs`."""
     decided, losses = data.comparisons, search_of(data).losses
     refused = decided and decided[-1].decision in ("rejected", "failed")
     worse = any(check.decision == "worse" for check in losses) and not limits_of(data).allow_worse_loss
@@ -119,7 +122,7 @@ def unproven(data: Record) -> str:
 
 
 def study_in_words(data: Record) -> str:
-    """The state of the study of a wide search; empty if there is none."""
+    """The state of the Optuna study of a wide search. Empty if there is none."""
     study = search_of(data).study
     return "; ".join(_study(study)) if study else ""
 
@@ -134,7 +137,9 @@ def _study(study: StudyState) -> Iterator[str]:
 
 
 def left_in_words(elapsed: float | None, limit: float | None) -> str:
-    """`3:20 of 10:00, 6:40 left`; only the elapsed time if there is no limit, and empty if that is not known."""
+    """A text such as `3:20 of 10:00, 6:40 left`, from seconds. Only the elapsed time if there is no limit, empty if the
+    elapsed time is not known.
+    """
     if elapsed is None or limit is None:
         return "" if elapsed is None else units.clock(elapsed)
     return f"{units.clock(elapsed)} of {units.clock(limit)}, {units.clock(max(0.0, limit - elapsed))} left"
@@ -173,12 +178,13 @@ def _limit(check: LossCheck) -> str:
 
 
 def learning(data: Record) -> list[str]:
-    """A line for each comparison of losses, and lines about what the search did because of them."""
+    """A line for each comparison of losses, and lines about the consequences that the search has drawn from them."""
     return [*(loss_check(check) for check in search_of(data).losses), *learnt(data)]
 
 
 def learnt(data: Record) -> list[str]:
-    """Lines about what the search did because of the comparisons of losses."""
+    """Lines about the consequences that the search has drawn from the comparisons of losses. Empty if there are none.
+    """
     lines = []
     if (fixed := search_of(data).rate_fixed) and limits_of(data).learning_rate != "keep":
         lines.append(f"the learning rate is not scaled: {fixed}")
@@ -215,7 +221,7 @@ def _next_steps(data: Record, saved: bool) -> Iterator[str]:
 
 
 def nothing_to_measure(data: Record) -> str:
-    """Why more minutes would change nothing for a search that has ended; empty if they may."""
+    """Why more minutes would change nothing for a search that has ended. Empty if they may change something."""
     search = search_of(data)
     if limits_of(data).dry_run:
         return "it has only predicted the memory; gputui tune --preset NAME searches"
@@ -228,7 +234,8 @@ def nothing_to_measure(data: Record) -> str:
 
 
 def more_minutes(data: Record) -> int:
-    """The whole minutes that a search that has ended needs to measure its pairs, plus a half of that."""
+    """The whole minutes that are enough to measure the pairs of a search that has ended: 1.5 times their expected time.
+    """
     trials = [trial.seconds for trial in data.trials if trial.seconds]
     pairs = 2 * (data.repeats or LEAST_REPEATS) * statistics.median(trials or [LONG_TRIAL])
     return max(LEAST_MINUTES, math.ceil(1.5 * pairs / units.MINUTE))

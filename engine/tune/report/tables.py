@@ -18,7 +18,7 @@ _SPEED = figures.of_run("samples_per_second")
 def leaderboard(data: Record, in_report: bool = False) -> Table:
     """A row for each candidate, the best first.
 
-    `in_report`: the trials of each candidate are named, and its memory is the measured one alone, as the report has a
+    `in_report`: the trials of each candidate are named, and only its measured memory is shown, as the report has a
     table of the predictions.
     """
     rows = [
@@ -45,7 +45,7 @@ def is_marked(candidate: Candidate) -> bool:
 
 
 def _settings(candidate: Candidate) -> str:
-    """All settings of the candidate that differ from the preset."""
+    """The cell of a candidate's settings that differ from the preset. If there are none, and for pairs, its title."""
     return settings({} if candidate.stage == PAIRS else candidate.settings) or sentences.title(candidate)
 
 
@@ -56,13 +56,15 @@ def _speed(candidate: Candidate) -> str:
 
 
 def memory(candidate: Candidate) -> str:
-    """The measured memory as text; if it was not measured, the predicted memory after a "~"."""
+    """The measured memory as text. If it was not measured, the predicted memory after a "~"."""
     peak, predicted = candidate.peak_bytes, candidate.predicted_bytes
     return f"~{size(predicted)}" if peak is None and predicted is not None else size(peak)
 
 
 def options(data: Record, together: bool = False) -> Table:
-    """What each option brought: a row for each stage of the search; `together`: and one for all of them together."""
+    """What each option brought: a row for each stage of the search. With `together`, one more row for all of them
+    together.
+    """
     rows = [
         [
             option.name,

@@ -20,13 +20,13 @@ LEAST_STEP = 1.125  # factor; a batch that is larger by less is not worth a tria
 
 
 class BatchSize:
-    """Searches the batch size of the best settings; `most` is the largest batch of one replica that may be tried."""
+    """Searches the batch size of the best settings. `most` is the largest batch of one replica that may be tried."""
 
     def __init__(self, screening: Screening, memory: MemoryModel, most: int) -> None:
         self._screening, self._memory, self._most = screening, memory, most
 
     def find(self) -> None:
-        """Find the fastest batch size, and leave it in the screening's best settings."""
+        """Find the fastest batch size. It is then in the best settings of the screening."""
         before = self.size
         self.grow()
         if self.size == before:
@@ -37,7 +37,10 @@ class BatchSize:
         return int(value_of(self._screening.best.preset, BATCH))
 
     def note(self, batch: int, candidate: Candidate) -> None:
-        """Add the memory of a candidate to the memory model, if it was measured or has run out."""
+        """Add the memory of a candidate with the batch size `batch` to the memory model.
+
+        Nothing is added if its memory was not measured and it has not run out of memory.
+        """
         ran_out = any(trial.outcome == "oom" for trial in candidate.trials)
         peak = candidate.peak_bytes = self._memory.peak(candidate.trials)
         if peak is not None or ran_out:
@@ -45,7 +48,9 @@ class BatchSize:
             self._screening.search.memory = self._memory.told()
 
     def grow(self) -> None:
-        """Double the batch size as long as this makes the training faster."""
+        """Double the batch size as long as each doubling gains at least LEAST_GROWTH. If one does not fit, try smaller
+        steps.
+        """
         gaining = True
         while gaining and (larger := self._larger()):
             gaining, fits = self._try(larger)
@@ -54,7 +59,7 @@ class BatchSize:
                 return
 
     def _larger(self) -> int | None:
-        """The next larger batch size to try; None if the limits or the memory allow none that is worth a trial."""
+        """The next larger batch size to try. None if the limits or the memory allow none that is worth a trial."""
         double = min(2 * self.size, self._most)
         largest = self._memory.worth_trying()
         if largest is not None and largest < double:
@@ -66,7 +71,7 @@ class BatchSize:
     def _bisect(self, too_large: int) -> None:
         """Try batch sizes between the present one, which fits, and `too_large`.
 
-        It ends if a batch fits and is not faster, or if the interval is too small.
+        The search ends if a batch fits and is not faster, or if the interval is too small.
         """
         while (middle := self._between(too_large)) >= LEAST_STEP * self.size:
             _, fits = self._try(middle)
@@ -77,7 +82,7 @@ class BatchSize:
     def _between(self, too_large: int) -> int:
         """The batch size predicted as the largest that fits, if it is between the present one and `too_large`.
 
-        Else the middle of the two.
+        Otherwise the middle of the two.
         """
         largest = self._memory.largest()
         if largest is not None and LEAST_STEP * self.size <= rounded(largest) < too_large / LEAST_STEP:
@@ -85,7 +90,7 @@ class BatchSize:
         return rounded((self.size + too_large) // 2)
 
     def _shrink(self) -> None:
-        """Halve the batch size as long as this makes the training faster.
+        """Halve the batch size as long as each halving gains at least LEAST_GROWTH.
 
         Smaller batches can be faster on a CPU if they fit into its caches.
         """
@@ -95,10 +100,7 @@ class BatchSize:
                 return
 
     def _try(self, batch: int) -> tuple[bool, bool]:
-        """Measure a batch size; returns whether it is clearly faster, and whether it fits into memory.
-
-        If it is clearly faster, the search goes on in that direction.
-        """
+        """Measure a batch size. Returns whether it gains at least LEAST_GROWTH, and whether it fits into memory."""
         candidate = self._screening.attempt("batch_size", {BATCH: batch}, predicted_bytes=self._memory.predict(batch))
         self.note(batch, candidate)
         fits = not any(trial.outcome == "oom" for trial in candidate.trials)
@@ -106,7 +108,7 @@ class BatchSize:
 
 
 def rounded(batch: int) -> int:
-    """From 16 on, the next lower multiple of 8, which tensor cores need; smaller numbers as they are."""
+    """The next lower multiple of 8, which tensor cores need. A number below 16 is returned unchanged."""
     return batch // 8 * 8 if batch >= 16 else batch
 
 
@@ -120,7 +122,7 @@ MOST_SECONDS = 60.0  # for the steps of one probe
 
 
 class LargestBatch:
-    """Searches the largest batch that fits into memory.
+    """Searches the largest batch that fits into memory, whatever its speed.
 
     `most` is the largest batch of one replica for which there are samples. `samples_per_second` is the speed of one
     replica.
@@ -133,14 +135,17 @@ class LargestBatch:
         self._speed = samples_per_second
 
     def find(self) -> None:
-        """Find the largest batch that fits and the smallest that does not, and leave them in the memory model."""
+        """Find the largest batch that fits and the smallest that does not. Both are then in the memory model.
+
+        At most MOST_TRIALS trials are made, and none that takes too long.
+        """
         for _ in range(MOST_TRIALS):
             batch = self._next()
             if batch is None or not self._affordable(batch) or not self._try(batch):
                 return
 
     def _next(self) -> int | None:
-        """The batch size to try next; None if there is none between a batch that fits and one that does not."""
+        """The batch size to try next. None if there is none between a batch that fits and one that does not."""
         fits, beyond = self._memory.fits, self._memory.beyond
         if fits is None:
             return None if beyond is None or beyond < 2 or self._memory.largest() == 0 else beyond // 2
@@ -162,7 +167,7 @@ class LargestBatch:
         return False
 
     def _try(self, batch: int) -> bool:
-        """Train a few steps with a batch; returns whether its memory is now known."""
+        """Train a few steps with a batch. Returns whether its memory is now known."""
         predicted = self._memory.predict(batch)
         candidate = self._screening.probe("batch_size", {BATCH: batch}, "the largest that may fit", predicted)
         self._sizes.note(batch, candidate)

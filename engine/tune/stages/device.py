@@ -3,8 +3,8 @@
 On a CPU the steps in one execution come after the batch size: Python's time between the steps is the same for all
 settings of the device, and if it limits the speed, none of these seem to gain. Precision and XLA come next. On a GPU
 they come first: the host runs ahead of the GPU, they gain most, and long executions delay each stop. Both change the
-same operations, so that one may undo the gain of the other: if the precision gains and XLA on top of it does not, XLA
-is tried with the precision as it was. At the end an option that was rejected before another one gained is tried once
+same operations, so that one may undo the gain of the other: if the precision gains and XLA together with it does not,
+XLA is tried with the preset's precision. At the end an option that was rejected before another one gained is tried once
 more.
 """
 
@@ -29,7 +29,10 @@ LONGEST_EXECUTION_SECONDS = 0.5
 
 
 class DeviceStages:
-    """Tries the options of the device as changes of the screening's best settings, within the limits of `space`."""
+    """Tries the options of the device as changes of the screening's best settings, within the limits of `space`.
+
+    A stage is one option, or a few options that belong together (STAGES).
+    """
 
     def __init__(self, screening: Screening, space: Space, memory: MemoryModel) -> None:
         self._screening, self._space, self._memory = screening, space, memory
@@ -45,7 +48,7 @@ class DeviceStages:
                 self._stage_and_batch(name)
 
     def stage(self, name: str) -> None:
-        """Carry out the stage `name`, if the user's limits include it."""
+        """Try the values of the stage `name`. Nothing is done if the user's limits do not include it."""
         if name not in self._space.limits.only:
             return
         self._screening.search.stage = name
@@ -86,7 +89,8 @@ class DeviceStages:
             LargestBatch(self._screening, self._memory, self._sizes(), most, speed).find()
 
     def _sizes(self) -> BatchSize:
-        """A finder of batch sizes for the present settings; the memory model has the batches measured with them."""
+        """A search of batch sizes for the present best settings. The memory model has the batches measured with them.
+        """
         best = self._screening.best
         self._memory.most_batch = self._space.most_samples(best.preset)
         finder = BatchSize(self._screening, self._memory, self._space.most_batch(best.preset))
@@ -102,7 +106,7 @@ class DeviceStages:
     def _steps_together(self) -> None:
         """Try the largest number of steps in one execution, and then smaller ones if it is faster.
 
-        If the largest is not faster, no smaller number will be.
+        If the largest is not faster than the present number, no smaller number will be.
         """
         more = [count for count in self._counts() if count > self._together]
         if more and self._gains("steps_per_execution", {TOGETHER: more[-1]}):
@@ -131,7 +135,7 @@ class DeviceStages:
     # ---- precision and XLA --------------------------------------------------------------------------
 
     def _xla_without_precision(self) -> None:
-        """Try XLA with the preset's precision, if the new precision was faster and XLA together with it was not."""
+        """Try XLA with the preset's precision, if another precision was kept and XLA together with it was rejected."""
         if not self._kept("precision") or not self._rejected("xla") or self._kept("xla"):
             return
         before = {POLICY: value_of(self._screening.baseline, POLICY)}
@@ -140,10 +144,10 @@ class DeviceStages:
                 self.stage("batch_size")
 
     def _may_gain_now(self, name: str) -> bool:
-        """Whether the stage `name` is worth a repetition, as another option has become faster since.
+        """Whether the stage `name` is worth a repetition, as another option was kept since its latest trial.
 
-        For precision and XLA this holds only if none of their values was kept. It does not hold if the latest trial has
-        failed or was clearly slower.
+        For stages other than `steps_per_execution` this holds only if none of their values was kept. It does not hold
+        if the latest trial has failed or was clearly slower.
         """
         tried = [
             candidate

@@ -1,4 +1,4 @@
-"""The input: how fast the training were without it, and its options until that speed is reached within 5 %."""
+"""The input: the speed of the training without it, and its options until that speed is reached within 5 %."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ HIGH = 0.2  # share of the time waited for the input that XProf's input-pipeline
 
 
 class InputStage:
-    """Measures the training without its input and with it again, and tries the options of the input."""
+    """Measures the training without its input and with it again, and tries the options of the input.
+
+    If `is_short` is true, there is time for a few changes only, and a trial that would show nothing new is left out.
+    """
 
     def __init__(self, screening: Screening, space: Space, is_short: bool = False) -> None:
-        """If `is_short` is true, there is time for a few changes only, and a trial that would show nothing new is left
-        out.
-        """
         self._is_short = is_short
         self._screening, self._space, self._search = screening, space, screening.search
         self._tried: list[Mapping[str, Any]] = []  # each is tried once, as a slow input limits all devices alike
 
     def try_first(self) -> None:
-        """Try the settings that are advised for any input, if the training waits long for its input.
+        """Try the first settings of the input (the recommended ones together), if the training waits long for its
+        input.
 
-        It is called before anything else is tried.
+        It is called before any other option is tried.
         """
         if self.is_waited_for:
             self._search.stage = "input"
             self._try(next(self._untried(), {}))
 
     def leave_out(self) -> bool:
-        """Measure the training without its input; returns whether candidates are now measured without it.
+        """Measure the training without its input. Returns whether candidates are now measured without it.
 
-        If the training waits long for its input, the options of the input are tried first.
+        They are not if the input does not hold the training back, or if the input cannot be left out. If the training
+        waits long for its input, the options of the input are tried first.
         """
         if not self._can_be_left_out or (self._is_short and self._hardly_waits):
             return False
@@ -56,7 +58,7 @@ class InputStage:
                 return True
 
     def put_back(self) -> None:
-        """Measure the best settings with their input; candidates are measured with it from now on."""
+        """Measure the best settings with their input. Candidates are measured with it from now on."""
         self._search.ceiling = self._screening.best.speed
         self._screening.measure_best("input", "the fastest settings so far, with their input", without_input=False)
 
@@ -87,9 +89,9 @@ class InputStage:
 
     @property
     def _hardly_waits(self) -> bool:
-        """Whether the best settings wait so little that they are about as fast as without their input.
+        """Whether the best settings wait at most REACHED (5 %) of the time for their input.
 
-        This is known on a CPU only; False on a GPU.
+        They are then about as fast as without it. This is known on a CPU only, so it is False on a GPU.
         """
         waited = self._waited
         return self._screening.waits_count and waited is not None and waited <= REACHED
@@ -100,7 +102,8 @@ class InputStage:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether the best settings wait so long for their input that its options are tried first.
+        """Whether the best settings wait at least HIGH (20 %) of the time for their input, so that its options are
+        tried first.
 
         False if the user's limits do not include the input.
         """
@@ -108,8 +111,8 @@ class InputStage:
 
     @property
     def _waited(self) -> float | None:
-        """The share of the time that the best settings wait for their input, by their latest trial; None if not
-        measured.
+        """The share of the time (0 to 1) that the best settings wait for their input, by their latest trial. None if
+        not measured.
         """
         return self._screening.best.trials[-1].input_wait
 
@@ -129,9 +132,9 @@ class InputStage:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether the best settings are about as fast as without their input.
+        """Whether the best settings are at most REACHED (5 %) slower than without their input.
 
-        If the speed without the input is not known, their wait for the input decides.
+        If the speed without the input is not known, they must wait at most 5 % of the time for it.
         """
         ceiling, waited = self._search.ceiling, self._waited
         if ceiling is None:
@@ -139,8 +142,8 @@ class InputStage:
         return self._screening.best.speed >= (1 - REACHED) * ceiling
 
     def _candidates(self) -> Iterator[Mapping[str, Any]]:
-        """Yield settings of the input: first all advised ones together, then the remedies, then the advised ones one by
-        one.
+        """Yield settings of the input: first the recommended ones together, then the remedies, then the recommended
+        ones one by one.
         """
         together, *alone = self._space.of("input", self._screening.best.preset) or [{}]
         if together:
@@ -151,7 +154,7 @@ class InputStage:
     def _remedies(self) -> Iterator[Mapping[str, Any]]:
         """Yield the remedies for the input from the diagnosis of the best settings.
 
-        Remedies that change what is learnt, or that the user's limits forbid, are left out.
+        Remedies that affect what the model learns, or that the user's limits forbid, are left out.
         """
         best = self._screening.best
         diagnosis = trial_diagnosis.of_trial(self._screening.trials.run_of(best.trials[-1]), best.preset)

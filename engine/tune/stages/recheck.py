@@ -28,7 +28,7 @@ STAGE = "together"
 class SecondLook:
     """Measures candidates again that may have been rejected by chance, one after another.
 
-    `go_on_from` is called with the stage of each candidate that is kept after all.
+    `go_on_from` is called with the stage of each candidate that is kept now.
     """
 
     def __init__(self, screening: Screening, go_on_from: Callable[[str], None]) -> None:
@@ -36,9 +36,9 @@ class SecondLook:
         self._combined: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        """Measure again, as long as there is time for it; raises Stopped and OutOfTime.
+        """Measure again, as long as there is time for it. Raises Stopped and OutOfTime.
 
-        This time is SHARE of the time of all trials so far, or that of LEAST trials if it is longer.
+        The time is SHARE of the time of all trials so far, or that of LEAST trials if it is longer.
         """
         until = self._trial_seconds + max(SHARE * self._trial_seconds, LEAST * self._one_trial)
         if self._chance_is_unknown:
@@ -58,7 +58,7 @@ class SecondLook:
         return rejected and not any(len(candidate.good) > 1 for candidate in candidates)
 
     def _may_start(self, until: float) -> bool:
-        """Whether another trial is likely to end before `until`.
+        """Whether another trial is likely to end before the trials have taken `until` seconds in all.
 
         It is expected to take as long as the latest trial of the best settings.
         """
@@ -78,7 +78,7 @@ class SecondLook:
         return sum({trial.run: trial.seconds for candidate in candidates for trial in candidate.trials}.values())
 
     def _is_new(self, tried: dict[str, Any]) -> bool:
-        """Whether this combination was not tried, and not measured as another candidate."""
+        """Whether the changes `tried` were not tried together before, and not measured as another candidate."""
         return tried not in self._combined and not any(_measured(self._screening, tried))
 
     def _try_together(self, parts: Sequence[Candidate]) -> None:
@@ -98,12 +98,12 @@ class SecondLook:
 
 
 def near_misses(screening: Screening) -> list[Candidate]:
-    """Rejected candidates that were not clearly slower; if the same changes were tried twice, the latest candidate
+    """Rejected candidates that were not clearly slower. If the same changes were tried twice, the latest candidate
     counts.
 
-    Candidates whose options have gained nothing come first, the largest gain first. If another value of an option has
-    gained, little is left to gain: such a candidate is measured only once with the present best settings. That does not
-    hold for batch sizes, as a batch size that was rejected by chance has ended the growth.
+    Candidates of options that have gained nothing come first, the largest gain first. If another value of an option has
+    gained, little is left to gain: such a candidate is listed only if it was not yet measured with the present best
+    settings. This does not hold for batch sizes, as a batch size that was rejected by chance has ended the growth.
     """
     candidates = screening.search.candidates
     latest = {repr(sorted(candidate.tried.items())): candidate for candidate in candidates}
@@ -138,13 +138,13 @@ def _is_near(candidate: Candidate, screening: Screening) -> bool:
 
 
 def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candidate]:
-    """The candidates whose changes make one combination, from the first on; empty if there is only one.
+    """The candidates whose changes can be tried together, chosen from the first on. Empty if there are fewer than two.
 
-    Each changes options of its own. Neither its measured gain nor the sum of all may be below 0 by more than one
+    No two of them change the same option. Neither the gain of each nor the sum of all may be below 0 by more than one
     standard error. The bound is narrower than the two errors of a single candidate: each part that is slower makes the
-    whole slower, and of parts that gain nothing one in six is further below 0 by chance. A loss of 3.8 % is within it
-    if trials spread by 3 %, as with one trial of each side the error is 4.2 %. The sum is bounded as well, as many
-    small losses together are no longer chance.
+    combination slower, and of parts that gain nothing one in six is further below 0 by chance. A loss of 3.8 % is
+    within it if trials spread by 3 % (`noise` 0.03), as with one trial of each side the error is 4.2 %. The sum is
+    bounded as well, as many small losses together are no longer chance.
     """
     parts: list[Candidate] = []
     for candidate in misses:
@@ -168,7 +168,7 @@ def changes_of(parts: Sequence[Candidate]) -> dict[str, Any]:
 
 
 def known(screening: Screening, tried: Mapping[str, Any]) -> Candidate | None:
-    """The candidate with the changes `tried` on top of the present best settings; None if they were not measured."""
+    """The candidate with the changes `tried` on top of the present best settings. None if they were not measured."""
     return next((candidate for candidate in _measured(screening, tried) if candidate.tried == tried), None)
 
 
@@ -183,8 +183,8 @@ def _measured(screening: Screening, tried: Mapping[str, Any]) -> Iterator[Candid
 
 
 def measure(screening: Screening, missed: Candidate) -> Candidate:
-    """Measure a rejected candidate again, on top of the present best settings; returns the candidate with these
-    settings.
+    """Measure a rejected candidate again, with its changes on top of the present best settings. Returns the candidate
+    of this measurement.
     """
     if measured := known(screening, missed.tried):
         screening.repeat(measured)

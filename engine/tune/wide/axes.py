@@ -1,7 +1,8 @@
 """The axes of a wide search: what may be combined, and how a combination becomes settings of a preset.
 
-A study keeps the axes of the member that created it, as Optuna's categories cannot change later and each machine may
-have other axes: whether all samples fit into memory, for instance, depends on what else is running.
+An axis is one option, or a few that change together, with the values to try. A study keeps the axes of the member that
+created it, as Optuna's categories cannot change later and each machine may have other axes: whether all samples fit
+into memory, for instance, depends on what else is running.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Params = Mapping[str, Any]  # a value for each axis
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of the study: one option with `numbers`, or several `choices` of settings, each with a label.
+    """An axis of an Optuna study: an option with the `numbers` to try, or `choices`, which have settings by their
+    label.
 
     The numbers rise, each by about the same factor.
     """
@@ -34,11 +36,13 @@ class Axis:
     choices: Mapping[str, Settings] = field(default_factory=dict)
 
     def settings(self, value: Any) -> Settings:
-        """The settings for a value of the study: the value is the position of a number, or the label of a choice."""
+        """The settings for a value of the study. The value is the index of a number (from 0), or the label of a choice.
+        """
         return self.choices[value] if self.choices else {self.name: self.numbers[value]}
 
     def value(self, effective: Mapping[str, Any]) -> Any:
-        """The value of the study for a preset with the settings `effective`; for numbers the nearest.
+        """The value of the study for a preset with the settings `effective`: the index of the nearest number, or the
+        label of a choice.
 
         None if no number is near enough or no choice has these settings.
         """
@@ -60,7 +64,11 @@ class Axis:
 
 
 def axes_of(space: Space, preset: Preset) -> list[Axis]:
-    """The options of the ordered search as axes of a study; axes with a single value are left out."""
+    """The axes of an Optuna study: the options that the search may change, with the values to try.
+
+    There is one axis for each option, and one for the options of a stage that change together. Stages that the limits
+    exclude and numbers with a single value give no axis.
+    """
     axes: list[Axis] = []
     for stage in STAGES:
         if stage not in space.limits.only:
@@ -75,12 +83,14 @@ def axes_of(space: Space, preset: Preset) -> list[Axis]:
 
 
 def doubles(most: int) -> list[int]:
-    """The numbers 1, 2, 4, 8 ... up to `most`, and `most`."""
+    """The numbers 1, 2, 4, 8 ... up to `most`, and `most` itself, in rising order."""
     return sorted({1 << power for power in range(most.bit_length())} | {most})
 
 
 def halves(most: int) -> list[int]:
-    """The batch sizes 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ... below `most`, and `most` rounded as batch sizes are."""
+    """The batch sizes 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ... below `most`, and `most` itself, rounded as batch sizes are
+    (`rounded`).
+    """
     between = {3 << power for power in range(most.bit_length())}
     return sorted({number for number in between | set(doubles(most)) if number < most} | {rounded(most)})
 
@@ -108,7 +118,9 @@ def _axis(name: str, tried: Sequence[Settings], preset: Preset) -> Axis:
 
 
 class Combinations:
-    """Translates parameters of a study into settings of a preset, and settings into parameters."""
+    """Translates the parameters of a study (a value for each axis) into settings of a preset, and settings into
+    parameters.
+    """
 
     def __init__(self, axes: Sequence[Axis], space: Space, preset: Preset) -> None:
         self.axes, self._space, self._preset = axes, space, preset
@@ -139,15 +151,17 @@ class Combinations:
         return self._space.most_batch(preset)
 
     def _most_together(self, given: Mapping[str, Any]) -> int:
-        """The largest number of steps in one execution: that of a pass.
+        """The largest number of steps in one execution: the steps of one pass.
 
-        The given number if the number of samples is not known.
+        If the number of samples is not known, the number in `given`.
         """
         samples, batch = self._space.started.train_samples, given.get(BATCH, value_of(self._preset, BATCH))
         return max(1, samples // batch) if samples else int(given[TOGETHER])
 
     def params(self, settings: Settings) -> dict[str, Any] | None:
-        """The parameters of the study for these settings; None if the settings are not on the axes."""
+        """The parameters of the study for these settings. None if an option has no axis, or its value is not on its
+        axis.
+        """
         keys = [key for axis in self.axes for key in axis.keys]
         if any(key not in keys for key in settings):
             return None

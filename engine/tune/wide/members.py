@@ -1,4 +1,4 @@
-"""The members of a study: which machines may share one, and which member has ended without a word.
+"""The members of a study: which machines may share one, and which member has ended without reporting it.
 
 Speeds of different machines, versions or presets cannot be compared, so that they are never put into one study.
 """
@@ -31,7 +31,7 @@ LATE_SECONDS = 120.0  # clocks of machines may differ by this before a member co
 
 
 def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]:
-    """The properties that all members of a study must have in common, with the values of this member.
+    """The properties that all members of a study must have in common, with the values of this machine and request.
 
     `seconds` is the measured time of a trial.
     """
@@ -52,7 +52,10 @@ def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """The first property in which two members differ, in words; empty if they differ in none."""
+    """The first property in which two members differ, in words. Empty if they differ in none.
+
+    `there` and `here` are properties as `common` returns them, of the study and of this member.
+    """
     for key, name in NAMES.items():
         if there.get(key) != here[key]:
             if key == "preset":
@@ -83,12 +86,14 @@ def _digest(values: Any) -> str:
 
 
 def name_of(folder: Path) -> str:
-    """The name of a search among the members; it stays the same if the search is resumed."""
+    """The name of a search among the members of a study: the host and the search's folder. It stays the same if the
+    search is resumed.
+    """
     return f"{Place.here().host}:{folder}"
 
 
 def measuring(folder: Path, most_seconds: float) -> dict[str, Any]:
-    """The entries that say which search measures a trial, with its process, and the latest time of its end.
+    """The entries that name the search in `folder`, its process, and the latest time at which its present trial ends.
 
     That time is `most_seconds` from now.
     """
@@ -98,9 +103,10 @@ def measuring(folder: Path, most_seconds: float) -> dict[str, Any]:
 
 
 def has_ended(member: Mapping[str, Any]) -> bool:
-    """Whether the member that has begun a trial no longer measures it.
+    """Whether a member has ended, so that it no longer measures the trial that it has begun.
 
-    On this machine its process shows this, on another machine the latest time that it has given.
+    `member` are the entries from `measuring`. On this machine the process decides, on another machine the latest time
+    of the trial's end plus LATE_SECONDS.
     """
     process = Process.read(member)
     if process is not None and process.place is not None and process.place.is_here:

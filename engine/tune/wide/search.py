@@ -1,8 +1,8 @@
-"""The wide search: measures what Optuna proposes against the best settings, until the time has ended.
+"""The wide search: measures combinations that Optuna proposes against the best settings, until the time has ended.
 
 It begins with the known trials: of the ordered search, of the search before it was resumed, and of other members.
 Settings that a member has measured are not measured again, and batches that are predicted not to fit into memory are
-not tried; both are reported to the study as results. Settings of another member that are faster than all settings here
+not tried. Both are reported to the study as results. Settings of another member that are faster than all settings here
 are measured here, so that the pairs at the end decide about the best settings of the study.
 """
 
@@ -41,14 +41,16 @@ OF_MEMORY = (POLICY, XLA, "strategy.kind", "strategy.devices", "input.cache", "i
 
 @dataclass(frozen=True)
 class Member:
-    """A search as a member of a study; `common` are the properties that all members have in common."""
+    """A search as a member of a study, which several searches may share. `common` are the properties that all members
+    have in common.
+    """
 
     study: Study
     common: Mapping[str, Any]
 
     @classmethod
     def of(cls, request: Request, machine: Machine, folder: Path, seconds: float) -> Member:
-        """The member for a request.
+        """The search of a request as a member of its study. `seconds` is the measured time of a trial.
 
         If the user has named no study, the study is a file in `folder`, and the search is its only member.
         """
@@ -59,16 +61,16 @@ class Member:
         )
 
     def join(self) -> None:
-        """Open the study or create it; raises StudyError."""
+        """Open the study, or create it if it does not exist. Raises StudyError."""
         self.study.join(self.common)
 
     def look(self) -> int:
-        """The number of finished trials of the study, without joining it; raises StudyError as `join` does."""
+        """The number of finished trials of the study, without joining it. Raises StudyError as `join` does."""
         return self.study.look(self.common)
 
 
 class WideSearch:
-    """Measures proposals of a study against the screening's best settings; `memory` has the limit and the kind of
+    """Measures proposals of a study against the screening's best settings. `memory` has the limit and the kind of
     memory.
     """
 
@@ -85,7 +87,7 @@ class WideSearch:
         self._repeats = 0  # proposals in a row that needed no trial
 
     def run(self) -> str:
-        """Search until there is nothing left to propose or the storage fails; returns why it ended.
+        """Search until nothing is left to propose or the storage fails. Returns the reason for the end.
 
         Raises OutOfTime and Stopped.
         """
@@ -111,7 +113,7 @@ class WideSearch:
     def _tell_what_is_known(self) -> None:
         """Add the results of the ordered search to the study.
 
-        Results without the input are added only if the settings ran out of memory or failed.
+        Results that were measured without the input are added only if the settings ran out of memory or failed.
         """
         noted = [result.settings for result in self._study.of_this_search()]
         for candidate in self._screening.search.candidates:
@@ -145,7 +147,7 @@ class WideSearch:
             self._attempt(other.settings, "the fastest of another member of the study")
 
     def _ended(self) -> str:
-        """Why there is nothing left to propose; empty if there is something."""
+        """Why no further proposal can be measured. Empty if one can."""
         measured = {json.dumps(result.settings, sort_keys=True) for result in self._study.found()}
         if len(measured) >= len(self._combinations):
             return "every combination was measured"
@@ -154,7 +156,12 @@ class WideSearch:
     # ---- one proposal --------------------------------------------------------------------------------
 
     def _try_next(self) -> None:
-        """Measure as many proposals as there are places; proposals that need no trial are answered on the way."""
+        """Measure as many proposals as there are places. Proposals that need no trial are reported to the study at
+        once.
+
+        If the time ends or a stop is requested, the proposals that were not measured are given back. Raises OutOfTime
+        and Stopped.
+        """
         self._study.look_around(self._common)
         proposals: list[Proposal] = []
         try:
@@ -173,9 +180,10 @@ class WideSearch:
             raise
 
     def _new_proposal(self, taken: Sequence[Settings]) -> list[Proposal]:
-        """A list with one proposal that has to be measured.
+        """Ask the study for a proposal. Returns it in a list if it has to be measured.
 
-        It is empty if the result of the proposal is known, it is already in `taken`, or it needs too much memory.
+        The list is empty if the result of the proposal is known, if it is already in `taken`, or if it needs too much
+        memory.
         """
         seconds, at_random = self._screening.trials.trial_seconds, self._repeats >= AT_RANDOM
         proposal = self._study.ask(self._axes, self._combinations.settings, seconds, at_random)
@@ -204,13 +212,13 @@ class WideSearch:
     def _attempt(self, settings: Settings, reason: str, judge: Judge | None = None) -> Candidate:
         """Measure settings against the best settings.
 
-        Options that the best settings change and these do not are set to the preset's values.
+        Options that the best settings change and `settings` do not are set to the preset's values.
         """
         predicted = self._memory_of(settings).predict(self._batch(settings))
         return self._screening.attempt(STAGE, self._combined(settings), reason, predicted, judge)
 
     def _combined(self, settings: Settings) -> dict[str, Any]:
-        """The settings as changes of the best settings."""
+        """The changes that turn the best settings into `settings`."""
         best = self._screening.best
         before = {key: value_of(self._preset, key) for key in best.settings}
         return {key: value for key, value in {**before, **settings}.items() if value_of(best.preset, key) != value}
@@ -218,11 +226,17 @@ class WideSearch:
     # ---- memory --------------------------------------------------------------------------------------
 
     def _memory_of(self, settings: Settings) -> MemoryModel:
-        """The memory model for settings like these, with the batches that any member has measured."""
+        """The memory model for the options of `settings` that decide the memory. It has the batches that any member has
+        measured.
+
+        Without such batches it is empty.
+        """
         return self._models().get(self._of_memory(settings)) or self._model()
 
     def _models(self) -> dict[tuple[Any, ...], MemoryModel]:
-        """The memory models of the study, by the settings that decide what memory a batch takes."""
+        """The memory models of the study. The keys are the values of the options OF_MEMORY, which decide the memory of
+        a batch.
+        """
         models: dict[tuple[Any, ...], MemoryModel] = {}
         for result in self._study.found():
             if result.outcome == "oom" or result.peak_bytes:
@@ -237,7 +251,7 @@ class WideSearch:
         return tuple(str(settings.get(key, value_of(self._preset, key))) for key in OF_MEMORY)
 
     def _largest(self, settings: Settings) -> int | None:
-        """The largest batch that is predicted to fit with these settings; None if nothing is known.
+        """The largest batch that is predicted to fit with these settings. None if no memory was measured.
 
         If too little is known of these settings, it is LEANER times the largest batch with other settings.
         """
@@ -250,7 +264,8 @@ class WideSearch:
         return LEANER * max(largest) if largest else None
 
     def _too_much_memory(self, settings: Settings) -> tuple[int | None, float] | None:
-        """The predicted bytes and the relative excess of a batch that is too large; None if it may fit.
+        """The predicted bytes of a batch that is too large, and by which share it is too large (0.5: 50 %). None if it
+        may fit.
 
         The bytes are None if they cannot be predicted.
         """
@@ -286,9 +301,9 @@ SIDE = "g"  # of a trial that shows whether trials disturb each other
 
 
 class Places:
-    """The GPUs on which trials are measured at once; `count` trials run at the same time.
+    """The GPUs on which trials are measured at once. `count` trials run at the same time.
 
-    Before `find` has found several GPUs, trials are measured one after another.
+    Trials are measured one after another until `find` has found several GPUs.
     """
 
     def __init__(self, screening: Screening, side_by_side: SideBySide) -> None:
@@ -300,7 +315,8 @@ class Places:
         return max(1, len(self._gpus))
 
     def find(self, stage: str) -> None:
-        """Find the GPUs on which the best settings are about as fast at the same time as on one GPU alone.
+        """Find the GPUs on which the best settings are about as fast as on one GPU alone, if all train at the same
+        time.
 
         The result is recorded as a candidate of the stage `stage`. Raises Stopped and OutOfTime.
         """
@@ -334,7 +350,8 @@ class Places:
         return undisturbed(gpus, speeds, self._screening.best.speed)
 
     def measure_ahead(self, proposals: Sequence[tuple[Mapping[str, Any], Judge]]) -> None:
-        """Measure the first trials of several proposals at once, if at least two of them train on one GPU.
+        """Measure the first trials of several proposals at once, each on a GPU. Nothing is done if fewer than two train
+        on one GPU.
 
         The screening then has these trials and does not measure them again.
         """

@@ -24,7 +24,7 @@ MISSING = "wide searches need Optuna, which is not installed; pip install 'optun
 
 
 class StudyError(ProofError):
-    """A study cannot be used; the text says why, and what to do."""
+    """A study cannot be used. The text says why, and what to do."""
 
 
 def is_installed() -> bool:
@@ -41,16 +41,16 @@ def located(given: str) -> str:
 
 
 def shown(location: str) -> str:
-    """The location without the password that a URL may have."""
+    """The location of a study without the password that its URL may have."""
     scheme, mark, rest = location.partition("://")
     user, at, host = rest.rpartition("@")
     return location if not at else f"{scheme}{mark}{user.partition(':')[0]}@{host}" if mark else location
 
 
 def exists(location: str) -> bool:
-    """Whether a study may exist at this location.
+    """Whether a study may exist at this location: True for each URL and each file.
 
-    False if there is no file yet. Raises StudyError if no file can be created there.
+    False if there is no file yet. Raises StudyError if no file can be created at the location.
     """
     path = Path(location)
     if "://" in location or path.is_file():
@@ -63,7 +63,9 @@ def exists(location: str) -> bool:
 
 
 def opened(location: str) -> Any:
-    """Optuna's storage at this location; raises StudyError if it cannot be used."""
+    """Optuna's storage at this location. Raises StudyError if it cannot be used. A file is created if it does not
+    exist.
+    """
     import optuna
     from optuna.storages import RDBStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalStorage
@@ -79,7 +81,10 @@ def opened(location: str) -> Any:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Raise ValueError for a file that is not Optuna's: Optuna would write to its end without having read it."""
+    """Raise ValueError if the file is not a journal of Optuna: Optuna would write to its end without having read it.
+
+    A file that does not exist is not refused.
+    """
     content = path.read_bytes() if path.is_file() else b""
     complete, last, torn = content.rpartition(b"\n")
     lines = complete.splitlines() if last else []

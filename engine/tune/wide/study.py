@@ -1,7 +1,7 @@
 """One study of Optuna: what is known already, what it proposes, and what has become of it.
 
 Samplers and pruners are Optuna's: TPE (Bergstra et al. 2011), which models all options together and keeps away from
-what other members are measuring; a trial whose speed is below a share of the best is pruned (ThresholdPruner).
+settings that other members are measuring. A trial whose speed is below a share of the best is pruned (ThresholdPruner).
 
 The result of a trial is reported so that Optuna's samplers understand it. Settings that cannot be trained, or are
 predicted to need too much memory, violate a constraint, so that these and similar settings are avoided. A failed trial
@@ -34,7 +34,7 @@ LEAST_PATIENCE_SECONDS, PATIENCE = 300.0, 10.0  # another machine's trial may la
 class Found:
     """The result of settings: the outcome of their trial, `memory` for a prediction, or `left out` for a conflict.
 
-    `speed` is None if the settings cannot be trained.
+    `speed` is in samples per second. None if the settings cannot be trained. `batch` is the batch size.
     """
 
     settings: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A combination to measure; `trial` is the trial of Optuna."""
+    """A combination of options to measure. `trial` is the trial object of Optuna."""
 
     number: int
     settings: dict[str, Any]
@@ -65,7 +65,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Known:
-    """A trial of the study; `found` is None before it has ended, and if it was given up."""
+    """A trial of the study. `found` is None before the trial has ended, and if it was given up."""
 
     member: str
     settings: Mapping[str, Any]
@@ -73,7 +73,7 @@ class Known:
 
 
 class Study:
-    """A study as one member sees it; every call may raise StudyError."""
+    """An Optuna study as the search in `folder` sees it, one of its members. Every call may raise StudyError."""
 
     def __init__(self, location: str, name: str, folder: Path) -> None:
         self.location, self.name, self.folder = location, name, folder
@@ -85,7 +85,9 @@ class Study:
     # ---- joining -----------------------------------------------------------------------------------
 
     def join(self, common: Mapping[str, Any]) -> None:
-        """Open the study, or create it; raises StudyError if its members differ from this one."""
+        """Open the study, or create it. Raises StudyError if its members have other properties than `common`, those of
+        this member.
+        """
         import optuna
 
         with storage.faults_of(self.location):
@@ -111,7 +113,9 @@ class Study:
             )
 
     def look(self, common: Mapping[str, Any]) -> int:
-        """The number of finished trials of the study, without joining it; raises StudyError as `join` does."""
+        """The number of finished trials of the study, without joining it. 0 if there is no study yet. Raises StudyError
+        as `join` does.
+        """
         import optuna
 
         if not storage.exists(self.location):
@@ -129,15 +133,16 @@ class Study:
             return len(self._finished())
 
     def agree(self, mine: Sequence[Axis]) -> list[Axis]:
-        """The axes of the study; if it has none yet, the axes `mine` are stored in it."""
+        """The axes of the study. If it has no axes yet, `mine` are stored as its axes."""
         with storage.faults_of(self.location):
             if AXES not in self._study.user_attrs:
                 self._study.set_user_attr(AXES, axes.as_plain(mine))
             return axes.from_plain(self._study.user_attrs[AXES])
 
     def look_around(self, common: Mapping[str, Any]) -> None:
-        """Mark the running trials of members that have ended without a result as failed; raises StudyError as `join`
-        does.
+        """Mark the running trials of members that have ended without a result as failed.
+
+        Raises StudyError if the members of the study have other properties than `common`.
         """
         from optuna.trial import TrialState
 
@@ -163,7 +168,7 @@ class Study:
         return sorted(ended, key=lambda measured: -(measured.speed or 0.0))
 
     def best_of_others(self) -> Found | None:
-        """The result of the fastest settings that another member has measured; None if there is none."""
+        """The result of the fastest settings that another member has measured successfully. None if there is none."""
         theirs = (result.found for result in self.known() if result.found and result.member != self._me)
         good = (result for result in theirs if result.outcome == "ok")
         return max(good, key=lambda measured: measured.speed or 0.0, default=None)
@@ -178,7 +183,9 @@ class Study:
     # ---- asking and telling --------------------------------------------------------------------------
 
     def learn(self, params: Params, result: Found, space: Sequence[Axis]) -> None:
-        """Add the result of settings that were measured without a proposal."""
+        """Add the result of settings that were measured without a proposal. `params` is their value on each axis of
+        `space`.
+        """
         from optuna.trial import TrialState, create_trial
 
         good, slower = result.outcome == "ok", result.outcome == "slower"
@@ -201,9 +208,10 @@ class Study:
         trial_seconds: float,
         at_random: bool = False,
     ) -> Proposal:
-        """The next combination, proposed by the model or at random; the other members see that it is being measured.
+        """The next combination, proposed by the model or at random. The other members see that it is being measured.
 
-        `trial_seconds` is the expected time of its trial.
+        `settings_of` turns a value for each axis of `space` into settings. `trial_seconds` is the expected time of the
+        trial.
         """
         with storage.faults_of(self.location):
             self._study.sampler = self._chance if at_random else self._model
@@ -215,9 +223,10 @@ class Study:
             return proposal
 
     def judge(self, proposal: Proposal, best_speed: float) -> Judge:
-        """A judge that ends a trial early if Optuna's pruner decides so.
+        """A function that decides, by the speeds of a trial so far, if it is ended early. It asks Optuna's pruner.
 
-        It ends no trial if the storage fails.
+        `best_speed` is in samples per second: a trial below a share of it is ended. If the storage fails, no trial is
+        ended.
         """
         from optuna.pruners import ThresholdPruner
 
@@ -235,7 +244,8 @@ class Study:
     def tell(self, proposal: Proposal, result: Found, excess: float = 1.0) -> None:
         """Report the result of a proposal to the study.
 
-        `excess` is the amount by which settings that cannot be trained violate the limit.
+        `excess` is the share by which settings that cannot be trained violate the limit (0.5: 50 %). It is not used for
+        others.
         """
         from optuna.trial import TrialState
 
@@ -248,14 +258,14 @@ class Study:
             self._study.tell(proposal.number, result.speed if good else None, state, skip_if_finished=True)
 
     def tell_twin(self, proposal: Proposal, result: Found) -> None:
-        """Report the result of a proposal whose settings were measured before."""
+        """Report the known `result` for a proposal whose settings were measured before."""
         if result.outcome == "slower" and result.speed:
             with storage.faults_of(self.location):
                 proposal.trial.report(result.speed, step=LEAST_REPORTS)
         self.tell(proposal, result)
 
     def give_back(self, proposal: Proposal) -> None:
-        """Report that a proposal was not measured."""
+        """Report that a proposal was not measured. Its trial is then marked as failed."""
         from optuna.trial import TrialState
 
         with storage.faults_of(self.location):
@@ -274,7 +284,9 @@ def _plain(result: Found) -> dict[str, Any]:
 
 
 def _constraints(result: Found, excess: float = 1.0) -> dict[str, float]:
-    """The violated limit of a result and the amount, which Optuna calls infeasible above 0; empty if it was trained."""
+    """The constraint that a result violates, and the amount, which Optuna calls infeasible above 0. Empty if it was
+    trained.
+    """
     if result.is_feasible:
         return {}
     return {"memory" if result.outcome in ("oom", "memory") else "trains": excess}
