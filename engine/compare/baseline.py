@@ -46,7 +46,8 @@ class LineUp:
 
 
 def pin(run: Run) -> None:
-    """Make the run the baseline of all later comparisons, in place of the run that was pinned before. Raises OSError.
+    """Make the run the baseline of all later comparisons, in place of the run that was pinned before. Raises
+    OSError.
     """
     write_atomically(_file(), json.dumps({"run": run.id}) + "\n")
 

@@ -182,7 +182,8 @@ def _why_doubtful(s: Measurements) -> str:
 
 
 def _where(s: Measurements) -> list[str]:
-    """Endings of a sentence that name the slow part of the input, the longest first: the disk, or a stage by its name.
+    """Endings of a sentence that name the slow part of the input, the longest first: the disk, or a stage by its
+    name.
     """
     if s.disk_waited_for:
         return [", and it waits for the disk"]

@@ -144,7 +144,8 @@ def optimizer(script: Script, options: Options, margin: str, before: str) -> Non
 
 
 def built(script: Script, options: Options) -> None:
-    """Writes the call that builds the model as the trainer's fit does. Writes nothing unless the strategy is mirrored.
+    """Writes the call that builds the model as the trainer's fit does. Writes nothing unless the strategy is
+    mirrored.
     """
     if options.strategy.kind == "mirrored":
         script.blocks(extract("trainer/exported.py", "build_from_a_part"))

@@ -24,7 +24,8 @@ VALIDATION_PYDATASET = "isinstance(validation, keras.utils.PyDataset)"
 
 
 def data(script: Script, options: Options) -> None:
-    """Writes the code that turns train and validation into the data that Keras' fit takes, and that defines per_pass.
+    """Writes the code that turns train and validation into the data that Keras' fit takes, and that defines
+    per_pass.
     """
     script.section("data")
     script.blocks(extract("plan.py", "batches_per_pass"))

@@ -431,7 +431,8 @@ def _commented(line: str) -> str:
 
 
 def _without_comment(line: str) -> tuple[str, str]:
-    """The line without its comment, and the comment, which may be empty. A # within a string does not begin a comment.
+    """The line without its comment, and the comment, which may be empty. A # within a string does not begin a
+    comment.
     """
     with contextlib.suppress(tokenize.TokenError):
         for token in tokenize.generate_tokens(io.StringIO(line.lstrip()).readline):

@@ -50,7 +50,8 @@ def _ask(files: list[str], tool: str) -> Any:
 
 
 def _tables(answer: Any) -> list[dict[str, Any]]:
-    """The tables of Google's charting format in a plain form: `properties`, and `rows` that map column names to values.
+    """The tables of Google's charting format in a plain form: `properties`, and `rows` that map column names to
+    values.
     """
     tables = []
     for table in answer if isinstance(answer, list) else [answer]:

@@ -174,7 +174,8 @@ def empty_record(path: Path, request: Request) -> Record:
 
 
 def launch(request: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
-    """Create a proof and start its process. Returns both. If ProofError is raised, the proof folder is deleted again.
+    """Create a proof and start its process. Returns both. If ProofError is raised, the proof folder is deleted
+    again.
     """
     proof = create(request)
     try:

@@ -40,7 +40,8 @@ class Training:
 
 
 def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
-    """Apply all options except those of the training loop, and return the training, ready to run. Raises TrainerError.
+    """Apply all options except those of the training loop, and return the training, ready to run. Raises
+    TrainerError.
     """
     joined = None
     if options.strategy.kind == MULTI_WORKER:

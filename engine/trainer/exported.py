@@ -1,6 +1,6 @@
-"""Code for exported scripts only: callbacks for Keras' own fit, and opening a user's data.
+"""Code for exported scripts only: callbacks for Keras' own fit, and functions that open a user's data.
 
-Nothing here runs in the trainer; the exporter takes the text (export/engine_source.py).
+The trainer does not run it. The exporter reads it as text (export/engine_source.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Profile(keras.callbacks.Callback):
 
 
 class TimeLimit(keras.callbacks.Callback):
-    """Ends the training after so many minutes."""
+    """Ends the training when `minutes` minutes have passed since this object was made."""
 
     def __init__(self, minutes: float) -> None:
         super().__init__()
@@ -50,7 +50,9 @@ class TimeLimit(keras.callbacks.Callback):
 
 
 class EqualParts(tf.distribute.MirroredStrategy):
-    """Splits each batch into parts of equal size, or nearly so: TensorFlow's own split leaves less for the last."""
+    """A mirrored strategy that splits each batch into parts of (nearly) equal size. TensorFlow's own split leaves less
+    for the last.
+    """
 
     ahead = 0  # batches that wait in the memory of each device
 
@@ -64,7 +66,7 @@ class EqualParts(tf.distribute.MirroredStrategy):
 
 
 def build_from_a_part(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
-    """Let fit build the model from one part of a batch: Keras takes the mean of all parts, which needs equal sizes."""
+    """Let fit build the model from one part of a batch. Keras takes the mean of all parts, which needs equal sizes."""
 
     def build(iterator: Any = None, data_batch: Any = None) -> None:
         if iterator is not None:
@@ -77,7 +79,9 @@ def build_from_a_part(model: keras.Model, strategy: tf.distribute.Strategy) -> N
 
 
 class OfBytes(keras.Model):
-    """A model that takes inputs as bytes and converts them to floats at the start of each step."""
+    """A model that takes inputs as bytes and converts them to floats, multiplied by `scale`, at the start of each
+    step.
+    """
 
     scale = 1.0
 
@@ -96,7 +100,9 @@ def are_arrays(data: Any) -> bool:
 
 
 def length(data: tf.data.Dataset, needed: bool) -> int:
-    """The number of elements of a Dataset; if TensorFlow does not know it and it is `needed`, they are counted."""
+    """The number of elements of a Dataset. If TensorFlow does not know it, they are counted if it is `needed`, else it
+    is below 0.
+    """
     cardinality = int(data.cardinality())
     counts = needed and cardinality == tf.data.UNKNOWN_CARDINALITY
     return int(looked_at(data, lambda seen: sum(1 for _ in seen))) if counts else cardinality
@@ -105,7 +111,10 @@ def length(data: tf.data.Dataset, needed: bool) -> int:
 def elements_of(
     data: Any, count: int | None, load: Callable[..., Any] | None, vary: Callable[..., Any] | None, needed: bool
 ) -> Elements:
-    """Single samples: arrays, or a Dataset that comes with a map. `needed`: their number has to be known."""
+    """Single samples: arrays, or a Dataset that comes with a map (`load`). `count` is their number if it is known.
+
+    `needed`: the number must be known, so that the samples are counted if necessary.
+    """
     if are_arrays(data):
         arrays = as_tensors(as_fitted(data))
         dataset = tf.data.Dataset.from_tensor_slices(arrays)
@@ -117,7 +126,7 @@ def elements_of(
 
 
 def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:
-    """The number of batches of a Dataset that your code has batched; below 0 if it is unknown."""
+    """The number of batches of a Dataset that your code has batched. Below 0 if it is unknown."""
     batches = length(data, needed and not count)
     if batches < 0 and count:
         fixed = tf.nest.flatten(data.element_spec)[0].shape[0]  # a smaller rest is left out then

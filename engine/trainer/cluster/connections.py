@@ -1,4 +1,6 @@
-"""The connections over which the workers have met. Kept until TensorFlow connects them: they show which worker dies."""
+"""The connections over which the workers have met. They are kept until TensorFlow connects the workers, as they show
+which worker dies.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ ByIndex = dict[int, socket.socket]
 
 
 class Connections:
-    """The connections to the other workers, by index of the worker. This worker has opened those in `called`; the
+    """The connections to the other workers, by index of the worker. This worker has opened those in `called`, and the
     others have opened those in `answered`.
     """
 
@@ -31,13 +33,14 @@ class Connections:
         self.answered: ByIndex = {}
 
     def both_ways(self, index: int) -> bool:
-        """Whether this worker has connected to the other worker, and the other worker to this one."""
+        """Whether this worker has connected to the worker `index`, and that worker to this one."""
         return index in self.called and index in self.answered
 
     def drop_ended(self) -> set[int]:
-        """Drop the connections of workers that have ended; returns the workers that were connected both ways.
+        """Drop the connections of workers that have ended. Returns the indexes of the dropped workers that were
+        connected both ways.
 
-        Nothing is sent over a connection that is kept: one that can be read has ended.
+        No data is sent over these connections, so a connection that can be read has ended.
         """
         poll, by_number = select.poll(), dict[int, tuple[ByIndex, int]]()
         for group in (self.called, self.answered):
@@ -57,8 +60,8 @@ class Connections:
 
     @contextlib.contextmanager
     def watched(self, cluster: Cluster) -> Iterator[None]:
-        """A context in which another process watches the connections. That process kills this one if a worker ends too
-        early.
+        """A context in which another process watches the connections, and kills this process if a worker ends. All
+        connections are closed at the end.
         """
         control, ours = os.pipe()
         try:
@@ -86,7 +89,7 @@ class Connections:
 
 
 def keep(group: ByIndex, index: int, connection: socket.socket) -> None:
-    """Keep a connection. An older connection to the same worker is dropped."""
+    """Keep a connection to the worker `index` in `group`. An older connection to the same worker is dropped."""
     drop(group, index)
     group[index] = connection
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -30,14 +30,18 @@ class Exchange:
         self.workers, self.index = workers, index
 
     def rows(self, numbers: Sequence[float]) -> np.ndarray[Any, Any]:
-        """The numbers of every worker: one row for each worker, by index."""
+        """The numbers of every worker: an array (workers, numbers) of float64, one row for each worker, by index.
+
+        All workers pass as many numbers.
+        """
         table = np.zeros((self.workers, len(numbers)), np.float64)
         table[self.index] = numbers
         return self._summed(table, _ROWS + table.size)
 
     def of_chief(self, data: bytes | None, length: int | None = None) -> bytes:
-        """The chief's bytes, returned on all workers. `length` is given if all workers already know the number of
-        bytes.
+        """The bytes of the chief (worker 0), returned on all workers. The other workers pass None.
+
+        `length` is the number of bytes if all workers already know it.
         """
         if length is None:
             length = int(self.rows([float(len(data or b"")) if self.index == 0 else 0.0])[0, 0])
@@ -50,7 +54,7 @@ class Exchange:
         return words.tobytes()[:length]
 
     def of_all(self, data: bytes) -> list[bytes]:
-        """The bytes of every worker, returned on all workers."""
+        """The bytes of every worker by index, returned on all workers."""
         lengths = self.rows([float(len(data))])[:, 0].astype(int)
         table = np.zeros((self.workers, math.ceil(max(lengths) / 4)), np.int32)
         table[self.index].view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
@@ -65,7 +69,9 @@ class Exchange:
         self.rows([0.0])
 
     def _summed(self, values: np.ndarray[Any, Any], key: int) -> np.ndarray[Any, Any]:
-        """The sum over all workers. It is exact, because at each place all workers but one have a zero."""
+        """The sum over all workers. It is exact, because at each place all workers but one have a zero. `key`
+        identifies the exchange, the same on all workers.
+        """
         with tf.device("/CPU:0"):
             summed = tf.raw_ops.CollectiveReduceV2(
                 input=values.reshape(-1), group_size=self.workers, group_key=GROUP, instance_key=key,
@@ -84,7 +90,7 @@ _REASONS = ("", "stopped", "timeout", ENGINE_GONE)  # the later ones prevail
 
 @dataclass
 class Wishes:
-    """Requests about the next execution: of this worker to all workers, or those that all workers have agreed on."""
+    """Requests about the next execution: the requests of this worker, or those that at least one worker has made."""
 
     enough: bool = False  # the time of run.measure_seconds was measured
     check_weights: bool = False  # for NaN
@@ -92,8 +98,9 @@ class Wishes:
 
 
 class Agreement:
-    """Exchanges requests between the workers, so that all stop at the same execution. `asked_by` is the index of the
-    worker that was asked to stop; None if it is this worker.
+    """Exchanges requests between the workers, so that all stop at the same execution.
+
+    `asked_by` is the index of the worker that was asked to stop. None if it is this worker, or no worker was asked.
     """
 
     def __init__(self, cluster: Cluster, exchange: Exchange, stop: StopSwitch) -> None:
@@ -104,15 +111,18 @@ class Agreement:
         self.asked_by: int | None = None
 
     def before_execution(self) -> Wishes:
-        """To be called before each execution: returns the requests that all workers have agreed on, if an exchange is
-        due. Raises StopRequested, on all workers before the same execution.
+        """Exchange the requests of all workers if an exchange is due, and return those that at least one worker has
+        made. Otherwise return no requests.
+
+        All workers call this before each execution. Raises StopRequested, on all workers before the same execution.
         """
         self._left -= 1
         return self.now() if self._left <= 0 else Wishes()
 
     def now(self) -> Wishes:
-        """Exchange the requests of all workers, and return those that any worker has. All workers call this at the same
-        place. Raises StopRequested.
+        """Exchange the requests of all workers, and return those that at least one worker has made.
+
+        All workers call this at the same place. Raises StopRequested on all workers if one was asked to stop.
         """
         seconds = (time.monotonic() - self._since) / self._between
         wishes, self.wishes = self.wishes, Wishes()
@@ -125,7 +135,7 @@ class Agreement:
         return Wishes(*(bool(rows[:, column].any()) for column in (1, 2, 3)))
 
     def soon(self) -> None:
-        """Plan the next exchange before the next execution, because the next executions may take longer than the last
+        """Make the exchange due before the next execution, because the next executions may take longer than the last
         ones.
         """
         self._left, self._between, self._since = 1, 1, time.monotonic()

@@ -1,8 +1,8 @@
-"""All workers meet before TensorFlow connects them, so that one that never comes can be named.
+"""All workers meet before TensorFlow connects them, so that a worker that never comes can be named.
 
-MultiWorkerMirroredStrategy waits for its peers inside its constructor, without a time limit and without letting any
-Python thread run. So each worker first listens on its own address and calls all others. It continues when it has
-reached all others and all have reached it; TensorFlow's server then takes the port over. The connections stay open
+MultiWorkerMirroredStrategy waits for the other workers inside its constructor, without a time limit and without letting
+any Python thread run. So each worker first listens on its own address and calls all others. It continues when it has
+reached all others and all have reached it. TensorFlow's server then takes the port over. The connections stay open
 (connections.py), and show which worker ends before all have met.
 """
 
@@ -43,8 +43,9 @@ def seconds() -> float:
 
 
 class Contacts:
-    """The messages that the workers have sent about themselves, and the connections to the workers, by index. Several
-    threads use this object.
+    """The messages (`hellos`) in which the workers describe themselves, and the connections to the workers, by index.
+
+    Several threads use this object.
     """
 
     def __init__(self, index: int, itself: Hello, others: Sequence[int]) -> None:
@@ -56,13 +57,13 @@ class Contacts:
         self._left = False
 
     def missing(self) -> list[int]:
-        """The indexes of the other workers that are not connected in both directions at this moment."""
+        """The indexes of the other workers that are not connected in both directions now."""
         with self._lock:
             self.ended |= dict.fromkeys(self.connections.drop_ended(), time.monotonic())
             return [index for index in self._others if not self.connections.both_ways(index)]
 
     def reached(self, index: int, hello: Hello, connection: socket.socket) -> None:
-        """Keep the connection to the process at a worker's address. Raises ValueError after `leave`."""
+        """Keep the connection that this worker has opened to the worker `index`. Raises ValueError after `leave`."""
         with self._lock:
             self._require_not_left()
             if not self._is_same_process(index, hello):
@@ -71,11 +72,11 @@ class Contacts:
             connections.keep(self.connections.called, index, connection)
 
     def called_by(self, index: int, hello: Hello, connection: socket.socket) -> None:
-        """Keep the connection of a worker that has called. Raises ValueError if another process with this index is
-        connected.
+        """Keep the connection that the worker `index` has opened to this one.
 
-        In that case the worker was started again, and the end of its earlier process has not been noticed yet; or two
-        workers have the same index. The worker calls again later.
+        Raises ValueError after `leave`, and if another process with this index is connected. In that case the worker
+        was started again, and the end of its earlier process has not been noticed yet, or two workers have the same
+        index. The worker calls again later.
         """
         with self._lock:
             self._require_not_left()
@@ -99,7 +100,10 @@ class Contacts:
 
 
 class Meeting:
-    """The part of one worker in the meeting; `connections` are those between this worker and the others."""
+    """The part of one worker in the meeting. `connections` are the connections between this worker and the others.
+
+    `hello` is the message about this worker for the others.
+    """
 
     def __init__(self, cluster: Cluster, hello: Hello) -> None:
         self._cluster = cluster
@@ -113,10 +117,10 @@ class Meeting:
         self._over = threading.Event()
 
     def hold(self, tell: Callable[[str], None], check: Callable[[], None]) -> list[Hello]:
-        """Wait for all workers; returns what each worker has sent about itself. Raises TrainerError, or what `check`
-        raises.
+        """Wait for all workers. Returns the message that each worker has sent about itself, by index.
 
-        `tell` is called with a text that names the workers that are still missing.
+        `tell` is called with a text that names the workers that are still missing, and `check` while waiting. Raises
+        TrainerError, or the exception that `check` raises.
         """
         with self._listening():
             for index in self._others:
@@ -149,14 +153,14 @@ class Meeting:
             raise self._fault
 
     def _named(self, missing: Sequence[int]) -> str:
-        """The missing workers as text, with those of their hosts for which this machine finds no address."""
+        """The workers as text. Hosts for which this machine finds no address are added."""
         unknown = [host_of(self._cluster.workers[index]) for index in missing if index in self._unknown]
         addition = f"; not known on this machine: {', '.join(dict.fromkeys(unknown))}" if unknown else ""
         return ", ".join(map(self._cluster.named, missing)) + addition
 
     def _ended(self, missing: Sequence[int]) -> str:
-        """An addition to a message: the missing workers that were connected before and have ended. Empty if there are
-        none.
+        """An addition to a message that names the missing workers that were connected before and have ended. Empty if
+        there are none.
         """
         ended = [index for index in missing if index in self._contacts.ended]
         return f"; was there and has ended: {self._named(ended)}" if ended else ""
@@ -189,7 +193,10 @@ class Meeting:
             self._contacts.reached(index, answer, connection)
 
     def _examine(self, index: int, hello: Hello) -> None:
-        """Raise ValueError, and keep the fault, if the process at a worker's address is another worker."""
+        """Raise ValueError if the process at a worker's address is another worker or was started with other workers.
+
+        The fault is stored, and ends the wait.
+        """
         named = self._cluster.named(index)
         if hello.get("workers") != self._hello["workers"]:
             message = f"{named} was started with other workers: {', '.join(map(str, hello.get('workers') or ()))}"
@@ -230,8 +237,10 @@ class Meeting:
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        """Exchange messages with a caller, and keep its connection if it is a worker of this cluster. The caller may
-        also be another program, or the TensorFlow of a worker that is a moment ahead; then the connection is closed.
+        """Exchange messages with a caller, and keep its connection if it is a worker of this cluster.
+
+        Otherwise the connection is closed. The caller may be another program, or the TensorFlow of a worker that has
+        already met all others.
         """
         connection.settimeout(CALL_SECONDS)
         with contextlib.suppress(OSError, ValueError, KeyError), _kept(connection), connection.makefile("rwb") as file:

@@ -1,6 +1,6 @@
 """Names the worker that has failed, after an exchange between workers has failed.
 
-This worker itself is named if it was suspended, by SIGSTOP or a debugger: the others have then gone on without it.
+This worker itself is named if it was suspended, by SIGSTOP or a debugger, as the others have then gone on without it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class SuspensionWatch(threading.Thread):
 
     @property
     def seconds(self) -> float | None:
-        """The seconds for which the process was suspended; None if there was no suspension lately."""
+        """The seconds for which the process was suspended. None if no suspension has ended in the last
+        RECENT_SECONDS.
+        """
         if self._last is None or time.monotonic() - self._last[1] > RECENT_SECONDS:
             return None
         return self._last[0]
@@ -61,15 +63,16 @@ SUSPENSION = SuspensionWatch()  # of this process, which joins one cluster
 
 
 def is_of_peers(fault: BaseException) -> bool:
-    """Whether the fault is a failed exchange between workers, and not a failed computation of this worker."""
+    """Whether the error is a failed exchange between workers, and not a failed computation of this worker."""
     if not isinstance(fault, tf.errors.OpError) or isinstance(fault, _ANOTHER_CAUSE):
         return False
     return bool(_OF_PEERS.search(str(fault)))
 
 
 def blamed(fault: BaseException, cluster: Cluster) -> TrainerError:
-    """The error to report for the failed exchange `fault`. It names the workers that no longer answer. If this worker
-    was suspended meanwhile, it names this worker as the cause.
+    """The error to report for the failed exchange `fault`. It names the workers that no longer answer.
+
+    If this worker was suspended meanwhile, the error names this worker as the cause.
     """
     text = str(fault)
     ended, silent = _not_answering(cluster)
@@ -85,8 +88,9 @@ def blamed(fault: BaseException, cluster: Cluster) -> TrainerError:
 
 
 def linger(since: float) -> None:
-    """Wait until the other workers have had time to ask which workers answer. `since` is the time of `time.monotonic()`
-    at which the failure was noticed.
+    """Wait until LINGER_SECONDS after the failure, so that the other workers have time to ask which workers answer.
+
+    `since` is the time of `time.monotonic()` at which the failure was noticed.
     """
     time.sleep(max(0.0, since + LINGER_SECONDS - time.monotonic()))
 
@@ -103,7 +107,8 @@ def _not_answering(cluster: Cluster) -> tuple[list[int], list[int]]:
 
 
 def _answer(address: str) -> str:
-    """`there` if TensorFlow's server answers at the address, else `silent` or `ended`.
+    """`there` if TensorFlow's server answers at the address, `silent` if the port is open without an answer, else
+    `ended`.
 
     A connection alone proves nothing: the kernel also accepts connections of a frozen process.
     """
@@ -118,8 +123,8 @@ def _answer(address: str) -> str:
 
 
 def _named_in(text: str, cluster: Cluster) -> list[int]:
-    """The indexes of the other workers that TensorFlow's message names: tasks without a heartbeat, or the chief, which
-    runs the coordination service.
+    """The indexes of the other workers that TensorFlow's message names: workers without a heartbeat, or the chief,
+    which runs the coordination service.
     """
     tasks: list[int] = []
     if match := _SILENT.search(text):

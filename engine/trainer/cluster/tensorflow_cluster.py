@@ -37,8 +37,8 @@ _WAYS = {"auto": "AUTO", "ring": "RING", "nccl": "NCCL"}
 
 @dataclass(frozen=True)
 class Joined:
-    """The cluster that this worker has joined. `hellos` are the messages that all workers have sent about
-    themselves.
+    """The cluster that this worker has joined. `hellos` are the messages that all workers have sent about themselves,
+    by index.
     """
 
     cluster: Cluster
@@ -47,8 +47,9 @@ class Joined:
     connections: Connections
 
     def described(self, replicas: int, gpus: list[str]) -> list[dict[str, Any]]:
-        """The workers in the form of the event `started`. All workers call this at the same place, because it exchanges
-        data.
+        """The workers in the form of the event `started`. `replicas` and `gpus` are those of this worker.
+
+        All workers call this at the same place, because it exchanges data.
         """
         mine = json.dumps({"replicas": replicas, "gpus": gpus}).encode()
         own_values = [json.loads(data) for data in self.exchange.of_all(mine)]
@@ -73,7 +74,10 @@ def read() -> Cluster:
 
 
 def meet(options: Options, run: Run, tell: Callable[[str], None], check: Callable[[], None]) -> tuple[Options, Joined]:
-    """Wait for all workers. Returns the options, with the chief's seed, and the cluster. Raises TrainerError."""
+    """Wait for all workers. Returns the options, with the chief's seed, and the cluster. Raises TrainerError.
+
+    `tell` is called with a text that names the workers that are still missing, and `check` while waiting.
+    """
     cluster = read()
     hello = {
         "host": socket.gethostname(), "run": run.id, "folder": str(run.path.absolute()), "options": _flat(options),
@@ -94,8 +98,10 @@ def _flat(options: Options) -> dict[str, Any]:
 
 
 def _compare(cluster: Cluster, mine: Mapping[str, Any], other: Hello, index: int) -> None:
-    """Raise TrainerError if another worker has other options or another TensorFlow. The workers would wait for each
-    other without end, or train different models.
+    """Raise TrainerError if worker `index` has other options or another TensorFlow. Options of a machine (OWN) may
+    differ.
+
+    The workers would wait for each other without end, or train different models.
     """
     if other.get("tensorflow") != mine["tensorflow"]:
         versions = f"TensorFlow {other.get('tensorflow')}, and this one {mine['tensorflow']}"
@@ -133,8 +139,10 @@ def connect(options: Options, joined: Joined) -> tf.distribute.Strategy:
 
 
 def require_alike(joined: Joined, kind: str, count: int) -> None:
-    """Raise TrainerError if the workers have different devices, because the exchange of gradients would wait without
-    end.
+    """Raise TrainerError if the workers have different numbers or kinds of devices. The exchange of gradients would
+    wait without end.
+
+    `kind` (`GPU` or `CPU`) and `count` describe the devices of this worker. All workers call this at the same place.
     """
     rows = joined.exchange.rows([float(count), float(kind == "GPU")])
     mine = rows[joined.cluster.index]

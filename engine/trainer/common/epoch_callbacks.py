@@ -36,7 +36,7 @@ class Loop(Protocol):
 
 
 class EpochCallbacks(keras.callbacks.CallbackList):
-    """Notifies the training loop of the begin and end of epochs and evaluations, and of the end of each execution."""
+    """Notifies the training loop of the start and end of epochs and evaluations, and of the end of each execution."""
 
     def __init__(self, loop: Loop, model: keras.Model) -> None:
         super().__init__(add_history=True, model=model)  # fit returns model.history
@@ -75,7 +75,7 @@ MOST_PARTS = 10  # elements of a vector that are kept, each under its own name
 
 
 def flat(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The logs with nested dicts flattened, as in Keras; reads no values, so that it can be used in a graph.
+    """The logs with nested dictionaries flattened, as in Keras. It reads no values, so that it can be used in a graph.
 
     A name that is not text, which the user's code may use, becomes text.
     """
@@ -87,21 +87,25 @@ def flat(logs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def as_keras(logs: Mapping[str, Any] | None) -> dict[str, Any]:
     """The logs in the form in which Keras' fit gives them to callbacks: scalars as numbers, vectors and larger values
-    as arrays, all other values unchanged.
+    as arrays.
+
+    Values that are not numbers are unchanged.
     """
     converted = {name: (value, _array(value)) for name, value in flat(logs).items()}
     return {name: value if array is None else _number(array) for name, (value, array) in converted.items()}
 
 
 def floats(logs: Mapping[str, Any] | None) -> dict[str, float]:
-    """The logs that are numbers. A short vector gives `name_0`, `name_1` and so on; larger values and non-numbers are
-    left out.
+    """The logs that are numbers, as floats by their names.
+
+    A vector of up to MOST_PARTS elements gives `name_0`, `name_1` and so on. Larger values and values that are not
+    numbers are left out.
     """
     return {name: number for key, value in flat(logs).items() for name, number in _numbers(key, value)}
 
 
 def _text(name: Any) -> str:
-    """The name as text; the name of its type if it is an object of the user's code that cannot be converted."""
+    """The name as text. The name of its type if it is an object of the user's code that cannot be converted."""
     try:
         return str(name)
     except Exception:  # noqa: BLE001 - the user's code
@@ -124,7 +128,7 @@ def _number(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _array(value: Any) -> np.ndarray[Any, Any] | None:
-    """The numbers in the value as an array; None if it has none. The host waits for the device to read them."""
+    """The value as an array of float64. None if it cannot be converted. The host waits for the device to read it."""
     if value is None or isinstance(value, (str, bytes, complex)):
         return None
     try:

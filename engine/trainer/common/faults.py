@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class TrainerError(Exception):
-    """An error with a message for people and a hint on what to do; `kind` is for programs."""
+    """An error with a message for people and a hint on what to do. `kind` is for programs."""
 
     def __init__(self, kind: str, message: str, hint: str = "") -> None:
         super().__init__(message)

@@ -2,7 +2,7 @@
 
 It waits for threads that are not daemons, runs the functions registered with `atexit` (among them multiprocessing's,
 which ends daemon processes), and flushes open files. Python would then tear TensorFlow down, which can abort or hang
-after a failure; `os._exit` skips that, so that the run's result and exit code stay as they are.
+after a failure. `os._exit` skips that, so that the run's result and exit code stay as they are.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ class ProcessExit:
         self._threads_gone = threading.Event()
 
     def limit(self, code: int) -> None:
-        """Limit the time for ending the process; called when the run's result is written. Next, destructors run, and
-        some of TensorFlow's destructors wait for other workers.
+        """End the process with the exit status `code` if it still runs after LEAVING_SECONDS. To be called when the
+        run's result is written.
+
+        Destructors run next, and some of TensorFlow's destructors wait for other workers.
         """
         with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be started: `at_the_end` sees to that
             _end_after(LEAVING_SECONDS, code)
@@ -47,6 +49,8 @@ class ProcessExit:
     def at_the_end(self, code: int) -> None:
         """End the process with the exit status `code`. To be called in the main thread when the run's result is
         written.
+
+        Threads that are not daemons are waited for, at most THREADS_SECONDS.
         """
         if self._begin(code, LEAVING_SECONDS, partial(self._lose_patience, code)):
             with contextlib.suppress(Exception):
@@ -63,7 +67,10 @@ class ProcessExit:
             self._close(code)
 
     def _begin(self, code: int, seconds: float, meanwhile: Callable[[], None]) -> bool:
-        """Set the time limits for ending the process. Returns False if another thread has already begun to end it."""
+        """Set the time limits for ending the process. Returns False if another thread has already begun to end it.
+
+        `meanwhile` is called in a thread. If no thread can be started, the process is ended at once.
+        """
         if not self._asked.acquire(blocking=False):
             return False
         try:
@@ -107,9 +114,9 @@ def _still_running() -> str:
 
 
 def _write_open_files() -> None:
-    """Flush the files that are still open; Python itself does so when it collects them.
+    """Flush the files that are still open, as Python itself does when it collects them.
 
-    Standard output and error are not among the tracked objects: they were there before TensorFlow was imported.
+    Standard output and error are flushed separately, as the objects tracked by `import_cost` do not include them.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):

@@ -1,6 +1,6 @@
 """Requests to stop the training: by a signal, by the engine through its pipe, or by the engine's death.
 
-A request may arrive in any thread at any time, even while TensorFlow runs C++ code; the training loop stops between two
+A request may arrive in any thread at any time, even while TensorFlow runs C++ code. The training loop stops between two
 executions. Before the first step nothing can be lost, and the process stops at once. Later, a process that cannot stop
 in time is ended with `os._exit`.
 """
@@ -27,8 +27,9 @@ ENDED_BY_STOP = 128 + signal.SIGTERM  # as in a shell; for a process that is sto
 
 
 class StopRequested(Exception):
-    """Raised in the training loop to end it. `reason` is `stopped`, `timeout` or ENGINE_GONE. `engine_of` names the
-    other worker whose engine is gone.
+    """Raised in the training loop to end it. `reason` is `stopped`, `timeout` or ENGINE_GONE.
+
+    If the engine of another worker is gone, `engine_of` names that worker. Otherwise it is empty.
     """
 
     def __init__(self, reason: str, engine_of: str = "") -> None:
@@ -37,7 +38,7 @@ class StopRequested(Exception):
 
 
 class StopSwitch:
-    """Stores the first request to stop; `check` then raises StopRequested in the training loop."""
+    """Stores the first request to stop. `check` then raises StopRequested in the training loop."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -49,7 +50,9 @@ class StopSwitch:
         self._asked = threading.Event()
 
     def listen(self, lifeline: IO[str]) -> None:
-        """Listen for signals in one thread and to the engine's pipe in another; called in the main thread."""
+        """Listen for signals in one thread and to the engine's pipe (`lifeline`) in another. To be called in the main
+        thread.
+        """
         reader, self.writer = os.pipe()
         os.set_blocking(self.writer, False)
         # Python's C handler writes the signal number there, whatever the main thread is doing.
@@ -63,8 +66,10 @@ class StopSwitch:
         stop_signals.let_through()
 
     def listen_again(self) -> None:
-        """Handle signals again: TensorFlow's connection of several machines takes SIGTERM for itself (2.21,
-        preemption_notifier.cc). Does nothing before `listen`.
+        """Handle signals again after TensorFlow's connection of several machines, which takes SIGTERM for itself (2.21,
+        preemption_notifier.cc).
+
+        Does nothing before `listen`.
         """
         if self.writer < 0:
             return
@@ -73,7 +78,10 @@ class StopSwitch:
                 signal.signal(number, self.on_signal)
 
     def request(self, reason: str, deadline: bool = False) -> None:
-        """Ask for a stop. With `deadline` the process ends itself if the loop does not respond in time."""
+        """Ask for a stop. Before the first step, the process is ended at once.
+
+        With `deadline`, the process ends itself if the training does not stop within stop_signals.GRACE_SECONDS.
+        """
         self.reason = self.reason or reason
         self._asked.set()
         if self.at_once:
@@ -88,12 +96,15 @@ class StopSwitch:
             raise StopRequested(self.reason)
 
     def requested(self) -> bool:
-        """Whether a stop was requested. Waits a moment before the answer, because a signal may just have arrived."""
+        """Whether a stop was requested. Waits up to HEARING_SECONDS before it returns False, because a signal may just
+        have arrived.
+        """
         return self._asked.wait(HEARING_SECONDS)
 
     def on_signal(self, number: int, _frame: Any) -> None:
-        """Handle a signal in the main thread, without waiting. This is needed because the user's code may have replaced
-        the wakeup fd.
+        """Handle a signal in the main thread: write its number to the pipe, without waiting.
+
+        Python's C handler does the same, but the user's code may have replaced its file descriptor.
         """
         with contextlib.suppress(OSError):
             os.write(self.writer, bytes([number]))
@@ -126,8 +137,8 @@ class _Forks:
         self._mask = threading.local()  # of the thread that forks
 
     def hold(self) -> None:
-        """Block signals before a fork. A signal that reaches the child before `forget` would be reported to the
-        trainer.
+        """Block signals before a fork. Otherwise a signal that reaches the child before `forget` would be reported to
+        the trainer.
         """
         self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals.NUMBERS)
 

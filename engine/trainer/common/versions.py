@@ -1,12 +1,12 @@
 """The private names of Keras and TensorFlow that the trainer uses: all that may differ from one version to the next.
 
 Tried with TensorFlow 2.18 to 2.21 and Keras 3.10 to 3.15 (`make test-versions`, docs/environments.md). Older versions
-are refused before a trainer starts, with the reasons in engine/interpreter/supported_versions.py. A later one may
-lack a name: then the training is refused, and the error names it.
+are refused before a trainer starts, with the reasons in engine/interpreter/supported_versions.py. A later one may lack
+a name: then the training is refused, and the error names it.
 
 Attributes of a model stay where they are used. They are the same in all of these versions: _call_has_training_arg,
 _compile_loss and its _flat_losses, _compile_metrics, the build of both, _compute_loss, _aggregate_additional_loss,
-_flatten_layers, _loss_tracker, _symbolic_build, _maybe_symbolic_build; and _iterations of an optimizer.
+_flatten_layers, _loss_tracker, _symbolic_build, _maybe_symbolic_build, and _iterations of an optimizer.
 
 Deferred imports: those of `memory_limits` may fail, and then only its figure is missing.
 """
@@ -73,15 +73,17 @@ _TELLS_FIRST_STEP = tuple(int(number) for number in keras.__version__.split(".")
 
 
 def ended_step(batch: int, steps_per_execution: int) -> int:
-    """The index in the epoch of the last step of an execution. `batch` is the number that on_train_batch_end gets."""
+    """The index (from 0) in the epoch of the last step of an execution. `batch` is the number that Keras passes to
+    on_train_batch_end.
+    """
     return batch + steps_per_execution - 1 if _TELLS_FIRST_STEP else batch
 
 
 def memory_limits() -> dict[str, int]:
     """Bytes that TensorFlow's allocator may take on each logical device, by the device's full name.
 
-    TensorFlow has this figure in the attributes of its devices only, which no public function reads without opening the
-    devices once more. Empty if a version has other functions for it.
+    TensorFlow has this figure only in the attributes of its devices, which no public function reads without opening the
+    devices once more. Empty if the TensorFlow version has other functions for it.
     """
     try:
         from tensorflow.python import pywrap_tfe

@@ -23,55 +23,57 @@ BY_ROW = "by element: every worker loads each global batch and takes its own row
 
 @dataclass(frozen=True)
 class Share:
-    """The part of worker `index` of `workers`, all of which have as many replicas."""
+    """The part of the data for worker `index` (from 0) of `workers`. All workers have the same number of replicas."""
 
     workers: int
     index: int
 
     def size(self, global_batch: int) -> int:
-        """This worker's number of rows in a whole batch."""
+        """The number of this worker's rows in a full batch of `global_batch` samples."""
         return global_batch // self.workers
 
     def bounds(self, rows: Any) -> tuple[Any, Any]:
-        """The indexes of its first row, and of the row after its last, in a batch of `rows`."""
+        """The index of this worker's first row, and of the row after its last, in a batch of `rows` rows."""
         return self.index * rows // self.workers, (self.index + 1) * rows // self.workers
 
     def rows(self, batch: Any) -> Any:
-        """Its rows of a batch."""
+        """This worker's rows of a batch, a nested structure of tensors."""
         first, beyond = self.bounds(tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0])
         return tf.nest.map_structure(lambda tensor: tensor[first:beyond], batch)
 
     def batches(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        """Its rows of all batches."""
+        """The batches with only this worker's rows of each."""
         several = isinstance(batches.element_spec, tuple)
         return batches.map(lambda *batch: self.rows(batch if several else batch[0]))
 
     def elements(self, one_pass: tf.data.Dataset) -> tf.data.Dataset:
-        """Its elements of a pass, every `workers`-th: a global batch is a multiple of the workers, so that each of its
-        batches has the elements of one global batch.
+        """This worker's elements of a pass: every `workers`-th one.
+
+        A global batch is a multiple of the workers, so that each batch of a worker has elements of one global batch
+        only.
         """
         return one_pass.shard(self.workers, self.index)
 
 
 class Batches(Protocol):
-    """Endless training and validation batches; counts are None if they are unknown."""
+    """Endless training and validation batches. Counts are None if they are unknown."""
 
     @property
     def replicas(self) -> int: ...
 
     @property
     def replicas_here(self) -> int:
-        """The replicas of this process."""
+        """The number of replicas of this process."""
         ...
 
     @property
     def share(self) -> Share | None:
-        """This worker's part of the data; None unless several machines train together."""
+        """This worker's part of the data. None unless several machines train together."""
         ...
 
     @property
     def sharing(self) -> str:
-        """How the data is shared out among machines; empty for one machine."""
+        """How the data is shared out among machines, in words. Empty for one machine."""
         ...
 
     @property
@@ -99,7 +101,7 @@ class Batches(Protocol):
 
     @property
     def device_scale(self) -> float | None:
-        """The factor that scales bytes to floats on the device; None if the model takes its inputs unchanged."""
+        """The factor that scales bytes to floats on the device. None if the model takes its inputs unchanged."""
         ...
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset: ...

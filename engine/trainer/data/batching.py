@@ -1,7 +1,7 @@
-"""From samples to batches: each function is one part of the pipeline and obeys the options of that part.
+"""From samples to batches: each function is one part of the pipeline and applies the options of that part.
 
-Exported scripts hold these very functions as text, with the options' values in place (export/engine_source.py): what is
-changed or added here is in them, too.
+Exported scripts contain these functions as text, with the values of the options filled in (export/engine_source.py). So
+every change here changes them as well.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ COPIED_TOGETHER_BYTES = 1_000_000
 class Elements:
     """Elements that are cheap to shuffle, their number in a pass, and the functions that make samples of them.
 
-    `load` makes a sample of an element, `vary` changes it at random in each pass. Samples are taken out of `arrays` in
-    memory by their indexes. `whole`: all are shuffled, whatever the size of the buffer.
+    `load` makes a sample of an element, and `vary` changes it at random in each pass. Samples are taken out of `arrays`
+    in memory by their indexes. `whole`: all are shuffled, whatever the size of the buffer.
     """
 
     dataset: tf.data.Dataset
@@ -131,12 +131,15 @@ def kept(data: Elements, name: str, cache_file: Callable[[str], str], options: O
 
 
 def loaded(elements: tf.data.Dataset, load: Callable[..., Any] | None, options: Options) -> tf.data.Dataset:
-    """Elements as samples; without `load` they are samples already."""
+    """Elements as samples. Without `load` they are samples already."""
     return elements if load is None else mapped(elements, load, options)
 
 
 def mapped(elements: tf.data.Dataset, function: Callable[..., Any], options: Options) -> tf.data.Dataset:
-    """Map a function over the elements, with the order set here: TensorFlow's options do not reach a map in a pass."""
+    """Map a function over the elements, in the order that input.deterministic_order sets.
+
+    The order is set at each map, as TensorFlow's options do not reach a map within a pass.
+    """
     given = options.input
     if given.parallel_calls == "off":
         return elements.map(function)
@@ -147,7 +150,7 @@ def mapped(elements: tf.data.Dataset, function: Callable[..., Any], options: Opt
 def batched(
     samples: tf.data.Dataset, made: bool, sizes: Sizes, drop_remainder: bool, share: Share | None, options: Options
 ) -> tf.data.Dataset:
-    """Batches of the samples; several are copied together at once, unless samples are `made` by a map just before.
+    """Batches of the samples. Several batches are copied at once, unless the samples are `made` by a map just before.
 
     With such a map TensorFlow makes one parallel operation of both. Without one, `auto` leaves small batches to a
     single thread.
@@ -166,7 +169,7 @@ def batched(
 
 
 def batch_bytes(sample: Any, size: int) -> float:
-    """The bytes of a batch of such samples; infinite if samples differ in size."""
+    """The bytes of a batch of `size` such samples. Infinite if samples differ in size."""
     total = 0.0
     for part in tf.nest.flatten(sample):
         fixed = isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() and part.dtype != tf.string
@@ -178,14 +181,16 @@ def batch_bytes(sample: Any, size: int) -> float:
 
 
 def prepared(batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], options: Options) -> tf.data.Dataset:
-    """Batches as the model takes them, or as bytes."""
+    """Batches of (x, y) as the model takes them: floats, tokens, or bytes if the device converts them."""
     return mapped(batches, lambda x, y: (tokens(inputs(x, scale, shape, options), shape, options), y), options)
 
 
 def prepared_and_augmented(
     batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], seed: int, options: Options
 ) -> tf.data.Dataset:
-    """Numbered batches as the model takes them, changed at random and without their numbers."""
+    """Batches as the model takes them, changed at random. Each comes with its position, which is left out of the
+    result.
+    """
 
     def prepare(position: Any, batch: Any) -> Any:
         x, y = batch
@@ -196,12 +201,14 @@ def prepared_and_augmented(
 
 
 def augmented(x: Any, position: Any, seed: int, options: Options) -> Any:
-    """Images changed at random by their `position`: the number of the pass, and of the batch in it."""
+    """Images changed at random. `position` has the number of the pass and the number of the batch in it, which decide
+    the change.
+    """
     return augment(x, options.input.augment, tf.stack([tf.constant(seed, tf.int64) + position[0], position[1]]))
 
 
 def inputs(x: Any, scale: float, shape: tuple[int, ...], options: Options) -> Any:
-    """Floats, or unchanged bytes if the device converts them to floats."""
+    """The inputs as floats, scaled by `scale`. Bytes are unchanged if the device converts them to floats."""
     if options.bytes_to_device and x.dtype == tf.uint8:
         return tf.ensure_shape(x, (None, *shape))
     return floats(x, scale, shape)
@@ -212,7 +219,9 @@ def floats(x: Any, scale: float, shape: tuple[int, ...]) -> Any:
 
 
 def tokens(x: Any, shape: tuple[int, ...], options: Options) -> Any:
-    """For the transformer an input is a sequence of levels: (batch, n) of 0 to TOKENS - 1."""
+    """For the transformer, the inputs (0 to 1) as sequences of levels, integers from 0 to TOKENS - 1. Unchanged for
+    other models.
+    """
     if options.workload.model != "transformer":
         return x
     flat = tf.reshape(x, (-1, sequence_length(shape)))
@@ -228,8 +237,10 @@ def sequence_length(shape: tuple[int, ...]) -> int:
 
 
 def augment(x: Any, strength: str, seed: Any) -> Any:
-    """Augment a batch. x: float32 (batch, height, width, channels) in 0 to 1, for `light` also bytes; seed: int64 (2,).
-    Other ranks pass unchanged.
+    """Augment a batch of images. x: float32 (batch, height, width, channels) in 0 to 1, for `light` also bytes. seed:
+    int64 (2,).
+
+    Inputs with another rank are returned unchanged.
     """
     if x.shape.rank != 4:
         return x
@@ -244,12 +255,12 @@ def augment(x: Any, strength: str, seed: Any) -> Any:
 
 
 def _brighten(x: Any, seed: Any) -> Any:
-    """Each image lighter or darker by up to a fifth of the range; the caller clips values outside of it."""
+    """Each image lighter or darker by up to a fifth of the range. The caller clips values outside of it."""
     return x + tf.random.stateless_uniform((tf.shape(x)[0], 1, 1, 1), seed, -0.2, 0.2)
 
 
 def _shift(x: Any, seed: Any) -> Any:
-    """Each batch moved by up to an eighth of its size, edges filled with zeros."""
+    """The whole batch moved by up to an eighth of the image size, edges filled with zeros."""
     height, width = x.shape[1], x.shape[2]
     pad_h, pad_w = max(1, height // 8), max(1, width // 8)
     padded = tf.pad(x, [[0, 0], [pad_h, pad_h], [pad_w, pad_w], [0, 0]])

@@ -1,6 +1,6 @@
 """Data from the user's files: npz arrays, images in class folders, TFRecords.
 
-Faults that can be detected before training are reported then, naming the file.
+Faults that can be detected before training are reported at once, with the name of the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ MAX_READS = 16  # the number of files that `auto` reads in parallel
 
 
 def npz(options: Options, seed: int) -> Source:
-    """A .npz file with arrays x (samples first) and y (class numbers), or x_train and y_train; x_test and y_test."""
+    """The data of a .npz file with arrays x (samples first) and y (class numbers), or x_train and y_train. Raises
+    DataError.
+
+    x_test and y_test are the validation data if train.validation is `test`.
+    """
     path, test = options.workload.source[1], None
     try:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
@@ -55,7 +59,7 @@ def npz(options: Options, seed: int) -> Source:
 
 
 def _stamp(paths: Iterable[str]) -> str:
-    """Differs for different files, and for a file that was written to since."""
+    """A hash that differs for different files, and for a file that was written to since."""
     digest = hashlib.sha256()
     for path in paths:
         state = os.stat(path)
@@ -64,7 +68,7 @@ def _stamp(paths: Iterable[str]) -> str:
 
 
 def _named(path: str, file: Any, *names: str) -> np.ndarray:
-    """The first of these arrays that the file has."""
+    """The first of the arrays `names` that the file has. Raises DataError if it has none of them."""
     for name in names:
         if name in file:
             return np.asarray(file[name])
@@ -73,7 +77,10 @@ def _named(path: str, file: Any, *names: str) -> np.ndarray:
 
 
 def images(options: Options, seed: int) -> Source:
-    """A folder with one folder for each class; images are resized to the first three of workload.shape."""
+    """The data of a folder with one folder for each class. Raises DataError.
+
+    Images are resized to the height and width in workload.shape.
+    """
     root = Path(options.workload.source[1])
     if not root.is_dir():
         raise DataError(f"{root} is not a folder")
@@ -108,7 +115,7 @@ def images(options: Options, seed: int) -> Source:
 
 
 def class_names(root: Path) -> list[str]:
-    """The folders in a folder of images, one for each class."""
+    """The sorted names of the folders in a folder of images, one for each class."""
     return sorted(folder.name for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith("."))
 
 
@@ -117,13 +124,13 @@ def class_images(folder: Path) -> list[str]:
 
 
 def image_sample(encoded: Any, shape: tuple[int, ...]) -> Any:
-    """An encoded image as bytes, resized to this shape."""
+    """An encoded image as uint8, resized to `shape` (height, width, channels)."""
     image = tf.io.decode_image(encoded, channels=shape[2], expand_animations=False)
     return tf.cast(tf.round(tf.image.resize(image, shape[:2])), tf.uint8)
 
 
 def _readable(paths: Iterable[str]) -> None:
-    """Decode images; raises DataError for the first that cannot be decoded."""
+    """Decode images. Raises DataError for the first that cannot be decoded."""
     for path in paths:
         try:
             tf.io.decode_image(tf.io.read_file(path), expand_animations=False)
@@ -139,7 +146,9 @@ def _image_shape(options: Options) -> tuple[int, int, int]:
 
 
 def tfrecord(options: Options, _seed: int) -> Source:
-    """TFRecord files of tf.train.Example records; the first records are kept for validation."""
+    """The data of TFRecord files with tf.train.Example records. The first records are for validation. Raises
+    DataError.
+    """
     workload = options.workload
     pattern = workload.source[1]
     paths = sorted(glob.glob(pattern))
@@ -169,8 +178,8 @@ def tfrecord(options: Options, _seed: int) -> Source:
 def record_stream(paths: list[str], options: Options) -> tf.data.Dataset:
     """The records of all files: one file after the other, or one record of each of several files in turn.
 
-    The order is always the same, whatever input.deterministic_order says: the first records are for validation, and no
-    record may be in both parts.
+    The order is always the same, whatever the value of input.deterministic_order: the first records are for validation,
+    and no record may be in both parts.
     """
     given = options.input
     if given.parallel_reads == "off" or len(paths) < 2:
@@ -181,7 +190,7 @@ def record_stream(paths: list[str], options: Options) -> tf.data.Dataset:
 
 
 def record_sample(record: Any, options: Options) -> Batch:
-    """One serialised Example -> (input of workload.shape, label)."""
+    """One serialised Example as (input of workload.shape, label as int32)."""
     workload = options.workload
     shape: tuple[int, ...] = tuple(workload.shape)
     stored = tf.io.FixedLenFeature([], tf.string)
@@ -222,7 +231,7 @@ def _first_record_fits(records: tf.data.Dataset, options: Options, path: str) ->
 
 
 def _count(records: tf.data.Dataset, options: Options) -> int:
-    """The number of records, all of which are read once; raises DataError for a label that is not a class."""
+    """The number of records, all of which are read once. Raises DataError for a label that is not a class."""
     name, classes = options.workload.tfrecord_label, options.workload.classes
 
     def tally(seen: Any, batch: Any) -> Any:

@@ -1,7 +1,7 @@
 """The end of every pipeline, gputui's or the user's: batches are split over replicas, prefetched, and copied to GPUs.
 
-TensorFlow creates the iterator of the stage that copies on the device, where the state of the pipeline cannot be read;
-so the pipeline has an iterator of its own on the host, from which the stage takes its batches.
+TensorFlow creates the iterator of the stage that copies on the device, where the state of the pipeline cannot be read.
+So the pipeline has an iterator of its own on the host, from which the stage takes its batches.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from ...telemetry import resource_limits
 
 
 def finish(batches: tf.data.Dataset, options: Options, replicas: int, trains: bool = False) -> tf.data.Dataset:
-    """Split the batches over the replicas and prefetch them; a training may repeat its first batch alone."""
+    """Split the batches over the replicas and prefetch them. With `trains` and input.one_batch, the first batch is
+    repeated.
+    """
     if replicas > 1:
         batches = split(batches, replicas)
     return within_limits(ahead(one_batch(batches, replicas, options) if trains else batches, options))
 
 
 def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Give tf.data the CPU and memory limits of the container: else it takes those of the whole machine.
+    """Give tf.data the CPU and memory limits of the container. Otherwise it takes those of the whole machine.
 
-    A budget that an option or the user's data set has set stays.
+    A limit that an option or the user's data set has set stays. Batches without a limit to set are returned unchanged.
     """
     given = batches.options().autotune
     cpus = resource_limits.cpus_limited() and given.cpu_budget is None
@@ -42,14 +44,14 @@ def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def one_batch(batches: tf.data.Dataset, replicas: int, options: Options) -> tf.data.Dataset:
-    """All batches; with input.one_batch the first alone, repeated."""
+    """The batches. With input.one_batch only the first one, repeated without an end."""
     if options.input.one_batch:
         return batches.take(replicas).cache().repeat()
     return batches
 
 
 def ahead(batches: tf.data.Dataset, options: Options) -> tf.data.Dataset:
-    """Prefetch the batches, in a fixed order or not, with threads of their own or shared ones."""
+    """Prefetch the batches as the options of the input say, in a fixed order or not, with private or shared threads."""
     given = options.input
     settings = tf.data.Options()
     # A user's data set may say itself that its order may vary.
@@ -87,7 +89,7 @@ def split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
 
 
 def sample_count(data: Any) -> Any:
-    """The number of samples of a batch: an int if the shape has it, else a tensor."""
+    """The number of samples in a batch: an int if the static shape has it, else a scalar tensor."""
     first = next(part for part in tf.nest.flatten(data) if part is not None)
     rows = first.shape[0]
     if rows is not None:
@@ -98,7 +100,7 @@ def sample_count(data: Any) -> Any:
 
 
 def rows_of(tensor: Any, first: Any, count: Any) -> Any:
-    """Rows of a tensor of any kind."""
+    """`count` rows of a dense, sparse or ragged tensor, from the row `first` on."""
     if isinstance(tensor, tf.RaggedTensor):
         return tensor[first : first + count]
     sparse = isinstance(tensor, tf.SparseTensor)
@@ -114,18 +116,24 @@ def rows_of(tensor: Any, first: Any, count: Any) -> Any:
 
 
 def batches_ahead(input_options: Input, kind: str, spec: Any) -> int:
-    """How many batches of this type wait in the memory of each device of this kind (`GPU` or `CPU`)."""
+    """The number of batches of this type that wait in the memory of each device of this kind (`GPU` or `CPU`). 0 on a
+    CPU.
+    """
     return input_options.device_batches if kind == "GPU" and fits_devices(spec) else 0
 
 
 def fits_devices(spec: Any) -> bool:
-    """Whether batches of this type can be copied to a GPU ahead of their step: dense tensors of numbers."""
+    """Whether batches of this type can be copied to a GPU ahead of their step: all parts are dense tensors of
+    numbers.
+    """
     parts = tf.nest.flatten(spec)
     return all(isinstance(part, tf.TensorSpec) and _is_numeric(part.dtype) for part in parts)
 
 
 def first_cast(step: Callable[[Any], Any], scale: float | None) -> Callable[[Any], Any]:
-    """A step on batches whose inputs are bytes, of which it makes floats first; without a scale, the step itself."""
+    """The step, but for batches whose inputs are bytes: it first makes floats of them, multiplied by `scale`. Without a
+    scale, `step` itself.
+    """
     if scale is None:
         return step
 
@@ -141,7 +149,9 @@ def _is_numeric(kind: tf.DType) -> bool:
 
 
 def through_an_iterator(batches: tf.data.Dataset) -> tuple[tf.data.Dataset, Any]:
-    """The same batches one by one on demand, and the iterator that they come from."""
+    """A data set that gives the same batches one by one on demand, and the iterator on the host that it takes them
+    from.
+    """
     with tf.device("/CPU:0"):
         iterator = iter(batches)
         handed_on = tf.data.Dataset.counter().map(lambda _: iterator.get_next())
@@ -154,5 +164,5 @@ def through_an_iterator(batches: tf.data.Dataset) -> tuple[tf.data.Dataset, Any]
 
 
 def prefetched_to(device: str, batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
-    """The batches, up to `count` of which wait in the device's memory; nothing may follow this stage."""
+    """The batches, up to `count` of which wait in the device's memory. No further stage may follow."""
     return batches.apply(tf.data.experimental.prefetch_to_device(device, count))

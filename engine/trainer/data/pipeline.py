@@ -43,7 +43,9 @@ SEEDS_APART = 1_000_003  # between the seeds of two workers
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Training and validation batches. `stream(step)` starts the endless training stream at a global step."""
+    """Training and validation batches of gputui's own data. `stream(step)` starts the endless training stream at a
+    global step.
+    """
 
     options: Options
     source: Source
@@ -57,12 +59,12 @@ class Pipeline:
 
     @property
     def replicas_here(self) -> int:
-        """The replicas of this process."""
+        """The number of replicas of this process."""
         return self.replicas if self.share is None else self.replicas // self.share.workers
 
     @property
     def sharing(self) -> str:
-        """How the data is shared out among machines; empty for one."""
+        """How the data is shared out among machines, in words. Empty for one machine."""
         return BY_ELEMENT if self.share else ""
 
     @property
@@ -90,17 +92,17 @@ class Pipeline:
 
     @property
     def sample_bytes(self) -> int:
-        """The size of one sample as the model gets it, without its label."""
+        """The size in bytes of one sample as the model gets it, without its label."""
         return 4 * math.prod(self.source.shape)
 
     @property
     def device_scale(self) -> float | None:
-        """The factor that scales bytes to floats on the device; None if the model takes its inputs unchanged."""
+        """The factor that scales bytes to floats on the device. None if the model takes its inputs unchanged."""
         return self.source.scale if self.source.bytes and self.options.bytes_to_device else None
 
     @property
     def inapplicable(self) -> dict[str, str]:
-        """Options that would do nothing for this data, each with the reason."""
+        """Options that have no effect on this data, each with the reason."""
         if not self.source.bytes:
             return {"input.cast": "the data are not bytes (uint8)"}
         if self.options.workload.model == "transformer":
@@ -109,20 +111,24 @@ class Pipeline:
 
     @property
     def not_applied(self) -> list[dict[str, str]]:
-        """The inapplicable options that were set."""
+        """The options without effect on this data that were set, each with the reason. Empty if there are none."""
         why = self.inapplicable.get("input.cast")
         return [{"option": "input.cast", "why": why}] if why and self.options.input.cast == "device" else []
 
     def find_fault(self) -> None:
-        """Search the data for the cause of a TensorFlow error: raises DataError if a sample is at fault."""
+        """Search the data for the cause of a TensorFlow error. Raises DataError if a sample is at fault. Otherwise it
+        returns.
+        """
         self.source.find_fault()
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
-        """Endless training batches from `first_step` on, split if there are several replicas."""
+        """Endless training batches from the step `first_step` (from 0) on, split over the replicas and prefetched."""
         return finish(self.global_batches(first_step), self.options, self.replicas_here, trains=True)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """The batches before `stream` splits them over the replicas and prefetches them."""
+        """The endless training batches from `first_step` on, before `stream` splits them over the replicas and
+        prefetches them.
+        """
         first_pass, skipped = divmod(first_step, self.batches_per_pass)
         augments = self.options.input.augment != "off"
         batches = batching.training_batches(
@@ -142,7 +148,7 @@ class Pipeline:
 
     @property
     def _caches(self) -> bool:
-        """Whether training samples are cached; a single batch needs no cache."""
+        """Whether training samples are cached. A single batch that is repeated needs no cache."""
         return self.options.input.cache != "off" and not self.options.input.one_batch
 
     def stages(self) -> tuple[Stage, ...]:
@@ -169,11 +175,11 @@ class Pipeline:
         return tuple(stage for stage in stages if stage is not None)
 
     def validation(self) -> tf.data.Dataset:
-        """Endless validation batches in a fixed order, `validation_batches` of them in a pass."""
+        """Endless validation batches in a fixed order. One pass has `validation_batches` of them."""
         return finish(self.global_validation_batches(), self.options, self.replicas_here)
 
     def global_validation_batches(self) -> tf.data.Dataset:
-        """The batches before `validation` splits them over the replicas and prefetches them."""
+        """The validation batches before `validation` splits them over the replicas and prefetches them."""
         part = self.source.validation
         elements = Elements(part.elements, part.samples, self.source.load)
         sizes = self._sizes(self.validation_batches)
@@ -181,7 +187,7 @@ class Pipeline:
         return self._prepared(batches.repeat())
 
     def _prepared(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        """Float32 (or token) batches; batches that are already prepared pass without a further stage."""
+        """The batches as the model takes them. If they already are, they pass without a further stage."""
         if self._ready:
             return batches
         return batching.prepared(batches, self.source.scale, self.source.shape, self.options)
@@ -193,7 +199,7 @@ class Pipeline:
 
     @property
     def _augment_seed(self) -> int:
-        """Each worker changes its rows in its own way."""
+        """The seed of the augmentation. It differs between workers, so that each changes its rows in its own way."""
         return self.seed + SEEDS_APART * self.share.index if self.share else self.seed
 
     @functools.cached_property
@@ -205,11 +211,17 @@ class Pipeline:
 
     @property
     def _cache_suffix(self) -> str:
-        """Workers may share a folder, and each writes its own file."""
+        """The end of a cache file's name. It differs between workers, which may share a folder and each write their own
+        file.
+        """
         return f"-{self.share.index}-of-{self.share.workers}" if self.share else ""
 
     def _cache_file(self, name: str) -> str:
-        """A cache file for these very samples: other data, another shape, split or seed get another file."""
+        """The path of the cache file `name` for the samples of this pipeline. Other data, another shape, split or seed
+        have another file.
+
+        The folder is made if necessary. Raises DataError if that fails. Half-written files of a killed run are removed.
+        """
         folder = Path(self.options.input.cache)
         model = ("model", "width", "blocks", "normalization")
         data = {name: value for name, value in asdict(self.options.workload).items() if name not in model}
@@ -230,7 +242,9 @@ class Pipeline:
 
 
 def build(options: Options, replicas: int, share: Share | None = None) -> Pipeline:
-    """Open the source and check that it makes at least one batch; raises DataError."""
+    """Open the source of the data that the options name. Raises DataError, also if the data does not fill one global
+    batch.
+    """
     assert options.train.seed is not None, "the launcher draws a seed"
     kind = options.workload.source[0]
     source = _SOURCES[kind](options, options.train.seed)

@@ -32,13 +32,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set split in two.
+    """A data set split in two, for training and validation.
 
     `load` turns one element into (input, label) if that takes time (decoding, generating). `vary` changes one loaded
     training sample at random, differently in each pass. `scale` is the factor for inputs when a batch becomes float32.
-    `stamp` changes when the files behind the data change. `find_fault`, called after a TensorFlow error in the data,
-    raises DataError that names the sample at fault, if it finds one. `bytes`: the inputs are uint8 before they become
-    floats.
+    `stamp` changes when the files behind the data change. `find_fault` is called after a TensorFlow error in the data,
+    and raises DataError if it finds the sample at fault. `bytes`: the inputs are uint8 before they become floats.
     """
 
     train: Part
@@ -70,9 +69,9 @@ def from_arrays(
     test: tuple[np.ndarray, np.ndarray] | None = None,
     keeps_bytes: bool = False,
 ) -> Source:
-    """Arrays in memory, in an order drawn by `seed`. x: (n, ...), y: (n,) integer labels.
+    """The source of arrays in memory, in an order drawn by `seed`. x: (n, ...), y: (n,) integer labels.
 
-    The last of them are for validation, or `test` if it is given. `keeps_bytes`: uint8 is not converted to floats.
+    The last samples are for validation, or `test` if it is given. `keeps_bytes`: uint8 is not converted to floats.
     """
     trained, held_out = split_order(len(x), 0.0 if test else validation_split, seed)
     arrays = [(x[trained], y[trained]), test or (x[held_out], y[held_out])]
@@ -93,7 +92,10 @@ def _part(x: np.ndarray, y: np.ndarray) -> Part:
 
 
 def check_test_part(x: np.ndarray, test: tuple[np.ndarray, np.ndarray], classes: int, name: str) -> int:
-    """The number of classes of both parts; raises DataError if the test part does not match the training part."""
+    """The number of classes of both parts. Raises DataError if the test part does not match the training part.
+
+    `classes` is the number of classes of the training part, and `name` the name of the data in messages.
+    """
     x_test, y_test = test
     classes_of_test = check_arrays(x_test, y_test, f"{name} (test)")
     if x_test.shape[1:] != x.shape[1:] or x_test.dtype != x.dtype:
@@ -105,7 +107,10 @@ def check_test_part(x: np.ndarray, test: tuple[np.ndarray, np.ndarray], classes:
 
 
 def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
-    """The number of classes; raises DataError for inputs or labels that cannot be trained on."""
+    """The number of classes, at least 2. Raises DataError for inputs or labels that cannot be trained on.
+
+    `name` is the name of the data in messages.
+    """
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if x.ndim < 2 or x.size == 0:
@@ -134,14 +139,16 @@ def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
 
 
 def digits(options: Options, seed: int) -> Source:
-    """1,797 8x8 images in 10 classes; see DIGITS.md for their origin."""
+    """The source of 1,797 8x8 images in 10 classes, which gputui contains. DIGITS.md says where they come from."""
     with np.load(Path(__file__).with_name("digits.npz")) as file:
         x, y = file["x"], file["y"]
     return from_arrays(x, y, options.train.validation_split, seed, 1 / 16, 10, keeps_bytes=options.bytes_to_device)
 
 
 def keras_dataset(options: Options, seed: int) -> Source:
-    """mnist, fashion_mnist or cifar10, downloaded once by Keras; raises DataError without a network."""
+    """The source of mnist, fashion_mnist or cifar10, downloaded once by Keras. Raises DataError if the download
+    fails.
+    """
     name = options.workload.data
     try:
         (x, y), test = getattr(keras.datasets, name).load_data()
@@ -158,8 +165,8 @@ def keras_dataset(options: Options, seed: int) -> Source:
 
 
 def synthetic(options: Options, seed: int) -> Source:
-    """Samples generated from their index when needed: a pattern for each class plus noise, so that a model can learn
-    it.
+    """The source of samples that are generated from their index when needed: a pattern for each class plus noise, so
+    that a model can learn them.
     """
     workload = options.workload
     samples = workload.samples or SAMPLES["synthetic"]
@@ -176,7 +183,9 @@ def synthetic(options: Options, seed: int) -> Source:
 
 
 def synthetic_sample(index: Any, shape: tuple[int, ...], classes: int, seed: int) -> Batch:
-    """A pattern for each class plus noise, so that it can be learnt."""
+    """The sample with this index: a pattern for its class plus noise, so that it can be learnt. Inputs are float32 from
+    0 to 1.
+    """
     label = tf.cast(index % classes, tf.int32)
     # Two seeds of two numbers each: one stream for the patterns, one for the noise.
     pattern = tf.random.stateless_uniform(shape, (seed, tf.cast(label, tf.int64)))

@@ -1,9 +1,9 @@
-"""Measures the time of each named stage of the running pipeline, from the performance model of it in TensorFlow.
+"""Measures the time of each named stage of the running pipeline, by TensorFlow's performance model of it.
 
 The model is read at most a few times a second. The data sets of a pass are created again for each pass, with counts
-that start from zero, so the sums are kept by their place in the pipeline. TensorFlow fuses operations and adds others:
-the pipeline's declared stages are matched with them from the end to the source; without a declaration operations keep
-their names.
+that start from zero, so the sums are kept by their place in the pipeline. TensorFlow fuses operations and adds others,
+so the declared stages of the pipeline are matched with the operations from the end to the source. Without declared
+stages, operations keep their names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Place = tuple[
 class Stage:
     """A declared stage of the pipeline: its name, and the type of TensorFlow's operation.
 
-    `splits` of a FlatMap is how many elements it makes of one; 0: it goes through data sets one after the other.
+    `splits` of a FlatMap is the number of elements that it makes of one. 0: it goes through data sets one after the
+    other.
     """
 
     name: str
@@ -47,7 +48,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Timed:
-    """A stage with its own time for one global batch; `parallelism` is how many of its calls run in parallel."""
+    """A stage with its own time in ms for one global batch. `parallelism` is the number of its calls that run in
+    parallel, None if it has none.
+    """
 
     name: str
     op: str
@@ -57,7 +60,9 @@ class Timed:
 
 @dataclass
 class Tally:
-    """The sums for one place in the pipeline; `seen` are the counts of its nodes when last read."""
+    """The sums for one place in the pipeline. `seen` has the time and the count of each of its nodes at the last
+    reading.
+    """
 
     node_class: int = 0
     ratio: float = 0.0
@@ -68,18 +73,22 @@ class Tally:
 
 
 class StageMeter:
-    """Reads an iterator's model now and then; `take` returns the times read so far."""
+    """Reads the performance model of a pipeline's iterator. `take` returns the times read so far.
+
+    `functions` are the user's functions by the kind of their operation (`Map`), from the source on.
+    """
 
     def __init__(
         self, declared: Sequence[Stage], replicas: int, functions: Mapping[str, Sequence[str]] | None = None
     ) -> None:
-        """`functions` are the user's functions by the kind of their operation, from the source on."""
         self._declared, self._replicas, self._functions = tuple(declared), replicas, functions or {}
         self._tallies: dict[Place, Tally] = {}
         self._fills: list[float] = []
 
     def read(self, iterator: Any) -> bool:
-        """Add the times and counts since the last reading; returns False if TensorFlow keeps no model."""
+        """Add the times and counts since the last reading. Returns False if TensorFlow keeps no model of the
+        iterator.
+        """
         try:
             model = tf.data.experimental.get_model_proto(iterator)
         except (ValueError, tf.errors.NotFoundError):
@@ -109,7 +118,7 @@ class StageMeter:
         tally.seen = seen
 
     def _forget_behind(self, place: Place) -> None:
-        """Drop the stages before a cache that is now full, as they no longer run."""
+        """Drop the stages before the cache at `place`. The cache is now full, so they no longer run."""
         for other in list(self._tallies):
             if len(other) > len(place) and other[: len(place)] == place:
                 del self._tallies[other]
@@ -120,9 +129,10 @@ class StageMeter:
             self._fills.append(min(1.0, node.buffered_elements / size))
 
     def take(self) -> tuple[list[Timed], float | None]:
-        """The stages from the source to the end, and how full the last buffer was since the last call.
+        """The stages from the source to the end, and the mean fill (0 to 1) of the last buffer since the last call,
+        None if unknown.
 
-        What has been read so far counts only half from now on.
+        The readings so far count only half from now on.
         """
         stages = Naming(self._tallies, self._declared, self._replicas).stages() if self._tallies else []
         stages = with_functions(stages, self._functions)
@@ -134,7 +144,7 @@ class StageMeter:
 
 
 def _visit(nodes: Any, number: int, place: Place, by_place: dict[Place, list[int]]) -> None:
-    """Add the node and all its inputs, by their places in the pipeline."""
+    """Add the node `number` and all its inputs to `by_place`, by their places in the pipeline."""
     by_place.setdefault(place, []).append(number)
     many = nodes[number].node_class in MANY
     for position, child in enumerate(nodes[number].inputs):
@@ -143,7 +153,7 @@ def _visit(nodes: Any, number: int, place: Place, by_place: dict[Place, list[int
 
 
 class StageWatch:
-    """Reads the pipeline when the loop has time for it, and reports the times, less and less often."""
+    """Reads the pipeline's performance model while the training runs, and reports the times, less and less often."""
 
     def __init__(self, meter: StageMeter, emit: Callable[[events.Event], None]) -> None:
         self._meter, self._emit = meter, emit
@@ -152,7 +162,7 @@ class StageWatch:
         self._reported = False
 
     def pulse(self, iterator: Any) -> None:
-        """May be called at any moment between two executions."""
+        """Read and report the times if that is due. May be called at any moment between two executions."""
         now = time.perf_counter()
         if now < self._next_look:
             return
@@ -168,7 +178,7 @@ class StageWatch:
             self._report()
 
     def finish(self) -> None:
-        """Report the times if the training was too short for a report while it ran."""
+        """Report the times if none were reported yet, because the training was too short."""
         if self._began is not None and not self._reported:
             self._report()
 
@@ -180,14 +190,18 @@ class StageWatch:
 
 
 class Naming:
-    """Turns the tallies of a pipeline into stages. A global batch is `replicas` elements at the pipeline's end."""
+    """Turns the tallies of a pipeline into named stages. A global batch is `replicas` elements at the pipeline's
+    end.
+    """
 
     def __init__(self, tallies: Mapping[Place, Tally], declared: Sequence[Stage], replicas: int) -> None:
         self._tallies, self._declared, self._replicas = tallies, declared, replicas
 
     def stages(self) -> list[Timed]:
-        """The stages from the source to the end. Stages of one name are combined, with the operation that takes most of
-        the time.
+        """Return the stages from the source to the end, with the time of each in ms per global batch.
+
+        Stages with the same name become one stage. It has the sum of their times, and the operation and the parallelism
+        of the slowest.
         """
         root = min(self._tallies, key=len)
         parts = list(self._parts(root, float(self._replicas), "", list(self._declared)))
@@ -199,8 +213,10 @@ class Naming:
         return [_combined(parts) for parts in together.values()]
 
     def _parts(self, place: Place, elements: float, name: str, left: list[Stage]) -> Iterator[Timed]:
-        """The inputs of this place, then the place itself, `elements` times for a batch; `left` are stages not matched
-        yet.
+        """Yield the stages behind this place, and then the place itself, with their times for one global batch.
+
+        The place makes `elements` elements for a batch. `left` are declared stages that are not matched yet, and `name`
+        is the stage of the place after it.
         """
         op, children = place[-1][1], self._children(place)
         stage = _match(left, op)
@@ -224,7 +240,7 @@ class Naming:
         return sorted(other for other in self._tallies if other[:-1] == place)
 
     def _behind(self, place: Place, child: Place, elements: float) -> float:
-        """How many elements the child makes for this many elements of this place."""
+        """The number of elements that the child makes while this place makes `elements`."""
         mine, its = self._tallies[place], self._tallies[child]
         if mine.node_class in KNOWN_RATIO:
             return elements * (mine.ratio or 1.0)
@@ -234,12 +250,15 @@ class Naming:
 
 
 def _kind(op: str) -> str:
-    """ParallelMapV2 -> Map; other names stay unchanged."""
+    """The kind of an operation: ParallelMapV2 gives Map. Names of unknown kinds are returned unchanged."""
     return next((kind for kind in KINDS if kind in op), op)
 
 
 def _match(left: list[Stage], op: str) -> Stage | None:
-    """The next stage of the operation's type, from the end; it and the stages that TensorFlow left out are removed."""
+    """The last of the declared stages `left` that has the operation's type. None if there is none.
+
+    The stage and the stages after it, which TensorFlow left out, are removed from `left`.
+    """
     kind = _kind(op)
     fused = kind == "MapAndBatch"
     for i in range(len(left) - 1, -1, -1):
@@ -252,7 +271,11 @@ def _match(left: list[Stage], op: str) -> Stage | None:
 
 
 def with_functions(stages: list[Timed], functions: Mapping[str, Sequence[str]]) -> list[Timed]:
-    """The stages, named with the user's functions that they call if each kind has as many stages as functions."""
+    """The stages, with the user's functions that they call in their names. `functions` has the functions by kind of
+    operation.
+
+    A kind is left out unless it has as many stages as functions.
+    """
     named = list(stages)
     for kind, places in functions.items():
         indexes = [i for i, stage in enumerate(stages) if _kind(stage.op).removesuffix("AndBatch") == kind]
@@ -263,7 +286,7 @@ def with_functions(stages: list[Timed], functions: Mapping[str, Sequence[str]]) 
 
 
 def _numbered(parts: list[Timed]) -> list[Timed]:
-    """The stages with numbers added to names that occur several times."""
+    """The stages with a number added to each name that occurs several times."""
     times = Counter(part.name for part in parts)
     seen: Counter[str] = Counter()
     numbered = []

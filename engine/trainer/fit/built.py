@@ -34,9 +34,10 @@ FILES = ("model.keras", "model.weights.h5")
 
 @dataclass
 class Built:
-    """A compiled model, its data, and everything else that a training needs.
+    """A compiled model, its data, and all other parts that a training needs.
 
-    `own` is set if model and data come from a user's code, `joined` if several machines train together.
+    `own` is set if model and data come from a user's code, `joined` if several machines train together. Otherwise they
+    are None.
     """
 
     options: Options
@@ -52,7 +53,8 @@ class Built:
 
 
 def save_model(built: Built, step: int) -> None:
-    """Write model.keras, or only the weights if Keras cannot save the model. Raises TrainerError.
+    """Write model.keras, or only the weights if Keras cannot save the model. Raises TrainerError if the disk refuses
+    it.
 
     `step` is the last step that was trained.
     """

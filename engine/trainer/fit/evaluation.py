@@ -23,10 +23,10 @@ Trace = Callable[[], Any]  # traces a step without running it, or returns the ea
 
 
 class Restoring:
-    """Restores everything that changes while a model trains.
+    """Restores all state that changes while a model trains, from a checkpoint.
 
-    A step of a user's model may write any variable and draw from any generator: the graph of its traced step shows
-    which. gputui's own models need no such search.
+    A step of a user's model may write any variable and draw from any generator. The graph of its traced step shows
+    which. gputui's own models need no such search. `ours` are variables of gputui that are not in checkpoints.
     """
 
     def __init__(self, built: Built, health: Health, ours: Sequence[tf.Variable], steps_per_epoch: int) -> None:
@@ -35,19 +35,23 @@ class Restoring:
         self._resumed = self._tested = False
 
     def begin(self, step: int | None) -> None:
-        """To be called when a training begins. `step` is the checkpoint from which it resumes, None if it does not
-        resume.
+        """To be called when a training begins. `step` is the step of the checkpoint from which it resumes, None if it
+        does not resume.
         """
         self._step, self._resumed = step, step is not None
 
     def epoch_begins(self) -> None:
-        """Restore the running metrics of the epoch, which fit has just reset."""
+        """Restore the checkpoint with the running metrics of the epoch, which Keras' fit has just reset.
+
+        Nothing is done if it was already restored, or if the model lacks variables that are created in its first step.
+        """
         if self._step is not None and self._built.checkpoints.fits(self._step):
             self._restore(self._step)
 
     def first_step_comes(self, trace: Trace) -> None:
-        """Restore the checkpoint before the first step. A user's model is traced first, because its step may create
-        variables.
+        """Restore the checkpoint before the first step, if it was not restored yet.
+
+        A user's model is traced first, because its step may create variables. `trace` returns the traced step.
         """
         if self._step is not None:
             if self._built.own is not None:
@@ -61,8 +65,10 @@ class Restoring:
             self._warn_of_draws(traced)
 
     def first_test_ran(self, trace: Trace) -> None:
-        """Warn, once, about random operations in the test step of a user's model. Called after each execution of an
-        evaluation.
+        """Warn, once and only in a resumed training, if the test step of a user's model has random operations that
+        cannot be restored.
+
+        Called after each execution of an evaluation. `trace` returns the traced step.
         """
         if self._built.own is not None and not self._tested:
             self._tested = True
@@ -90,7 +96,10 @@ BEAT_SECONDS = 5.0
 
 
 class Evaluation:
-    """Runs the model's test function. A request to stop ends an evaluation before its remaining steps are done."""
+    """Runs the model's test function. A request to stop ends an evaluation before its remaining steps are done.
+
+    `scale` is the factor for inputs that are bytes, None for other inputs.
+    """
 
     def __init__(
         self,
@@ -117,7 +126,7 @@ class Evaluation:
         model.test_function = self._execute
 
     def begin(self, steps: int, epoch_metrics: dict[str, float] | None) -> None:
-        """Begin the run's own evaluation of `steps` steps. `epoch_metrics` are the metrics of the epoch; None if there
+        """Begin the run's own evaluation of `steps` steps. `epoch_metrics` are the metrics of the epoch. None if there
         are none.
         """
         self.epoch_metrics = epoch_metrics
@@ -151,8 +160,9 @@ class Evaluation:
         return logs
 
     def _execute_of_callback(self, iterator: Any) -> Any:
-        """Run an evaluation that a user's callback has started. Its data is the callback's own, and the number of
-        remaining batches is unknown, so batches are drawn one by one.
+        """Run an execution of an evaluation that a user's callback has started.
+
+        Its data is the callback's own, and the number of remaining batches is unknown, so batches are drawn one by one.
         """
         logs = self._run_one(next(iterator))
         for data in itertools.islice(iterator, self._steps_per_execution - 1):

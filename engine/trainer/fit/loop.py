@@ -1,9 +1,9 @@
 """The training loop around `model.fit`: what happens in which order, from any step to the last.
 
 fit calls `_execute` for each execution, which is one or several steps in one graph. The other parts are watch.py
-(health, progress, memory, input stages), evaluation.py and checkpoint/checkpoints.py. The time of a step
-is in measure/step_clock.py and measure/step_parts.py. No step waits for the device; the Python of a step is a mark of
-the clock.
+(health, progress, memory, input stages), evaluation.py and checkpoint/checkpoints.py. The time of a step is measured by
+measure/step_clock.py and measure/step_parts.py. No step waits for the device, and the only Python work of a step is a
+mark of the clock.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ class TrainingLoop:
     # ---- the training as a whole --------------------------------------------------------------
 
     def run(self, resume_at: int | None) -> None:
-        """Train to the end, from the checkpoint of step `resume_at` unless it is None. Raises StopRequested,
-        TrainerError or what TensorFlow raises.
+        """Train to the last step, from the checkpoint of step `resume_at` unless it is None.
+
+        Raises StopRequested, TrainerError or an error of TensorFlow.
         """
         own, report = self.built.own, self.built.report
         first = own.pipeline.fit.initial_epoch * self.steps_per_epoch if own else 0
@@ -105,8 +106,9 @@ class TrainingLoop:
         return own.callbacks_for(self, epochs) if own else EpochCallbacks(self, self.built.model)
 
     def _warmup(self, steps: int) -> int:
-        """The number of first steps that are left out of the figures. With run.measure_seconds and a cache, the whole
-        first pass is left out, because it fills the cache. `steps` is the number of steps to train.
+        """The number of first steps that are left out of the figures. `steps` is the number of steps to train.
+
+        With run.measure_seconds and a cache, the whole first pass is left out, because it fills the cache.
         """
         options, least = self.built.options, plan.warmup_steps(steps)
         caches = options.input.cache != "off" and not options.input.one_batch
@@ -145,6 +147,8 @@ class TrainingLoop:
     def leave(self, metrics: dict[str, float] | None = None) -> None:
         """To be called before the training ends early: reports the progress, and writes a checkpoint if checkpoints are
         on.
+
+        `metrics` are the metrics up to now, if they are known.
         """
         self.profiler.close()
         self.watch.training_ends(self.step, metrics)
@@ -156,7 +160,7 @@ class TrainingLoop:
     # ---- one execution ------------------------------------------------------------------------
 
     def _execute(self, iterator: Any) -> Any:
-        """Run one execution of the train function for Keras' fit."""
+        """Run one execution of the train function for Keras' fit. Returns the logs of its last step."""
         began = self._now()
         self._leave_if_it_is_time(began)
         if self.exchange_timer is not None and self.exchange_timer.due(self.step):
@@ -181,8 +185,9 @@ class TrainingLoop:
         return logs
 
     def _now(self) -> float:
-        """The time. Before measuring begins, the host waits for the GPU, so that the GPU is idle at the first measured
-        step.
+        """The time of `time.perf_counter()` in seconds.
+
+        Before measuring begins, the host waits for the GPU, so that the GPU is idle at the first measured step.
         """
         if self._on_gpu and not self.built.report.speed.warm:
             self.parts.wait_for_device()
@@ -203,7 +208,11 @@ class TrainingLoop:
             raise _Measured
 
     def _obeyed(self, exchange: Callable[[], Wishes]) -> Wishes:
-        """Exchange the requests of all workers, and do what the workers have agreed on. Raises StopRequested."""
+        """Return the requests that at least one worker has made, and do what they ask: check the weights, end the
+        training.
+
+        `exchange` shares the requests with all workers. Raises StopRequested if a worker was asked to stop.
+        """
         try:
             agreed = exchange()
         except StopRequested as request:
@@ -232,7 +241,11 @@ class TrainingLoop:
             self._obeyed(self.agreement.before_execution)
 
     def _run(self, iterator: Any, count: int, began: float) -> Any:
-        """Run the steps; an execution in which something is compiled is timed separately."""
+        """Run the `count` steps of an execution, and return the logs of the last. An execution in which something is
+        compiled is timed separately.
+
+        `began` is the time at which it began.
+        """
         first = self.built.report.first_seconds.step is None
         compiles = self._first.meets_smaller_batch(self.step, count) and not first
         adds_clock = self.executions.clock_is_due and not first
@@ -273,8 +286,9 @@ class TrainingLoop:
         return logs
 
     def _run_smaller_batch(self, iterator: Any, count: int) -> Any:
-        """Run an execution with a smaller batch for the first time. XLA compiles for its size, so its time does not
-        count as steps.
+        """Run an execution with a smaller batch for the first time.
+
+        XLA compiles for this size, so the time does not count as time of steps.
         """
         self.built.report.phase("compiling", "smaller batch")
         with self.parts.left_out():
@@ -284,8 +298,9 @@ class TrainingLoop:
         return logs
 
     def _run_clock_first(self, iterator: Any, count: int) -> Any:
-        """Run the first execution of the graph with the clock. The graph is traced meanwhile, so the time is left out
-        of the shares of input and Python.
+        """Run the first execution of the graph with the clock.
+
+        The graph is traced meanwhile, so the time is left out of the shares of input and Python.
         """
         with self.parts.left_out():
             logs = self.executions.run_clock_first(iterator, self.step, count)
@@ -295,7 +310,7 @@ class TrainingLoop:
     # ---- called by the callbacks of fit -------------------------------------------------------
 
     def pause(self) -> None:
-        """Interrupt the clock: the time until the next execution does not count as steps."""
+        """Interrupt the clock: the time until the next execution does not count as time of steps."""
         self._clock.pause(time.perf_counter())
         self.profiler.end_step()
 
@@ -307,7 +322,9 @@ class TrainingLoop:
 
     def execution_ends(self) -> None:
         """Write a checkpoint if one is due within an epoch. Called after the callbacks, because they may change the
-        state. At the end of an epoch the checkpoint is written later, after the evaluation.
+        state.
+
+        At the end of an epoch the checkpoint is written later, after the evaluation.
         """
         if self.agreement is not None and self.built.model.stop_training:
             # By figures of this worker alone: all end together, with the next execution.
@@ -358,7 +375,9 @@ class TrainingLoop:
         self._obeyed(self.agreement.now)
 
     def save(self) -> None:
-        """Write a checkpoint of this step, unless the model has NaN weights: then the older checkpoints are better."""
+        """Write a checkpoint of this step. Raises an error if the model has NaN weights, as the older checkpoints are
+        better.
+        """
         self.watch.health.check(self.step)
         self.pause()
         if self.built.own is not None:
@@ -368,8 +387,10 @@ class TrainingLoop:
 
 @contextlib.contextmanager
 def _more_to_come(model: keras.Model) -> Iterator[None]:
-    """A context around a fit that is followed by another fit. Within it, Keras does not replace weights by their moving
-    average at the end of the fit, unless the training has been stopped.
+    """A context around a fit that is followed by another fit of the same training.
+
+    Within it, Keras does not replace weights by their moving average at the end of the fit, unless the training has
+    been stopped.
     """
     optimizer = model.optimizer
     finalize = optimizer.finalize_variable_values

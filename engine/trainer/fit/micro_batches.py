@@ -1,7 +1,8 @@
 """Steps that compute a batch in parts, one after another: loss and gradients are those of the whole batch, and only the
-activations of one part are in memory. A training whose batches cannot be computed in parts is refused before it begins.
+activations of one part are in memory.
 
-Exported scripts hold these very functions as text (export/compile_and_fit.py).
+A training whose batches cannot be computed in parts is refused before it begins. Exported scripts contain these
+functions as text (export/compile_and_fit.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def split_training(
 ) -> Callable[[Any], dict[str, Any]]:
     """A train_step that computes each batch in up to `parts` parts, and applies the gradients of the whole batch once.
 
-    `prepare` is applied to each part. `compiled`: XLA compiles the computation of a part, and what follows the parts,
+    `prepare` is applied to each part. `compiled`: XLA compiles the computation of a part, and the work after the parts,
     but not the loop over them: within a loop its code for CPUs computes a convolution with one thread only.
     """
     with_gradient: list[int] = []  # indexes of the weights that have a gradient
@@ -61,7 +62,9 @@ def split_training(
 def split_testing(
     model: keras.Model, parts: int, prepare: Callable[[Any], Any] = lambda data: data, compiled: bool = False
 ) -> Callable[[Any], dict[str, Any]]:
-    """A test_step that computes each batch in up to `parts` parts."""
+    """A test_step that computes each batch in up to `parts` parts. `prepare` is applied to each part. `compiled`: XLA
+    compiles the computation of a part.
+    """
     whole, custom = model.test_step, type(model).test_step is not keras.Model.test_step
 
     def part(data: Any, share: Any) -> Any:
@@ -84,7 +87,7 @@ def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple
     """Compute the forward pass of a part. Returns its loss, its weight, the divisor of the sum over the parts, and the
     metrics up to now.
 
-    `share` is the part's share of the batch.
+    `share` is the part's share of the batch (0 to 1).
     """
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     predicted = model(x, training=training) if model._call_has_training_arg else model(x)
@@ -101,6 +104,8 @@ def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple
 def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
     """The number over which the loss of a part is a mean: its samples, the sum of their weights, or the elements that a
     mask keeps.
+
+    Raises ValueError if several outputs need different numbers.
     """
     x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     masks = [get_keras_mask(output) for output in tf.nest.flatten(predicted)]
@@ -121,8 +126,9 @@ def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
 
 
 def reductions(model: keras.Model) -> set[Any]:
-    """The names of the reductions by which the compiled losses make one number of the samples' losses. Empty if the
-    model computes its own loss.
+    """The names of the reductions by which the compiled losses make one number of the samples' losses.
+
+    Empty if the model computes its own loss.
     """
     compiled = getattr(model, "_compile_loss", None)
     if compiled is None or type(model).compute_loss is not keras.Model.compute_loss:
@@ -131,13 +137,13 @@ def reductions(model: keras.Model) -> set[Any]:
 
 
 def _count_loss(model: keras.Model, loss: Any, samples: Any) -> None:
-    """Add the loss of the whole batch to the running mean, as Keras' own steps do."""
+    """Add the loss of the whole batch to the running mean of the model's loss, as Keras' own steps do."""
     model._loss_tracker.update_state(unscale_loss_for_distribution(loss), sample_weight=samples)
 
 
 def _to_be_added(gradient: Any, weight: Any) -> Any:
-    """The gradient times its weight, to be added up. 16-bit gradients become 32-bit gradients, which can be added
-    precisely.
+    """The gradient times its weight, a dense tensor. 16-bit gradients become 32-bit gradients, whose sum is more
+    precise.
     """
     dense = tf.convert_to_tensor(gradient)
     if dense.dtype in (tf.float16, tf.bfloat16):
@@ -146,7 +152,7 @@ def _to_be_added(gradient: Any, weight: Any) -> Any:
 
 
 def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled: bool) -> Any:
-    """The sums of what `part` returns for the parts of a batch, and the logs of the last part.
+    """The sums of the values that `part` returns for the parts of a batch, and the logs of the last part.
 
     All parts have the same size, and only the last may be smaller: XLA compiles once for each size.
     """
@@ -160,8 +166,8 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
         return traced(taken, tf.cast(count, tf.float32) / tf.cast(rows, tf.float32))
 
     def added(state: Any, first: Any, count: Any) -> Any:
-        """Add a part. It begins only after the parts before it are done. Otherwise TensorFlow would compute several
-        parts at once.
+        """Add a part to `state`. It begins only after the parts before it are done. Otherwise TensorFlow would compute
+        several parts at once.
         """
         with tf.control_dependencies(tf.nest.flatten(state)):
             first = tf.identity(first)
@@ -195,7 +201,7 @@ def require_divisible(options: Options, model: keras.Model, replicas: int) -> No
 
 
 def obstacle_to_parts(model: keras.Model, replicas: int) -> str:
-    """The reason why batches cannot be computed in parts; empty if they can."""
+    """The reason why batches of this model cannot be computed in parts. Empty if they can."""
     name = type(model).__name__
     if type(model).train_step is not keras.Model.train_step or "train_step" in vars(model):
         return f"{name} has a train_step of its own, which applies its gradients itself"

@@ -1,7 +1,8 @@
 """Calls `model.fit` with its batches, also the fit of a user's class that changes the arguments for Keras' fit.
 
 A fit that is overridden gets the arguments that a user would pass: a tf.data.Dataset and a list of callbacks. Its call
-of Keras' fit is intercepted: the batches that it passes on go to the devices, and its callbacks are called, too.
+of Keras' fit is intercepted: the batches that it passes on are copied to the devices, and its callbacks are called as
+well.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ class FitData:
         return self._on_devices(handed_on, self._ahead(batches))
 
     def validation(self, batches: tf.data.Dataset) -> Any:
-        """The validation batches on the devices. At most one batch is made ahead: Keras keeps the iterator, and its
-        batches take memory of the GPU while the model trains.
+        """The validation batches on the devices. At most one batch is prefetched.
+
+        Keras keeps the iterator, and its batches take memory of the GPU while the model trains.
         """
         if self._of_several:  # else TensorFlow asks all machines before each batch whether there is one
             batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
@@ -63,14 +65,14 @@ class FitData:
 
     @property
     def gpus(self) -> Sequence[str]:
-        """The names of the GPUs that get a batch in each step; empty on a CPU."""
+        """The names of the GPUs that get a batch in each step. Empty on a CPU."""
         if self._devices.kind != "GPU":
             return ()
         return self._devices.names[:1] if self._strategy is None else self._strategy.extended.worker_devices
 
     def pipeline_iterator(self, of_fit: Any) -> Any:
         """The iterator that runs the training pipeline: the pipeline's own if there is one, otherwise `of_fit`, which
-        fit uses.
+        Keras' fit uses.
         """
         # Kept until the process ends: dropping an iterator waits for TensorFlow's tuning thread, which may sleep for up
         # to a minute (19 and 49 s were measured).
@@ -86,8 +88,9 @@ class FitData:
         return prefetched_to(self._devices.names[0], batches, ahead) if ahead else batches
 
     def _distributed(self, batches: tf.data.Dataset, ahead: int) -> Any:
-        """The batches, distributed over the replicas by the strategy. `ahead` batches are made in advance for each
-        replica. Without GPUs it is one batch, which is the strategy's default, or none if input.prefetch is off.
+        """The batches, distributed over the replicas by the strategy. `ahead` batches are prefetched for each replica.
+
+        Without GPUs one batch is prefetched, which is the strategy's default, or none if input.prefetch is off.
         """
         if self._devices.kind != "GPU":
             ahead = int(self._input.prefetch != "off")
@@ -161,8 +164,9 @@ class ModelFit:
             self._report.warn("fit_overridden", what)
 
     def _compiled_once(self) -> contextlib.AbstractContextManager[None]:
-        """A context that refuses calls of compile in a user's callback or fit, because they would remove the training
-        step.
+        """A context in which a call of the model's compile, by a user's callback or fit, raises RuntimeError.
+
+        Such a call would remove the training step.
         """
         stock = keras.Model.compile
 
@@ -175,8 +179,10 @@ class ModelFit:
 
 
 def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) -> None:
-    """Call the fit `function`. The data is passed as its first argument, whatever the argument's name, or as `x` if the
-    function takes only named arguments.
+    """Call the fit `function` with the data as its first argument, whatever the argument's name. If it takes only named
+    arguments, the data is `x`.
+
+    Of `arguments`, those that the function does not take are left out.
     """
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD):
@@ -186,7 +192,7 @@ def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) ->
 
 
 def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that the function takes. The others are added later, when it calls Keras' fit."""
+    """The arguments that the function takes. The others are added later, when it calls Keras' fit."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return arguments
@@ -195,7 +201,9 @@ def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[s
 
 @contextlib.contextmanager
 def _replaced(name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """A context in which the method `name` of keras.Model is replaced by `function`. Subclasses reach it by super()."""
+    """A context in which the method `name` of keras.Model is replaced by `function`. Subclasses reach the replacement
+    by super().
+    """
     before = vars(keras.Model).get(name)
     setattr(keras.Model, name, function)
     try:

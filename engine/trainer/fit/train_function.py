@@ -1,6 +1,6 @@
 """The function that `model.fit` calls for each execution: several steps in one graph, with the input wait measured.
 
-It is built once here; the loop around it is loop.py. It replaces Keras' own function, which fails for strategies with
+It is built once here. The loop around it is loop.py. It replaces Keras' own function, which fails for strategies with
 several steps in an execution, runs too many steps if the executions do not divide the epoch, and cannot separate
 waiting for input from computing.
 """
@@ -45,8 +45,8 @@ def training(
     """Functions execute(iterator, count), one for each clock, that run `count` training steps and return the logs of
     the last.
 
-    All share the code that XLA compiles for a step. If `scale` is given, the inputs are bytes. Each batch is computed
-    in `parts` parts.
+    All share the code that XLA compiles for a step. If `scale` is given, the inputs are bytes, and it is the factor
+    that makes floats of them. Each batch is computed in `parts` parts.
     """
     strategy = model.distribute_strategy
     compiled = bool(model.jit_compile)
@@ -60,15 +60,18 @@ def training(
 
 
 def testing(model: keras.Model, scale: float | None, parts: int) -> Execute:
-    """A function execute(iterator, count) that runs `count` evaluation steps. If `scale` is given, the inputs are
-    bytes.
+    """A function execute(iterator, count) that runs `count` evaluation steps and returns the logs of the last.
+
+    If `scale` is given, the inputs are bytes, and it is the factor that makes floats of them. Each batch is computed in
+    `parts` parts.
     """
     return _execution(model, _one_test(model, scale, parts), GraphClock(deterministic=True))
 
 
 def testing_one(model: keras.Model, parts: int) -> Callable[[Any], Logs]:
-    """A function that runs an evaluation step on a batch that was already drawn. It is used if the number of batches is
-    unknown: in a graph, the end of the data would count as a step.
+    """A function that runs an evaluation step on a batch that was already drawn, and returns the logs.
+
+    It is used if the number of batches is unknown: in a graph, the end of the data would count as a step.
     """
     return cast(Callable[[Any], Logs], tf.function(_one_test(model, None, parts), reduce_retracing=True))
 
@@ -81,15 +84,18 @@ def _one_test(model: keras.Model, scale: float | None, parts: int) -> Callable[[
 
 
 def _cast(scale: float | None) -> Callable[[Any], Any]:
-    """A function that converts the bytes of one part of a batch to floats. The other parts stay bytes until they are
-    computed.
+    """A function that converts the inputs of one part of a batch from bytes to floats, multiplied by `scale`. Without a
+    scale it changes nothing.
+
+    The other parts stay bytes until they are computed.
     """
     return first_cast(lambda data: data, scale)
 
 
 def _execution(model: keras.Model, step: Callable[[Any], Logs], clock: GraphClock) -> Execute:
-    """A graph that runs the steps of an execution in a loop. A loop traces the step a second time, so the graph has no
-    loop if there is only one step.
+    """A graph that runs the steps of an execution in a loop.
+
+    A loop traces the step a second time, so the graph has no loop if an execution always has one step.
     """
     function = _single(step, clock) if int(model.steps_per_execution) == 1 else _repeated(step, clock)
     return cast(Execute, tf.function(function, reduce_retracing=True))
@@ -135,8 +141,8 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
     generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
 
     def in_replica(data: Any) -> Logs:
-        """Run the step after setting the random generator: Keras keeps it by thread, and a replica is traced in its own
-        thread.
+        """Run the step after setting the random generator. Keras keeps the generator by thread, and a replica is traced
+        in its own thread.
         """
         set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
         return step(data)
@@ -171,7 +177,7 @@ def _mean(value: Any, strategy: tf.distribute.Strategy) -> Any:
 
 
 def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
-    """Whether a value that a step returns is a number or an array of numbers; it may also be text."""
+    """Whether a value that a step returns is a number or an array of numbers. It may also be text."""
     try:
         kind = tf.convert_to_tensor(strategy.experimental_local_results(value)[0]).dtype
     except (TypeError, ValueError):
@@ -180,12 +186,13 @@ def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
 
 
 def _of_any_size(tensor: Any) -> tf.TensorShape:
-    """The tensor with an unknown first size: a figure for each sample is shorter in a smaller last batch."""
+    """The shape of the tensor with all sizes unknown: a figure for each sample is shorter in a smaller last batch."""
     return tf.TensorShape(None if tensor.shape.rank is None else [None] * tensor.shape.rank)
 
 
 def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
-    """A training step for several replicas in which XLA compiles only the pure part, loss and gradients.
+    """A training step for several replicas in which XLA compiles only the part without side effects, loss and
+    gradients.
 
     Variables of a strategy cannot be assigned in compiled code, so their values are passed in and returned as tensors.
     """
@@ -230,8 +237,9 @@ def constant(count: int) -> Any:
 
 
 class Executions:
-    """The function of the training steps, traced once. If the clock has a graph of its own, that graph is traced when a
-    sample is first due.
+    """The function of the training steps, traced once.
+
+    If the step parts are sampled, the graph with the clock is a second graph. It is traced when a sample is first due.
     """
 
     def __init__(self, model: keras.Model, pipeline: Batches, parts: StepParts, micro_batches: int) -> None:
@@ -248,7 +256,7 @@ class Executions:
         self._trace, self._count_traces = function.get_concrete_function, function.experimental_get_tracing_count
 
     def traces(self) -> int:
-        """The number of times that the steps were traced, without the graph with the clock."""
+        """The number of times that TensorFlow has traced the steps, without the graph with the clock."""
         return self._count_traces()
 
     def always_with_clock(self) -> None:
@@ -273,10 +281,10 @@ class Executions:
         return self.run(iterator, step, count)
 
     def run(self, iterator: Any, step: int, count: int) -> Any:
-        """Run the `count` steps after `step`; returns the logs of the last one.
+        """Run the `count` steps after `step`. Returns the logs of the last one.
 
-        Replicas exchange gradients of embeddings by their size, which must not change within an execution of the graph:
-        there a smaller last batch of a pass is executed separately.
+        Replicas exchange gradients of embeddings by their size, which must not change within an execution of the graph.
+        With several replicas, a smaller last batch of a pass is therefore executed separately.
         """
         logs: Any = {}
         for part in self._same_size(step, count) if self._sizes_differ else (count,):

@@ -183,7 +183,8 @@ def learning(data: Record) -> list[str]:
 
 
 def learnt(data: Record) -> list[str]:
-    """Lines about the consequences that the search has drawn from the comparisons of losses. Empty if there are none.
+    """Lines about the consequences that the search has drawn from the comparisons of losses. Empty if there are
+    none.
     """
     lines = []
     if (fixed := search_of(data).rate_fixed) and limits_of(data).learning_rate != "keep":
@@ -234,7 +235,8 @@ def nothing_to_measure(data: Record) -> str:
 
 
 def more_minutes(data: Record) -> int:
-    """The whole minutes that are enough to measure the pairs of a search that has ended: 1.5 times their expected time.
+    """The whole minutes that are enough to measure the pairs of a search that has ended: 1.5 times their expected
+    time.
     """
     trials = [trial.seconds for trial in data.trials if trial.seconds]
     pairs = 2 * (data.repeats or LEAST_REPEATS) * statistics.median(trials or [LONG_TRIAL])

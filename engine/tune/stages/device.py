@@ -89,7 +89,8 @@ class DeviceStages:
             LargestBatch(self._screening, self._memory, self._sizes(), most, speed).find()
 
     def _sizes(self) -> BatchSize:
-        """A search of batch sizes for the present best settings. The memory model has the batches measured with them.
+        """A search of batch sizes for the present best settings. The memory model has the batches measured with
+        them.
         """
         best = self._screening.best
         self._memory.most_batch = self._space.most_samples(best.preset)

@@ -36,7 +36,8 @@ class Axis:
     choices: Mapping[str, Settings] = field(default_factory=dict)
 
     def settings(self, value: Any) -> Settings:
-        """The settings for a value of the study. The value is the index of a number (from 0), or the label of a choice.
+        """The settings for a value of the study. The value is the index of a number (from 0), or the label of a
+        choice.
         """
         return self.choices[value] if self.choices else {self.name: self.numbers[value]}
 
