@@ -2,9 +2,10 @@
 
 For a run it forks a process that forks the trainer and then becomes its engine by exec. So the engine has no TensorFlow
 and its trainer is its own child: it sees how the trainer ends, and adopts the processes that the trainer leaves behind.
+
 TensorFlow reads the variables that options set after its import (setup/environment.py).
 
-A GPU driver does not survive a fork: if the import has opened one, this process ends and does not fork.
+A GPU driver does not survive a fork. If the import has opened one, this process ends and does not fork.
 
 Deferred imports: TensorFlow takes seconds, and the reasons against a fork are checked before.
 """
@@ -31,7 +32,7 @@ _START, _END = 45, 46  # arg_start and arg_end in /proc/PID/stat (proc(5)), coun
 
 
 def replace_last(words: list[str], path: str) -> None:
-    """Show `path` in place of `words`, which are the last words of the command line.
+    """Show `path` in place of `words`, the last words of this process's command line, in the list of processes.
 
     Additional slashes before the last part of the path fill the room. Raises OSError if the words cannot be replaced or
     the path is too long.
@@ -72,8 +73,10 @@ _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
 def serve() -> None:
-    """Fork a process for each run until no further run comes. Returns only in the trainers. There, arguments and
-    environment are the same as in a trainer that was started alone.
+    """Fork a process for each run until no further run comes. Returns only in the trainers, and ends this process at
+    the end.
+
+    In a trainer, arguments and environment are the same as in a trainer that was started alone.
     """
     stop_signals.set_defaults()
     environment_given, words = dict(os.environ), sys.argv[-2:]
@@ -93,7 +96,7 @@ def serve() -> None:
 
 
 def _prepared(words: list[str]) -> process_memory.Pages:
-    """Import TensorFlow; returns the pages of memory that its libraries use. Raises OSError if this process must not be
+    """Import TensorFlow. Returns the pages of memory that its libraries use. Raises OSError if this process must not be
     forked.
     """
     require_replaceable(words)
@@ -111,7 +114,7 @@ def _prepared(words: list[str]) -> process_memory.Pages:
 
 
 def _next_run() -> tuple[bytes, list[int]]:
-    """Wait for runs, and fork a process for each run. Returns only in the forked processes: the request and its
+    """Wait for runs, and fork a process for each run. Returns only in the forked processes: the request and its file
     descriptors.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the engines are not waited for
@@ -129,7 +132,11 @@ def _next_run() -> tuple[bytes, list[int]]:
 
 
 def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str, lock: int, line: int) -> None:
-    """Become the engine of a run. Before that, the trainer is forked; the function returns only in the trainer."""
+    """Fork the trainer of a run, and become its engine. Returns only in the trainer.
+
+    `given` is the environment at the start, and `words` are the last two arguments. `folder` is the run folder. `lock`
+    and `line` are file descriptors: the lock of the run, and the connection to the launcher.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.setsid()
@@ -161,7 +168,10 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
 
 
 def _require_wanted(line: int) -> None:
-    """Send the process id of the engine, and end the process if the launcher no longer waits for it."""
+    """Send the process id of the engine to the launcher, and end the process if the launcher no longer waits for it.
+
+    `line` is the file descriptor of the connection to the launcher.
+    """
     with socket.socket(fileno=line) as asking:
         asking.sendall(str(os.getpid()).encode())
         if not asking.recv(1):
@@ -169,8 +179,8 @@ def _require_wanted(line: int) -> None:
 
 
 def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
-    """The environment variables from which an engine learns that its trainer already runs, and the pipes to the
-    trainer.
+    """The environment variables that give an engine the process id of its trainer, which already runs, and the pipes to
+    it.
     """
     ours = [channels.lifeline, channels.report] + ([] if channels.memory is None else [channels.memory])
     for descriptor in ours:

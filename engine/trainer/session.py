@@ -1,8 +1,9 @@
-"""One training from preset to result, in the only order TensorFlow obeys:
+"""One training from preset to result, in the only order that TensorFlow accepts: environment, devices, precision,
+strategy, data, model, compile, fit.
 
-environment, devices, precision, strategy, data, model, compile, fit. Every way it can end becomes an outcome here.
+Each way in which it can end becomes an outcome here.
 
-Deferred imports: all of these import TensorFlow, which takes seconds; errors found without it are reported before.
+Deferred imports: all of these import TensorFlow, which takes seconds. Errors found without it are reported before.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _PLACE = re.compile(
 
 
 def train_run(report: RunReport, stop: StopSwitch) -> int:
-    """Train the run's preset, and write events and result. Returns the exit status of the process."""
+    """Train the run's preset, and write events and result. Returns the exit status of the process: 1 after an error,
+    else 0.
+    """
     batch_size, kind = 0, "single"
     evidence: dict[str, Any] = {}
     try:
@@ -75,7 +78,9 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
 
 
 def _blamed(fault: BaseException) -> BaseException:
-    """The error that names the failed worker on another machine. If no such worker has failed, the fault itself."""
+    """The error that names the failed worker on another machine. If no exchange with other workers has failed, `fault`
+    itself.
+    """
     from .cluster import peers, tensorflow_cluster
 
     failed = _lost(fault)
@@ -84,7 +89,8 @@ def _blamed(fault: BaseException) -> BaseException:
 
 def _lost(fault: BaseException) -> BaseException | None:
     """The exception of a failed exchange with other workers, also if a user's code raised another one because of it.
-    None for other faults.
+
+    None for other exceptions.
     """
     from .cluster import peers
 
@@ -92,8 +98,9 @@ def _lost(fault: BaseException) -> BaseException | None:
 
 
 def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
-    """End the process a moment after the failure was noticed. Otherwise TensorFlow may wait in its destructors, while
-    the other workers wait for this one.
+    """End the process a few seconds after the failure was noticed (`noticed`, a time of `time.monotonic()`).
+
+    Otherwise TensorFlow may wait in its destructors, while the other workers wait for this one.
     """
     from .cluster import peers
 
@@ -102,8 +109,8 @@ def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
 
 
 def _is_a_stop(fault: BaseException) -> bool:
-    """Whether the fault comes from a stop signal that the user's code handles. The switch has received this signal,
-    too.
+    """Whether the exception comes from a stop signal that the user's code handles. The stop switch has received this
+    signal as well.
     """
     return any(isinstance(link, KeyboardInterrupt | SystemExit) for link in (fault, fault.__cause__))
 
@@ -168,8 +175,8 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
 
 
 def _has_left(training: Any, report: RunReport, stop: StopSwitch, fault: Exception) -> bool:
-    """End the training with a checkpoint of the last step, if it failed after a request to stop. Returns whether it has
-    done so.
+    """End the training with a checkpoint of the last step, if it failed after a request to stop. Returns whether it was
+    ended so.
 
     A scheduler also sends its signal to the processes that load a user's data, and without these processes the next
     batch fails. Not done with several steps in an execution or with several workers, because a failed execution may
@@ -270,8 +277,9 @@ def _warn_of_other_replicas(before: events.Started, training: Any, report: RunRe
 
 
 def _workers(training: Any) -> list[dict[str, Any]]:
-    """The workers of a training on several machines, for the event `started`; empty on one machine. All workers call
-    this at the same place.
+    """The workers of a training on several machines, for the event `started`. Empty on one machine.
+
+    All workers call this at the same place.
     """
     built = training.loop.built
     if built.joined is None:
@@ -285,7 +293,8 @@ def _failed(
 ) -> tuple[events.Outcome, dict[str, str]]:
     """The outcome and the error to report for an exception. Exhausted memory is recognised in all its forms.
 
-    `more` are further fields of the evidence.
+    `phase` is the phase of the run in which it was raised. `more` are further fields of the evidence
+    (process/ending.py).
     """
     log = Run(run_folder).log_tail(ending.LOG_LINES)
     evidence = ending.Evidence(1, log, batch_size, phase=phase, ceilings=resource_limits.ceilings(), **more)
@@ -320,8 +329,9 @@ def _is_tensorflows(fault: BaseException | None) -> bool:
 
 
 def _first_line(text: str) -> str:
-    """The line of the message that says what is wrong. In the lines before it, TensorFlow lists the files in which the
-    operation was built.
+    """The line of TensorFlow's message that names the error, at most about 240 characters.
+
+    In the lines before it, TensorFlow lists the files in which the operation was built.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _PLACE.search(line)]
     line = _OP_NAMES.sub("", lines[0]).strip() if lines else "no message"

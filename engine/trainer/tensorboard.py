@@ -1,8 +1,8 @@
 """`python -P -m gputui.engine.trainer.tensorboard RUN_DIR FOLDER`: a run's figures as TensorBoard reads them.
 
-A process of its own, as TensorFlow is needed for the format of the file; TensorBoard itself is not.
+A process of its own, as TensorFlow is needed for the format of the file. TensorBoard itself is not needed.
 
-Deferred imports: TensorFlow takes seconds; nothing else here needs it.
+Deferred imports: TensorFlow takes seconds, and only `write` needs it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from ..runs.results import figure_of, rows
 
 
 def write(run: Run, folder: Path) -> Path:
-    """Write one file of TensorBoard's events into the folder, which is made if needed; returns the path of the file.
-    Each row becomes one event.
+    """Write the run's figures as one file of TensorBoard's events into the folder, which is made if needed. Returns the
+    path of the file.
+
+    Each row of the table of figures becomes one event.
     """
     import tensorflow as tf
     from tensorflow.core.framework.summary_pb2 import SummaryMetadata
@@ -43,7 +45,7 @@ def write(run: Run, folder: Path) -> Path:
 
 
 def _about(name: str) -> str:
-    """The description that TensorBoard shows with the chart `name`; empty if the figure is unknown."""
+    """The description that TensorBoard shows with the chart `name`. Empty if the figure is unknown."""
     figure = figure_of(name)
     return "" if figure is None else f"{figure.label} ({figure.unit}): {figure.about}. Source: {figure.source}."
 

@@ -375,8 +375,10 @@ class TrainingLoop:
         self._obeyed(self.agreement.now)
 
     def save(self) -> None:
-        """Write a checkpoint of this step. Raises an error if the model has NaN weights, as the older checkpoints are
-        better.
+        """Write a checkpoint of this step, after a check of the weights.
+
+        If a weight is NaN and train.stop_on_nan is on, TrainerError is raised and nothing is written, as the older
+        checkpoints are better.
         """
         self.watch.health.check(self.step)
         self.pause()

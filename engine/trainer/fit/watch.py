@@ -17,7 +17,9 @@ from .model_fit import FitData
 
 class Watch:
     """Watches the training at pulses, a few times a second: the host waits for the device, then figures are read and
-    reported. Between pulses it costs little.
+    reported.
+
+    Between pulses it costs little.
     """
 
     def __init__(
@@ -62,7 +64,9 @@ class Watch:
         self._pulses.out_of_turn(self._moment(step, training, window_loss))
 
     def training_ends(self, step: int, metrics: dict[str, float] | None = None) -> None:
-        """Report the last figures before the training ends. `metrics` None: those of the last pulse are used."""
+        """Report the last figures before the training ends. If `metrics` is None, those of the last pulse are
+        reported.
+        """
         self.finish()
         self._pulses.out_of_turn(self._moment(step, self._metrics if metrics is None else metrics))
 

@@ -5,7 +5,7 @@ timed now and then, between two executions: the trainable weights, which are as 
 over all replicas by the same strategy, with nothing else to do. All workers time it at the same step.
 
 The copy of a batch has the size of the training's batches, and is timed while the GPU is idle. It is complete when a
-byte of it has been read back; the time of the reading is measured separately and subtracted.
+byte of it has been read back. The time of the reading is measured separately and subtracted.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class ExchangeTimer:
         self._next: int | None = None
 
     def begin(self, step: int, warmup: int) -> None:
-        """To be called when the training begins with the step after `step`. The exchange is first timed after `warmup`
+        """To be called when the training begins after `step` steps. The exchange is first timed after `warmup` further
         steps.
         """
         self._begun = step
         self._next = step + warmup if self._can_be_timed() else None
 
     def due(self, step: int) -> bool:
-        """Whether the exchange is to be timed before the execution after `step`. The answer is the same on
-        all workers.
+        """Whether the exchange is to be timed before the execution after `step`. The answer is the same on all
+        workers.
         """
         return self._next is not None and step >= self._next
 
     def measure(self, step: int) -> None:
-        """Time the exchange while the devices are idle. All workers call this at the same step."""
+        """Time the exchange while the devices are idle, and report it. All workers call this at the same step."""
         self._next = step + max(LEAST_STEPS, step - self._begun)
         seconds = statistics.median([self._seconds() for _ in range(1 + TIMES)][1:])
         weights = self._model.trainable_variables
@@ -62,8 +62,8 @@ class ExchangeTimer:
         self._report.writer.emit(events.GradientExchange(ms=1000 * seconds, bytes=size, step=step))
 
     def _can_be_timed(self) -> bool:
-        """Whether the exchange can be timed. Not with embeddings: their gradients are as large as the rows that a batch
-        reads, and this size differs from batch to batch.
+        """Whether the exchange can be timed. It cannot with embeddings: their gradients have the size of the rows that
+        a batch reads, which differs from batch to batch.
         """
         looks_up = any(isinstance(layer, keras.layers.Embedding) for layer in self._model._flatten_layers())
         return bool(self._model.trainable_variables) and not looks_up
@@ -92,11 +92,11 @@ class ExchangeTimer:
 
 
 def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float | None:
-    """Seconds of copying a batch of the types in `spec` to the slowest GPU; None if the size of a tensor is not fixed
-    or copying fails.
+    """Seconds of copying a batch of the types in `spec` to the slowest of the GPUs `devices`.
 
-    `samples` is the number of samples in a batch for one device. A copy that finds no memory on the GPU raises
-    InternalError (TensorFlow 2.21: "Dst tensor is not initialized"). No failure here may end the training.
+    None if there is no GPU, if the size of a tensor is not fixed, or if copying fails. `samples` is the number of
+    samples in a batch for one device. A copy that finds no memory on the GPU raises InternalError (TensorFlow 2.21:
+    "Dst tensor is not initialized"). No failure here may end the training.
     """
     sizes = [_bytes(part, samples) for part in tf.nest.flatten(spec)]
     if any(size is None for size in sizes):
@@ -110,7 +110,7 @@ def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float |
 
 
 def _bytes(spec: Any, samples: int) -> int | None:
-    """The size in bytes of a tensor with `samples` rows; None if its size is not fixed."""
+    """The size in bytes of a tensor of this type with `samples` rows. None if its size is not fixed."""
     if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0) or None in spec.shape[1:]:
         return None
     return samples * math.prod(spec.shape[1:]) * spec.dtype.size
@@ -124,8 +124,8 @@ def _seconds_to(device: str, batch: list[Any]) -> float:
 
 
 def _copy(device: str, batch: list[Any]) -> tuple[float, float]:
-    """The seconds that it takes to copy the batch to the device and read it back, and the seconds of reading it back
-    once more.
+    """The seconds of copying the batch to the device and reading it back, and the seconds of reading it back once
+    more.
     """
     with tf.device("/CPU:0"):
         fresh = [tf.identity(part) for part in batch]  # a tensor keeps its first copy, and is not copied again

@@ -1,6 +1,6 @@
-"""Measures what is done only once in a run: the evaluation's tracing, and what XLA compiles for another batch size.
+"""Measures work that is done only once in a run: tracing the evaluation, and compiling by XLA for another batch size.
 
-TensorFlow traces a function at its first call; XLA compiles it again for each size of a batch, so that a smaller last
+TensorFlow traces a function at its first call. XLA compiles it again for each size of a batch, so that a smaller last
 batch takes as long as the first. These times must not count as the duration of an evaluation or a step.
 """
 
@@ -25,8 +25,10 @@ class FirstEvaluation:
         return self._report.first_seconds.evaluation is not None
 
     def begins(self) -> None:
-        """To be called when an evaluation begins. The compiling of the first one begins here: it also makes the
-        iterator over its data.
+        """To be called when an evaluation begins. It reports the phase: `compiling` for the first evaluation, else
+        `evaluating`.
+
+        The first one also makes the iterator over its data, which counts as compiling.
         """
         if self.done:
             self._report.phase("evaluating")
@@ -35,13 +37,13 @@ class FirstEvaluation:
             self.compile()
 
     def compile(self) -> None:
-        """Report that compiling begins, unless it has already begun."""
+        """Report that compiling begins. Does nothing if it has already begun."""
         if self._since is None:
             self._since = time.perf_counter()
             self._report.phase("compiling", "evaluation")
 
     def compiled(self) -> None:
-        """Report that the compiling has ended, and add its time."""
+        """Report that the compiling has ended, and add its time to the time of the first evaluation."""
         if self._since is not None:
             seconds = time.perf_counter() - self._since
             self._report.first_seconds.evaluation = (self._report.first_seconds.evaluation or 0.0) + seconds
@@ -60,7 +62,9 @@ class FirstTimes:
 
     def meets_smaller_batch(self, step: int, count: int) -> bool:
         """Whether the `count` training steps after `step` include the first smaller batch, for which XLA compiles
-        again. True only once.
+        again.
+
+        True only once. Always False without XLA.
         """
         if self._per_pass is None or step // self._per_pass == (step + count) // self._per_pass:
             return False
@@ -68,8 +72,10 @@ class FirstTimes:
         return True
 
     def test_begins(self, left: int) -> bool:
-        """Whether the next execution of the evaluation is the first of its kind, and so is compiled. `left` is the
-        number of batches that remain after it.
+        """Whether the next execution of the evaluation is the first of its kind, so that it is compiled. This is then
+        reported.
+
+        `left` is the number of batches that remain after it.
         """
         smaller = self._smaller_test and left == 0
         if self.evaluation.done and not smaller:

@@ -28,7 +28,7 @@ _PRODUCTS = ("MatMul", "Conv", "Einsum")  # in the names of operations, such as 
 
 
 class Chip(Protocol):
-    """The name of a GPU that trains; `mig` says that it is only an instance (a part) of the GPU."""
+    """A GPU that trains: its name, and in `mig` whether it is only an instance (a part) of the GPU."""
 
     @property
     def name(self) -> str | None: ...
@@ -37,11 +37,10 @@ class Chip(Protocol):
 
 
 def peak(options: Options, gpus: Sequence[Chip], replicas: int) -> float | None:
-    """The dense FLOP/s of all training GPUs together, in the number format of their matrix products. None if a chip is
-    unknown or the chips differ.
+    """The dense FLOP/s of all training GPUs together, in the number format of their matrix products.
 
-    A part of a chip (MIG) has no peak of its own in the table. NVIDIA_TF32_OVERRIDE=0 switches TF32 off in NVIDIA's
-    libraries, whatever TensorFlow's setting is.
+    None if a chip is unknown or the chips differ, and for a part of a chip (MIG), which has no peak in the table.
+    NVIDIA_TF32_OVERRIDE=0 switches TF32 off in NVIDIA's libraries, whatever TensorFlow's setting is.
     """
     used = plan.gpus_used(replicas, options.device.logical_devices)
     tf32 = options.precision.tf32 and not tf32_overridden()
@@ -52,7 +51,9 @@ def peak(options: Options, gpus: Sequence[Chip], replicas: int) -> float | None:
 
 
 def per_step(model: keras.Model, global_batch_size: int) -> float | None:
-    """Floating point operations of a training step, or None if they cannot be counted."""
+    """The floating point operations of a training step with `global_batch_size` samples. None if they cannot be
+    counted.
+    """
     if type(model).train_step is not keras.Model.train_step:
         return None  # the user's own step may run the model any number of times
     try:
@@ -64,7 +65,7 @@ def per_step(model: keras.Model, global_batch_size: int) -> float | None:
 
 
 def _forward(model: keras.Model) -> int | None:
-    """Operations of a forward pass with one sample."""
+    """The floating point operations of a forward pass with one sample. None if they cannot be counted."""
     sample = tf.TensorSpec((1, *model.input_shape[1:]), model.inputs[0].dtype)
     graph = tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(sample).graph
     library = graph.as_graph_def().library.function
@@ -81,7 +82,9 @@ def _is_product(kind: str) -> bool:
 
 
 def _counted(graph: tf.Graph) -> Iterator[tuple[str, int | None]]:
-    """The number of operations by name, as TensorFlow's profiler counts them."""
+    """Yield the name of each operation and the number of its floating point operations, as TensorFlow's profiler counts
+    them.
+    """
     profiler = tf.compat.v1.profiler
     options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation())
     scopes = [profiler.profile(graph, options=options.with_empty_output().build())]
@@ -92,11 +95,10 @@ def _counted(graph: tf.Graph) -> Iterator[tuple[str, int | None]]:
 
 
 def _einsum(op: Any) -> int | None:
-    """The operations of an Einsum: a multiplication and an addition for each combination of its indices. None if a size
-    is unknown.
+    """The floating point operations of an Einsum: a multiplication and an addition for each combination of its indices.
 
-    An index is a letter, or an axis that "..." stands for, counted from the last; an index of size 1 is broadcast. An
-    Einsum with one input only moves or adds.
+    None if a size is unknown. 0 if it has only one input, as it then only moves or adds. An index is a letter, or an
+    axis that "..." stands for, counted from the last. An index of size 1 is broadcast.
     """
     if len(op.inputs) < 2:
         return 0

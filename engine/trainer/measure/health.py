@@ -25,8 +25,10 @@ FEW_WEIGHTS = 32  # so few are checked one by one within a millisecond; to trace
 
 
 class Health:
-    """Checks all float weights for NaN from time to time. `waiting` makes a context for the time in which the host
-    waits for the device.
+    """Checks all float weights for NaN and infinity from time to time.
+
+    `every` is the number of steps between two checks. With "auto", their cost decides. `waiting` makes a context for
+    the time in which the host waits for the device.
     """
 
     def __init__(
@@ -46,17 +48,22 @@ class Health:
         self._last_good_step = 0
 
     def begin(self, step: int) -> None:
-        """To be called when the training begins at `step`. The step is over 0 if the run was resumed."""
+        """To be called when the training begins after `step` steps. `step` is above 0 if the run was resumed."""
         self._last_good_step = step
 
     def check_by_steps(self, step: int) -> None:
-        """Check the weights if the number of steps between two checks has passed. To be called after each execution."""
+        """Check the weights if the number of steps between two checks has passed. To be called after each execution.
+
+        Does nothing if their cost decides when they are checked.
+        """
         if self._every is not None and step >= self._next_step:
             self.check(step)
 
     def check_by_cost(self, step: int, metrics: Mapping[str, float]) -> None:
         """Check the weights if the last check was long enough ago for its cost, or if the loss is NaN. To be called at
-        a pulse. With several workers, only a request for a check is made.
+        a pulse.
+
+        With several workers it only sets `wants_check`, so that all workers check at the same step.
         """
         if _is_lost(metrics) or (self._every is None and time.perf_counter() >= self._next_time):
             if self.together:
@@ -65,8 +72,10 @@ class Health:
                 self.check(step, metrics)
 
     def check(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
-        """Check the weights now. If a weight is NaN, a TrainerError ends the run. If only the loss is NaN, the metrics
-        are reset.
+        """Check the weights now. If a weight is not finite, raise TrainerError, or only warn if train.stop_on_nan is
+        off.
+
+        If only the loss in `metrics` is NaN, the metrics are reset with a warning.
         """
         with self._waiting():
             alive = self.alive(step)
@@ -91,7 +100,9 @@ class Health:
         self._report.warn("nan", message, hint, "train.stop_on_nan")
 
     def alive(self, step: int) -> bool:
-        """Whether all weights are finite. A check runs a few kernels on the device, and copies one boolean back."""
+        """Whether all weights are finite after `step` steps. A check runs a few kernels on the device, and copies one
+        boolean back.
+        """
         begin = time.perf_counter()
         alive = bool(self._all_finite())
         end = time.perf_counter()
@@ -102,13 +113,13 @@ class Health:
         return alive
 
     def loss_scale(self) -> float | None:
-        """The present scale of the loss with mixed_float16, otherwise None."""
+        """The present factor by which mixed_float16 scales the loss. None if the loss is not scaled."""
         scale = getattr(self._model.optimizer, "dynamic_scale", None)
         return float(scale.numpy()) if scale is not None else None
 
     def skipped_steps(self, step: int) -> int | None:
-        """The number of steps since the start of the training that made no update because of a float16 overflow. None
-        if the loss is not scaled.
+        """The number of the first `step` steps that made no update because of a float16 overflow. None if the loss is
+        not scaled.
         """
         if getattr(self._model.optimizer, "dynamic_scale", None) is None:
             return None
@@ -121,8 +132,9 @@ class Health:
 
     @functools.cached_property
     def _all_finite(self) -> Callable[[], Any]:
-        """A function that checks the weights. It is a single graph if there are many weights. It is made at the first
-        check, when the model has all of its weights.
+        """A function that returns whether all weights are finite. It is a single graph if there are many weights.
+
+        It is made at the first check, when the model has all of its weights.
         """
         few = len(self._model.weights) <= FEW_WEIGHTS
         return self._check if few else tf.function(self._check, autograph=False)
@@ -134,8 +146,10 @@ class Health:
 
 
 def _parts_here(weight: Any) -> list[Any]:
-    """The parts of the weight that this process holds. An aggregate of parts that differ would need all machines at
-    once.
+    """The parts (replicas) of the weight that this process holds. Of a trainable weight only the first, as all are
+    equal.
+
+    An aggregate of parts that differ would need all machines at once.
     """
     parts = list(getattr(weight.value, "values", [weight.value]))
     return parts[:1] if weight.trainable else parts

@@ -21,8 +21,9 @@ MEMORY_SECONDS = 1.0
 
 
 class Pulses:
-    """Decides when the next pulse is due, and writes its events. With `slows_down` there are fewer pulses after the
-    first minute of the run.
+    """Decides when the next pulse is due, and writes its events.
+
+    With `slows_down`, there are fewer pulses after the first SLOW_AFTER_SECONDS of the run.
     """
 
     def __init__(self, report: RunReport, device_names: Sequence[str], slows_down: bool) -> None:
@@ -54,14 +55,15 @@ class Pulses:
                 tf.config.experimental.reset_memory_stats(_short(name))
 
     def out_of_turn(self, moment: Moment) -> None:
-        """Write progress and memory now, because an epoch or the training has ended."""
+        """Write progress and memory now, even if no pulse is due, because an epoch or the training has ended."""
         self._report.pulse(moment)
         self._report.memory(peak_bytes(self._device_names))
 
 
 def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """The current and peak bytes of each device, as TensorFlow counts them. Devices without such counts are
-    left out.
+    """The current and peak bytes of each device (`current_bytes`, `peak_bytes`), as TensorFlow counts them.
+
+    Devices without such counts are left out.
     """
     devices = {}
     for name in device_names:
@@ -81,7 +83,7 @@ def _short(name: str) -> str:
 
 
 class _Sums(NamedTuple):
-    """The loss of all samples since Keras began to count, and the sum of their weights."""
+    """The sum of the losses of all samples since Keras began to count, and the sum of the samples' weights."""
 
     loss: float = 0.0
     weight: float = 0.0
@@ -90,8 +92,9 @@ class _Sums(NamedTuple):
 class LossWindow:
     """The mean loss of the last steps, from the running sum that Keras keeps for its mean over the epoch.
 
-    Reads two numbers of the device, and only after the device has finished its work. With several replicas the sums are
-    those of this process's replicas. A model without such a running mean has no window.
+    A window is the steps since the last reading. It reads two numbers of the device, and only after the device has
+    finished its work. With several replicas the sums are those of this process's replicas. A model without such a
+    running mean has no window.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -101,7 +104,9 @@ class LossWindow:
         self._used_otherwise = False  # the sums hold earlier steps, or steps of an evaluation
 
     def begin(self, within_epoch: bool) -> None:
-        """To be called when the training begins. If it begins within an epoch, the sums may contain earlier steps."""
+        """To be called when the training begins. If it begins within an epoch (`within_epoch`), the sums may contain
+        earlier steps.
+        """
         self._used_otherwise = within_epoch
 
     def take(self) -> float | None:
@@ -117,11 +122,13 @@ class LossWindow:
         return (now.loss - before.loss) / (now.weight - before.weight) if usable else None
 
     def evaluation_begins(self) -> None:
-        """To be called before an evaluation, which uses the same sums: reads the window of the steps up to now."""
+        """To be called before an evaluation, which uses the same sums. The mean of the steps up to now is kept for
+        `end_epoch`.
+        """
         self._last, self._used_otherwise = self.take(), True
 
     def end_epoch(self) -> float | None:
-        """The mean loss of the last window of the epoch; None as in `take`. Keras begins the next epoch with empty
+        """The mean loss of the last steps of the epoch. None as in `take`. Keras begins the next epoch with empty
         sums.
         """
         last = self._last if self._used_otherwise else self.take()
@@ -137,6 +144,8 @@ def _sums(model: keras.Model) -> _Sums | None:
 
 
 def _total(variable: Any) -> float:
-    """The sum over the replicas of this process. An aggregate over all replicas would need all processes at once."""
+    """The sum of a variable over the replicas of this process. An aggregate over all replicas would need all processes
+    at once.
+    """
     value = variable.value
     return float(sum(part.numpy() for part in getattr(value, "values", [value])))

@@ -1,4 +1,4 @@
-"""The figures of a run as they grow: how fast it is, how far it is, and what was done only once."""
+"""The figures of a run as they grow: its speed, its progress, and the times of work that is done only once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Plan:
 
 @dataclass
 class FirstSeconds:
-    """The seconds of the work that is done only once in a run; None if it is not done yet."""
+    """The seconds of work that is done only once in a run. None if it is not done yet."""
 
     step: float | None = None
     startup: float | None = None  # from the person's command to the end of the first step
@@ -60,20 +60,21 @@ class Speed:
         self._previous: Spent | None = None
 
     def begin(self, warmup_steps: int, on_gpu: bool, totals: Totals = lambda: (None, None)) -> StepClock:
-        """Return the clock of a training that begins. The figures of the clock leave out the first `warmup_steps`
-        steps.
+        """Return the clock of a training that begins. Its figures leave out the first `warmup_steps` steps.
+
+        `totals` returns the seconds of waiting for input and of the graph.
         """
         self.clock = StepClock(warmup_steps, math.inf if on_gpu else WINDOW_SECONDS, totals)
         return self.clock
 
     def begin_measuring(self, spent: Spent) -> None:
-        """To be called when the warm-up is over. `spent` is the time that has been spent up to now."""
+        """To be called when the warm-up is over. `spent` are the times up to now."""
         self.warm = True
         self._at_warm = self._previous = spent
 
     def progress(self, moment: Moment) -> events.Progress:
-        """The progress event of a pulse. Its shares are those of the time since the last pulse, None if no step was
-        done in it.
+        """The progress event of a pulse. Its shares are those of the time since the last pulse. None if no step was
+        done since.
         """
         stepped = self.last is None or moment.step > self.last.step
         self.last, self._begun_at_last = moment, self.clock.begun_steps
@@ -106,15 +107,16 @@ class Speed:
 
     @property
     def step(self) -> int:
-        """The last step that has ended: the step of the last pulse, plus the steps that the clock has counted since. 0
-        before the first pulse.
+        """The last step that has ended: the step of the last pulse, plus the steps that the clock has counted since.
+
+        0 before the first pulse.
         """
         since = max(0, self.clock.ended_steps - self._begun_at_last)
         return self.last.step + since if self.last else 0
 
     def shares(self) -> tuple[float | None, float | None]:
-        """The share of waiting for input and the share of Python, from the end of the warm-up to the last pulse. None
-        if unknown.
+        """The share (0 to 1) of waiting for input and the share of Python, from the end of the warm-up to the last
+        pulse. None if unknown.
 
         If there was no reading at the end of the warm-up, the shares count from the first pulse that has one.
         """
@@ -125,7 +127,9 @@ class Speed:
         return 1000 * batch / step_ms if step_ms and batch else None
 
     def transfer(self, step_ms: float | None) -> float | None:
-        """The time of copying a batch to a GPU, as a share of the step time `step_ms`."""
+        """The time of copying a batch to a GPU, as a share (at most 1) of the step time `step_ms`. None if one of them
+        is unknown.
+        """
         if self.transfer_seconds is None or not step_ms:
             return None
         return min(1.0, 1000 * self.transfer_seconds / step_ms)

@@ -1,6 +1,6 @@
 """Collects the figures of a run, and writes the events and the summary that are made of them.
 
-The training loop reports what has happened; nothing here is called more often than a few times a second.
+The training loop reports what has happened. No method here is called more often than a few times a second.
 """
 
 from __future__ import annotations
@@ -63,13 +63,15 @@ class RunReport:
         self.writer.emit(events.Phase(phase=phase, detail=detail), now)
 
     def warn(self, kind: str, message: str, hint: str = "", option: str = "") -> None:
-        """Write a warning, once for each kind and option."""
+        """Write a warning. Only the first warning of each kind and option is written."""
         if (key := kind + option) not in self._warned:
             self._warned.add(key)
             self.writer.emit(events.Warn(kind=kind, message=message, hint=hint, option=option))
 
     def not_applied(self, options: Sequence[Mapping[str, str]]) -> None:
-        """Warn about options that were set but have no effect. Each item has `option` and `why`."""
+        """Warn about options that were set but have no effect. Each item has `option`, its key, and `why`, the
+        reason.
+        """
         for item in options:
             key, why = item["option"], item["why"]
             self.warn("not_applied", f"{key} does nothing here: {why}", remedy(key, why), key)
@@ -81,7 +83,7 @@ class RunReport:
         self.when_first_step_is_done()
 
     def first_checkpoint_done(self, seconds: float) -> None:
-        """Note the time in seconds of the first checkpoint. Later calls have no effect."""
+        """Record the time in seconds that the first checkpoint has taken. Later calls have no effect."""
         if self.first_seconds.checkpoint is None:
             self.first_seconds.checkpoint = seconds
 
@@ -90,8 +92,10 @@ class RunReport:
         self.writer.emit(self.speed.progress(moment))
 
     def memory(self, devices: Mapping[str, Mapping[str, int]], first_step: bool = False) -> None:
-        """Write the figures of TensorFlow's allocator, and keep the highest peak. The peak of the first step is kept
-        separately.
+        """Write the figures of TensorFlow's allocator, and keep the highest peak. Does nothing if `devices` is empty.
+
+        The peak of the first step is kept separately. Readings before the second execution do not count for the other
+        peak.
         """
         if not devices:
             return
@@ -106,7 +110,7 @@ class RunReport:
         self.writer.emit(self.epochs.end(epoch, step, metrics))
 
     def finish(self, outcome: events.Outcome, returncode: int, error: Mapping[str, str] | None = None) -> None:
-        """Write result.json and the last events. A second call has no effect, from whichever thread it comes."""
+        """Write result.json and the last events. A second call has no effect, in whichever thread it is made."""
         with self._finishing:
             if not self._finished:
                 self._finished = True
@@ -210,8 +214,9 @@ class RunReport:
 
 
 def _energy(whole: GpuTotals, training: GpuTotals, samples_per_second: float | None) -> dict[str, float | None]:
-    """The energy of the run in Wh and of a sample in J. If the driver does not count energy, it is estimated, and the
-    names of the figures contain `_estimated`.
+    """The energy of the run in Wh and of a sample in J, by the names of the figures. None if unknown.
+
+    If the driver does not count energy, it is estimated, and the names contain `_estimated`.
     """
     watts, rate = training.watts, samples_per_second
     of_a_sample = watts / rate if watts is not None and rate else None

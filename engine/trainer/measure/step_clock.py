@@ -3,7 +3,7 @@
 A window is whole executions of at least `window_seconds`, so that short steps are measured in groups and long ones one
 by one. A GPU works asynchronously, and the host sees the true time only when it waits for the device: its
 `window_seconds` is infinite, and `device_was_waited_for` ends a window. `pause` leaves out time between steps
-(evaluation, checkpoints). How the time of a step divides is in step_parts.py.
+(evaluation, checkpoints). step_parts.py divides the time of a step into its parts.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ Totals = Callable[[], tuple[float | None, float | None]]  # seconds of waiting f
 
 @dataclass(frozen=True)
 class Spent:
-    """The seconds since the start: of the measured steps, of waiting for input, and of the graph. The last two are None
-    without a reading.
+    """The seconds since the start: of the measured steps, of waiting for input, and of the graph.
+
+    The last two are None without a reading.
     """
 
     measured: float
@@ -31,8 +32,10 @@ class Spent:
     graph: float | None = None
 
     def shares_since(self, earlier: Spent) -> tuple[float | None, float | None]:
-        """The share of the step time that was spent waiting for input, and the share that Python took outside the
-        graph. None without readings.
+        """The share (0 to 1) of the step time since `earlier` that was spent waiting for input, and the share that
+        Python took outside the graph.
+
+        None without readings.
         """
         seconds = self.measured - earlier.measured
         if self.input_wait is None or earlier.input_wait is None or self.graph is None or earlier.graph is None:
@@ -46,7 +49,8 @@ class Spent:
 class StepClock:
     """Measures the step time. It takes a mark before each execution, and can be read at any moment.
 
-    `totals` is the method of step_parts.py; without it only the time of whole steps is known.
+    `warmup` is the number of first steps that are left out. `totals` returns the seconds of waiting for input and of
+    the graph (`totals` of step_parts.py). Without it only the time of whole steps is known.
     """
 
     def __init__(
@@ -73,17 +77,21 @@ class StepClock:
         return self.ended_steps + (0 if self._since is None else self._running)
 
     def mark(self, now: float, count: int) -> None:
-        """Note that an execution of `count` steps begins at `now` (seconds of any steady clock)."""
+        """Record that an execution of `count` steps begins at `now` (seconds of any steady clock), and the one before
+        it ends.
+        """
         self._close_execution(now)
         self._since, self._running = now, count
 
     def pause(self, now: float) -> None:
-        """Note that no execution follows directly: the time from `now` until the next mark does not count as steps."""
+        """Record that no execution follows directly. The time from `now` until the next mark does not count as time of
+        steps.
+        """
         self._close_execution(now)
         self._since = None
 
     def measured_until(self, now: float) -> float:
-        """`measured_seconds` up to `now`, including the present execution if its time counts."""
+        """The measured seconds up to `now`, including the present execution if the warm-up is over."""
         running = now - self._since if self._since is not None and self.warm else 0.0
         return self.measured_seconds + running
 
@@ -91,7 +99,7 @@ class StepClock:
         return Spent(self.measured_until(now), *self._totals())
 
     def device_was_waited_for(self) -> None:
-        """Note that the host has waited for the device. On a GPU only this ends a window, together with the present
+        """Record that the host has waited for the device. On a GPU only this ends a window, together with the present
         execution.
         """
         self._cut = self._window_seconds == math.inf
@@ -120,12 +128,16 @@ class StepClock:
             self._open_seconds, self._open_steps = 0.0, 0
 
     def recent_ms(self) -> tuple[float | None, float | None]:
-        """The median and the 95th percentile of the step time in ms, over the last windows."""
+        """The median and the 95th percentile of the step time in ms, over the last RECENT_WINDOWS windows. None without
+        a window.
+        """
         return _percentiles(self._recent)
 
     def overall_ms(self) -> tuple[float | None, float | None]:
         """The median and the 95th percentile of the step time in ms over the whole run. For a run shorter than one
         window, its mean.
+
+        None if no step was measured.
         """
         if not self._windows and self._open_steps:
             mean = 1000 * self._open_seconds / self._open_steps

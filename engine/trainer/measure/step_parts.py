@@ -35,9 +35,9 @@ SAMPLE_AFTER = 3  # executions after a pulse, during which the input pipeline ge
 class GraphClock:
     """Measures times inside the graph, on the CPU: the time that the host waited for input, and when executions began.
 
-    Both are sums since the last `take`. The beginnings are relative to `zero`, a Unix time. With `first_only`, only the
-    wait of each execution's first step counts. TensorFlow refuses to read the clock in a graph if operations must be
-    deterministic. Then nothing is measured, and `counts` is False.
+    Both are sums since the last `take`. The times of the beginnings are relative to `zero`, a Unix time. With
+    `first_only`, only the wait of each execution's first step counts. TensorFlow refuses to read the clock in a graph
+    if operations must be deterministic. Then no time is measured, and `counts` is False.
     """
 
     def __init__(self, deterministic: bool, first_only: bool = False) -> None:
@@ -53,14 +53,17 @@ class GraphClock:
         return [self._sums]
 
     def take(self) -> tuple[float, float]:
-        """The seconds waited, and the sum of the beginnings, since the last call. Both are then reset."""
+        """The seconds waited, and the sum of the times at which executions began, since the last call. Both are then
+        reset.
+        """
         waited, begun = self._sums.numpy().tolist()
         self._sums.assign(self._nothing, read_value=False)
         return waited, begun
 
     def first(self, iterator: Any) -> tuple[Any, Any, Any]:
-        """The first batch of an execution; and, to be passed on to `next` and `end`, when the execution began and the
-        wait so far.
+        """The first batch of an execution, the time at which the execution began, and the wait so far.
+
+        The last two are to be passed on to `next` and `end`.
         """
         if not self.counts:
             return iterator.get_next(), (), ()
@@ -71,15 +74,15 @@ class GraphClock:
         return data, (), ()
 
     def next(self, iterator: Any, waited: Any) -> tuple[Any, Any]:
-        """The next batch, and `waited` plus the wait for this batch."""
+        """The next batch of an execution, and `waited` plus the wait for this batch in seconds."""
         if not self._all:
             return iterator.get_next(), ()
         data, _, end, seconds = _timed(iterator)
         return _after(end, data), waited + seconds
 
     def end(self, begun: Any, waited: Any) -> None:
-        """Add the times of an execution to the sums, once at its end. The sum over the steps stays in the loop, which
-        costs least.
+        """Add the times of an execution to the sums, once at its end. Until then the wait is summed up in the loop,
+        which costs least.
         """
         if self._all:
             self._add(begun, waited)
@@ -100,8 +103,8 @@ def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _after(moment: Any, data: Any) -> Any:
-    """The same data, but usable only after the clock was read. Otherwise the clock would be read late if the cores are
-    busy.
+    """The same data, but usable only after `moment`, a reading of the clock. Otherwise the clock would be read late if
+    the cores are busy.
     """
 
     def delayed(tensor: Any) -> Any:
@@ -121,8 +124,9 @@ def _tensors(data: Any) -> list[Any]:
 
 
 class StepParts:
-    """Measures the parts of the steps: totals over all executions up to now. The totals are None if TensorFlow refuses
-    to measure (deterministic operations).
+    """Measures the parts of the steps: totals over all executions up to now.
+
+    The totals are None if TensorFlow refuses to measure (deterministic operations).
     """
 
     samples = False  # whether only some executions have the clock in their graph
@@ -138,14 +142,16 @@ class StepParts:
 
     @property
     def sample_is_due(self) -> bool:
-        """Whether the next execution is a sample."""
+        """Whether the next execution is a sample, an execution with the clock in its graph on a GPU. Always False
+        here.
+        """
         return False
 
     def pulse(self) -> None:
-        """To be called at a pulse, after the host has waited for the device and done other work."""
+        """To be called at a pulse, after the host has waited for the device and done other work. Does nothing here."""
 
     def before(self) -> None:
-        """To be called before an execution begins."""
+        """To be called before an execution begins. Does nothing here."""
 
     def begins(self) -> None:
         """To be called directly before the graph of an execution is called."""
@@ -164,7 +170,9 @@ class StepParts:
 
     @contextlib.contextmanager
     def not_python(self) -> Iterator[None]:
-        """A context for time between two executions in which the device works. This time does not count as Python's."""
+        """A context for time between two executions in which the device works. It counts as time of the graph, not as
+        Python's.
+        """
         begin = time.perf_counter()
         yield
         self._graph_seconds += time.perf_counter() - begin
@@ -182,7 +190,7 @@ class StepParts:
         self._input_seconds, self._graph_seconds = before
 
     def _read(self) -> float:
-        """Read the times that the graph has measured; returns the seconds waited for input since the last reading.
+        """Read the times that the graph has measured. Returns the seconds waited for input since the last reading.
 
         The graph reads the wall clock. If the wall clock was set meanwhile, the whole calls of the graph count, with
         their dispatch.
@@ -202,7 +210,9 @@ class StepParts:
         return abs(self._wall_ahead - before) > SET_SECONDS
 
     def totals(self) -> tuple[float | None, float | None]:
-        """The seconds of waiting for input, and the seconds of the graph, which include the waiting."""
+        """The seconds of waiting for input, and the seconds of the graph, which include the waiting. None if they
+        cannot be measured.
+        """
         if not self.clock.counts:
             return None, None
         self._input_seconds += self._read()
@@ -210,8 +220,8 @@ class StepParts:
 
 
 class SampledParts(StepParts):
-    """Measures the parts of the steps on a GPU by samples: one execution is measured a few executions after
-    each pulse.
+    """Measures the parts of the steps on a GPU by samples: one execution is measured a few executions after each
+    pulse.
     """
 
     samples = True
@@ -228,8 +238,8 @@ class SampledParts(StepParts):
         return self._pulsed and self._until_sample == 0
 
     def pulse(self) -> None:
-        """Plan a sample a few executions from now. Further pulses before that sample have no effect, as slow steps have
-        a pulse each.
+        """Plan a sample a few executions from now. Does nothing if one is already planned, as slow steps have a pulse
+        each.
         """
         if not self._pulsed:
             self._pulsed, self._until_sample = True, SAMPLE_AFTER
@@ -282,15 +292,16 @@ class SampledParts(StepParts):
 
 
 def step_parts_for(deterministic: bool, on_gpu: bool) -> StepParts:
-    """The object that measures the parts of the steps on this device. Graphs of `deterministic` operations have no
-    clock.
+    """The object that measures the parts of the steps on this device. With `deterministic` operations it measures
+    nothing.
     """
     return SampledParts() if on_gpu and not deterministic else StepParts(GraphClock(deterministic))
 
 
 def wall_ahead() -> float:
-    """The seconds by which the wall clock is ahead of the monotonic clock. The clocks are read again if an interruption
-    came between the two readings.
+    """The seconds by which the wall clock is ahead of the monotonic clock.
+
+    The clocks are read again if the process was interrupted between the two readings.
     """
     while True:
         before, wall, after = time.monotonic(), time.time(), time.monotonic()

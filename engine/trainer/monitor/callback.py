@@ -1,7 +1,7 @@
 """`Monitor`, a Keras callback: makes any model.fit in any script a run that gputui's viewers can follow.
 
-The fit itself is not changed. The script's process is both engine and trainer of its run and writes the events of both;
-a run without a result whose process has ended counts as crashed.
+The fit itself is not changed. The script's process is both engine and trainer of its run and writes the events of both.
+A run without a result whose process has ended counts as crashed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ LONGEST = 300  # characters of a reason
 
 
 def _harmless(method: Callable[..., None]) -> Callable[..., None]:
-    """The method, wrapped so that an exception in it ends the watching with a warning. It never ends the script that is
-    watched.
-    """
+    """The method, wrapped so that an exception in it ends the watching with a warning. It never ends the script."""
 
     @functools.wraps(method)
     def guarded(self: Monitor, *arguments: Any, **named: Any) -> None:
@@ -43,8 +41,8 @@ def _harmless(method: Callable[..., None]) -> Callable[..., None]:
 class Monitor(keras.callbacks.Callback):
     """model.fit(..., callbacks=[Monitor("name")]): `gputui watch`, `runs` and `compare` see the fit as a run.
 
-    `batch_size` (over all replicas) is read from fit if fit knows it; give it if the speed in samples is missing. The
-    host waits for the device at most every 250 ms.
+    `batch_size` (over all replicas) is read from fit if fit knows it. Give it if the speed in samples is missing. The
+    host waits for the device at most every 250 ms. `sample_seconds` is the time between two readings of GPUs and host.
     """
 
     async_safe = True
@@ -66,7 +64,7 @@ class Monitor(keras.callbacks.Callback):
         self._watched = WatchedFit(self.run, self.model, self.params or {}, batch_size, self.sample_seconds, fit)
 
     def _give_up(self, fault: Exception) -> None:
-        """End the run with the reason `fault`. The fit itself continues."""
+        """End the watching with the reason `fault`, which is printed and ends the run. The fit itself continues."""
         why = " ".join(f"{type(fault).__name__}: {fault}".split())[:LONGEST]
         if isinstance(fault, OSError):
             why = f"{fault.strerror or fault}: {fault.filename}"
@@ -92,8 +90,8 @@ class Monitor(keras.callbacks.Callback):
 
     @_harmless
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Note that an execution has ended. Keras calls this in a thread of its own; the training loop waits neither
-        for this thread nor for the logs.
+        """Record that an execution has ended. Keras calls this in a thread of its own, and the training loop waits
+        neither for this thread nor for the logs.
         """
         if self._watched:
             self._watched.execution_ended(batch, logs)

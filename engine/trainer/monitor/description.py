@@ -24,7 +24,9 @@ LOOK = "gputui doctor --deep looks for the reason"
 
 
 def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
-    """A preset for the run, with the options that follow from the model and the arguments of fit."""
+    """The YAML of a preset for the run, with the options that follow from the model and from `params`, the arguments of
+    fit.
+    """
     script = Path(sys.argv[0]).name or "python"
     options: dict[str, Any] = {
         "schema_version": 1,
@@ -71,8 +73,10 @@ def _versions() -> dict[str, str]:
 
 
 def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
-    """The devices that the fit trains on, which TensorFlow has already opened; and the fault because of which no GPU
-    trains, or None.
+    """The devices that the fit trains on, which TensorFlow has already opened, and the fault because of which no GPU
+    trains.
+
+    The fault is None if a GPU trains or no GPU could.
     """
     here, seen = this_machine.read(), len(tf.config.list_physical_devices("GPU"))
     opened = tuple(device.name for device in tf.config.list_logical_devices("GPU"))
@@ -85,7 +89,10 @@ def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
 
 
 def _obstacle(here: machine_gpus.Machine, seen: int) -> Fault | None:
-    """The reason why no GPU of this machine trains. None if it has no GPU, or if the script has hidden its GPUs."""
+    """The reason why no GPU of this machine trains. None if it has no GPU, or if the script has hidden its GPUs.
+
+    `seen` is the number of GPUs that TensorFlow sees.
+    """
     if here.on_cpu_by_variable or (seen and not tf.config.get_visible_devices("GPU")):
         return None
     if too_old := chips_too_old(here, seen, ()):
@@ -97,8 +104,9 @@ def _obstacle(here: machine_gpus.Machine, seen: int) -> Fault | None:
 
 
 def _training(model: keras.Model, opened: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of the GPUs that train: those of the strategy, or of the model's variables. If neither is known, the
-    first opened GPU.
+    """The names of the GPUs that train, out of the `opened` ones: those of the strategy, or of the model's variables.
+
+    If neither is known, the first opened GPU.
     """
     strategy = model.distribute_strategy
     if strategy.num_replicas_in_sync > 1:
@@ -114,8 +122,9 @@ def _short(name: str) -> str:
 
 
 def warn_of_gpus(report: RunReport, present: Devices, obstacle: Fault | None) -> None:
-    """Warn if no GPU trains although it could, or if the identity of the GPUs is uncertain. The CPU may train: that is
-    the script's own choice.
+    """Warn if no GPU trains although one could (`obstacle`), or if the identity of the GPUs is uncertain.
+
+    The training on the CPU is not prevented, as it may be the script's own choice.
     """
     if obstacle is not None:
         report.warn("no_gpu", f"{obstacle.what}: the CPU trains", obstacle.remedy)

@@ -1,7 +1,7 @@
 """Shows that a watched `model.fit` is alive while it runs: the run's status, its readings, its reaction to a stop.
 
 Two threads and a signal handler do this while the fit runs. They end with the fit, also if Keras does not report its
-end. The events of the fit itself are written by callback.py.
+end. callback.py writes the events of the fit itself.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Life:
-    """Keeps the run's status, takes its readings, and handles the stop signal while the fit runs. At the end of the fit
-    it restores the signal handlers.
+    """Keeps the run's status, takes its readings, and handles the stop signals while the fit runs.
+
+    `stop` asks the fit to stop, and `gone` is called if the fit has ended without a report. `end` restores the signal
+    handlers.
     """
 
     def __init__(
@@ -58,8 +60,10 @@ class Life:
         self._heart.start()
 
     def _listen(self) -> bool:
-        """Handle the stop signals, unless the script has handlers of its own. A handler that an ended fit has left does
-        not count as the script's. Returns whether the signals are handled.
+        """Handle the stop signals, unless the script has handlers of its own or this is not the main thread. Returns
+        whether they are handled.
+
+        A handler that an ended fit has left does not count as the script's.
         """
         present = signal.getsignal(signal.SIGTERM)
         left = getattr(present, "__self__", None)
@@ -77,8 +81,10 @@ class Life:
         return not self._done.is_set() and self._fit.runs()
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
-        """Ask the fit to stop. If it has not ended after a while, or no fit runs, end the script as the signal would do
-        without gputui. Schedulers may send the signal several times.
+        """Ask the fit to stop. If it has not ended after stop_signals.GRACE_SECONDS, or no fit runs, end the script as
+        the signal would do without gputui.
+
+        Schedulers may send the signal several times.
         """
         self._asked_at = self._asked_at or time.monotonic()
         if self.needed and time.monotonic() - self._asked_at < stop_signals.GRACE_SECONDS:
@@ -87,7 +93,9 @@ class Life:
             self._end_script()
 
     def _on_person(self, _number: int, _frame: Any) -> None:
-        """Handle the stop of a person: the second one ends the script."""
+        """Handle the stop signal of a person. The first one has no effect here, as SIGTERM comes with it, and the
+        second one ends the script.
+        """
         self._by_person += 1
         if self._by_person > 1:
             self._end_script()
@@ -129,8 +137,9 @@ class Life:
 
 
 class Fit:
-    """Knows whether a fit still runs, by the frame of its function. To be created in a callback of the fit. Holds the
-    frame until `forget`.
+    """Knows whether a fit still runs, by the frame of its function. To be created in a callback of the fit.
+
+    It holds the frame until `forget`.
     """
 
     def __init__(self) -> None:
@@ -139,13 +148,13 @@ class Fit:
         self._known = self._frame is not None
 
     def batch_size(self) -> int | None:
-        """The batch size, read from fit's iterator; None if it is not available."""
+        """The batch size, read from fit's iterator. None if it is not available."""
         iterator = self._frame.f_locals["epoch_iterator"] if self._frame else None
         size = getattr(getattr(iterator, "data_adapter", None), "batch_size", None)
         return int(size) if isinstance(size, int) and size > 0 else None
 
     def runs(self) -> bool:
-        """Whether the fit still runs; always True for a training loop other than Keras' own."""
+        """Whether the fit still runs. Always True for a training loop other than Keras' own."""
         frame = self._frame
         return not self._known or any(each is frame for each in _from(sys._current_frames().get(self._thread)))
 

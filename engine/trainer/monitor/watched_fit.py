@@ -33,7 +33,9 @@ INTERRUPTED = {
 
 
 class Position:
-    """The progress of the fit. The number of steps in an epoch is known from the start, or after the first epoch."""
+    """The progress of the fit. The number of steps in an epoch is known from the start, or only after the first
+    epoch.
+    """
 
     def __init__(self, params: dict[str, Any]) -> None:
         self.epochs, self.steps_per_epoch = int(params.get("epochs") or 1), params.get("steps")
@@ -42,7 +44,7 @@ class Position:
 
     @property
     def steps(self) -> int:
-        """The number of steps of the whole fit; 0 if unknown."""
+        """The number of steps of the whole fit. 0 if unknown."""
         return int(self.steps_per_epoch or 0) * self.epochs
 
     def execution_begins(self, batch: int) -> None:
@@ -54,7 +56,7 @@ class Position:
 
 
 class WatchedFit:
-    """Writes the run of a fit. The host waits for the device only at a pulse."""
+    """Writes the run of a fit that Keras itself runs. The host waits for the device only at a pulse."""
 
     def __init__(
         self,
@@ -92,8 +94,8 @@ class WatchedFit:
             self.report.phase("training")
 
     def execution_begins(self, batch: int) -> None:
-        """Note that an execution begins with the step `batch` of the epoch. Its work was already passed to
-        the device.
+        """Record that an execution begins with the step `batch` (from 0) of the epoch. Its work may already be on the
+        device.
         """
         if self._executions == 0:
             self.report.phase("compiling", "XLA" if self.model.jit_compile else "tracing")
@@ -108,12 +110,14 @@ class WatchedFit:
             self.model.stop_training = True
 
     def execution_ended(self, batch: int, logs: Any) -> None:
-        """Note that an execution has ended, and keep its logs. Called in a thread of Keras."""
+        """Record that an execution has ended, and keep its logs. Called in a thread of Keras."""
         self.position.ended, self._logs = ended_step(batch, int(self.model.steps_per_execution)), logs
 
     def _mark(self) -> float:
-        """Mark the begin of an execution in the clock; returns the time. Measuring begins with the first execution
-        after the warm-up, for which the host waits until the device is idle.
+        """Mark the start of an execution in the clock. Returns the time of `time.perf_counter()`.
+
+        Measuring begins with the first execution after the warm-up, before which the host waits until the device is
+        idle.
         """
         measures = self._clock.warm and not self.report.speed.warm
         if measures:
@@ -131,7 +135,7 @@ class WatchedFit:
         self.report.phase("training")
 
     def _read(self) -> dict[str, float]:
-        """The running metrics, for which the host waits. If the training step returns other figures, these."""
+        """The running metrics, for which the host waits. If the training step returns other figures, those."""
         metrics, logs = floats(self.model.get_metrics_result()), floats(self._logs)
         return metrics if not logs or logs.keys() == metrics.keys() else logs
 
@@ -147,8 +151,9 @@ class WatchedFit:
         self._first_evaluation.begins()
 
     def evaluation_runs(self) -> None:
-        """To be called after each execution of an evaluation. The time up to the first one in the first evaluation
-        counts as tracing and compiling.
+        """To be called after each execution of an evaluation.
+
+        In the first evaluation, the time up to the first call counts as tracing and compiling.
         """
         if not self._first_evaluation.done:
             self._first_evaluation.compiled()
@@ -179,13 +184,13 @@ class WatchedFit:
         self._end("stopped", 0) if self._stopping else self._end("error", 1, INTERRUPTED)
 
     def failed(self, why: str) -> None:
-        """End the run with the reason `why`: the fit continues, but cannot be watched any more."""
+        """End the run with the reason `why`. The fit itself continues, but is not watched any more."""
         error = {"kind": "monitor", "message": f"the fit goes on unwatched: {why}", "hint": "see the script's output"}
         self._end("error", 1, error)
 
     def _end(self, outcome: events.Outcome, returncode: int, error: dict[str, str] | None = None) -> None:
-        """End the run once; later calls have no effect. The call comes from the end of the fit, or from the first
-        thread that notices that the fit is gone. The lock is not released again.
+        """End the run. Only the first call has an effect. It comes from the end of the fit, or from the first thread
+        that notices that the fit is gone.
         """
         if self._finishing.acquire(blocking=False):
             self.report.finish(outcome, returncode, error)

@@ -1,6 +1,6 @@
 """Builds a user's own training: calls their function and applies the options to the model and data that it returns.
 
-For an option that cannot be applied the reason is kept, so that no option is silently ignored.
+If an option cannot be applied, the reason is kept, so that no option is silently ignored.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ def context_of(options: Options, replicas: int) -> Context:
 class Own:
     """The training of a user's own code: its code, model, data and callbacks, and the options that have no effect on
     it.
+
+    `own_compile`: the user's code has compiled the model.
     """
 
     code: UserCode
@@ -109,13 +111,13 @@ class Own:
             variables.create(self.model, spec, self.distribution, self.code)
 
     def callbacks_for(self, loop: Loop, epochs: int) -> keras.callbacks.CallbackList:
-        """The list of callbacks for Keras. It notifies the loop of epochs, and calls the user's callbacks."""
+        """The list of callbacks for Keras. It notifies the training loop of epochs, and calls the user's callbacks."""
         if not self.callbacks and not self.overrides_fit:
             return EpochCallbacks(loop, self.model)
         return OwnCallbacks(loop, self.model, epochs, self.callbacks)
 
     def state(self) -> State:
-        """All objects of this training whose state changes while it trains."""
+        """The state of this training for checkpoints: all objects that change while it trains."""
         return State(self.model, self._kept)
 
     def _kept(self) -> Found:
@@ -127,7 +129,10 @@ class Own:
         _record(run, self.code)
 
     def stage_functions(self) -> dict[str, list[str]]:
-        """The names and places of the functions that the user's own pipeline calls, by the kind of operation."""
+        """The names and places of the functions that the user's own pipeline calls, by the kind of operation.
+
+        Empty unless the user's code makes the batches in a tf.data.Dataset.
+        """
         data = self.pipeline.train
         return user_functions(data.data, self.code) if isinstance(data, Batched) else {}
 
@@ -144,7 +149,10 @@ class Own:
         ]
 
     def warn(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
-        """Warn about options and settings that have no effect on this training, and about state that is not resumed."""
+        """Warn about options and settings that have no effect on this training, and about state that is not resumed.
+
+        `resumed_at` is the step from which the run is resumed, None if it is not.
+        """
         report.not_applied(self.not_applied(options))
         if self.model.run_eagerly:
             report.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")
@@ -166,7 +174,8 @@ class Own:
             report.warn("pydataset_state", what, unsaved_state.INSTEAD)
 
     def save(self, report: RunReport) -> None:
-        """Save the model so that plain Keras can load it; if Keras cannot save it completely, save its weights.
+        """Save the model so that plain Keras can load it. If Keras cannot save it completely, save its weights with a
+        warning.
 
         The optimizer settings from the options are left out: the learning-rate schedule is a class of gputui.
         """
@@ -195,7 +204,7 @@ def _record(run: Run, code: UserCode) -> None:
 def build(
     options: Options, distribution: tf.distribute.Strategy | None, report: RunReport, share: Share | None = None
 ) -> Own:
-    """Run the user's function, and compile its model as the options require. Raises UserError."""
+    """Run the user's function, compile its model as the options require, and return the training. Raises UserError."""
     workload = options.workload
     assert workload.entry is not None
     replicas = distribution.num_replicas_in_sync if distribution else 1
@@ -250,8 +259,9 @@ def _wants_processes(stream: Stream | None) -> bool:
 
 
 def _inapplicable(handed: Handed, follows_batch_size: bool) -> dict[str, str]:
-    """The options that have no effect on this training, each with the reason. If the code takes its batch size from the
-    context (`follows_batch_size`), input.batch_size has an effect.
+    """The options that have no effect on this training, each with the reason.
+
+    If the code takes its batch size from the context (`follows_batch_size`), input.batch_size has an effect.
     """
     reasons = {info.key: obstacle(info.about.own, handed) for info in OPTIONS}
     followed = {BATCH_SIZE} if follows_batch_size else set()
@@ -283,9 +293,10 @@ _TOGETHER = "compile.steps_per_execution"
 
 
 def compile_model(parts: Returned, options: Options, pipeline: OwnPipeline) -> xla.Xla:
-    """Compile the model; returns whether XLA compiles its steps, and why. A model that is already compiled keeps its
-    optimizer, loss and metrics; with `compile.xla: auto` also its jit_compile. Otherwise the options decide how its
-    steps run.
+    """Compile the model. Returns whether XLA compiles its steps, and why. Raises UserError.
+
+    A model that is already compiled keeps its optimizer, loss and metrics. With `compile.xla: auto` it also keeps its
+    jit_compile. Otherwise the options decide how its steps run.
     """
     model = parts.model
     compiler = xla.of_compiled(options, model) if model.compiled else xla.choose(options, model)
@@ -306,8 +317,9 @@ def compile_model(parts: Returned, options: Options, pipeline: OwnPipeline) -> x
 
 
 def _refuse_accumulation(model: keras.Model) -> None:
-    """Raise UserError if an optimizer accumulates gradients: Keras decides in each replica separately whether gradients
-    are applied, and a strategy does not allow this.
+    """Raise UserError if an optimizer of the model accumulates gradients.
+
+    Keras decides in each replica separately whether gradients are applied, and a strategy does not allow this.
     """
     for own in optimizers(model):
         if (steps := own.gradient_accumulation_steps) and steps > 1:
@@ -336,9 +348,7 @@ def _compile(parts: Returned, options: Options, pipeline: OwnPipeline, jit_compi
 
 
 def warn_of_overridden(model: keras.Model, options: Options, report: RunReport) -> None:
-    """Warn about settings in the user's compile that have no effect, although the option that overrides them was not
-    set.
-    """
+    """Warn about settings in the user's compile that an option overrides, if this option was not set."""
     theirs = getattr(getattr(model, "_compile_config", None), "config", {})
     key, value, asked = _TOGETHER, options.compile.steps_per_execution, theirs.get("steps_per_execution")
     if asked not in (None, value) and value == type(options.compile)().steps_per_execution:

@@ -1,6 +1,6 @@
 """Calls a user's own Keras callbacks for epochs, evaluations and the training as a whole, as Keras would.
 
-Callbacks that override a method for batches are called once for each execution; the host then waits for the device. A
+Callbacks that override a method for batches are called once for each execution. The host then waits for the device. A
 callback that ends the training (model.stop_training) ends the run normally.
 """
 
@@ -25,8 +25,8 @@ def usable(
 ) -> list[Any]:
     """The user's callbacks that this run calls. Raises UserError for a callback that cannot be called.
 
-    A run that only measures does not call callbacks that write files, so that the files of the real run stay unchanged.
-    Of several machines only the chief `writes`.
+    A run that only measures leaves out callbacks that write files, so that the files of the real run stay unchanged. Of
+    several machines only the chief `writes`. There is a warning for each callback that is left out.
     """
     if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in theirs):
         raise UserError(
@@ -58,7 +58,7 @@ class OwnCallbacks(EpochCallbacks):
         self._take(self._given)
 
     def add(self, handed: Sequence[keras.callbacks.Callback]) -> None:
-        """Also call the callbacks `handed` over by the model's own fit. Those that an earlier fit has added are
+        """Also call the callbacks `handed` over by the model's own fit. Callbacks that an earlier fit has added are
         dropped.
         """
         self._take([*self._given, *(callback for callback in handed if callback not in self._given)])
@@ -74,8 +74,8 @@ class OwnCallbacks(EpochCallbacks):
         self._test_end = [callback for callback in self._theirs if _overrides(callback, ("on_test_batch_end",))]
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Call on_train_begin of each callback only once in a run, although the rest of a resumed epoch is trained by a
-        separate fit.
+        """Call on_train_begin of each callback only once in a run. The rest of a resumed epoch is trained by a separate
+        fit.
         """
         new = [callback for callback in self._theirs if callback not in self._begun]
         self._begun = list(self._theirs)
@@ -121,7 +121,7 @@ class OwnCallbacks(EpochCallbacks):
             self._call(self._test_end, "on_test_batch_end", batch, as_keras(logs))
 
     def _call(self, theirs: Sequence[keras.callbacks.Callback], method: str, *values: Any) -> None:
-        """Call the method `method` of the callbacks. Meanwhile the heartbeat continues, so that a long call does not
+        """Call the method `method` of the callbacks. The heartbeat continues meanwhile, so that a long call does not
         count as a hang.
         """
         with self._loop.heartbeat:
@@ -130,8 +130,8 @@ class OwnCallbacks(EpochCallbacks):
 
 
 def _overrides(callback: keras.callbacks.Callback, names: tuple[str, ...]) -> bool:
-    """Whether the callback has one of the methods `names`, and so acts at each batch. ModelCheckpoint counts only if it
-    saves by steps.
+    """Whether the callback overrides one of the methods `names`, and so acts at each batch. ModelCheckpoint counts only
+    if it saves by steps.
     """
     if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq == "epoch":
         return False

@@ -1,6 +1,6 @@
 """Counts the elements of a data set whose length TensorFlow does not know, once, before the training begins.
 
-A data set without an end cannot be counted. TensorFlow knows most of these; for the others there is a time limit.
+A data set without an end cannot be counted. TensorFlow knows most of these. For the others there is a time limit.
 Reading elements before the training does not change the order in which they train.
 """
 
@@ -25,7 +25,10 @@ SAMPLES = {"train": "samples", "validation": "validation_samples"}
 
 
 def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: float = MOST_SECONDS) -> int:
-    """The number of elements in one pass of the data set. Raises UserError if the data has no end."""
+    """The number of elements in one pass of the data set. `role` is `train` or `validation`.
+
+    Raises UserError if the data has no end, or is not counted within `most_seconds`.
+    """
     settable = f"set {STEPS[role]}" if role == "train" else f"return {STEPS[role]} beside it"
     if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise UserError(f"{role} has no end", f"{settable}, the number of batches to take")
@@ -63,10 +66,9 @@ def looked_at(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> 
 
 
 def unshuffled(data: tf.data.Dataset) -> tf.data.Dataset:
-    """The data set without its shuffles. The data set itself if it does not shuffle, or if its graph cannot be written.
+    """The data set without its shuffles. It is unchanged if it does not shuffle, or if its graph cannot be written.
 
-    A data set with large tensors is not written either. If it shuffles, reading it here uses up the order of the first
-    pass.
+    A data set with large tensors is not written either. If it shuffles, reading it uses up the order of the first pass.
     """
     try:
         stages = _stages(data)

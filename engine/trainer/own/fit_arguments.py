@@ -1,7 +1,8 @@
 """Checks what a user's code returns besides data and would pass to Keras' fit: weights, validation schedule, first
 epoch.
 
-A wrong argument is refused with an explanation. Weights become part of the batches; the loop uses the rest.
+A wrong argument is refused with an explanation. Weights become part of the batches, and the training loop uses the
+rest.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ KEYS = ("class_weight", "sample_weight", "initial_epoch", "validation_freq", "va
 
 @dataclass(frozen=True)
 class FitArguments:
-    """The arguments for fit. There is no `sample_weight`, because it is a part of the data."""
+    """The arguments for Keras' fit. There is no `sample_weight`, because it is a part of the data."""
 
     class_weight: Mapping[int, float] | None = None
     initial_epoch: int = 0
@@ -39,8 +40,9 @@ NO_ARGUMENTS = FitArguments()
 
 
 def taken(given: dict[str, Any]) -> FitArguments:
-    """Take the arguments for fit out of the dict `given` that build returned. sample_weight is added to its train.
-    Raises UserError.
+    """Take the arguments for fit out of the dict `given` that build returned, and return them. Raises UserError.
+
+    sample_weight is added to `train` in `given`.
     """
     for key in (key for key in given if key in OPTIONS):
         raise UserError(f"{key} is an option, and cannot be returned by build", f"set {OPTIONS[key]} in the preset")
@@ -58,8 +60,9 @@ def taken(given: dict[str, Any]) -> FitArguments:
 
 
 def weigh(batches: tf.data.Dataset, weights: Mapping[int, float]) -> tf.data.Dataset:
-    """The batches with a weight for each sample, as Keras makes it: (x, y) becomes (x, y, weight of y's class). A class
-    without a weight has weight 1.
+    """The batches with a weight for each sample, as Keras makes it: (x, y) becomes (x, y, weight of y's class).
+
+    A class without a weight has weight 1. Raises UserError for other batches.
     """
     table = tf.constant([float(weights.get(c, 1.0)) for c in range(max(weights) + 1)])
 

@@ -27,8 +27,10 @@ def overrides_fit(model: keras.Model) -> bool:
 
 
 def check_batches(model: keras.Model, stream: Stream) -> None:
-    """Raise UserError if the batches have more or fewer axes than the only input of the model: then the data was
+    """Raise UserError if the batches have more or fewer axes than the only input of the model, so that the data was
     batched twice, or not at all.
+
+    Models with several inputs are not checked.
     """
     x = stream.spec[0] if isinstance(stream.spec, tuple) else stream.spec
     inputs = getattr(model, "inputs", None)
@@ -50,8 +52,8 @@ def check_batches(model: keras.Model, stream: Stream) -> None:
 
 
 def _of_its_rank(given: tf.TensorShape, taken: tf.TensorShape) -> tf.TensorShape:
-    """The shape `given`, fitted to the model's input as Keras does it: an axis of size 1 at the end is added or left
-    out.
+    """The shape `given`, fitted to the model's input `taken` as Keras does it: an axis of size 1 at the end is added or
+    left out.
     """
     if given.rank == taken.rank - 1 and taken[-1] == 1:
         return given.concatenate([1])
@@ -63,7 +65,7 @@ def _of_its_rank(given: tf.TensorShape, taken: tf.TensorShape) -> tf.TensorShape
 def can_evaluate(model: keras.Model, loss: Any) -> bool:
     """Whether Keras can evaluate the model. It cannot if only the model's own train_step computes the loss.
 
-    `loss` is the loss that the user's code returned in addition to the model; a compiled loss is in the model.
+    `loss` is the loss that the user's code returned in addition to the model. A compiled loss is in the model.
     """
     steps = ("train_step", "test_step", "compute_loss", "make_test_function", "evaluate")
     own = [name for name in steps if getattr(type(model), name) is not getattr(keras.Model, name)]
@@ -71,9 +73,9 @@ def can_evaluate(model: keras.Model, loss: Any) -> bool:
 
 
 def check_evaluation(model: keras.Model, loss: Any, spec: Any) -> None:
-    """Raise UserError if the validation would fail after the first epoch.
+    """Raise UserError if the validation would fail after the first epoch, as the model has no loss for it.
 
-    Layers may add a loss when they are called, so the evaluation of a batch with this spec is traced. Nothing is
+    Layers may add a loss when they are called, so the evaluation of a batch with this spec is traced. No values are
     computed, and any other fault is left to the evaluation itself.
     """
     if can_evaluate(model, loss):

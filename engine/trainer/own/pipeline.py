@@ -36,7 +36,11 @@ from .user_code import UserCode, UserError
 
 @dataclass(frozen=True)
 class OwnPipeline:
-    """The data of a user's code as a pipeline, with the same methods as Pipeline in data/pipeline.py."""
+    """The pipeline of a user's own data. It has those members of Pipeline (data/pipeline.py) that a training needs.
+
+    It has no `inapplicable` and no `not_applied`: for a user's own code they belong to Own (building.py). `held_out` is
+    the validation data, None if there is none.
+    """
 
     options: Options
     replicas: int
@@ -87,7 +91,7 @@ class OwnPipeline:
 
     @property
     def sample_bytes(self) -> int | None:
-        """The bytes of a sample as the model gets it, without its label. None if the sizes of samples differ."""
+        """The bytes of a sample as the model gets it, without its label. None if samples differ in size."""
         spec = self.train.spec
         x = tf.nest.flatten(spec[0] if isinstance(spec, tuple) else spec)
         sizes = [part.dtype.size * math.prod(part.shape[1:]) for part in x if _sized(part)]
@@ -105,7 +109,7 @@ class OwnPipeline:
         return finish(self._shared(batches, self.train), self.options, self.replicas_here, trains=True)
 
     def validation(self) -> tf.data.Dataset:
-        """The batches of the validation. Each evaluation gets the same batches."""
+        """Endless validation batches, the same in each evaluation. There must be validation data."""
         assert self.held_out is not None
         batches = self.held_out.global_batches(0)
         if self.validation_batches != self.held_out.batches:
@@ -113,8 +117,8 @@ class OwnPipeline:
         return finish(self._shared(batches, self.held_out), self.options, self.replicas_here)
 
     def _shared(self, batches: tf.data.Dataset, stream: Stream) -> tf.data.Dataset:
-        """The rows of the batches that this worker trains on. A stream of samples contains only this worker's rows
-        already.
+        """The rows of the batches that this worker trains on. A stream of samples already has only this worker's
+        rows.
         """
         return batches if self.share is None or isinstance(stream, Samples) else self.share.batches(batches)
 
@@ -123,7 +127,7 @@ class OwnPipeline:
 
     @functools.cached_property
     def spec(self) -> Any:
-        """The types and shapes that a training step gets."""
+        """The types and shapes of a training batch, with the weights of `class_weight`."""
         if self.fit.class_weight is None:
             return self.train.spec
         return self._weighed(self.train.global_batches(0)).element_spec
@@ -139,7 +143,10 @@ def _sized(spec: Any) -> bool:
 def opened(
     options: Options, replicas: int, returned: Returned, file: Path, report: RunReport, share: Share | None = None
 ) -> OwnPipeline:
-    """The data of the user's code as a pipeline of streams. Raises UserError for data that cannot be trained on."""
+    """The data of the user's code as a pipeline of streams. Raises UserError for data that cannot be trained on.
+
+    `file` is the file of the user's code, and `share` this worker's part if several machines train.
+    """
     stamp = _stamp(file)
     data, kept_back = returned.train, returned.validation
     if _are_arrays(data) and kept_back is None and _splits(options, returned, report):
@@ -171,8 +178,10 @@ def _check_start(options: Options, fit: FitArguments) -> None:
 
 
 def _length(data: Any, samples: int | None, asked: int | None, role: str, report: RunReport) -> int | None:
-    """The number of elements, counted, of a data set whose length is needed and unknown to TensorFlow. None for other
-    data.
+    """The number of elements of a data set whose length is needed and unknown to TensorFlow, which is counted. None for
+    other data.
+
+    `samples` and `asked` are the number of samples and of batches, if they were given. The length is then not needed.
     """
     is_given = samples is not None or asked is not None
     if is_given or not isinstance(data, tf.data.Dataset) or int(data.cardinality()) >= 0:
@@ -219,7 +228,7 @@ def _stream(
 
 
 def _are_arrays(data: Any) -> bool:
-    """Whether the data is arrays. All data that returned.py accepts counts as arrays, except data sets."""
+    """Whether the data is arrays: all data that returned.py accepts, except data sets."""
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
 
 
@@ -236,8 +245,9 @@ def _arrays(
 
 
 def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | None:
-    """The number of batches of `size` samples. A smaller last batch is not counted if the type of the data requires
-    equal sizes.
+    """The number of batches of `size` samples. None if the number of samples is unknown.
+
+    A smaller last batch is not counted if the type of the data requires equal sizes.
     """
     if samples is None:
         return None
@@ -246,7 +256,7 @@ def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | Non
 
 
 def _checked_images(stream: Samples) -> Samples:
-    """The stream; without augmentation if its samples are no images. The `started` event reports this."""
+    """The stream. If its samples are no images, it has no augmentation. The `started` event reports this."""
     if stream.options.input.augment == "off" or stream.images:
         return stream
     off = replace(stream.options.input, augment="off")
@@ -254,8 +264,9 @@ def _checked_images(stream: Samples) -> Samples:
 
 
 def _splits(options: Options, returned: Returned, report: RunReport) -> bool:
-    """Whether a part of the arrays is kept for validation, as the option says. If the model cannot be evaluated, warns
-    and returns False.
+    """Whether a part of the arrays is kept for validation, as train.validation_split says.
+
+    If the model cannot be evaluated, it warns and returns False.
     """
     is_set = options.train.validation_split > 0
     if not is_set or can_evaluate(returned.model, returned.loss):
@@ -271,7 +282,10 @@ def _splits(options: Options, returned: Returned, report: RunReport) -> bool:
 
 
 def _split(data: Any, options: Options) -> tuple[Any, Any]:
-    """Split arrays into training and validation by train.validation_split, in an order drawn by the seed."""
+    """The arrays split into training and validation by train.validation_split, in an order drawn by the seed.
+
+    The validation is None if it would be empty.
+    """
     share = options.train.validation_split
     arrays = as_fitted(data)
     total = int(tf.nest.flatten(arrays)[0].shape[0])
@@ -302,9 +316,10 @@ def _batch_size(data: tf.data.Dataset, role: str) -> int:
 
 
 def _stamp(file: Path) -> str:
-    """A digest of the user's code. A cache on disk is valid only for this code, because it is unknown how the code
-    reads its files. A file that cannot be read is skipped: for instance a dangling link with which an editor locks a
-    file.
+    """A hash of the Python files in the folder of `file`, the user's code.
+
+    A cache on disk is valid only for this code, because it is unknown how the code reads its data. A file that cannot
+    be read is skipped, such as a dangling link with which an editor locks a file.
     """
     digest = hashlib.sha256()
     for path in sorted(file.parent.glob("*.py")):
@@ -324,9 +339,9 @@ _OF_TENSORFLOW = "tensorflow.python.data"
 
 def user_functions(data: tf.data.Dataset, code: UserCode) -> dict[str, list[str]]:
     """The names and places of the user's functions, such as `load (train.py:12)`, by the kind of operation that calls
-    them. They are in order from the source on.
+    them.
 
-    Empty if this fails: a name in a report must not end a training.
+    They are in order from the source on. Empty if this fails: a name in a report must not end a training.
     """
     try:
         return _user_functions(data, code)
@@ -356,7 +371,9 @@ def _chain(data: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
 
 
 def _owned(value: Any, code: UserCode, depth: int) -> Iterator[FunctionType]:
-    """The user's functions that a function or an object contains, the outermost first."""
+    """Yield the user's functions that a function or an object contains, the outermost first. `depth` limits the
+    search.
+    """
     value = inspect.unwrap(value) if isinstance(value, FunctionType) else value
     if isinstance(value, MethodType):
         value = value.__func__

@@ -1,6 +1,6 @@
 """Turns a user's PyDataset into endless batches, loaded and notified of passes as Keras' fit does.
 
-The order of batches is drawn inside the pipeline. Loading is the user's Python code with state of its own: no batch is
+The order of batches is drawn inside the pipeline. Loading is the user's Python code with state of its own. No batch is
 loaded twice, and none in parallel unless the PyDataset allows it.
 """
 
@@ -26,7 +26,10 @@ LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as i
 
 
 class Loader:
-    """Loads batches of a PyDataset, and notifies it once of each pass, even if several streams reach the pass."""
+    """Loads batches of a PyDataset, and notifies it once of each pass, even if several streams reach the pass.
+
+    `batches` is the number of batches in a pass. `alone`: only one batch is loaded at a time.
+    """
 
     def __init__(self, data: keras.utils.PyDataset, batches: int, alone: bool) -> None:
         self._data, self._batches, self._alone = data, batches, alone
@@ -35,8 +38,10 @@ class Loader:
         self._left = 0  # batches of this pass
 
     def begin(self, number: int, skipped: int) -> int:
-        """Notify the PyDataset of the begin of pass `number`, and before that of earlier passes of which it was not
-        notified. The first `skipped` batches are not loaded. Returns the number of batches in the pass.
+        """Notify the PyDataset of the start of pass `number` (from 0), and before that of earlier passes of which it
+        was not notified.
+
+        The first `skipped` batches are not loaded. Returns the number of batches in the pass.
         """
         with self._lock:
             while self._begun <= number:
@@ -76,8 +81,8 @@ class Indexed:
     smaller_last_batch: bool = True  # unknown
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """The batches from step `first_step` on. Within an epoch they end with the epoch, as in Keras' fit, so that no
-        batch is loaded in vain.
+        """The batches from step `first_step` on. If it lies within an epoch they end with the epoch, as in Keras' fit,
+        so that no batch is loaded in vain.
         """
         first_pass, skipped = divmod(first_step, self.batches)
 
@@ -95,7 +100,7 @@ class Indexed:
         return stream.take(epoch - done) if done else stream
 
     def _loaded(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
-        """The batches with these numbers, all of one pass. The next pass begins only when all batches of this one are
+        """The batches with these numbers, all of one pass. The next pass begins only when all batches of this pass are
         loaded.
         """
         at_once = loads_at_once(self.data, self.options)
@@ -116,7 +121,7 @@ class Indexed:
 
 
 def workers(data: keras.utils.PyDataset) -> int:
-    """The number of threads that may load in parallel. It is 1 with use_multiprocessing, which allows processes but not
+    """The number of threads that may load in parallel. 1 with use_multiprocessing, which allows processes but not
     threads.
     """
     return 1 if data.use_multiprocessing else max(1, int(data.workers))
@@ -133,7 +138,10 @@ def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
 
 
 def indexed(data: keras.utils.PyDataset, options: Options, samples: int | None, model: keras.Model) -> Indexed:
-    """The PyDataset as a stream. Its shapes follow from its first batches and from the model."""
+    """The PyDataset as a stream. Its shapes follow from its first batches and from the model. Raises UserError.
+
+    `samples` is the number of samples in a pass, None if unknown.
+    """
     batches = data.num_batches
     if not batches:
         raise UserError(
@@ -151,15 +159,15 @@ def as_array_list(batch: Any) -> list[np.ndarray]:
 
 
 def _batch(batch: Any) -> Any:
-    """The batch in the form that Keras takes. A dict or an array that is not in a tuple is x, and is put into
-    a tuple.
-    """
+    """The batch in the form that Keras takes. An array that is not in a tuple is x, and is put into a tuple."""
     nest = as_tuples(batch)
     return nest if isinstance(nest, tuple | dict) else (nest,)
 
 
 def _spec(*arrays: Any) -> tf.TensorSpec:
-    """The type of these arrays, with any number of samples, and any size for axes in which the arrays differ."""
+    """The type of these arrays, with any number of samples, and any size for axes in which the arrays differ. Raises
+    UserError.
+    """
     shapes = [as_array(array).shape for array in arrays]
     if len({len(shape) for shape in shapes}) > 1:
         raise UserError(
@@ -171,8 +179,9 @@ def _spec(*arrays: Any) -> tf.TensorSpec:
 
 
 def _opened(spec: Any, model: keras.Model) -> Any:
-    """The spec, with any size for axes whose size the model leaves open, such as the length of a text. They may differ
-    from batch to batch.
+    """The spec, with any size for axes whose size the model leaves open, such as the length of a text.
+
+    Such sizes may differ from batch to batch.
     """
     inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
     if not isinstance(spec, tuple):

@@ -23,8 +23,9 @@ KERAS_3 = "build it from `import keras`, or from tf.keras without TF_USE_LEGACY_
 
 @dataclass(frozen=True)
 class Returned:
-    """The parts that the user's function returned. `mapped` says that a map was given, even if the map is None; then
-    the datasets are not batched yet.
+    """The parts that the user's function returned.
+
+    `mapped` says that a map was given, even if the map is None. The data sets are then not batched yet.
     """
 
     model: keras.Model
@@ -47,7 +48,9 @@ KEYS = tuple(field.name for field in fields(Returned) if field.name not in ("map
 
 
 def checked(returned: Any, function: str) -> Returned:
-    """The parts of the value that `function` returned, after checking them. Raises UserError."""
+    """The parts of `returned`, the value of the user's function named `function`, after checking them. Raises
+    UserError.
+    """
     given = _as_dict(returned, function)
     arguments = fit_arguments.taken(given)
     for key in given:
@@ -113,8 +116,9 @@ def _is_array(value: Any) -> bool:
 
 
 def _check_targets(train: Any, validation: Any) -> None:
-    """Raise UserError if train and validation are each a single array or dict, with different shapes: probably they are
-    x and y of the training data. x alone is allowed, as in fit(x).
+    """Raise UserError if train and validation are each a single array or dict, but with different shapes.
+
+    They are then probably x and y of the training data. x alone is allowed, as in fit(x).
     """
     alone = [isinstance(data, dict) or _is_array(data) for data in (train, validation)]
     if all(alone) and _sample_shapes(train) != _sample_shapes(validation):
@@ -129,8 +133,10 @@ def _sample_shapes(nest: Any) -> Any:
 
 
 def _check_arrays(data: tuple[Any, ...], key: str) -> None:
-    """Check that the data is (x, y, sample_weight), each an array or a nest of arrays, all with the same number of
-    samples. Raises UserError.
+    """Raise UserError unless the data is (x, y, sample_weight), each an array or a nest of arrays with the same number
+    of samples.
+
+    y and sample_weight may be absent or None.
     """
     lengths: dict[int, str] = {}
     for name, part in zip(("x", "y", "sample_weight"), data, strict=False):

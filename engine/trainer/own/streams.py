@@ -1,6 +1,6 @@
 """Turns a user's data into endless batches: arrays and single samples by gputui's pipeline, batched data as it is.
 
-Each stream makes global batches from any step on; data/finishing.py splits and prefetches them for all streams alike. A
+Each stream makes global batches from any step on. data/finishing.py splits and prefetches them for all streams alike. A
 PyDataset is in py_dataset.py.
 """
 
@@ -27,8 +27,9 @@ ENDLESS = 2**62  # stands for the samples of a pass of unknown length
 
 
 class Stream(Protocol):
-    """The data of one role as batches. `samples` and `batches` are the numbers in one pass, None if unknown; `spec` is
-    the type of a batch.
+    """The data of one role (train or validation) as batches.
+
+    `samples` and `batches` are the numbers in one pass, None if unknown. `spec` is the type of a batch.
     """
 
     @property
@@ -56,7 +57,7 @@ class Stream(Protocol):
 
 @dataclass(frozen=True)
 class Samples(Pipeline):
-    """Arrays, or a data set of single samples: every option of the pipeline applies.
+    """Arrays, or a data set of single samples, as a stream. Every option of the pipeline applies.
 
     Arrays in memory are shuffled completely, as in Keras: their indices are shuffled, and batches are gathered by
     index.
@@ -85,8 +86,10 @@ class Samples(Pipeline):
         return batches.element_spec
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """The batches from step `first_step` on. If batches were already made for `spec`, the first training gets
-        those, so that the pipeline is not traced again.
+        """The endless batches from step `first_step` on.
+
+        If batches were already made for `spec`, the first training gets those, so that the pipeline is not traced
+        again.
         """
         made = vars(self).pop("_for_training", None)
         return super().global_batches(first_step) if first_step or made is None else made
@@ -160,7 +163,7 @@ def is_image(sample: Any) -> bool:
 
 
 def augmented_batches(batches: tf.data.Dataset, seed: int, options: Options) -> tf.data.Dataset:
-    """The numbered batches with x changed at random, and without their numbers."""
+    """The batches with x changed at random. Each comes with its position, which is left out of the result."""
 
     def change(position: Any, batch: Any) -> Any:
         if not isinstance(batch, tuple):
@@ -189,8 +192,10 @@ def samples_of(
     arrays: Any = None,
     share: Share | None = None,
 ) -> Samples:
-    """A data set of single samples as a stream. Raises UserError if a cache is asked for, but the number of samples is
-    unknown.
+    """A data set of single samples as a stream. `counted` is the number of samples in a pass, None if unknown.
+
+    `load` makes a sample of an element, and `vary` changes it at random. Raises UserError if input.cache is set, but
+    the number of samples is unknown.
     """
     if counted is None and options.input.cache != "off":
         raise UserError(
@@ -205,7 +210,7 @@ def samples_of(
 
 
 def as_array(value: Any) -> np.ndarray:
-    """The array of any library as an array of NumPy."""
+    """An array of any library as an array of NumPy."""
     return value.numpy() if isinstance(value, tf.Tensor) else np.asarray(value)
 
 

@@ -1,8 +1,8 @@
 """Finds state of a user's code that no checkpoint holds: kept by a PyDataset, or by random operations of a step.
 
 On resuming, a new PyDataset is made, and on_epoch_begin and on_epoch_end are called again for the earlier passes. So
-their changes of the PyDataset's attributes are repeated exactly. Draws from a global random state are not, nor are
-attributes that other methods change.
+their changes of the PyDataset's attributes are repeated exactly. Draws from a global random state are not repeated, nor
+are changes of attributes by other methods.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ INSTEAD = (
 
 
 def inexact(data: keras.utils.PyDataset) -> list[str]:
-    """Texts on methods whose effects a resumed run does not repeat, such as `Data.on_epoch_end draws from np.random
-    (train.py:14)`: at most one for each method, in the order of the methods.
+    """Texts on methods of the PyDataset whose effects a resumed run does not repeat, at most one for each method.
+
+    A text is such as `Data.on_epoch_end draws from np.random (train.py:14)`. Empty if there are none.
     """
     by_method: dict[str, str] = {}
     for kind in reversed(type(data).__mro__):
@@ -59,7 +60,9 @@ def _of_class(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def _inexact(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
-    """The statements of a method that a resumed run does not repeat: for each a text, and its line in the class."""
+    """Yield the statements of a method that a resumed run does not repeat: a text for each, and its line in the class
+    (from 1).
+    """
     me = method.args.args[0].arg if method.args.args else ""
     for node in (part for part in ast.walk(method) if isinstance(part, ast.stmt | ast.expr)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and method.name != "__init__":
@@ -71,7 +74,7 @@ def _inexact(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
 
 
 def _changed(node: ast.AST, me: str) -> str:
-    """The attribute of the PyDataset that a statement changes; empty if it changes none. `me` is the name of the `self`
+    """The attribute of the PyDataset that a statement changes. Empty if it changes none. `me` is the name of the `self`
     parameter.
     """
     targets: list[ast.expr] = []
@@ -100,7 +103,9 @@ STATEFUL_DRAWS = (
 
 
 def warn_of_draws(graph: object, code: UserCode, model: keras.Model, report: RunReport) -> None:
-    """Warn about operations of a step whose random numbers start again in a resumed run."""
+    """Warn about operations in the graph of a step whose random numbers start again in a resumed run. No warning if
+    there are none.
+    """
     places = list(dict.fromkeys(_place_of_draw(draw, code, model) for draw in object_graph.draws(graph)))
     if not places:
         return
@@ -115,8 +120,9 @@ def warn_of_draws(graph: object, code: UserCode, model: keras.Model, report: Run
 
 
 def _place_of_draw(draw: object_graph.Draw, code: UserCode, model: keras.Model) -> str:
-    """A text that names the operation and the innermost line of the user's code that draws. If no line of the user's
-    code draws, but for example a layer of Keras, the text names the model.
+    """A text that names the operation and the innermost line of the user's code that draws.
+
+    If no line of the user's code draws, but for example a layer of Keras, the text names the model.
     """
     theirs = [line for line in draw.lines if code.owns_file(line[0])]
     if not theirs:
@@ -130,8 +136,9 @@ def _place_of_draw(draw: object_graph.Draw, code: UserCode, model: keras.Model) 
 
 @dataclass(frozen=True)
 class Setting:
-    """A function of a module that sets something globally, and the option with the same effect. `obeyed` says whether
-    the call has an effect in a run.
+    """A function of a module that sets something globally, and the option with the same effect.
+
+    `obeyed`: a call of the function is carried out. Otherwise it has no effect in a run.
     """
 
     place: str
@@ -159,8 +166,10 @@ SETTINGS = (
 
 @dataclass
 class GlobalSettings:
-    """A context around the user's code, in which calls of these functions are noted. `warn` names the option to use
-    instead.
+    """A context around the user's code that records calls of the functions in SETTINGS.
+
+    A recorded call is carried out only if its setting is `obeyed`. The method `warn` then writes a warning for each
+    call from the user's files. The warning names the option to set instead.
     """
 
     _calls: dict[tuple[str, str, int], Setting] = field(default_factory=dict)
@@ -204,7 +213,9 @@ class GlobalSettings:
 
 
 def _modules(place: str) -> list[Any]:
-    """The module, and its copies under other public names: tf.keras has its own copies of Keras' modules."""
+    """The module with the name `place`, and its copies under other public names: tf.keras has its own copies of Keras'
+    modules.
+    """
     names = place.split(".")
     module: Any = tf if names[0] == "tensorflow" else keras
     for name in names[1:]:

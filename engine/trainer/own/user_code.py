@@ -1,6 +1,6 @@
 """Runs a user's code as `python train.py` would: its folder first on the path, in the folder that it was started in.
 
-Whatever the code raises, now or while TensorFlow traces and runs its functions, is reported as file, line, source line
+An exception of the code, now or while TensorFlow traces and runs its functions, is reported as file, line, source line
 and message of the user's code. The full traceback goes to engine.log.
 """
 
@@ -54,10 +54,14 @@ class UserError(TrainerError):
 
 
 class UserCode:
-    """The user's function for the entry, and the folder and files of its code."""
+    """The user's function for the entry, and the folder and files of its code.
+
+    `entry` is the value of workload.entry, `folder` the folder in which the code runs, and `copy` the run's copy of the
+    code's folder, from which the code is then imported. None if the run has no copy.
+    """
 
     def __init__(self, entry: str, folder: str, copy: Path | None = None) -> None:
-        """Run the module of the user's code, or that in the `copy` of its folder. Raises UserError."""
+        """Import the module of the user's code, which runs it. Raises UserError."""
         self.entry = entries.parse(entry)
         self.folder = Path(folder)
         self._owned: dict[str, bool] = {}  # by the file of a module
@@ -90,12 +94,15 @@ class UserCode:
     def blamed(self, found_only: bool = False) -> Blamed:
         """A context around calls of the user's code. An exception becomes a UserError that says where it was raised.
 
-        With `found_only` an exception that passed through no line of the user's code is left unchanged.
+        With `found_only`, an exception that passed through no line of the user's code is left unchanged. Errors of the
+        trainer, requests to stop and exhausted memory are always left unchanged.
         """
         return Blamed(self, found_only)
 
     def error_of(self, fault: BaseException) -> UserError | None:
-        """The fault as a UserError. None if no line of the user's code is involved in the fault."""
+        """The error as a UserError with the place in the user's code. None if no line of the user's code is
+        involved.
+        """
         place = self._place(fault)
         if place is None:
             return None
@@ -108,8 +115,9 @@ class UserCode:
         return UserError(message + (f"\n    {source}" if source else ""), hint)
 
     def exit_of(self, fault: SystemExit) -> UserError:
-        """The error for a sys.exit that ended the user's code. If an argument parser called it, the error contains the
-        message that the parser has printed.
+        """The error for a sys.exit that ended the user's code.
+
+        If an argument parser called sys.exit, the error contains the message that the parser has printed.
         """
         place = self._place(fault)
         where, source = self.file.name, ""
@@ -123,8 +131,9 @@ class UserCode:
         return UserError(f"{where} ended the process with sys.exit{shown}", "return instead")
 
     def _place(self, fault: BaseException) -> tuple[str, int, str] | None:
-        """The file, line and function of the innermost line of the user's code: from the places in TensorFlow's
-        message, otherwise from the traceback. None if there is none.
+        """The file, line and function of the innermost line of the user's code. None if no line of it is involved.
+
+        They come from the places in TensorFlow's message, or else from the traceback.
         """
         if isinstance(fault, SyntaxError) and fault.filename and self.owns_file(fault.filename):
             return fault.filename, fault.lineno or 1, ""
@@ -146,11 +155,13 @@ class UserCode:
         return any(Path(path).is_relative_to(home) for home in (self.home, self.folder))
 
     def name_of(self, file: str) -> str:
-        """The file's path relative to the folder of the user's code."""
+        """The file's path relative to the folder of the user's code. If it is outside of the folder, it is returned
+        unchanged.
+        """
         return os.path.relpath(file, self.home) if Path(file).is_relative_to(self.home) else file
 
     def owns(self, module: str) -> bool:
-        """Whether an imported module is part of the user's code."""
+        """Whether the imported module with this name is part of the user's code."""
         file = getattr(sys.modules.get(module), "__file__", None)
         if file is None:
             return False
@@ -163,12 +174,14 @@ class UserCode:
         return [module for name, module in list(sys.modules.items()) if self.owns(name)]
 
     def files(self) -> list[str]:
-        """The Python files of the user's code that have been imported."""
+        """The absolute paths of the Python files of the user's code that have been imported, sorted."""
         files = (getattr(module, "__file__", None) or "" for module in self.modules())
         return sorted({os.path.abspath(file) for file in files if file.endswith(".py")})
 
     def not_copied(self) -> list[str]:
-        """The names of imported Python files that the run has not taken from its copy, although it trains the copy."""
+        """The names of imported Python files that were not imported from the run's copy of the code. Empty if the run
+        has no copy.
+        """
         if self.home == self.origin:
             return []
         others = (Path(file) for file in self.files() if not Path(file).is_relative_to(self.home))
@@ -188,7 +201,7 @@ class UserCode:
 
 
 class Blamed:
-    """A context in which exceptions of the user's code are replaced by UserErrors."""
+    """A context in which exceptions of the user's code are replaced by UserErrors. `UserCode.blamed` describes it."""
 
     def __init__(self, code: UserCode, found_only: bool) -> None:
         self._code, self._found_only = code, found_only
@@ -227,7 +240,7 @@ def _imported(entry: Entry, file: Path) -> ModuleType:
 
 
 def _refused_arguments(fault: SystemExit) -> str:
-    """The message that an argparse parser printed before it ended the process; empty if there was none."""
+    """The message that an argparse parser printed before it ended the process. Empty if no parser has ended it."""
     trace = fault.__traceback__
     while trace is not None:
         code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
@@ -239,7 +252,7 @@ def _refused_arguments(fault: SystemExit) -> str:
 
 
 def _chain(fault: BaseException | None) -> Iterator[BaseException]:
-    """The exceptions that led to this one, the earliest first."""
+    """Yield the exceptions that led to this one, and this one, the earliest first."""
     if fault is not None:
         yield from _chain(fault.__cause__ or (None if fault.__suppress_context__ else fault.__context__))
         yield fault
@@ -264,7 +277,11 @@ def _what(fault: BaseException) -> str:
 
 
 def _after_places(text: str) -> str:
-    """The Python error itself, with its type. In TensorFlow's message it comes after the places and source lines."""
+    """The line with the Python error, with its type, in a message of TensorFlow. It comes after the places and source
+    lines.
+
+    Empty if there is none.
+    """
     lines = text.splitlines()
     last = max((i for i, line in enumerate(lines) if _PLACE.search(line)), default=len(lines))
     rest = (_OP_NAMES.sub("", line).strip() for line in lines[last + 1 :])

@@ -2,7 +2,7 @@
 
 Keras builds a model by its call. But a model with its own train_step may have no call, or use some parts only in the
 step. Over several replicas all variables must exist before the first step runs, so the step of such a model is traced
-as Keras traces a call: nothing is computed, no variable changes, and missing variables are created in the strategy's
+as Keras traces a call: no values are computed, no variable changes, and missing variables are created in the strategy's
 scope.
 """
 
@@ -27,8 +27,9 @@ MOST_TRACES = 8  # each attempt uses the variables that the previous attempts ha
 
 
 def create(model: keras.Model, spec: Any, distribution: tf.distribute.Strategy | None, code: UserCode) -> None:
-    """Create the variables for batches of this spec. If that fails without a strategy, the first step creates the
-    variables; with a strategy, raises UserError.
+    """Create the variables for batches of this spec.
+
+    If that fails with a strategy, raises UserError. Without a strategy, the first step then creates the variables.
     """
     batch = tf.nest.map_structure(_symbol, spec)
     try:
@@ -65,8 +66,9 @@ def _not_created(model: keras.Model, fault: Exception, code: UserCode) -> UserEr
 
 
 def _require_scope(model: keras.Model, distribution: tf.distribute.Strategy) -> None:
-    """Raise UserError for a variable that was created outside the strategy's scope. The first step would fail because
-    of it, and only report that strategies are mixed.
+    """Raise UserError if a variable was created outside the strategy's scope.
+
+    The first step would fail because of it, and only report that strategies are mixed.
     """
     of_optimizers = (variable for optimizer in optimizers(model) for variable in optimizer.variables)
     for variable in [*model.variables, *of_optimizers]:
@@ -81,7 +83,9 @@ def _require_scope(model: keras.Model, distribution: tf.distribute.Strategy) -> 
 
 
 def _create_by_step(model: keras.Model, batch: Any) -> Exception | None:
-    """Trace the step until no variable is missing; returns the exception if it cannot be traced to its end."""
+    """Trace the step until no variable is missing. Returns the exception if it cannot be traced to its end, else
+    None.
+    """
     before = -1
     fault: Exception | None = None
     for _ in range(MOST_TRACES):
@@ -128,7 +132,7 @@ def _not_applied(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_gradients() -> Iterator[None]:
-    """A context in which gradients are zeros: a strategy has none outside its replicas, and only their shapes matter
+    """A context in which gradients are zeros. A strategy has none outside its replicas, and only their shapes matter
     here.
     """
     real = tf.GradientTape.gradient

@@ -29,7 +29,7 @@ Difference = tuple[str, str]  # option key, the actual state
 
 
 def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devices) -> dict[str, Any]:
-    """The settings that are really in effect, for all options, as plain values for the `started` event."""
+    """The settings that are really in effect, as plain values for `actual` of the `started` event."""
     stream = pipeline.stream()
     settings = stream.options()
     threading = tf.config.threading
@@ -58,7 +58,10 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
 
 
 def differences(options: Options, actual: dict[str, Any], devices: Devices) -> list[Difference]:
-    """The options whose setting is not in effect: for each its key, and a sentence about the value in `actual`."""
+    """The options whose setting is not in effect: for each its key, and a sentence about the value in `actual`.
+
+    Empty if all are in effect.
+    """
     differing: list[Difference] = []
     if options.compile.xla not in ("auto", actual["jit_compile"]):
         differing.append(("compile.xla", f"Keras set jit_compile to {actual['jit_compile']} for this model"))
@@ -89,7 +92,9 @@ def _gpus_missing(devices: Devices) -> str:
 
 
 def _output_dtype(model: keras.Model) -> str | None:
-    """The type of the model's outputs. None for a subclassed model, whose outputs are unknown before it has run."""
+    """The type of the model's first output. None for a subclassed model, whose outputs are unknown before it has
+    run.
+    """
     outputs = getattr(model, "outputs", None)
     return str(keras.backend.standardize_dtype(outputs[0].dtype)) if outputs else None
 
@@ -107,8 +112,9 @@ def _is_float(variable: Any) -> bool:
 
 
 def _growth() -> bool | None:
-    """Whether all opened GPUs use memory growth. The other GPUs do not count, because the setting was not made for
-    them. None without a GPU, or if TensorFlow cannot say.
+    """Whether all opened GPUs use memory growth. None without a GPU, or if TensorFlow does not report it.
+
+    The other GPUs do not count, because the setting was not made for them.
     """
     gpus = tf.config.get_visible_devices("GPU")
     try:
@@ -121,7 +127,7 @@ def _growth() -> bool | None:
 
 
 class _Tempfile:
-    """Replaces the module `tempfile`. While its folder exists, new files go into that folder."""
+    """Replaces the module `tempfile`. New files go into the folder `folder` while it exists."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -135,8 +141,9 @@ class _Tempfile:
 
 
 def write_into_run_folder() -> None:
-    """Make AutoGraph write its temporary files into the run's folder for them, if there is such a folder. Lasts as long
-    as this process.
+    """Make AutoGraph write its temporary files into the run's folder for them, until this process ends.
+
+    Nothing is changed if there is no such folder.
     """
     folder = os.environ.get(places.SCRATCH_VARIABLE)
     if folder is not None:
@@ -144,6 +151,8 @@ def write_into_run_folder() -> None:
 
 
 def exclude_ours() -> None:
-    """Exclude the functions of gputui from conversion in this process. Functions that they call are still converted."""
+    """Exclude the functions of gputui from AutoGraph's conversion in this process. Functions that they call are still
+    converted.
+    """
     ours = autograph_config.DoNotConvert(__name__.partition(".")[0])
     autograph_config.CONVERSION_RULES = (ours, *autograph_config.CONVERSION_RULES)

@@ -35,14 +35,14 @@ _ON_THE_CPU = "set device.visible=none to train on the CPU"
 
 @dataclass(frozen=True)
 class Devices:
-    """The logical devices that TensorFlow has opened, and their kind (`GPU` or `CPU`).
+    """The logical devices that TensorFlow has opened (`names`), and their kind (`GPU` or `CPU`).
 
-    `positions` are the numbers that the devices would have if all visible GPUs were opened, and `available` is the
-    number of devices in that case; both are None if all are open. `gpus` are the GPUs that train, `uncertain` is a
-    warning about their identity. `shown` is the number of GPUs that the driver shows to this process, `seen` the number
-    that TensorFlow sees, and `lost` are the names of GPUs that the driver has lost. `unknown` says why the driver
-    cannot be asked although there may be GPUs. `connected` is the strategy over several machines, which has opened the
-    devices.
+    `positions` are the numbers (from 0) that the devices would have if all visible GPUs were opened, and `available` is
+    the number of devices in that case. Both are None if all are open. `gpus` are the GPUs that train, and `uncertain`
+    is a warning about their identity, empty if they are certain. `shown` is the number of GPUs that the driver shows to
+    this process, `seen` the number that TensorFlow sees, and `lost` are the names of GPUs that the driver has lost.
+    `unknown` says why the driver cannot be asked although there may be GPUs. `connected` is the strategy over several
+    machines, which has opened the devices.
     """
 
     kind: str
@@ -59,14 +59,15 @@ class Devices:
 
     @property
     def by_position(self) -> dict[int, str]:
-        """The names of the devices by position, which is the number that `strategy.devices` uses."""
+        """The names of the devices by position (from 0), the number that `strategy.devices` uses."""
         positions = range(len(self.names)) if self.positions is None else self.positions
         return dict(zip(positions, self.names, strict=True))
 
 
 def configure(options: Options, joined: Joined | None = None) -> Devices:
     """Apply `device`, `precision.tf32` and `train.seed`/`deterministic`, and connect the workers of several machines.
-    Returns the opened devices. Raises TrainerError.
+
+    Returns the opened devices. Raises TrainerError. No device may have been opened before.
     """
     log = LibraryLog()
     _set_threads(options)
@@ -115,8 +116,9 @@ def _set_numbers(options: Options) -> None:
 
 
 def _to_open(options: Options, able: Sequence[int]) -> list[int]:
-    """The indexes of the GPUs to open: those that train, in TensorFlow's order. TensorFlow opens GPUs in its own order,
-    whatever order the options have.
+    """The indexes of the GPUs to open, out of the usable ones (`able`): those that train, in TensorFlow's order.
+
+    TensorFlow opens GPUs in its own order, whatever order the options have.
     """
     train = _positions_that_train(options)
     if train is None:
@@ -127,7 +129,7 @@ def _to_open(options: Options, able: Sequence[int]) -> list[int]:
 
 
 def _positions_that_train(options: Options) -> list[int] | None:
-    """The positions of the logical devices that train; None if all of them train."""
+    """The positions (from 0) of the logical devices that train. None if all of them train."""
     kind, named = options.strategy.kind, options.strategy.devices
     if kind == "single":
         return [0]
@@ -139,8 +141,10 @@ def _positions_that_train(options: Options) -> list[int] | None:
 def _placed(
     devices: Devices, options: Options, opened: list[int], able: int, here: Machine, log: LibraryLog
 ) -> Devices:
-    """The devices, with their positions and their GPUs. `opened` are the indexes of the opened GPUs among the `able`
-    usable ones. Raises TrainerError if TensorFlow has opened another number of devices.
+    """The devices, with their positions and their GPUs. Raises TrainerError if TensorFlow has opened another number of
+    devices.
+
+    `opened` are the indexes of the opened GPUs among the `able` usable ones.
     """
     parts, positions_that_train = options.device.logical_devices, _positions_that_train(options)
     if devices.kind == "CPU":
@@ -173,8 +177,9 @@ def _configure_memory(options: Options, gpus: dict[int, tf.config.PhysicalDevice
 
 
 def _share_of_memory_mb(place: int, partitions: int, here: Machine) -> int:
-    """The memory in MiB for one of `partitions` equal parts of a GPU: together 90 % of its free memory. The rest is for
-    CUDA's own contexts.
+    """The memory in MiB for one of `partitions` equal parts of a GPU. Together they have 90 % of its free memory.
+
+    The rest is for CUDA's own contexts. Raises TrainerError if the memory is not known.
     """
     free = gpu_identity.memory_free_bytes(place, here)
     if free is None:
@@ -185,8 +190,9 @@ def _share_of_memory_mb(place: int, partitions: int, here: Machine) -> int:
 
 
 def _open(kind: str, joined: Joined | None = None) -> tuple[str, ...]:
-    """Open the devices of this kind and return their names. Afterwards their configuration cannot be changed. Raises
-    TrainerError.
+    """Open the devices of this kind and return their names. Raises TrainerError.
+
+    Afterwards the configuration of the devices cannot be changed.
     """
     try:
         names = tuple(device.name for device in tf.config.list_logical_devices(kind) if _is_here(device.name, joined))
@@ -203,8 +209,10 @@ def _is_here(name: str, joined: Joined | None) -> bool:
 
 
 def _configure_threads(device: Device) -> None:
-    """Set the numbers of TensorFlow's threads. `auto` is TensorFlow's default, one thread for each CPU of its affinity
-    mask; if a container limits the CPUs, one for each usable CPU.
+    """Set the numbers of TensorFlow's threads. `auto` keeps TensorFlow's default, one thread for each CPU of its
+    affinity mask.
+
+    If a container limits the CPUs, `auto` is one thread for each usable CPU.
     """
     auto = resource_limits.usable_cpus() if resource_limits.cpus_limited() else None
     inter = auto if device.inter_op_threads == "auto" else device.inter_op_threads
@@ -216,8 +224,10 @@ def _configure_threads(device: Device) -> None:
 
 
 def usable_gpus(gpus: Sequence[tf.config.PhysicalDevice], machine: Machine) -> list[int]:
-    """The indexes of the GPUs that TensorFlow would use if all were visible. An unknown property of a GPU counts as
-    sufficient.
+    """The indexes of the GPUs that TensorFlow would use if all were visible: new enough, and with enough
+    multiprocessors.
+
+    An unknown property of a GPU counts as sufficient.
     """
     oldest = min(installed.capabilities(), default=(0, 0))
     able = [place for place, gpu in enumerate(gpus) if (_capability(gpu) or oldest) >= oldest]
@@ -242,7 +252,8 @@ def _capability(gpu: tf.config.PhysicalDevice) -> tuple[int, int] | None:
 def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence[int], log: LibraryLog) -> None:
     """Raise TrainerError if TensorFlow cannot use GPUs that should work, or that device.visible names.
 
-    No error if CUDA_VISIBLE_DEVICES hides all GPUs on purpose: then the CPU trains.
+    No error if device.visible is none, or if CUDA_VISIBLE_DEVICES hides all GPUs on purpose: the CPU then trains.
+    `seen` is the number of GPUs that TensorFlow sees, and `usable` are the indexes of those it can use.
     """
     visible, shown = options.device.visible, len(used_by_tensorflow(machine.shown))
     if visible == "none":
@@ -262,6 +273,8 @@ def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence
 def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
     """A message that all GPUs are too old for TensorFlow's code. Empty if some GPU is not, or if TensorFlow sees none
     for another reason.
+
+    `seen` is the number of GPUs that TensorFlow sees, and `usable` are the indexes of those it can use.
     """
     if seen and not usable:
         return f"TensorFlow sees {seen} GPU(s), but their chips are too old: it has no code for them"
@@ -271,8 +284,9 @@ def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
 
 
 def unseen(machine: Machine) -> str:
-    """A message that the machine has GPUs that the driver or CUDA does not show to this process. Empty if there is no
-    sign of such GPUs.
+    """A message that the machine has GPUs that the driver or CUDA does not show to this process.
+
+    Empty if there is no sign of such GPUs, or if CUDA_VISIBLE_DEVICES hides them.
     """
     if machine.on_cpu_by_variable:
         return ""
@@ -284,8 +298,10 @@ def unseen(machine: Machine) -> str:
 
 
 def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> TrainerError:
-    """The error that TensorFlow can use no GPU, with its reason. If TensorFlow sees no GPU at all, the doctor looks for
-    the reason; otherwise it is taken only from the log.
+    """The error that TensorFlow can use no GPU, with its reason. `what` is the message without the reason.
+
+    If TensorFlow sees no GPU at all (`seen` is 0), gputui doctor looks for the reason. Otherwise it is taken only from
+    the log.
     """
     where = ["log", machine.driver] if seen else ["machine"]
     try:
@@ -301,7 +317,10 @@ def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> Tr
 
 
 def build_strategy(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
-    """The strategy of the options. None for `single`: then TensorFlow's default strategy trains on the first device."""
+    """The strategy of the options. None for `single`: TensorFlow's default strategy then trains on the first device.
+
+    Raises TrainerError.
+    """
     requested = options.strategy
     if requested.kind == "single":
         return None

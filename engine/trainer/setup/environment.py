@@ -1,6 +1,6 @@
 """Sets what TensorFlow reads before it touches a device: environment variables, and the CPUs that the trainer runs on.
 
-A variable that has an option is set from the option; if the caller's value differs, a warning names both. All other
+A variable that has an option is set from the option. If the caller's value differs, a warning names both. All other
 variables stay as the caller has set them, and the run records them. Imports no TensorFlow.
 """
 
@@ -35,8 +35,9 @@ _AUTO_JIT = "--tf_xla_auto_jit"
 
 
 def choose_backend() -> str:
-    """Set Keras' backend to TensorFlow; call this before Keras is imported. Returns the other backend that the caller's
-    environment asked for, or an empty text.
+    """Set Keras' backend to TensorFlow. To be called before Keras is imported.
+
+    Returns the other backend that the caller's environment asked for, or an empty text.
     """
     asked = os.environ.get(_BACKEND, "")
     os.environ[_BACKEND] = "tensorflow"
@@ -69,12 +70,12 @@ class Prepared:
     cache: XlaCache = field(default_factory=XlaCache)
 
     def actual(self) -> dict[str, Any]:
-        """The environment's part of `actual` in the started event."""
+        """The entries about the environment for `actual` of the event `started`."""
         return {"environment": dict(self.environment), "numa": self.numa, "xla_cache": str(self.cache)}
 
     def warn(self, report: RunReport, kind: str, devices: int) -> None:
-        """Warn about overridden variables, and about variables that slow down training on this kind and number of
-        devices.
+        """Warn about overridden variables, and about variables that slow down training on this kind (`GPU` or `CPU`)
+        and number of devices.
         """
         messages: dict[str, list[str]] = {}
         for key, message in self.overridden:
@@ -98,8 +99,10 @@ def warn_of_harmful(environment: Mapping[str, str], report: RunReport, kind: str
 
 @dataclass(frozen=True)
 class _Owned:
-    """A variable whose value follows from an option. `value` gives its value for the options, None if it is to be
-    unset. `contradicts` says whether a value of the caller asks for something else.
+    """A variable whose value follows from the option `key`.
+
+    `value` returns its value for the options, None if it is to be unset. `contradicts` returns whether a value of the
+    caller asks for another setting than the options.
     """
 
     name: str
@@ -109,7 +112,7 @@ class _Owned:
 
 
 def _unset(options: Options) -> None:
-    """Always None: the variable is removed, because the option calls TensorFlow's API, which the variable would
+    """Always None, so that the variable is removed. The option calls TensorFlow's API, which the variable would
     contradict.
     """
 
@@ -165,9 +168,10 @@ _OWNED: tuple[_Owned, ...] = (
 
 
 def prepare(options: Options) -> Prepared:
-    """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation. Returns the
-    state of the environment, with messages about overridden values. Raises TrainerError for a GPU that is not allocated
-    to this job.
+    """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation.
+
+    Returns the state of the environment, with messages about overridden values. Raises TrainerError for a GPU that is
+    not allocated to this job.
     """
     before = {name: value for name, value in os.environ.items() if (name, value) != _BY_TENSORFLOW}
     _show_gpus(options)
@@ -182,8 +186,8 @@ def prepare(options: Options) -> Prepared:
 
 
 def _follow(variable: _Owned, options: Options) -> tuple[str, str] | None:
-    """Set the variable from the options. If the caller's value contradicts them, returns the option and a message,
-    otherwise None.
+    """Set the variable from the options. If the caller's value contradicts them, returns the key of the option and a
+    message, else None.
     """
     given, value = os.environ.get(variable.name), variable.value(options)
     if value is None:
@@ -204,7 +208,10 @@ def _instead(variable: _Owned, options: Options) -> str:
 
 
 def _show_gpus(options: Options) -> None:
-    """Make the GPUs of `device.visible` visible; raises TrainerError for a GPU that is not allocated to this job."""
+    """Set CUDA_VISIBLE_DEVICES to the GPUs of `device.visible`. With `all` it stays as the caller has set it.
+
+    Raises TrainerError for a GPU that is not allocated to this job.
+    """
     visible = options.device.visible
     if visible == "none":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -225,7 +232,10 @@ def _require_allocated(names: list[Any]) -> None:
 
 
 def _xla_flags(options: Options) -> list[tuple[str, str]]:
-    """Set the flags of XLA: it compiles only the step, as `compile.xla` says; `compile.xla_flags` are added."""
+    """Set the flags of XLA: it compiles only the step, as `compile.xla` says, and `compile.xla_flags` are added.
+
+    Returns the key of the option and a message for each flag of the caller without effect.
+    """
     overridden, by_itself = [], []
     if options.compile.xla is not True:
         by_itself = drop("TF_XLA_FLAGS", lambda flag: flag.startswith(_AUTO_JIT))
@@ -244,8 +254,10 @@ def _xla_flags(options: Options) -> list[tuple[str, str]]:
 
 
 def _keep_kernels() -> None:
-    """If the driver's own folder cannot be written, let the driver keep the kernels that it compiles for a new chip in
-    gputui's home.
+    """Let the driver keep the kernels that it compiles for a new chip in gputui's home, if its own folder cannot be
+    written.
+
+    Does nothing if CUDA_CACHE_PATH is set.
     """
     if "CUDA_CACHE_PATH" not in os.environ and not writable(Path(os.path.expanduser("~/.nv/ComputeCache"))):
         os.environ["CUDA_CACHE_PATH"] = str(home() / "cache" / "cuda")
@@ -259,8 +271,10 @@ def writable(folder: Path) -> bool:
 
 
 def pin_to_numa_node(options: Options) -> str:
-    """Apply `device.numa`; call this before TensorFlow counts the CPUs. Returns a text on what was done, or why nothing
-    was done.
+    """Apply `device.numa`: let the trainer run only on the CPUs close to its GPUs. To be called before TensorFlow
+    counts the CPUs.
+
+    Returns a text that names these CPUs, or says why all CPUs are used.
     """
     if options.device.numa == "off":
         return "device.numa is off"

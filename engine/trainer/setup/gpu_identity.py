@@ -1,8 +1,8 @@
 """Identifies the GPUs that a training computes on, by their PCI addresses.
 
 TensorFlow logs the PCI address of each of its devices, and NVML finds a GPU by its address. Neither
-CUDA_VISIBLE_DEVICES nor the order in which CUDA counts GPUs has to be interpreted for this. `LibraryLog` reads what
-TensorFlow and CUDA log; the CUDA driver is asked for what the log lacks.
+CUDA_VISIBLE_DEVICES nor the order in which CUDA counts GPUs has to be interpreted for this. `LibraryLog` reads the log
+of TensorFlow and CUDA. The CUDA driver is asked for facts that the log lacks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TrainingGpu:
 
     `device` is TensorFlow's name of the first logical device on the GPU, `index` is its index in NVML.
     `memory_limit_bytes` is the memory that TensorFlow may take, for all logical devices on the GPU together. `mig` says
-    that it is an instance of a GPU.
+    that it is a MIG instance of a GPU.
     """
 
     device: str
@@ -51,7 +51,7 @@ class TrainingGpu:
 
     @property
     def id(self) -> str:
-        """The UUID; without NVML the PCI address, and if that is unknown TensorFlow's name."""
+        """The UUID. Without NVML it is the PCI address, and if that is unknown TensorFlow's name."""
         return self.uuid or self.pci_bus_id or self.device
 
     def as_event(self) -> dict[str, Any]:
@@ -62,8 +62,11 @@ class TrainingGpu:
 def identify(
     names: Sequence[str], machine: Machine, created: Mapping[str, Created]
 ) -> tuple[tuple[TrainingGpu, ...], str]:
-    """The GPUs of these logical devices, each GPU once and in their order; and a warning if their identity is
+    """The GPUs of the logical devices `names`, each GPU once and in their order, and a warning if their identity is
     uncertain.
+
+    `created` has the devices that TensorFlow has logged, by names such as GPU:0. The warning is empty if the identity
+    is certain.
     """
     ordinals, limits = _ordinals(created), _memory_limits()  # by names such as GPU:0
     gpus: dict[int, TrainingGpu] = {}
@@ -82,16 +85,18 @@ def identify(
 
 
 def before_opening(ordinal: int, machine: Machine) -> Gpu | None:
-    """The GPU in NVML that has the number `ordinal` in TensorFlow, while TensorFlow has not opened it yet. None if
-    unknown.
+    """The GPU in NVML that has the number `ordinal` (from 0) in TensorFlow, while TensorFlow has not opened it yet.
+    None if unknown.
     """
     gpu = at_pci_address(driver_pci_bus_id(ordinal), machine)
     return gpu or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
 
 
 def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
-    """The free memory of the GPU in bytes. If only its total memory is known, the total: NVML reports no free memory
-    for a MIG instance. None if neither is known.
+    """The free memory of the GPU in bytes, while TensorFlow has not opened it yet. None if unknown.
+
+    If only its total memory is known, the total: NVML reports no free memory for a MIG instance. `ordinal` is its
+    number in TensorFlow.
     """
     gpu = before_opening(ordinal, machine)
     free = nvml_answers.memory_free_bytes(gpu.index) if gpu and not gpu.mig else None
@@ -99,8 +104,9 @@ def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
 
 
 def at_pci_address(pci_bus_id: str | None, machine: Machine) -> Gpu | None:
-    """The GPU in NVML at this PCI address, None if there is none. In MIG mode, with the memory of the instance that
-    CUDA shows.
+    """The GPU in NVML at this PCI address. None if there is none.
+
+    In MIG mode, it has the memory of the instance that CUDA shows.
     """
     if pci_bus_id is None:
         return None
@@ -125,7 +131,9 @@ def _training_gpu(name: str, ordinal: int, bus: str | None, gpu: Gpu | None, lim
 
 
 def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
-    """For each logical device of TensorFlow (GPU:0, ...), the number of its GPU among TensorFlow's physical GPUs."""
+    """For each logical device of TensorFlow (GPU:0, ...), the number of its GPU among TensorFlow's physical GPUs. Empty
+    if unknown.
+    """
     names = [_short(device.name) for device in tf.config.list_logical_devices("GPU")]
     if all(name in created for name in names):
         return {name: created[name].ordinal for name in names}
@@ -134,8 +142,8 @@ def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
 
 
 def _configured() -> Iterator[int]:
-    """For each configured logical device, the number of its GPU. TensorFlow opens the visible GPUs in the order of
-    these numbers.
+    """Yield for each configured logical device the number of its GPU, in the order in which TensorFlow opens the
+    devices.
     """
     opened = tf.config.get_visible_devices("GPU")
     for ordinal, gpu in enumerate(tf.config.list_physical_devices("GPU")):
@@ -145,7 +153,7 @@ def _configured() -> Iterator[int]:
 
 
 def _memory_limits() -> dict[str, int]:
-    """The bytes that TensorFlow's allocator may take, for each logical device."""
+    """The bytes that TensorFlow's allocator may take, by the short name of each logical device (GPU:0)."""
     return {_short(name): limit for name, limit in memory_limits().items()}
 
 
@@ -160,8 +168,10 @@ def _short(name: str) -> str:
 
 
 def _place(pci_bus_id: str | None) -> tuple[int, str] | None:
-    """The PCI domain as a number, and the rest of the address, so that addresses can be compared: NVML writes the
-    domain with 8 digits, CUDA with 4. None if the address is unknown.
+    """The PCI domain as a number, and the rest of the address, so that addresses can be compared. None if the address
+    is unknown.
+
+    NVML writes the domain with 8 digits, CUDA with 4.
     """
     domain, _, rest = (pci_bus_id or "").lower().partition(":")
     try:
@@ -190,7 +200,7 @@ class LibraryLog:
         self._from = _log_size()
 
     def text(self) -> str:
-        """The text written since then; empty if standard error is not a file."""
+        """The text written since this object was created, at most 1 MiB. Empty if standard error is not a file."""
         if self._from is None:
             return ""
         try:
@@ -201,7 +211,9 @@ class LibraryLog:
             return ""
 
     def created(self) -> dict[str, Created]:
-        """The devices that TensorFlow has opened, read from its messages, by names such as GPU:0."""
+        """The devices that TensorFlow has opened since this object was created, read from its messages, by names such
+        as GPU:0.
+        """
         return {name: Created(int(ordinal), bus) for name, ordinal, bus in _CREATED.findall(self.text())}
 
 
@@ -221,7 +233,10 @@ def driver_pci_bus_id(ordinal: int) -> str | None:
 
 
 def driver_memory_total_bytes(ordinal: int) -> int | None:
-    """The memory in bytes of the GPU, or of its instance in MIG mode. None if the driver gives no answer."""
+    """The memory in bytes of the GPU, or of its instance in MIG mode. None if the driver gives no answer.
+
+    `ordinal` is CUDA's number of the GPU.
+    """
     size = ctypes.c_size_t()
     return size.value if _ask_driver("cuDeviceTotalMem_v2", ordinal, ctypes.byref(size)) else None
 
@@ -232,8 +247,9 @@ def driver_multiprocessors(ordinal: int) -> int | None:
 
 
 def _ask_driver(function: str, ordinal: int, into: Any, *more: int) -> bool:
-    """Call a function of the driver that writes its answer into `into`; its last argument is the device. Returns
-    whether the call succeeded.
+    """Call a function of the CUDA driver that writes its answer into `into`. Returns whether the call succeeded.
+
+    The arguments are `into`, `more`, and the device with CUDA's number `ordinal`.
     """
     library, device = _driver(), ctypes.c_int()
     try:

@@ -21,7 +21,10 @@ MOMENTUM = 0.9
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model:
-    """An uncompiled model with logits of (batch, classes); raises TrainerError if the shape does not fit it."""
+    """An uncompiled model with logits of (batch, classes). Raises TrainerError if the shape does not fit it.
+
+    `shape` is the shape of a sample.
+    """
     workload = options.workload
     name, width, norm = workload.model, workload.width, workload.normalization_of_model
     if name == "transformer":
@@ -41,8 +44,8 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model
 
 
 def save(model: keras.Model, path: Path) -> None:
-    """Save a trained model in a form that plain Keras can load: without the optimizer, because its schedule is a class
-    of gputui.
+    """Save a trained model in a form that plain Keras can load: without the optimizer, as its schedule is a class of
+    gputui.
     """
     keras.Model(model.inputs, model.outputs, name=model.name).save(path)
 
@@ -52,8 +55,8 @@ def _logits(features: Any, classes: int) -> Any:
 
 
 def _units(base: int, width: float) -> int:
-    """The number of units: `base` times `width`, rounded to a multiple of 8, the size that tensor cores work
-    best with.
+    """The number of units: `base` times `width`, rounded to a multiple of 8, at least 8. Tensor cores work best with
+    such sizes.
     """
     return max(8, round(base * width / 8) * 8)
 
@@ -66,8 +69,10 @@ def _normalized(x: Any, norm: str) -> Any:
 
 
 def _relu(layer: Any, x: Any, norm: str, **settings: Any) -> Any:
-    """The output of a layer, then normalization, then relu. The layer has a bias only if there is no normalization,
-    which would cancel it.
+    """The output of a layer, then normalization, then relu. `layer` is the class of the layer, and `settings` are its
+    arguments.
+
+    The layer has a bias only if there is no normalization, which would cancel it.
     """
     if norm == "none":
         return layer(**settings, activation="relu")(x)
@@ -130,6 +135,8 @@ def _bottleneck(x: Any, filters: int, strides: int, project: bool, norm: str) ->
 def _transformer(shape: tuple[int, ...], classes: int, width: float, norm: str, blocks: int) -> keras.Model:
     """A model of encoder blocks over tokens, with normalization before each part of a block. An image is read pixel by
     pixel.
+
+    Raises TrainerError if a sample has more than MAX_TOKENS tokens.
     """
     length = sequence_length(shape)
     if length > MAX_TOKENS:

@@ -23,11 +23,13 @@ ANSWER_SECONDS = 20.0  # more than NVML is waited for by the process that is ask
 
 
 class NoAnswer(Exception):
-    """Raised if there is no answer; the text says why."""
+    """Raised if there is no answer. The text says why."""
 
 
 def ask(module: str, *words: str, given: str = "") -> Any:
-    """The JSON that `python -m gputui.engine.MODULE WORDS` prints; `given` is its standard input. Raises NoAnswer."""
+    """The value of the JSON that `python -m gputui.engine.MODULE WORDS` prints. `given` is its standard input. Raises
+    NoAnswer.
+    """
     command = [child_process.own_python(), "-P", "-m", f"gputui.engine.{module}", *words]
     try:
         done = subprocess.run(
@@ -44,14 +46,16 @@ def ask(module: str, *words: str, given: str = "") -> Any:
 
 
 def read() -> Machine:
-    """The machine's GPUs. Their properties are those of the first call; the environment of this process is read at each
-    call.
+    """The machine with its GPUs. The GPUs' properties are those of the first call. The environment variables of this
+    process are read at each call.
     """
     return Machine.of(_answers())
 
 
 def memory_free_bytes(index: int) -> int | None:
-    """The free memory of a GPU in bytes at this moment; None if the driver does not report it."""
+    """The free memory of a GPU in bytes at this moment. None if the driver does not report it. `index` is its index in
+    NVML.
+    """
     try:
         free: int | None = ask(_MODULE, "free", str(index))
     except NoAnswer:
@@ -60,7 +64,9 @@ def memory_free_bytes(index: int) -> int | None:
 
 
 def cpus_beside(gpus: Sequence[int]) -> list[frozenset[int]]:
-    """For each of these GPUs, the CPUs of its NUMA node; an empty set if the driver does not report them."""
+    """For each of these GPUs (indexes in NVML), the CPUs of its NUMA node. An empty set if the driver does not report
+    them.
+    """
     try:
         return [frozenset(cpus) for cpus in ask(_MODULE, "cpus", *map(str, gpus))]
     except NoAnswer:

@@ -14,7 +14,9 @@ from ...options.training import MOMENTUM, OPTIMIZERS
 
 
 def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1) -> keras.optimizers.Optimizer:
-    """The optimizer for a run of `steps` steps. `replicas` is the number of replicas that share each batch."""
+    """The optimizer for a run of `steps` steps. `replicas` is the number of replicas by which the learning rate is
+    scaled.
+    """
     train = options.train
     rate: Any = train.learning_rate * plan.rate_factor(train.learning_rate_scaling, replicas)
     if scheduled(train):
@@ -38,7 +40,7 @@ def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1)
 
 
 def own_settings(train: Train) -> dict[str, Any]:
-    """The settings that only some optimizers take, and the weight decay if the options give it (adamw has its own
+    """The settings that only some optimizers take, and the weight decay if the options set it (adamw has its own
     default).
     """
     settings: dict[str, Any] = {} if train.weight_decay is None else {"weight_decay": train.weight_decay}
@@ -50,8 +52,9 @@ def own_settings(train: Train) -> dict[str, Any]:
 
 
 def highest_rate(optimizer: keras.optimizers.Optimizer) -> float | None:
-    """The highest learning rate that the optimizer will use: a fixed rate, or the highest rate of `Schedule`. None for
-    other schedules.
+    """The highest learning rate that the optimizer will use: a fixed rate, or the highest rate of `Schedule`.
+
+    None for other schedules.
     """
     rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
     if isinstance(rate, Schedule):
@@ -66,11 +69,14 @@ def scheduled(train: Train) -> bool:
 
 @keras.saving.register_keras_serializable("gputui")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up from 0, the full rate for hold_steps, then one of the kinds (s steps after that, D = decay_steps).
+    """Linear warm-up from 0, the full rate for hold_steps, then one of the kinds.
 
-    constant; cosine: falls to rate * decay_rate along half a cosine over D; exponential: rate * decay_rate^(s/D);
-    step: rate * decay_rate^floor(s/D); cyclical: a triangle between rate * decay_rate and rate, each D steps
-    (Smith, arXiv:1506.01186, "triangular").
+    s is the number of steps after hold_steps, D is decay_steps:
+    constant: rate
+    cosine: falls to rate * decay_rate along half a cosine over D
+    exponential: rate * decay_rate^(s/D)
+    step: rate * decay_rate^floor(s/D)
+    cyclical: a triangle between rate * decay_rate and rate, each D steps (Smith, arXiv:1506.01186, "triangular")
     """
 
     def __init__(
@@ -101,8 +107,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return tf.where(step < self.warmup, self.rate * (step + 1.0) / self.warmup, after)
 
     def _factor(self, progress: Any) -> Any:
-        """The factor of the learning rate. `progress` is the number of steps since the start of the schedule, divided
-        by decay_steps.
+        """The factor (at most 1) of the full learning rate. `progress` is the number of steps after warm-up and
+        hold_steps, divided by decay_steps.
         """
         low = self.decay_rate
         if self.kind == "cosine":

@@ -36,8 +36,9 @@ def choose(options: Options, model: keras.Model) -> Xla:
 
 
 def of_compiled(options: Options, model: keras.Model) -> Xla:
-    """Whether XLA compiles the step of a model that the user's code has compiled, and why. With `auto` the model keeps
-    its own jit_compile, unless XLA would crash.
+    """Whether XLA compiles the step of a model that the user's code has compiled, and why.
+
+    With `compile.xla: auto` the model keeps its own jit_compile, unless XLA would crash.
     """
     if options.compile.xla != "auto":
         return choose(options, model)
@@ -51,12 +52,12 @@ def of_compiled(options: Options, model: keras.Model) -> Xla:
 
 
 def reason_against_auto(options: Options, model: keras.Model) -> str:
-    """The reason why `auto` does not compile this model; empty if it compiles it."""
+    """The reason why `compile.xla: auto` does not compile this model. Empty if it does."""
     return reason_against_keras(options, model) or aborting_chip()
 
 
 def reason_against_keras(options: Options, model: keras.Model) -> str:
-    """The reason why Keras' own rule does not compile this model; empty if it compiles it."""
+    """The reason why Keras' own rule does not compile this model. Empty if it does."""
     if options.train.deterministic:
         return "train.deterministic is true: Keras then compiles nothing"
     if not tf.config.get_visible_devices("GPU"):

@@ -37,8 +37,9 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclass
 class XlaCache:
-    """The cache of this run. `folder` is None without a cache; then `reason` says why, and `warns` whether to warn
-    about it.
+    """The cache of this run. `folder` is None without a cache.
+
+    `reason` then says why there is none, and `warns` whether the user is to be warned.
     """
 
     folder: Path | None = None
@@ -53,8 +54,10 @@ class XlaCache:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """A context around the training. If an error before the first step may come from the cache, the mark of this
-        training stays in the folder, so that the next training empties it.
+        """A context around the training that puts a mark of this training into the cache's folder.
+
+        The mark is removed at the end. It stays if an error before the first step may come from the cache, so that the
+        next training empties the folder.
         """
         if self.executables:
             with contextlib.suppress(OSError, locks.Taken):
@@ -86,8 +89,8 @@ class XlaCache:
         return mark(self.folder)
 
     def leave(self) -> None:
-        """Remove the mark and release its lock. If the training ends from now on, for example by a stop, the cache is
-        not the cause.
+        """Remove the mark and release its lock. If the training ends after this call, for example by a stop, the cache
+        is not the cause.
         """
         if self._lock is not None:
             with contextlib.suppress(OSError):
@@ -97,8 +100,9 @@ class XlaCache:
 
 
 def keep(options: Options) -> XlaCache:
-    """Set the flags that make XLA use the cache folder of this training, except if the caller has chosen folders.
-    Returns the cache.
+    """Set the flags that make XLA use the cache folder of this training, and return the cache.
+
+    Folders that the caller has set in the flags are kept.
     """
     requested = options.compile
     if requested.xla_cache is False:
@@ -135,7 +139,7 @@ def _has(variable: str, name: str) -> bool:
 
 
 def _chip(options: Options) -> tuple[str, bool]:
-    """The name of the chips that may train, empty if it is unknown; and whether the chips are GPUs."""
+    """The name of the chips that may train, and whether they are GPUs. The name is empty if it is unknown."""
     if options.device.visible != "none":
         here = nvml_answers.read()
         if here.shown:
@@ -157,8 +161,9 @@ def _cpu() -> str:
 
 
 def _of_chip(chip: str, on_gpu: bool) -> str:
-    """The name of the cache folder for this version of TensorFlow on this chip. On a GPU it contains the version of
-    cuDNN, because compiled programs call it.
+    """The name of the cache folder for this version of TensorFlow on this chip.
+
+    On a GPU it contains the version of cuDNN, because compiled programs call it.
     """
     libraries = f" cuDNN {'.'.join(map(str, installed.cudnn_version() or ('of the system',)))}" if on_gpu else ""
     text = f"tensorflow {installed.tensorflow_version() or 'unknown'} {chip}{libraries}"
@@ -170,7 +175,7 @@ def _digest(text: str) -> str:
 
 
 def _refused(folder: Path) -> str:
-    """Make the folder. Returns the reason why it cannot be used (not writable, disk nearly full); empty if it can be
+    """Make the folder. Returns the reason why it cannot be used (not writable, disk nearly full). Empty if it can be
     used.
     """
     try:
@@ -191,14 +196,17 @@ def flag_name(flag: str) -> str:
 
 
 def in_file(variable: str) -> bool:
-    """Whether the variable names a file that contains the flags. If so, no flags can be added to the variable."""
+    """Whether the value of the environment variable names a file that contains the flags. No flags can then be added to
+    the variable.
+    """
     given = os.environ.get(variable, "").split()
     return bool(given) and not given[0].startswith("-")
 
 
 def add(variable: str, flags: list[str]) -> bool:
-    """Add flags to the variable, after those that are set. Returns False, and adds none, if the variable names a file
-    of flags.
+    """Add flags to the environment variable, after those that are set.
+
+    Returns False, and adds none, if the variable names a file of flags.
     """
     if flags and in_file(variable):
         return False
@@ -208,7 +216,7 @@ def add(variable: str, flags: list[str]) -> bool:
 
 
 def drop(variable: str, which: Callable[[str], bool]) -> list[str]:
-    """Remove the flags for which `which` returns True from the variable, and return them."""
+    """Remove the flags for which `which` returns True from the environment variable, and return them."""
     flags = os.environ.get(variable, "").split()
     dropped = [flag for flag in flags if which(flag)]
     if kept := [flag for flag in flags if flag not in dropped]:
@@ -236,8 +244,8 @@ _INPUT = re.compile(r"Iterator::|(\{\{node |Op:)\S*IteratorGetNext")
 
 
 def may_be_damage(fault: BaseException | None) -> bool:
-    """Whether the error may be caused by a damaged program in the cache. An error of the input pipeline in TensorFlow
-    is not.
+    """Whether the error may be caused by a damaged program in the cache. TensorFlow's errors of the input pipeline are
+    not.
     """
     kinds, text = {kind.__name__ for kind in type(fault).__mro__}, str(fault)
     if isinstance(fault, TrainerError) and fault.kind == "input":
@@ -246,8 +254,9 @@ def may_be_damage(fault: BaseException | None) -> bool:
 
 
 def mark(folder: Path) -> Path:
-    """The path of this training's mark in the folder. It also contains the start time, as many processes in containers
-    have the same process id.
+    """The path of this training's mark in the folder.
+
+    Its name also contains the start time, as many processes in containers have the same process id.
     """
     me = Process.current()
     return folder / f"{_of_this_machine()}{me.pid}-{me.start_ticks}"
@@ -258,8 +267,9 @@ def first_step_done(folder: Path) -> None:
 
 
 def distrusted(folder: Path) -> str:
-    """The reason why the folder is not used; empty if it is used. If an earlier training has left its mark, the folder
-    is emptied first.
+    """The reason why the folder is not used. Empty if it is used.
+
+    If an earlier training has left its mark, the folder is emptied first.
     """
     try:
         emptied = _times_emptied(folder)  # read before the marks, which another training may just be removing
@@ -288,8 +298,9 @@ def _times_emptied(folder: Path) -> int:
 
 
 def _marks(folder: Path) -> dict[Path, bool]:
-    """The marks of this machine's trainings, and whether a running training holds each. Old marks of other machines are
-    removed.
+    """The marks of this machine's trainings, and whether a running training holds each.
+
+    Marks of other machines are removed if they are older than a day.
     """
     marks = {}
     for path in folder.glob(f"{_MARK}*"):
