@@ -2,7 +2,7 @@
 
 All replicas have the same work in a step, so a step takes as long as on the slowest one (Chen et al. 2016, Revisiting
 Distributed Synchronous SGD, on stragglers). Of several GPUs in one machine, the slow one is busy for longer than the
-waiting ones; NCCL's kernels count as busy while they wait, which hides this, but its lower clock still shows. Of
+waiting ones. NCCL's kernels count as busy while they wait, which hides this, but its lower clock still shows. Of
 several workers, the shares of their steps that they wait for their own input are compared.
 """
 

@@ -1,7 +1,7 @@
 """The part of an exported script that trains a user's own code: the call of build, its context, the data, the model.
 
 The type of the data is known only when the script runs, so the script has all cases that docs/own-code.md names. Arrays
-and single samples go through the trainer's own pipeline (trainer/data/batching.py); batched data is left as it is.
+and single samples go through the trainer's own pipeline (trainer/data/batching.py). Batched data is left as it is.
 """
 
 from __future__ import annotations

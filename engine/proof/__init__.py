@@ -1,10 +1,10 @@
 """Measures whether a change of options really helps: short alternating trials of before and after, in new processes.
 
-A proof has its own folder and its own process (`python -P -m gputui.engine.proof`); viewers only read the folder. A
+A proof has its own folder and its own process (`python -P -m gputui.engine.proof`). Viewers only read the folder. A
 search for the fastest settings (engine/tune) and a measurement of scaling (engine/scaling) are proofs, too.
 
-    request.py          what is measured, and what is refused before anything is
-    starting.py         starting a proof, going on with one, and other trainings on its devices
+    request.py          the request, and what is refused before the first measurement
+    starting.py         starting a proof, resuming one, and other trainings on its devices
     duration.py         how long it will take
     folder.py           the proof folder: create, start, list, find, stop
     process.py          the process: its record always ends with a state

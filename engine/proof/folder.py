@@ -51,7 +51,7 @@ def proofs_folder() -> Path:
 
 @dataclass(frozen=True)
 class Proof:
-    """A proof folder; every property reads its files again."""
+    """A proof folder. Every property reads its files again."""
 
     path: Path
 
@@ -74,7 +74,7 @@ class Proof:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The content of proof.json as `--json` prints it, with the state of `record`; empty if proof.json cannot be
+        """The content of proof.json as `--json` prints it, with the state of `record`. Empty if proof.json cannot be
         read.
         """
         record = self.record
@@ -96,7 +96,10 @@ class Proof:
         return [Run(folder / name) for name in names if not name.startswith(".")]  # complete folders
 
     def liveness(self, record: Record) -> Liveness:
-        """Whether the process of the proof is alive, and on which machine; `record` is the content of proof.json."""
+        """Whether the process of the proof is alive and, if it runs on another machine, the name of that machine.
+
+        `record` is the content of proof.json.
+        """
         fields = vars(record)
         held, place, process = locks.held(self.path / PROOF_LOCK), Place.read(fields), Process.read(fields)
         if place is not None and not place.is_here:
@@ -130,12 +133,13 @@ def read_plain(path: Path) -> dict[str, Any]:
 
 
 def read_record(path: Path) -> Record:
-    """The record in the proof.json of the folder `path`; UNREAD if it cannot be read."""
+    """The record in the proof.json of the folder `path`. UNREAD if it cannot be read."""
     return of_plain(path / "proof.json", read_plain(path))
 
 
 def create(request: Request) -> Proof:
-    """Create and return a proof folder for `request`; its id contains the time and the preset's name.
+    """Create and return a proof folder for `request`. Its name, the proof's id, contains the time and the preset's
+    name.
 
     Raises ProofError if no free name is left, and OSError if the folder cannot be written.
     """

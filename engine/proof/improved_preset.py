@@ -167,9 +167,9 @@ def _proven(key: str, data: Record, before: Mapping[str, Any], alone: bool) -> I
 
 
 def _faster(before: Any, gain: float | None, spread: float | None, how: str) -> str:
-    """The text `1.52 times as fast as 32 (spread 4.2 %)`; without the brackets if `spread` is None.
+    """The text `1.52 times as fast as 32 (spread 4.2 %)`. It has no brackets if `spread` is None.
 
-    `before` is the preset's value, and `how` is added after the spread.
+    `before` is the preset's value. `gain` is a share (0.52), and `how` is added after the spread.
     """
     noise = "" if spread is None else f" (spread {units.spread(spread)}{how})"
     return f"{units.times(1 + (gain or 0.0))} as fast as {sentences.value(before)}{noise}"

@@ -40,7 +40,7 @@ class Prover:
         self._guessed_seconds = duration.of_request(request)  # of a trial
 
     def prove(self) -> None:
-        """Carry out the whole request; raises Stopped and BaselineFailed."""
+        """Carry out the whole request. Raises Stopped and BaselineFailed."""
         self.record.write("measuring the baseline")
         if self.request.kind == "ab":
             self._change()
@@ -68,7 +68,7 @@ class Prover:
     # ---- the baseline -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Measure the baseline and diagnose it; if the request has an ablation or a profile, measure these as well."""
+        """Measure the baseline and diagnose it. If the request has an ablation or a profile, measure these as well."""
         trial = self._ablation() if self.request.ablation_repeats else self._baseline()
         self.record.before = medians([trial])
         if self.request.profile:
@@ -81,7 +81,7 @@ class Prover:
         return trial_diagnosis.ablate(self.bench, self.best, self.request.ablation_repeats, self.record, self._report)
 
     def _baseline(self) -> Trial:
-        """One successful trial of the settings `best`; the first comparison uses it as its first trial.
+        """One successful trial of the settings `best`. The first comparison uses it as its first trial.
 
         A failed trial is repeated once. Raises BaselineFailed if both failed, and Stopped if a stop was requested.
         """
@@ -99,9 +99,10 @@ class Prover:
         )
 
     def _diagnose(self, trial: Trial, input_cost: float | None = None) -> None:
-        """Diagnose `trial`, a trial of the settings `best`.
+        """Diagnose `trial`, a trial of the settings `best`, and store the diagnosis in `self.diagnosis` and the record.
 
-        `input_cost` is the share of a step that the input costs; None if that was not measured with these settings.
+        `input_cost` is the share of a step (0 to 1) that the input costs. None if that was not measured with these
+        settings.
         """
         diagnosis = trial_diagnosis.of_trial(self.bench.run_of(trial), self.best, input_cost, self._communication)
         self._undecided = trial_diagnosis.undecided(diagnosis, (trial.step_ms or 0.0) / 1000)
@@ -162,7 +163,8 @@ class Prover:
     ) -> tuple[str, str] | None:
         """Measure the settings `changed` against `best`.
 
-        Returns the verdict and the reason for it; None if the comparison has failed.
+        Returns the verdict and the reason for it. None if the comparison has failed. `changes_learning`: the change
+        affects what the model learns.
         """
         self.record.comparisons.append(comparison)
         measuring = Comparing(

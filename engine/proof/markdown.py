@@ -26,7 +26,7 @@ _TITLES = {
 def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
     """The whole report of a proof in Markdown.
 
-    `data` is its record. `searched` are the sections about a search; they come before the comparisons.
+    `data` is its record. `searched` are the sections about a search, which come before the comparisons.
     """
     parts = [
         f"# {_title(data)}: {escaped(data.preset_name)}",
@@ -244,5 +244,5 @@ def capital(text: str) -> str:
 
 
 def trials_table(rows: Sequence[Trial], names: Mapping[str, str]) -> str:
-    """A table of trials, failed trials included; `names` has the text for each side."""
+    """A table of trials in Markdown, failed trials included. `names` has the title for each side."""
     return tables.trials((names[trial.side], trial) for trial in rows).markdown()

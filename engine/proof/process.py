@@ -94,10 +94,7 @@ def main(path: Path, work: Work) -> int:
 
 
 def _stop_signal(request: Request) -> str:
-    """The preset's run.stop_signal.
-
-    "none" if the preset is damaged; the record reports the damage later.
-    """
+    """The preset's run.stop_signal. If the preset is damaged it is "none", and the record reports the damage later."""
     try:
         return request.stop_signal
     except PresetError:
@@ -204,7 +201,7 @@ def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Seq
 
 
 def processor() -> str | None:
-    """The model name of the CPU; None if the kernel does not report it."""
+    """The model name of the CPU. None if the kernel does not report it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -24,7 +24,7 @@ SINGLE_STEPS = {"compile.steps_per_execution": 1}  # a profile does not separate
 
 
 class ProofError(RunError):
-    """A proof cannot be found, started or used; the text says what to do."""
+    """A proof cannot be found, started or used. The text says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Request:
 
     @classmethod
     def read(cls, path: Path) -> Request:
-        """The request in the file `path`; raises ProofError if the file has no complete request."""
+        """The request in the file `path`. Raises ProofError if the file has no complete request."""
         read = read_object(path)
         plain = completed(cls, read.value)
         if plain is None:
@@ -132,7 +132,7 @@ def of_run(run: Run, **more: Any) -> Request:
 
 
 def can_be_trained(run: Run) -> bool:
-    """Whether the run's preset says what is trained; the preset of a Monitor run does not."""
+    """Whether the run's preset has a model and data to train. False for the preset of a run of Monitor."""
     return any(key.startswith("workload.") for key in options_of(run))
 
 
@@ -224,7 +224,7 @@ def _refuse_same_devices(request: Request, machine: Machine) -> None:
 
 
 def conflict(preset: Preset, request: Request, machine: Machine) -> str:
-    """Why a trial of the preset cannot be launched on this machine; empty if it can."""
+    """Why a trial of the preset cannot be launched on this machine. Empty if it can."""
     trial = as_trial(preset, request.seed, request.measure_seconds, machine)
     errors = [finding for finding in checks.check(trial.options, machine) if finding.level == "error"]
     return str(errors[0]) if errors else ""

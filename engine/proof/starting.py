@@ -37,12 +37,12 @@ Names = frozenset[str]  # UUIDs of GPUs, or indices without UUIDs; empty for the
 
 
 def of_options(options: Options, here: Machine) -> Names:
-    """The names of the GPUs that a training with these options uses; empty if it trains on the CPU."""
+    """The names of the GPUs that a training with these options uses. Empty if it trains on the CPU."""
     return frozenset(map(_name, training_gpus(options, here)))
 
 
 def of_request(request: Request, here: Machine) -> Names:
-    """The names of the GPUs of all sides that may be measured; empty if one of the sides trains on the CPU.
+    """The names of the GPUs of all sides that may be measured. Empty if one of the sides trains on the CPU.
 
     A search that may try strategies can use all visible GPUs.
     """
@@ -54,7 +54,7 @@ def of_request(request: Request, here: Machine) -> Names:
 
 
 def overlap(ours: Collection[str], theirs: Collection[str]) -> bool:
-    """Whether two trainings share a device; `ours` and `theirs` are names of GPUs.
+    """Whether two trainings share a device. `ours` and `theirs` are names of GPUs.
 
     An empty collection means the CPU, which every training shares.
     """
@@ -62,7 +62,7 @@ def overlap(ours: Collection[str], theirs: Collection[str]) -> bool:
 
 
 def beside(ours: Collection[str], here: Machine, but: Path | None = None) -> str:
-    """A training or proof of gputui that shares a device with `ours`, in words; empty if there is none.
+    """A training or proof of gputui that shares a device with `ours`, in words. Empty if there is none.
 
     `ours` are names of GPUs, empty for the CPU. `but` is the folder of the caller's own run or proof, which does not
     count.

@@ -52,7 +52,7 @@ def of_trial(
 
 
 def _batches_per_pass(measurements: Measurements, preset: Preset) -> int:
-    """The number of batches in one pass over the data; 0 if the number of samples or the batch size is not known."""
+    """The number of batches in one pass over the data. 0 if the number of samples or the batch size is not known."""
     samples, batch, drop = (
         measurements.train_samples,
         measurements.global_batch_size,
@@ -73,7 +73,7 @@ def renewed(diagnosis: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping
 
 
 def undecided(diagnosis: Mapping[str, Any], step_seconds: float) -> str:
-    """Why the diagnosis has no verdict, and what the user can do; empty if it has a verdict.
+    """Why the diagnosis has no verdict, and what the user can do. Empty if it has a verdict.
 
     `step_seconds` is the time of one step.
     """
@@ -155,7 +155,7 @@ def middle(trials: Sequence[Trial]) -> Trial:
 
 
 def stages(run: Run) -> list[Mapping[str, Any]]:
-    """The stages of the input from source to end, by the last event about them; empty if there is no such event."""
+    """The stages of the input from source to end, by the last event about them. Empty if there is no such event."""
     last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return list(last.stages) if last else []
 

@@ -1,17 +1,17 @@
 """Trials, short measured trainings: how they are run, compared and recorded; shared by proof, tune and scaling.
 
-What is kept:
+The records:
     trial.py              one measured training
-    record.py             proof.json: all results so far, replaced after every change; the part about scaling
+    record.py             proof.json: all results so far, replaced after every change, with the part about scaling
     search_record.py      the part of it about a search (engine/tune)
 
-How it is measured:
-    bench.py              one training of a few measured seconds; one that is clearly slower is ended before its time
+The measurement:
+    bench.py              one training of a few measured seconds, which is ended early if it is clearly slower
     trial_preset.py       the options that every trial sets for itself, and changes of options
-    comparing.py          trials of two settings in turn, and their losses if a change affects what is learnt
+    comparing.py          trials of two settings in turn, and their losses if a change affects what the model learns
     significance.py       the rule by which a change is called faster, and what may be chance
 
-How it is reported:
+The report:
     sentences.py          each result in a sentence, shared by all views
     scaling_sentences.py  a measurement of scaling in words
     tables.py             the tables of all of them, for a terminal and in Markdown

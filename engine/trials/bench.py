@@ -1,6 +1,6 @@
 """One trial: a training of a few measured seconds, with an engine and a trainer of its own in an ordinary run folder.
 
-Every trial becomes a row of the proof, also a failed one; only a full disk, without room for the trial's folder, raises
+Every trial becomes a row of the proof, also a failed one. Only a full disk, without room for the trial's folder, raises
 an exception. Other modules decide when trials run and what follows from their results.
 """
 
@@ -84,11 +84,11 @@ class Stop:
         self.count = self._by_person = 0
 
     def ask(self, *_: Any) -> None:
-        """Count a request that does not come from a person; also a signal handler."""
+        """Count a request that does not come from a person. It can be used as a signal handler."""
         self.count = max(1, self.count)
 
     def ask_by_person(self, *_: Any) -> None:
-        """Count a request of a person; also a signal handler."""
+        """Count a request of a person. It can be used as a signal handler."""
         self._by_person += 1
         self.count = max(self._by_person, self.count)
 
@@ -208,10 +208,10 @@ class Bench:
         return row
 
     def _started(self, trial: Preset, path: Path) -> tuple[Run, Callable[[], bool]]:
-        """Start a trial; returns its run and a function that says whether its engine still runs.
+        """Start a trial. Returns its run and a function that returns whether its engine still runs.
 
-        If the disk refuses the trial's folder, it tries again for ROOM_SECONDS, as a full disk says nothing about the
-        trial. Raises OSError.
+        If the disk refuses the trial's folder, it is tried again for ROOM_SECONDS, as a full disk says nothing about
+        the trial. Raises OSError.
         """
         until = time.monotonic() + ROOM_SECONDS
         while True:
@@ -275,9 +275,9 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool 
 
 
 def disturbed(run: Run, neighbour: str = "") -> str:
-    """What disturbed a trial, in words: other programs on its devices or cores, and heat; empty if nothing did.
+    """What disturbed a trial, in words: other programs on its devices or cores, and heat. Empty if nothing did.
 
-    `neighbour` is another training of gputui that ran at the same time, in words; empty if there was none.
+    `neighbour` is another training of gputui that ran at the same time, in words. Empty if there was none.
     """
     readings = collector.read(run)
     cores = f"other programs used {share(readings.others_cpu or 0)} of the CPU's cores" if readings.crowded else ""

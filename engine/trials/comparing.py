@@ -33,11 +33,11 @@ class Stopped(Exception):
 
 
 class BaselineFailed(Exception):
-    """The baseline, with which everything is compared, cannot be measured; the text says why."""
+    """The baseline, with which everything is compared, cannot be measured. The text says why."""
 
 
 class _ChangedFailed(Exception):
-    """The changed side cannot be measured; the text says why."""
+    """The changed side cannot be measured. The text says why."""
 
 
 @dataclass
@@ -198,7 +198,7 @@ def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str
 
 
 def losses(run: Run) -> list[tuple[float, float]]:
-    """The loss curve of a run: pairs of (samples seen, running loss); empty if no loss was reported."""
+    """The loss curve of a run: pairs of (samples seen, running loss). Empty if no loss was reported."""
     batch, curve = None, []
     for event in read_events(run.path, [EVENTS_FILE]).events:
         if isinstance(event, Started):
@@ -209,7 +209,7 @@ def losses(run: Run) -> list[tuple[float, float]]:
 
 
 def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | None:
-    """The loss after `samples` samples, interpolated between two points of `curve`; None outside of the curve."""
+    """The loss after `samples` samples, interpolated between two points of `curve`. None outside of the curve."""
     for (n0, loss0), (n1, loss1) in itertools.pairwise(curve):
         if n0 <= samples <= n1:
             return loss0 if n1 == n0 else loss0 + (loss1 - loss0) * (samples - n0) / (n1 - n0)

@@ -164,7 +164,7 @@ class Ablation:
 
 @dataclass(kw_only=True)
 class Record:
-    """The record of a proof; `write` stores it in proof.json, which viewers read."""
+    """The record of a proof. `write` stores it in proof.json, which viewers read."""
 
     path: Path
     id: str
@@ -256,7 +256,7 @@ class Record:
 
     @property
     def searched(self) -> list[Trial]:
-        """The trials of a search or of a measurement of scaling; empty for other proofs."""
+        """The trials of a search or of a measurement of scaling. Empty for other proofs."""
         searched = (trial for trials in self.search.trials for trial in trials) if self.search else ()
         return [*searched, *(self.scaling.trials if self.scaling else ())]
 
@@ -274,7 +274,7 @@ UNREAD = Record(
 
 
 def search_of(record: Record) -> Search:
-    """The search in a record; an empty search if the record has none."""
+    """The search in a record. An empty search if the record has none."""
     return record.search or Search(limits=Limits())
 
 
@@ -303,7 +303,7 @@ def _built(declared: type[Declared], plain: Mapping[str, Any]) -> Declared:
 
 @cache
 def _inner_types(declared: Any) -> dict[str, Any]:
-    """For each field of a dataclass, the dataclass of its value or of its items; None if it has none."""
+    """For each field of a dataclass, the dataclass of its value or of its items. None if it has none."""
     return {
         name: next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
         for name, hint in get_type_hints(declared).items()
@@ -321,7 +321,7 @@ def elapsed_of(record: Record) -> float:
 
 
 def medians(trials: Sequence[Trial]) -> dict[str, float | None]:
-    """The median of each figure over the trials that have it; None if none has.
+    """The median of each figure over the trials that have it. None if none has.
 
     The keys are those of FIGURES.
     """

@@ -20,7 +20,7 @@ ABOUT = (
 
 
 def points(data: Record) -> list[Point]:
-    """The points of a record, by their number of replicas; empty if it has no measurement of scaling."""
+    """The points of a record, by their number of replicas. Empty if it has no measurement of scaling."""
     return data.scaling.points if data.scaling else []
 
 
@@ -35,7 +35,7 @@ def row(point: Point) -> list[str]:
 
 
 def outcome(point: Point) -> str:
-    """Why the point has failed; empty if it has not."""
+    """Why the point has failed. Empty if it has not."""
     return point.why if point.decision == "failed" else ""
 
 
@@ -112,7 +112,9 @@ def remarks(data: Record) -> Iterator[str]:
 
 
 def trial(row: Trial) -> str:
-    """`round 2: 1,234 samples/s, step 12.3 ms, input wait 5 %`; for a failed trial its outcome and error."""
+    """The text `round 2: 1,234 samples/s, step 12.3 ms, input wait 5 %`. For a failed trial, its outcome and error
+    instead of the figures.
+    """
     if row.outcome != "ok":
         return f"round {row.repeat}: {row.outcome}: {row.error}"
     phrases = [
@@ -181,6 +183,6 @@ def of_comparison(comparison: Comparison) -> str:
 
 
 def _replicas(trials: Iterable[Trial], side: str) -> int | None:
-    """The number of replicas of one side; None if its successful trials do not all have the same number."""
+    """The number of replicas of one side. None if its successful trials do not all have the same number."""
     counts = {trial.replicas for trial in trials if trial.side == side and trial.outcome == "ok"}
     return counts.pop() if len(counts) == 1 else None

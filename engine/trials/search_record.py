@@ -129,7 +129,7 @@ class LossCheck:
     """The loss with some settings (side b) compared with that of the preset (side a), after the same number of samples.
 
     Each trial's loss is in its row. `of` is the kind of loss: `validation`, or `training` if the preset has no
-    validation. The settings are clearly worse if the loss of side b is too high in every pair of trials; `worse_from`
+    validation. The settings are clearly worse if the loss of side b is too high in every pair of trials. `worse_from`
     is the limit for the mean `loss_b`.
     """
 

@@ -25,7 +25,7 @@ def value(of: Any) -> str:
 
 
 def changes(changed: Mapping[str, Any]) -> str:
-    """`steps_per_execution=16, cache=memory`; `nothing` if there are no changes.
+    """The changes as text: `steps_per_execution=16, cache=memory`. `nothing` if there are no changes.
 
     The group is left out of a key if the name is unique.
     """
@@ -98,7 +98,7 @@ def differing_medians(proof: Record) -> str:
 
 
 def disturbance(proof: Record) -> str:
-    """How many trials were disturbed and by what, in a sentence; empty if none was."""
+    """How many trials were disturbed and by what, in a sentence. Empty if none was."""
     rows = proof.trials
     reasons = [trial.disturbed for trial in rows if trial.disturbed]
     if not reasons:
@@ -173,8 +173,9 @@ def to_take(proof: Record) -> Mapping[str, Any]:
 
 
 def not_proved(proof: Record) -> str:
-    """The known figures of settings that are not proved: `not proved: +719 % in single trials; in 2 pairs +745
-    %, ...`.
+    """The known figures of settings that are not proved, as text.
+
+    The text is such as `not proved: +719 % in single trials; in 2 pairs +745 %`.
     """
     search, settings = search_of(proof), unproved(proof)
     before, best = search.before_speed, search.best_speed
@@ -261,7 +262,7 @@ def input_cost(ablation: Ablation | None) -> str:
 
 
 def others(diagnosis: Mapping[str, Any]) -> str:
-    """The further verdicts of a diagnosis, after the first, in words; empty if there are none."""
+    """The further verdicts of a diagnosis, after the first, in words. Empty if there are none."""
     verdicts = diagnosis.get("others")
     return ", ".join(str(word).replace("_", " ") for word in verdicts) if isinstance(verdicts, list) else ""
 
@@ -282,7 +283,7 @@ def learned(learning: Learning) -> str:
 
 
 def profile_of(proof: Record) -> ProfileReport | None:
-    """The profile in a record; None if there is none or if it does not have the present form."""
+    """The profile in a record. None if there is none or if it does not have the present form."""
     try:
         return reports.from_plain(proof.profile) if proof.profile else None
     except (LookupError, TypeError, ValueError):

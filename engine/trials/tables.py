@@ -16,7 +16,7 @@ _FIGURES = figures.shown("trial")
 
 
 def settings(changed: Mapping[str, Any]) -> str:
-    """The cell of changed settings; empty if there are none."""
+    """The cell of changed settings. Empty if there are none."""
     return Code(sentences.changes(changed)) if changed else ""
 
 

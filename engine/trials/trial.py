@@ -55,12 +55,12 @@ class Trial:
         return self.outcome == "ok"
 
     def figure(self, key: str) -> Any:
-        """The value of the figure `key` (engine/figures); None if the trial does not have it."""
+        """The value of the figure `key` (engine/figures). None if the trial does not have it."""
         return getattr(self, key, None)
 
     @property
     def speed(self) -> float:
-        """Samples per second, converted to the speed of the first GPU; 0 if no speed was measured."""
+        """Samples per second, converted to the speed of the first GPU. 0 if no speed was measured."""
         return (self.samples_per_second or 0.0) / self.gpu_speed
 
 

@@ -89,7 +89,7 @@ def as_training(
 ) -> Preset:
     """The preset for a trial that measures the loss.
 
-    `length` is the number of epochs and the steps of each; None steps mean one pass over the data. The learning rate at
+    `length` is the number of epochs and the steps of each. None steps mean one pass over the data. The learning rate at
     each step is that of the real run, if the length of the real run is known.
     """
     epochs, steps = length

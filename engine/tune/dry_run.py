@@ -53,9 +53,9 @@ class Prediction:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Measure the probes and predict; raises Stopped.
+        """Measure the probes and predict. Raises Stopped.
 
-        Raises BaselineFailed if no probe can be trained, or there is no time for both.
+        Raises BaselineFailed if no probe can be trained, or if there is no time for both.
         """
         try:
             self._predict()

@@ -303,13 +303,13 @@ def _of_second_half(curve: Sequence[tuple[float, float]], whole: float, samples:
 
 
 def _fall(run: Run, trial: Trial) -> float | None:
-    """The loss at the first report minus the loss at the end; None if one of them is not known."""
+    """The loss at the first report minus the loss at the end. None if one of them is not known."""
     first = next((event.loss for event in _told(run, Progress) if event.loss is not None), None)
     return None if first is None or trial.loss_at_samples is None else first - trial.loss_at_samples
 
 
 def _mean(trials: Iterable[Trial], side: str) -> float | None:
-    """The mean loss of one side; None if a trial of the side has none or there is no trial."""
+    """The mean loss of one side. None if a trial of the side has no loss, or if the side has no trial."""
     values = [trial.loss_at_samples for trial in trials if trial.side == side]
     measured = [loss for loss in values if loss is not None]
     return statistics.fmean(measured) if measured and len(measured) == len(values) else None

@@ -149,7 +149,7 @@ class MemoryModel:
         return None if self.limit_bytes is None else ROOM * self.limit_bytes
 
     def peak(self, trials: Sequence[Trial]) -> int | None:
-        """The largest peak of the trials in bytes, of the limited kind of memory; None if none was measured."""
+        """The largest peak of the trials in bytes, of the limited kind of memory. None if none was measured."""
         return _most(trials, FIGURES[self.of])
 
     def add(self, batch: int, peak_bytes: int | None, trials: Sequence[Trial] = ()) -> None:
@@ -178,7 +178,7 @@ class MemoryModel:
 
     @property
     def too_large(self) -> int | None:
-        """The smallest batch that has run out of memory; None if none has."""
+        """The smallest batch that has run out of memory. None if none has."""
         return min((point.batch_size for point in self._points if point.peak_bytes is None), default=None)
 
     @property
@@ -206,7 +206,7 @@ class MemoryModel:
         return self._line() is not None or self.too_large is not None
 
     def predict(self, batch: int) -> int | None:
-        """The bytes that a batch will take; None before two different batch sizes have been measured."""
+        """The bytes that a batch will take. None before two different batch sizes have been measured."""
         line = through(self._taken())
         return None if line is None else round(line.at(batch))
 

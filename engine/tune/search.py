@@ -56,7 +56,7 @@ class OrderedSearch:
         self._device, self._input = DeviceStages(screening, space, memory), InputStage(screening, space, is_short)
 
     def run(self) -> None:
-        """Carry out the ordered search; raises Stopped and OutOfTime."""
+        """Carry out the ordered search. Raises Stopped and OutOfTime."""
         if tuple(self._space.limits.only) == ("batch_size",):
             self._fit_batch()
             return

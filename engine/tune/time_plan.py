@@ -127,7 +127,7 @@ class TimePlan:
         return f"{minutes:g} {units.named(minutes, 'minutes')}: {changes}{proof}{losses}"
 
     def _longer(self) -> TimePlan | None:
-        """The plan with the fewest whole minutes that have time for everything; None if a day is not enough."""
+        """The plan with the fewest whole minutes that have time for everything. None if a day is not enough."""
         minutes = range(int(self.limit // units.MINUTE) + 1, LONGEST_MINUTES)
         plans = (replace(self, limit=units.MINUTE * count) for count in minutes)
         return next((plan for plan in plans if plan.is_whole), None)

@@ -88,9 +88,9 @@ def _key(text: str) -> str:
 
 
 def _study(limits: Limits) -> str | None:
-    """The location of the study as any folder can use it; None if the user has named none.
+    """The location of the study as any folder can use it. None if the user has named none.
 
-    Raises ProofError if no study can be used.
+    Raises ProofError if a study is named without a wide search, or if Optuna is not installed.
     """
     if limits.wide is None and (limits.study or limits.study_name):
         raise ProofError("a study belongs to a wide search: give --wide as well")

@@ -1,16 +1,16 @@
 """How the time of the steps divides into waiting for input, the graph as a whole, and Python around it.
 
 `GraphClock` measures inside the graph, `StepParts` between the graph's executions. The graph of an execution runs from
-its first operation to the return of the call; everything else is Python: the dispatch, Keras' loop, gputui's pulses.
+its first operation to the return of the call. All other time is Python's: the dispatch, Keras' loop, gputui's pulses.
 
 On a CPU every execution has the clock in its graph. On a GPU a few of them have it, the samples. A GPU works
 asynchronously: the call of the graph returns when the work has been enqueued, and the host prepares the next step while
 the GPU computes. Therefore, on a GPU:
 
-- Python's share is the host's time outside the graph. It is measured around each call; the part of it between the call
-  and the graph's first operation is that of the last sample.
-- Only a step that begins with an idle device shows how long the device waits for input: now and then the host waits for
-  the device, and the input wait of the step that follows counts for all steps until the next sample.
+- Python's share is the host's time outside the graph. It is measured around each call. The part of it between the
+  call and the graph's first operation is that of the last sample.
+- Only a step that begins with an idle device shows how long the device waits for input: now and then the host waits
+  for the device, and the input wait of the step that follows counts for all steps until the next sample.
 - The clock's order of operations reaches from the CPU to the device and back, which waits until all devices are idle
   (TensorFlow 2.21, gpu_util.cc: copies of no bytes, too, wait for the device's stream). So of two graphs of the same
   steps the one without the clock runs all other executions.

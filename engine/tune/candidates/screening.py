@@ -1,7 +1,7 @@
 """Measures candidates against the best settings so far, and keeps those that are faster.
 
-A candidate is measured once, and not to the end if it is clearly slower than the best; judgement.py says when it is
-measured once more, and what is kept.
+A candidate is measured once, and not to the end if it is clearly slower than the best settings. judgement.py decides
+when it is measured once more, and what is kept.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Screening:
         return asked is not None and self.trials.remembers(asked.preset, SIDE, 1, seconds=self._seconds)
 
     def note(self, candidate: Candidate, doing: str = "") -> None:
-        """Record a candidate that was measured elsewhere; `doing` is the present work in words."""
+        """Record a candidate that was measured elsewhere. `doing` is the present work in words."""
         if candidate not in self.search.candidates:
             self.search.candidates.append(candidate)
         self._report(doing)

@@ -234,7 +234,7 @@ class SideBySide:
         self._trials, self._machine = trials, machine
 
     def places(self, preset: Preset) -> list[Place]:
-        """The GPUs on which trainings with these settings can run at once, one on each; empty if there are fewer than
+        """The GPUs on which trainings with these settings can run at once, one on each. Empty if there are fewer than
         two.
 
         All have the same model, as a setting that is faster on another model may be slower here.

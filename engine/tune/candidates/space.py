@@ -52,7 +52,7 @@ class Space:
         return not fixed & set(settings)
 
     def of(self, stage: str, preset: Preset) -> list[Settings]:
-        """The settings that a stage tries as changes of `preset`; settings that change nothing are left out."""
+        """The settings that a stage tries as changes of `preset`. Settings that change nothing are left out."""
         makers = {
             "precision": self._precisions, "xla": self._xla, "steps_per_execution": self._steps,
             "strategy": self._strategies, "threads": self._threads, "input": self._input,

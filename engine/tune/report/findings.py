@@ -37,7 +37,7 @@ def limits_of(data: Record) -> Limits:
 
 
 def limit_seconds(data: Record) -> float | None:
-    """The time in seconds that the search may take; None if the proof is no search."""
+    """The time in seconds that the search may take. None if the proof is no search."""
     return data.search.limits.minutes * MINUTE if data.search else None
 
 
@@ -75,7 +75,7 @@ def _place(candidate: Candidate) -> tuple[bool, bool, bool, float]:
 
 
 def _preset(data: Record) -> list[Ranked]:
-    """The preset as a row of the leaderboard, in a list; empty before it was measured."""
+    """The preset as a row of the leaderboard, in a list. Empty before it was measured."""
     speed, trials = search_of(data).before_speed, data.baseline_trials
     if speed is None:
         return []

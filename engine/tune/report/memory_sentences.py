@@ -66,7 +66,9 @@ def prediction(memory: Memory) -> str:
 
 
 def _first_step(memory: Memory) -> str:
-    """A warning if the batch fits, but its first step, in which cuDNN tries its algorithms, may not; else empty."""
+    """A warning if the batch fits, but its first step, in which cuDNN tries its algorithms, may not. Otherwise
+    empty.
+    """
     limit, later = memory.limit_bytes, memory.predicted_bytes
     first = memory.first_step_bytes
     if limit is None or first is None or first <= limit or later is None or later > limit:
@@ -99,7 +101,7 @@ def _will_take(memory: Memory, size: float, predicted: float) -> str:
 
 
 def _largest(memory: Memory) -> str:
-    """The end of the sentence: the largest batch that leaves a tenth of the memory free; empty if it is not known."""
+    """The end of the sentence: the largest batch that leaves a tenth of the memory free. Empty if it is not known."""
     largest, most = memory.largest_batch, memory.most_batch
     if largest is None:
         return ""

@@ -1,11 +1,11 @@
 """Finds the batch size: doubled while it gains, halved if larger ones are slower, bisected if memory ends.
 
 A doubling that gains less than 5 % ends the growth: larger batches cost memory and updates of the weights. Memory is
-predicted from the batches that were measured, so that a batch that cannot fit is not tried, but the largest that can.
+predicted from the batches that were measured. Instead of a batch that cannot fit, the largest that can is tried.
 
 The largest batch that fits, whatever its speed, is predicted and then trained for a few steps. A batch fits if it can
 be trained and leaves a tenth of the memory free. Between a batch that fits and a batch that does not, the line of the
-memory model gives the next batch to try; if the line is wrong, it is the middle.
+memory model gives the next batch to try. If the line is wrong, it is the middle.
 """
 
 from __future__ import annotations

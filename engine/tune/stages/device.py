@@ -38,7 +38,7 @@ class DeviceStages:
         self._screening, self._space, self._memory = screening, space, memory
 
     def run(self) -> None:
-        """Carry out all stages of the device; raises Stopped and OutOfTime."""
+        """Carry out all stages of the device. Raises Stopped and OutOfTime."""
         for name in ON_GPU if self._space.on_gpu else STAGES:
             self._stage_and_batch(name)
             if name == "xla":

@@ -177,5 +177,5 @@ def as_plain(axes: Sequence[Axis]) -> list[dict[str, Any]]:
 
 
 def from_plain(plain: Sequence[Mapping[str, Any]]) -> list[Axis]:
-    """The axes from the plain values that a study has stored; raises TypeError or ValueError if they are not axes."""
+    """The axes from the plain values that a study has stored. Raises TypeError or ValueError if they are not axes."""
     return [Axis(**fields) for fields in plain]

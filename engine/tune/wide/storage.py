@@ -1,7 +1,7 @@
 """The storage of a study: a journal file, also on a folder that several machines share, or a database.
 
 The lock of the file is another file, created exclusively, which also works on NFS from version 3 on (open(2), O_EXCL)
-and on file systems without symbolic links; Optuna takes over the lock of a member that died within 30 seconds.
+and on file systems without symbolic links. Optuna takes over the lock of a member that died within 30 seconds.
 
 Deferred imports: Optuna is an optional extra, and takes a second.
 """
