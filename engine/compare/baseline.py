@@ -62,7 +62,7 @@ def unpin() -> bool:
 
 
 def pinned() -> Pin:
-    """The run that is pinned now."""
+    """The pin: the run that is pinned now, or a sentence if it cannot be found. Without a pin it has neither."""
     if not os.path.lexists(_file()):
         return Pin()
     name = text(read_object(_file()).value.get("run"))

@@ -47,9 +47,8 @@ def limit_is_low(s: Measurements) -> bool:
 
 
 def is_held(s: Measurements) -> bool:
-    """Whether the GPU works and its clock is low because of a cause that can be removed.
-
-    Heat does not count, as it has its own verdict. The default power limit does not count, as the chip is built for it.
+    """Whether the GPU works, and neither heat nor the default power limit would explain a low clock. A low clock then
+    has a cause that can be removed.
     """
     works = s.on_gpu and s.gpu_works and (s.throttled or 0.0) < HOT
     return works and (limit_is_low(s) or (s.power_capped or 0.0) < POWER_EXPLAINS)

@@ -183,7 +183,9 @@ class Measurements:
 
     @property
     def doubtful(self) -> bool:
-        """Whether small shares of the step time may be a result of chance, because too little was measured."""
+        """Whether small shares of the step time may be a result of chance: too little was measured, or other programs
+        use the CPU.
+        """
         return self.seconds < ENOUGH_SECONDS or self.crowded
 
     @property

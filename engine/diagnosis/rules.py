@@ -97,7 +97,9 @@ def _pauses_repeat(s: Measurements) -> bool:
 
 
 def _slow_by_itself(s: Measurements) -> bool:
-    """Whether slow steps are more than chance, and are caused neither by the input nor by other programs."""
+    """Whether slow steps are more than chance: enough readings were made, and neither the input nor other programs
+    explain them.
+    """
     return s.windows >= ENOUGH_WINDOWS and (s.input_wait or 0) < 0.05 and not s.crowded
 
 

@@ -157,12 +157,12 @@ def _sure(every: Sequence[Finding]) -> list[Finding]:
 
 
 def _computes(s: Measurements) -> bool:
-    """Whether computing takes nearly all of the step, and the device is busy with it."""
+    """Whether TensorFlow's graph takes at least COMPUTES (80 %) of the step, and the device is busy with it."""
     return s.compute_share is not None and s.compute_share >= COMPUTES and device_works(s)
 
 
 def _sentence(verdict: Verdict, s: Measurements, mine: Sequence[Finding]) -> str:
-    """The verdict in one line of at most 100 characters."""
+    """The verdict in one line. A further detail is added only if the line then has at most 100 characters."""
     words = label(verdict)
     if verdict == "healthy":
         graph = figures.measurement("compute_share").text(s.compute_share or 0)

@@ -168,9 +168,9 @@ def parts(script: Script, options: Options) -> None:
 def onto_devices(script: Script, options: Options, *validates: str, fits: str = "") -> None:
     """Writes the last stage of the data, which prefetches batches to the memory of the GPUs.
 
-    `validates` is a condition (an expression of the script) for validation data. It is absent if there is none. `fits`
-    is a further condition for leaving batches unchanged, in addition to having no GPU. Writes nothing for the mirrored
-    strategy, which copies batches itself.
+    `validates` has the text before the line for the validation data, such as a condition. It is absent if there is no
+    validation. `fits` is a further condition for leaving batches unchanged, in addition to having no GPU, and begins
+    with ` or `. Writes nothing for the mirrored strategy, which copies batches itself.
     """
     if options.strategy.kind == "mirrored":
         return  # by the strategy itself

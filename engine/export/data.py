@@ -216,7 +216,7 @@ def cache_file(script: Script, options: Options, more: str = "") -> str:
     """If there is a cache on disk, write the definition of the script's function cache_file, and return the text `,
     cache_file`, a further argument for calls. Otherwise return an empty text.
 
-    `more` is what else than the data makes the cache invalid, for the comment.
+    `more` is a cause besides the data that makes the cache invalid, for the comment.
     """
     if options.input.cache in CACHE_FILE:
         return ""

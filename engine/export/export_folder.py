@@ -45,8 +45,8 @@ class Exported:
 
 
 def export(preset: Preset, target: Path) -> Exported:
-    """Write the preset as the folder `target`, which must not exist or be empty. Raises ExistsError, EntryFault,
-    SaveError or OSError.
+    """Write the preset as the folder `target`, which must be new or empty. Raises ExistsError, EntryFault, SaveError or
+    OSError.
     """
     refuse_existing(target)
     target.parent.mkdir(parents=True, exist_ok=True)

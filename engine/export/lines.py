@@ -10,7 +10,7 @@ _NAMED = re.compile(r"  # ((?:\w+\.\w+(?:, )?)+)")
 
 
 def literal(value: object) -> str:
-    """The Python source of a value, with text in double quotes."""
+    """The Python source of a value. Text is in double quotes if it contains none."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):

@@ -290,7 +290,9 @@ PROFILE = _by_key(
 
 
 def measurement(name: str) -> Figure:
-    """Return the figure that a rule of the diagnosis uses. Raises KeyError if it is not declared."""
+    """Return the figure with this name: of a run, a GPU, the host or a diagnosis. Raises KeyError if it is not
+    declared.
+    """
     return _ALL[name]
 
 

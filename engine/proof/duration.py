@@ -21,8 +21,9 @@ LIKELY_REMEDIES = 5  # of a preset without a diagnosis; most presets have fewer
 def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
     """The expected time of one trial in seconds, from the start-up times of the latest runs on this machine.
 
-    If `step_seconds` is above 0, the time of the warm-up steps is added. Runs whose workers are on several machines do
-    not count: their workers have waited for each other at the start. Without other runs STARTUP_SECONDS is used.
+    `measure_seconds` is its measured time. If `step_seconds`, the time of one step, is above 0, the time of the warm-up
+    steps is added. Runs whose workers are on several machines do not count, as their workers have waited for each other
+    at the start. Without other runs STARTUP_SECONDS is used.
     """
     startups = [
         run.result["startup_seconds"]

@@ -29,7 +29,7 @@ class ProofError(RunError):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a proof is to measure.
+    """The request for a proof: the settings that it is to measure, and its limits.
 
     `kind` is one of KINDS in trials/record.py. `preset` is YAML with every value, and its relative paths start from
     `folder`. `source` is the file of the preset. None if no file is known. `ablation_repeats` is the number of pairs

@@ -1,4 +1,4 @@
-"""Starts proofs and goes on with them, unless other gputui trainings on their devices would make the figures wrong.
+"""Starts and resumes proofs, unless other gputui trainings on their devices would make the figures wrong.
 
 Trainings on GPUs conflict only if they use the same GPU. A training on the CPU uses all cores, which every other
 training needs for its input, so that it conflicts with all of them.
@@ -72,10 +72,11 @@ def beside(ours: Collection[str], here: Machine, but: Path | None = None) -> str
 
 
 def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
-    """What prevents the measurement of the request now, in words. Empty if nothing does.
+    """The obstacle to a measurement of the request now, in words. Empty if there is none.
 
-    If the preset leaves the choice of its GPUs to gputui, too few free GPUs prevent it. Otherwise another training or
-    proof on its devices prevents it. `but` is the folder of the caller's own run or proof, which does not count.
+    If the preset leaves the choice of its GPUs to gputui, the obstacle is the lack of free GPUs. Otherwise it is
+    another training or proof on its devices. `but` is the folder of the caller's own run or proof, which does not
+    count.
     """
     if request.chooses_gpus:
         return leases.why_not(request.baseline().options, here)
@@ -110,9 +111,9 @@ class BlockedError(ProofError):
 
 
 def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
-    """Wait until nothing prevents the measurement of the request (`blocks`), or until `given_up()` is true.
+    """Wait until there is no obstacle to a measurement of the request (`blocks`), or until `given_up()` is true.
 
-    `tell` is called with a message at first, and when the reason changes.
+    `tell` is called with a message at first, and when the obstacle changes.
     """
     here, message = this_machine.read(), ""
     while not given_up() and (what := blocks(request, here)):

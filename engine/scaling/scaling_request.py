@@ -142,7 +142,7 @@ def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) ->
 
 
 def _shared(most: Preset, here: Machine) -> str:
-    """What the replicas share if they have no device of their own, in words. Otherwise empty.
+    """A text that says which device the replicas share if they have none of their own. Otherwise empty.
 
     `most` is the preset with the largest number of replicas.
     """

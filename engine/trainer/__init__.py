@@ -1,1 +1,1 @@
-"""The trainer process: the only package that imports TensorFlow, and never before its entry point asks."""
+"""The trainer process: the only package that imports TensorFlow, after its first event is written."""

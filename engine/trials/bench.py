@@ -156,9 +156,9 @@ class Bench:
     ) -> Trial:
         """Measure one trial and wait for its end.
 
-        `side` (`a`, `b` or `p`) and `repeat` (the number of the pair, from 1) are stored in the returned row. `seconds`
-        is the measured time. None means that of all trials. `profile` is the range of steps to profile, or `off`.
-        `judge` may end the trial early, with the outcome `slower`.
+        `side` (such as `a` or `b`) and `repeat` (from 1) are stored in the returned row. `seconds` is the measured
+        time. None means that of all trials. `profile` is the range of steps to profile, or `off`. `judge` may end the
+        trial early, with the outcome `slower`.
         """
         measured_seconds = seconds or self.measure_seconds
         return self._carried_out(
@@ -184,7 +184,8 @@ class Bench:
     ) -> Trial:
         """Start a trial in a folder of its own, wait for its end, and return its row.
 
-        `prepare` returns the preset of the trial. If `timed` is true, a trial without a speed is an error.
+        `prepare` returns the preset of the trial. If `timed` is true, a successful trial without a speed gets the
+        outcome `error`. Raises OSError only if the disk refuses the folder.
         """
         began = time.monotonic()
         with self._starting:
@@ -275,7 +276,7 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool 
 
 
 def disturbed(run: Run, neighbour: str = "") -> str:
-    """What disturbed a trial, in words: other programs on its devices or cores, and heat. Empty if nothing did.
+    """The disturbances of a trial in words: other programs on its devices or cores, and heat. Empty if there were none.
 
     `neighbour` is another training of gputui that ran at the same time, in words. Empty if there was none.
     """

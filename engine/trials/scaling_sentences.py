@@ -1,4 +1,4 @@
-"""What a measurement of scaling has found, in words and as cells, shared by all views and the report."""
+"""The results of a measurement of scaling in words and as cells, shared by all views and the report."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def replicas(number: int) -> str:
 
 
 def kept(data: Record) -> str:
-    """Which batch size is the same for all numbers of replicas, in words."""
+    """A text that says which batch size is the same for all numbers of replicas: that of each replica or the global
+    one.
+    """
     if _is_strong(data):
         return "the global batch is kept (strong scaling)"
     return "the batch of each replica is kept (weak scaling)"
@@ -74,8 +76,10 @@ def conclusion(data: Record) -> str:
 
 
 def in_brief(data: Record) -> str:
-    """A short text for a list: `scaling: 4 at 88 %, 2 at 96 %`, the largest number of replicas first, each with its
-    efficiency.
+    """A short text for a list, such as `scaling: 4 at 88 %, 2 at 96 %`: each number of replicas with its efficiency,
+    the largest first.
+
+    If no efficiency is known, it says so.
     """
     parts = [f"{count(point.replicas)} at {share(point.efficiency)}" for point in reversed(points(data))
              if point.replicas != 1 and point.efficiency is not None]  # fmt: skip
@@ -124,8 +128,8 @@ def trial(row: Trial) -> str:
 
 
 def limit(first: Point, point: Point, strong: bool) -> str:
-    """What has made a step longer with the replicas of `point`, in words. Empty if the efficiency is at least GOOD or a
-    figure is not known.
+    """A sentence on the cause of longer steps with the replicas of `point`. Empty if the efficiency is at least GOOD or
+    a figure is not known.
 
     `first` is the point of one replica. `strong`: the global batch stays the same.
     """
@@ -170,9 +174,9 @@ def efficiency(times_as_fast: float, times_as_many: float) -> float:
 
 
 def of_comparison(comparison: Comparison) -> str:
-    """`2 replicas instead of 1: an efficiency of 92 %`.
+    """A text such as `2 replicas instead of 1: an efficiency of 92 %`.
 
-    Empty if both sides have the same number of replicas, or a number or the gain is not known.
+    Empty if both sides have the same number of replicas, or if a number or the gain is not known.
     """
     a, b = (_replicas(comparison.trials, side) for side in "ab")
     gain = comparison.gain

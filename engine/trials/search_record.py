@@ -19,12 +19,12 @@ LOSS_DECISIONS = ("no worse", "worse", "not judged", "failed")
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a search may do. None means that the user has set no limit.
+    """The limits of a search. None means that the user has set no limit.
 
     `minutes` is the time for the whole search, `memory_bytes` the most memory that a training may take, and
-    `largest_batch` the largest global batch. `precisions` are the policies to try (None: those that the devices are
-    made for), without `avoid_precisions`. `leave` are the keys of options that keep their values. `only` are the stages
-    of the search.
+    `largest_batch` the largest global batch. `precisions` are the policies to try (None: the policies for which the
+    devices have instructions), without `avoid_precisions`. `leave` are the keys of options that keep their values.
+    `only` are the stages of the search.
 
     `wide` lets Optuna propose combinations: `after` the ordered search, which tries one option after another, or
     `instead` of it. `study` is the file or URL in which Optuna keeps its trials (None: a file in the search's folder),

@@ -43,7 +43,7 @@ def _short(key: str) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """The result of a comparison in one sentence, with the efficiency if the number of replicas changes."""
+    """The result of a comparison in one sentence. If the number of replicas changes, the efficiency is added."""
     scaled = scaling_sentences.of_comparison(comparison) if comparison.decision not in ("stopped", "running") else ""
     return "; ".join(filter(None, (_verdict(comparison), scaled)))
 
@@ -98,7 +98,9 @@ def differing_medians(proof: Record) -> str:
 
 
 def disturbance(proof: Record) -> str:
-    """How many trials were disturbed and by what, in a sentence. Empty if none was."""
+    """A sentence with the number of disturbed trials and the most frequent disturbance. Empty if no trial was
+    disturbed.
+    """
     rows = proof.trials
     reasons = [trial.disturbed for trial in rows if trial.disturbed]
     if not reasons:
@@ -123,7 +125,9 @@ def conclusion(proof: Record) -> str:
 
 
 def result(proof: Record) -> str:
-    """The result of the whole proof in one sentence."""
+    """The result of the whole proof in one sentence, without the disturbed trials. It depends on the kind and the state
+    of the proof.
+    """
     what = "search" if proof.kind == "tune" else "proof"
     if proof.state == "failed":
         return f"the {what} failed: {proof.error}"
@@ -246,7 +250,8 @@ def _nothing_tried(proof: Record) -> str:
 
 
 def input_cost(ablation: Ablation | None) -> str:
-    """The cost of the input, by trials without it, and the input wait that the training itself measured.
+    """A sentence with the cost of the input, by trials without it, and the input wait that the training itself
+    measured.
 
     If the cost is not known, the sentence says why.
     """
@@ -268,7 +273,7 @@ def others(diagnosis: Mapping[str, Any]) -> str:
 
 
 def outcome(trial: Trial) -> str:
-    """The outcome of a trial, with its error, or with what disturbed it."""
+    """The outcome of a trial. If there is one, its error is added, or else the text on its disturbances."""
     more = trial.error or trial.disturbed
     return f"{trial.outcome}: {more}" if more else str(trial.outcome)
 

@@ -47,7 +47,7 @@ def trials(titled: Iterable[tuple[str, Trial]], head: str = "side") -> Table:
 
 
 def comparisons(rows: Sequence[Comparison]) -> Table:
-    """A row for each comparison: the change, its gain, and the decision with its reason."""
+    """A table with a row for each comparison: the change, its gain and spread, and the decision with its reason."""
     cells = [
         [
             sentences.changes(comparison.changes),
@@ -68,7 +68,9 @@ def at_most(expected_gain: float | None) -> str:
 
 
 def before_and_after(data: Record, names: tuple[str, str] = ("before", "after")) -> Table:
-    """The medians of both sides: a row for each figure that one of them has."""
+    """A table of the medians of both sides, with a row for each figure that one of them has. `names` are the heads of
+    the two columns.
+    """
     before, after = data.before or {}, data.after or {}
     rows = [
         [figure.head, *(figure.bare(side.get(figure.key)) for side in (before, after))]
@@ -79,7 +81,7 @@ def before_and_after(data: Record, names: tuple[str, str] = ("before", "after"))
 
 
 def scaling(data: Record) -> Table:
-    """A row for each number of replicas, with a column for the outcome if one has failed."""
+    """A table with a row for each number of replicas. If one has failed, there is a column for the outcome."""
     points, head = scaling_sentences.points(data), list(scaling_sentences.HEAD)
     rows = [scaling_sentences.row(point) for point in points]
     figures_at = range(len(head))
@@ -93,7 +95,7 @@ def scaling(data: Record) -> Table:
 
 
 def evidence(diagnosis: Mapping[str, Any]) -> Table:
-    """The figures that a diagnosis rests on, with their thresholds and sources."""
+    """A table of the figures that a diagnosis rests on, with their thresholds and sources."""
     rows = []
     for piece in diagnosis["evidence"]:
         figure = figures.evidence(piece["signal"], piece["unit"])
@@ -103,7 +105,7 @@ def evidence(diagnosis: Mapping[str, Any]) -> Table:
 
 
 def remedies(diagnosis: Mapping[str, Any]) -> Table:
-    """The remedies that a diagnosis proposes, each with its reason and the greatest gain to expect."""
+    """A table of the remedies that a diagnosis proposes, each with its reason and the greatest possible speed-up."""
     rows = []
     for remedy in diagnosis["remedies"]:
         learns = "; changes what is learnt" if remedy.get("changes_learning") else ""

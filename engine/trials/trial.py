@@ -65,6 +65,8 @@ class Trial:
 
 
 def place(run: str) -> tuple[int, str]:
-    """The sort key of a trial's folder: its number and its name, so that 99-s comes before 100-s."""
+    """The sort key of a trial's folder `run`: its number (0 if it has none) and its name, so that 99-s comes before
+    100-s.
+    """
     number = run.partition("-")[0]
     return int(number) if number.isascii() and number.isdigit() else 0, run

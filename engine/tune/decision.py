@@ -63,7 +63,7 @@ class Deciding:
 
     @property
     def plan(self) -> TimePlan:
-        """How the minutes of the search are divided, by the present estimate of the time of a trial."""
+        """The division of the search's minutes, by the present estimate of the time of a trial."""
         asked = self._request
         return TimePlan.of(self._limits, self._trials.trial_seconds, asked.measure_seconds, asked.repeats)
 

@@ -92,8 +92,9 @@ def _is_enough(samples: int, largest_batch: int) -> bool:
 
 
 def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, int | None]:
-    """The length as values of `train.epochs` and `train.steps_per_epoch`, for a training with the global batch
-    `batch`.
+    """The length as values of `train.epochs` and `train.steps_per_epoch`, for a training with the global batch `batch`.
+
+    The steps are None for whole passes, if the preset does not set train.steps_per_epoch.
     """
     if length.passes is None:
         return 1, max(1, round(length.samples / batch))

@@ -237,9 +237,9 @@ class MemoryModel:
     def worth_trying(self) -> int | None:
         """The largest batch that may be tried. None if that is not known.
 
-        It is larger than `largest` only in one case: the limit is the user's own, and only one batch size has been
-        measured. A batch above that limit does no harm if the host has room for it. It is tried because one point does
-        not show how much memory is the same for every batch.
+        It is larger than `largest` only in one case: the limit is the user's own, and the measured batches give no line
+        yet. A batch above that limit does no harm if the host has room for it. It is tried because one point does not
+        show how much memory is the same for every batch.
         """
         largest = self.largest()
         if largest and self.limit_is_asked and self.of == "process" and self._line() is None and self.beyond is None:

@@ -89,7 +89,7 @@ class TimePlan:
 
     @property
     def changes(self) -> int:
-        """The approximate number of changes that can be tried."""
+        """The approximate number of changes that can be tried before the decision."""
         trials = int((self.limit - self.decision_seconds) / self.trial)
         return max(0, trials - (FIRST_TRIALS if trials > FIRST_TRIALS else 1))
 

@@ -35,7 +35,9 @@ Hello = Mapping[str, Any]
 
 
 def seconds() -> float:
-    """The longest time in seconds to wait for the other workers."""
+    """The longest time in seconds to wait for the other workers, by the variable GPUTUI_PEER_SECONDS. Without it, 300
+    s.
+    """
     try:
         return float(os.environ.get(VARIABLE, "")) or WAIT_SECONDS
     except ValueError:

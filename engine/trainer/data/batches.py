@@ -73,7 +73,7 @@ class Batches(Protocol):
 
     @property
     def sharing(self) -> str:
-        """How the data is shared out among machines, in words. Empty for one machine."""
+        """The way in which the data is shared out among machines, in words. Empty for one machine."""
         ...
 
     @property

@@ -58,7 +58,11 @@ def training_batches(
     share: Share | None,
     options: Options,
 ) -> tf.data.Dataset:
-    """Batches without an end: pass after pass over the samples, each in an order of its own."""
+    """Batches without an end: pass after pass over the samples, each in an order of its own.
+
+    In the trainer, the first pass has the number `first_pass` and leaves out `skipped` batches. `numbered` batches come
+    with the number of their pass and their own number in it. `share` is this worker's part of the data.
+    """
     if options.input.cache != "off" and not options.input.one_batch:
         data = kept(data, "train", cache_file, options)
 
@@ -150,10 +154,11 @@ def mapped(elements: tf.data.Dataset, function: Callable[..., Any], options: Opt
 def batched(
     samples: tf.data.Dataset, made: bool, sizes: Sizes, drop_remainder: bool, share: Share | None, options: Options
 ) -> tf.data.Dataset:
-    """Batches of the samples. Several batches are copied at once, unless the samples are `made` by a map just before.
+    """Batches of the samples.
 
-    With such a map TensorFlow makes one parallel operation of both. Without one, `auto` leaves small batches to a
-    single thread.
+    Several batches are made in parallel if input.parallel_calls allows it, unless the samples are `made` by a map just
+    before. With such a map TensorFlow makes one parallel operation of both. Without one, `auto` leaves small batches to
+    a single thread.
     """
     given = options.input
     size = sizes.global_batch if share is None else share.size(sizes.global_batch)

@@ -64,7 +64,7 @@ class Pipeline:
 
     @property
     def sharing(self) -> str:
-        """How the data is shared out among machines, in words. Empty for one machine."""
+        """The way in which the data is shared out among machines, in words. Empty for one machine."""
         return BY_ELEMENT if self.share else ""
 
     @property

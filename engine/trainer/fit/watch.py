@@ -54,7 +54,9 @@ class Watch:
         self._stages.pulse(self._data.pipeline_iterator(iterator))
 
     def check_weights(self, step: int) -> None:
-        """Check the weights for NaN now, with the metrics of the last pulse."""
+        """Check the weights now, with the metrics of the last pulse. If a weight is not finite, TrainerError or a
+        warning follows (`Health.check`).
+        """
         self.health.check(step, self._metrics)
 
     def epoch_ends(self, step: int, metrics: dict[str, float]) -> None:

@@ -94,8 +94,8 @@ class RunReport:
     def memory(self, devices: Mapping[str, Mapping[str, int]], first_step: bool = False) -> None:
         """Write the figures of TensorFlow's allocator, and keep the highest peak. Does nothing if `devices` is empty.
 
-        The peak of the first step is kept separately. Readings before the second execution do not count for the other
-        peak.
+        The peak of the first step (`first_step`) is kept separately. Once it is known, readings before the second
+        execution do not count for the other peak.
         """
         if not devices:
             return

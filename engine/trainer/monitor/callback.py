@@ -64,7 +64,9 @@ class Monitor(keras.callbacks.Callback):
         self._watched = WatchedFit(self.run, self.model, self.params or {}, batch_size, self.sample_seconds, fit)
 
     def _give_up(self, fault: Exception) -> None:
-        """End the watching with the reason `fault`, which is printed and ends the run. The fit itself continues."""
+        """End the watching with the reason `fault`, which is printed and ends the run. A run that has not begun is
+        deleted. The fit itself continues.
+        """
         why = " ".join(f"{type(fault).__name__}: {fault}".split())[:LONGEST]
         if isinstance(fault, OSError):
             why = f"{fault.strerror or fault}: {fault.filename}"

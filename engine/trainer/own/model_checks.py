@@ -22,7 +22,7 @@ def custom_step(model: keras.Model) -> bool:
 
 
 def overrides_fit(model: keras.Model) -> bool:
-    """Whether the model has its own fit method, which calls Keras' fit."""
+    """Whether the class of the model has a fit method of its own."""
     return type(model).fit is not keras.Model.fit
 
 

@@ -157,7 +157,9 @@ class Batched:
 
 
 def is_image(sample: Any) -> bool:
-    """Whether the x of such a sample is an image, which augmentation can change."""
+    """Whether the x of such a sample is an image, which augmentation can change: float32, of a fixed size with three
+    axes.
+    """
     x = sample[0] if isinstance(sample, tuple) else sample
     return isinstance(x, tf.TensorSpec) and x.dtype == tf.float32 and x.shape.rank == 3 and None not in x.shape
 
@@ -240,7 +242,10 @@ def as_fitted(data: Any) -> Any:
 
 
 def as_tensors(nest: Any) -> Any:
-    """The arrays as tensors in host memory, from which the pipeline reads. The originals may be on a GPU."""
+    """The arrays as tensors in host memory, from which the pipeline reads. The originals may be on a GPU.
+
+    Ragged and sparse tensors are returned unchanged.
+    """
     kept = (tf.RaggedTensor, tf.SparseTensor)
     with tf.device("/CPU:0"):
         return tf.nest.map_structure(lambda leaf: leaf if isinstance(leaf, kept) else tf.identity(leaf), nest)

@@ -1,4 +1,4 @@
-"""The models that ship: plain functional Keras, each with a width factor and a float32 last layer."""
+"""The models that gputui contains: plain functional Keras, each with a width factor and a float32 last layer."""
 
 from __future__ import annotations
 

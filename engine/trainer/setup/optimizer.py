@@ -107,8 +107,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return tf.where(step < self.warmup, self.rate * (step + 1.0) / self.warmup, after)
 
     def _factor(self, progress: Any) -> Any:
-        """The factor (at most 1) of the full learning rate. `progress` is the number of steps after warm-up and
-        hold_steps, divided by decay_steps.
+        """The factor of the full learning rate. `progress` is the number of steps after warm-up and hold_steps, divided
+        by decay_steps.
         """
         low = self.decay_rate
         if self.kind == "cosine":

@@ -54,7 +54,8 @@ class XlaCache:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """A context around the training that puts a mark of this training into the cache's folder.
+        """A context around the training. If compiled programs are kept, it puts a mark of this training into the
+        cache's folder.
 
         The mark is removed at the end. It stays if an error before the first step may come from the cache, so that the
         next training empties the folder.

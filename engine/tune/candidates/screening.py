@@ -70,7 +70,9 @@ class Screening:
         return candidate
 
     def begin_with(self, settings: Mapping[str, Any]) -> None:
-        """Take these changes of the preset as the best settings, as the preset itself cannot be measured."""
+        """Use `settings`, changes of the preset, as the best settings without measuring them, because the preset itself
+        cannot be measured.
+        """
         self.best = Best(with_changes(self.baseline, settings), dict(settings))
 
     def resume(self, best: Best) -> None:
@@ -172,7 +174,9 @@ class Screening:
         self._report(doing)
 
     def leave_out(self, stage: str, tried: Mapping[str, Any], why: str, predicted_bytes: int | None = None) -> None:
-        """Record settings that are not measured, and the reason."""
+        """Record the best settings with the changes `tried` as a candidate that is not measured, with the reason
+        `why`.
+        """
         self.search.candidates.append(
             Candidate(
                 stage=stage,
@@ -292,7 +296,11 @@ class Screening:
         return self.waits_count and judgement.leaves_the_work(candidate.tried)
 
     def best_once_more(self) -> None:
-        """Measure the best settings again, so that candidate and best are measured at nearly the same time."""
+        """Measure the best settings again, so that candidate and best are measured at nearly the same time. Raises
+        OutOfTime and Stopped.
+
+        Does nothing if the best settings were never measured.
+        """
         if self.best.measured is not None:
             self._trial(self.best.measured, self.best.preset)
 

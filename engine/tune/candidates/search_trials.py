@@ -123,9 +123,9 @@ class Trials:
         )
 
     def learn(self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float) -> Trial:
-        """Train to measure the loss, for the epochs and steps in `length`.
+        """Train to measure the loss, for the epochs and steps in `length`, or return the trial if it was made before.
 
-        `seconds` is the expected time. Raises Stopped and OutOfTime.
+        None steps mean one pass over the data. `seconds` is the expected time. Raises Stopped and OutOfTime.
         """
         most = min(LATE * seconds, max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds))
         epochs, steps = length

@@ -99,7 +99,9 @@ class Space:
         yield {XLA: not built}
 
     def _steps(self, preset: Preset) -> Iterator[Settings]:
-        """Yield numbers of steps in one execution, up to a whole pass, or an epoch if that is shorter."""
+        """Yield numbers of steps in one execution: those of STEPS_TOGETHER, but at most a pass, or an epoch if that is
+        shorter.
+        """
         samples, most = self.started.train_samples, preset.options.train.steps_per_epoch or STEPS_TOGETHER[-1]
         if samples:
             most = min(most, max(1, samples // (value_of(preset, BATCH) * self.replicas(preset))))
@@ -118,7 +120,9 @@ class Space:
         yield MIRRORED if fitting == batch else MIRRORED | {BATCH: fitting}
 
     def _threads(self, preset: Preset) -> Iterator[Settings]:
-        """Yield settings of threads: on a GPU those that launch its kernels, on the CPU the division of its cores."""
+        """Yield settings of threads: on a GPU private threads that launch its kernels, on the CPU the division of its
+        cores.
+        """
         if checks.training_gpus(preset.options, self.machine):
             yield {"device.gpu_thread_mode": "gpu_private"}
         elif self.machine.cpus > 1:
@@ -158,6 +162,6 @@ def _changed(preset: Preset, settings: Settings) -> dict[str, Any]:
 
 
 def value_of(preset: Preset, key: str) -> Any:
-    """The value of an option in a preset."""
+    """The value of an option in a preset. `key` is `group.name`."""
     group, name = key.split(".", 1)
     return getattr(getattr(preset.options, group), name)

@@ -174,7 +174,7 @@ def _is_undone(candidate: Candidate, data: Record) -> bool:
 
 @dataclass(frozen=True)
 class Brought:
-    """What the options of a stage have gained.
+    """The gain of the options of a stage.
 
     `state` is kept, not chosen, nothing, trying, to come or not tried. `not chosen` means that trials were faster, but
     the settings were refused at the end. `settings` are the kept values. `gain` is a share (0.05: 5 % faster). If
@@ -203,7 +203,7 @@ class Brought:
 
 
 def brought(data: Record) -> list[Brought]:
-    """The gain of each stage that is searched, in the order of the search, and of combinations that were kept."""
+    """The gain of each stage that is searched, in the order of the search. Combinations that were kept come last."""
     stages = [stage for stage in STAGES if stage in limits_of(data).only]
     candidates = [candidate for candidate in search_of(data).candidates if candidate.tried]
     going_on = data.state == "running"

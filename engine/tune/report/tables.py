@@ -62,7 +62,7 @@ def memory(candidate: Candidate) -> str:
 
 
 def options(data: Record, together: bool = False) -> Table:
-    """What each option brought: a row for each stage of the search. With `together`, one more row for all of them
+    """The gain of each option: a row for each stage of the search. With `together`, one more row for all of them
     together.
     """
     rows = [

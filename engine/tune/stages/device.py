@@ -62,14 +62,20 @@ class DeviceStages:
                     self._screening.attempt(name, settings)
 
     def go_on_from(self, name: str) -> None:
-        """Continue the stage `name` after one of its values was faster in a second measurement."""
+        """Continue the stage `name` after one of its values was faster in a second measurement: with smaller numbers of
+        steps in one execution, or larger batches.
+
+        For other stages nothing is done.
+        """
         if name == "steps_per_execution":
             self._fewer_together()
         elif name == "batch_size":
             self._sizes().grow()
 
     def _stage_and_batch(self, name: str) -> None:
-        """Carry out a stage, and then the batch size again if the stage has changed the memory and work of a step."""
+        """Carry out a stage. If it has kept another precision or strategy, carry out the batch size again, as the
+        memory and the work of a step have changed.
+        """
         kept = len(self._kept(name))
         self.stage(name)
         if name in OTHER_MEMORY and len(self._kept(name)) > kept:

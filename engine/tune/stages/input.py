@@ -121,7 +121,8 @@ class InputStage:
         return not ONE_BATCH.keys() & self._space.started.inapplicable.keys()
 
     def _holds_back(self) -> bool:
-        """Whether the input makes the best settings slower.
+        """Whether the input makes the best settings slower: they are more than REACHED (5 %) below the ceiling, or wait
+        for the input for more than that.
 
         True also if the speed without the input is not known.
         """

@@ -127,7 +127,9 @@ class WideSearch:
         self._note()
 
     def _measure_again(self) -> None:
-        """Put the results from before the search was resumed into the record, without measuring them again."""
+        """Add the results from before the search was resumed to the record. Their trials are known and are not measured
+        again.
+        """
         done = [candidate.settings for candidate in self._screening.search.candidates]
         for result in self._study.of_this_search():
             if result.settings not in done and self._screening.remembers(self._combined(result.settings)):
