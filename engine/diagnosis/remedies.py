@@ -52,8 +52,8 @@ def gain(saved: float) -> float | None:
 def python_overhead(s: Measurements) -> Iterator[Remedy]:
     """Yield remedies for time that Python takes between steps.
 
-    If it takes much, a GPU first gets a larger batch: TensorFlow waits at each step for copies between host and device,
-    also within one call of several steps.
+    If it takes at least MUCH_PYTHON (15 %) of a step, a GPU first gets a larger batch: TensorFlow waits at each step
+    for copies between host and device, also within one call of several steps.
     """
     much = (s.python_share or 0.0) >= MUCH_PYTHON
     if s.on_gpu and much:

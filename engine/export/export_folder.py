@@ -219,8 +219,10 @@ def _copied(kind: str, place: str, to: Path) -> bool:
 
 
 def _requirements(options: Options, modules: set[str]) -> list[str]:
-    """The lines of requirements.txt: the versions of the present interpreter, and the packages that the user's code
-    imports (`modules`).
+    """The lines of requirements.txt: the versions of TensorFlow, Keras and gputui with which the preset trains here,
+    and the packages that the user's code imports.
+
+    `modules` are the names of the modules that it imports. The first line is a comment with the version of Python.
     """
     python = interpreter.chosen(options.run.python)
     with installed.of(python):

@@ -1,1 +1,1 @@
-"""The trainer process: the only package that imports TensorFlow, after its first event is written."""
+"""The trainer process, the only package that imports TensorFlow."""

@@ -181,7 +181,7 @@ class CheckpointSaver:
         self._left_out = 0  # since the last one that was written
 
     def execution_ran(self, step: int, count: int) -> None:
-        """Notes that the last `count` steps, up to step `step`, have been trained."""
+        """Records that the last `count` steps, up to step `step`, have been trained. A checkpoint may be due then."""
         self._due = isinstance(self._every, int) and step // self._every != (step - count) // self._every
 
     def take_due(self, epoch_ends: bool = False) -> bool:

@@ -44,7 +44,9 @@ def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def one_batch(batches: tf.data.Dataset, replicas: int, options: Options) -> tf.data.Dataset:
-    """The batches. With input.one_batch only the first one, repeated without an end."""
+    """The batches. With input.one_batch only the first global batch, which has a batch for each replica, repeated
+    without an end.
+    """
     if options.input.one_batch:
         return batches.take(replicas).cache().repeat()
     return batches

@@ -138,8 +138,10 @@ class Evaluation:
         self._left = 0
 
     def _execute(self, iterator: Any) -> Any:
-        """Run the test function for Keras' evaluate: in the run's own evaluation, or in one that a user's callback has
-        started.
+        """Run one execution of the test function for Keras' evaluate: in the run's own evaluation, or in one that a
+        user's callback has started.
+
+        Raises StopRequested if a stop was requested.
         """
         self._check_stop()
         return self._execute_own(iterator) if self._left else self._execute_of_callback(iterator)

@@ -239,7 +239,8 @@ def constant(count: int) -> Any:
 class Executions:
     """The function of the training steps, traced once.
 
-    If the step parts are sampled, the graph with the clock is a second graph. It is traced when a sample is first due.
+    If only some executions have a clock in their graph (on a GPU), the graph with the clock is a second graph. It is
+    traced when it is first needed.
     """
 
     def __init__(self, model: keras.Model, pipeline: Batches, parts: StepParts, micro_batches: int) -> None:

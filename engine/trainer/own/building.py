@@ -296,7 +296,7 @@ def compile_model(parts: Returned, options: Options, pipeline: OwnPipeline) -> x
     """Compile the model. Returns whether XLA compiles its steps, and why. Raises UserError.
 
     A model that is already compiled keeps its optimizer, loss and metrics. With `compile.xla: auto` it also keeps its
-    jit_compile. Otherwise the options decide how its steps run.
+    jit_compile, unless XLA would crash. Otherwise the options decide how its steps run.
     """
     model = parts.model
     compiler = xla.of_compiled(options, model) if model.compiled else xla.choose(options, model)

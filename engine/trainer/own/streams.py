@@ -109,7 +109,9 @@ class Samples(Pipeline):
 
     @property
     def _whole_batches(self) -> bool:
-        """Whether batches are gathered as a whole, because no option changes single samples."""
+        """Whether batches are gathered from the arrays by index, as a whole: they are shuffled, not cached, and no
+        function changes single samples.
+        """
         return self._by_number and self.source.load is None and self.source.vary is None
 
     @property

@@ -62,7 +62,9 @@ def _units(base: int, width: float) -> int:
 
 
 def _normalized(x: Any, norm: str) -> Any:
-    """x after batch or layer normalization over its last axis. x unchanged if `norm` names no normalization."""
+    """x after batch or layer normalization (`norm` is `batch` or `layer`) over its last axis. With `none`, x
+    unchanged.
+    """
     if norm == "none":
         return x
     return layers.BatchNormalization(momentum=MOMENTUM)(x) if norm == "batch" else layers.LayerNormalization()(x)

@@ -76,7 +76,9 @@ class InputStage:
                 return
 
     def _untried(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the candidates whose values the best settings do not have."""
+        """Yield settings of the input, in the order of the search, without those that the best settings already
+        have.
+        """
         for settings in self._candidates():
             if not self._screening.has(settings):
                 yield settings
