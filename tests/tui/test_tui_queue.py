@@ -1,8 +1,9 @@
-"""The queue on the screens: a run is put in it from the form, and waits where all runs are shown."""
+"""The queue on the screens: a run is put in it from the form, waits where all runs are shown, and is moved there."""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from gputui.engine.queue import entries
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
 from gputui.tui.screens.dialogs import Ask
+from gputui.tui.screens.runs.screen import RunsScreen
+from gputui.tui.widgets.key_footer import KeyFooter
+from textual.pilot import Pilot
 
 from tests.support import queued, recorded
 from tests.support.form_pilot import settled
-from tests.support.tiny import wait_for
+from tests.support.tiny import Tiny, text_of, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +68,80 @@ async def test_a_start_whose_gpus_are_not_free_says_who_has_them_and_offers_the_
             if count:
                 await wait_for(pilot, lambda: len(entries.all_entries()) == 1)
             assert len(entries.all_entries()) == count
+
+
+def rows(pilot: Pilot[None]) -> list[str]:
+    """The names of the runs in the table, in the order of its rows."""
+    screen = pilot.app.screen
+    assert isinstance(screen, RunsScreen)
+    return [name.split("-", 2)[2] for name in screen.shown]
+
+
+def offered(pilot: Pilot[None]) -> set[str]:
+    """The verbs of the queue that the footer offers, by their labels."""
+    labels = {key.binding.description for key in pilot.app.screen.query_one(KeyFooter).chosen_keys()}
+    return labels & {"Earlier", "Later", "Next", "Hold", "Release", "Take out"}
+
+
+def three_waiting(home: Path) -> list[Run]:
+    """Three waiting runs, and older ones: one that has ended and one that goes on."""
+    ended = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=40)
+    os.utime(ended.file("preset.yaml"), (recorded.BEGAN - 3600,) * 2)
+    recorded.write(home, name="20260921-140000-mlp", gpus=0, seconds=40, outcome=None, engine_pid=os.getpid())
+    made = [queued.waiting(name) for name in ("one", "two", "three")]
+    queued.add(*made)
+    return made
+
+
+async def test_waiting_runs_stand_on_top_and_are_moved_held_and_taken_out(home: Path) -> None:
+    one, *_ = three_waiting(home)
+    entries.write_news({"why": {one.id: "needs a GPU; GPU 0: used by bob's python since 14:02"}, "gpus": 1})
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "place 1: needs a GPU; GPU 0: used by bob's python since 14:02")
+        assert rows(pilot) == ["one", "two", "three", "mlp", "cnn"]
+        assert offered(pilot) == {"Earlier", "Later", "Next", "Hold", "Take out"}
+        await pilot.press("I")
+        assert rows(pilot) == ["one", "two", "three", "cnn", "mlp"], "in the order of the queue, however it is sorted"
+        await pilot.press("I", "end")
+        await wait_for(pilot, lambda: not offered(pilot))
+        await pilot.press("K", "N", "H", "home")
+        await wait_for(pilot, lambda: offered(pilot))
+        await pilot.press("J")
+        await wait_for(pilot, lambda: rows(pilot)[:3] == ["two", "one", "three"])
+        assert one.id in text_of(pilot.app), "the cursor stays on the run"
+        await pilot.press("down", "N")
+        await wait_for(pilot, lambda: rows(pilot)[:3] == ["three", "two", "one"])
+        await pilot.press("down", "down", "K", "K")
+        await wait_for(pilot, lambda: rows(pilot)[:3] == ["one", "three", "two"])
+        await pilot.press("H")
+        assert "held by you" in await wait_for(pilot, "… held")
+        await wait_for(pilot, lambda: "Release" in offered(pilot))
+        assert [entry.state for entry in entries.all_entries()] == ["held", "waiting", "waiting"]
+        await pilot.press("H")
+        await wait_for(pilot, lambda: queued.states()[one.id] == "waiting")
+        await pilot.press("d")
+        await wait_for(pilot, "waits in the queue; x takes it out")
+        for answer, left in (("k", 3), ("t", 2)):
+            await pilot.press("x")
+            await wait_for(pilot, "It has not begun, and ends as stopped")
+            await pilot.press(answer)
+            await wait_for(pilot, lambda: not isinstance(pilot.app.screen, Ask))
+            await wait_for(pilot, lambda: len(entries.all_entries()) == left)  # noqa: B023
+        await wait_for(pilot, "one is taken out of the queue")
+        await wait_for(pilot, lambda: rows(pilot)[:3] == ["three", "two", "one"])
+        assert one.state == "stopped"
+
+
+async def test_waiting_runs_are_listed_filtered_and_said_to_be_held(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that are older than the runs that are read at first."""
+    monkeypatch.setattr("gputui.tui.screens.runs.screen.FIRST", 1)
+    _, two, _ = three_waiting(home)
+    late = recorded.write(home, name="20991231-235959-late", gpus=0, seconds=40)
+    os.utime(late.file("preset.yaml"), (time.time() + 60,) * 2)
+    entries.hold(two.id, "3 runs of two failed within a minute of their start: out of memory")
+    async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, lambda: rows(pilot)[:4] == ["one", "two", "three", "late"])
+        await pilot.press("slash", *"held", "enter", "down")
+        assert "held: 3 runs of two failed within a minute" in await wait_for(pilot, "1 of 6 runs")

@@ -6,45 +6,16 @@ Reads small files; called in a thread.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ...engine.files.values import mapping, number, text, whole
 from ...engine.job import this_machine
 from ...engine.queue import any_entry, devices, entries
 from ...engine.queue.entries import Entry
+from ...engine.runs import Run
 from ...engine.units import clock
-from .run_list import last_progress
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A run that waits: its place, from 1 on, the reason, and about when it starts; empty if that is not known."""
-
-    run: str
-    place: int
-    held: bool = False
-    why: str = ""
-    when: str = ""
-
-    def __str__(self) -> str:
-        lead = "held" if self.held else f"place {self.place} in the queue"
-        return ", ".join(filter(None, (f"{lead}: {self.why}" if self.why else lead, self.when)))
-
-
-@dataclass(frozen=True)
-class Queue:
-    """The waiting runs by id, in their order, and the number of those that have begun."""
-
-    waiting: Mapping[str, Waiting] = field(default_factory=dict)
-    begun: int = 0
-
-    def words(self, training: int) -> str:
-        """Return for a header how many runs train and wait, and when the next starts; empty if no run waits."""
-        if not self.waiting:
-            return ""
-        when = next((each.when for each in self.waiting.values() if each.when), "")
-        return ", ".join(filter(None, (f"{training} train", f"{len(self.waiting)} wait", when and f"next {when}")))
+from .last_events import last_progress
+from .queue_places import Queue, Waiting
 
 
 def read() -> Queue:
@@ -57,12 +28,22 @@ def read() -> Queue:
     left = [left_of(entry) for entry in begun]
     soonest = min((seconds for seconds in left if seconds is not None), default=None) if None not in left else None
     waiting: dict[str, Waiting] = {}
+    count = gpus() if len(begun) < len(listed) else 0
     for place, entry in enumerate((entry for entry in listed if entry.state in entries.WAITS), 1):
         held = entry.state == "held"
         why = "the queue is paused" if paused and not held else why_of(entry, reasons)
         when = f"in about {clock(soonest)}" if soonest is not None and place == 1 and not (held or paused) else ""
-        waiting[entry.run] = Waiting(entry.run, place, held, why, when)
+        needs, after = devices.needs_text(entry, count), entry.after or ""
+        waiting[entry.run] = Waiting(entry.run, place, held, why, when, needs, entry.waits_since, after)
     return Queue(waiting, len(begun))
+
+
+def of(run: Run) -> Waiting | None:
+    """Return the place of a run; None if it does not wait. For a run without an entry it costs one call of `stat`."""
+    if not run.queue_file.exists():
+        return None
+    entry = entries.read(run.id)
+    return read().waiting.get(run.id) if entry is not None and entry.state in entries.WAITS else None
 
 
 def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:

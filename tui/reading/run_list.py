@@ -1,6 +1,8 @@
 """The runs as rows of a table, read from disk and cached while their files do not change.
 
 Reading hundreds of folders takes time and is done in a thread. Imports no Textual.
+
+Deferred imports: the queue is read only if it has entries.
 """
 
 from __future__ import annotations
@@ -15,18 +17,17 @@ from ...engine import figures, runs
 from ...engine.figures import LOSS, Figure, at
 from ...engine.files import located_yaml, writing
 from ...engine.files.located_yaml import YamlFault
-from ...engine.files.reading import open_regular
 from ...engine.files.values import EMPTY, harmless, mapping, number
+from ...engine.queue import any_entry
 from ...engine.runs import GOES_ON, Run, code_copy, run_cluster, titles
 from ...engine.runs.checkpoint_files import steps_in
-from ...engine.runs.events import EVENTS_FILE, fields_of
-from ...engine.runs.parsing import parse_line
 from ...engine.runs.run import STATE_LABELS, WAITING, RunState
 from ...engine.runs.titles import Notes, Title, title_of
 from . import LOOKED_AT
+from .last_events import last_event, last_progress
+from .queue_places import Queue, Waiting
 from .run import epoch_mean
 
-TAIL_BYTES = 16384
 MEASURED_SECONDS = 0.3  # at a time
 LEFT = figures.of_run("eta_seconds")
 NO_NOTES = Notes()
@@ -54,6 +55,7 @@ class Entry:
     validation: tuple[str, float | None] = ("", None)  # a metric of the newest evaluation, by Keras's name of it
     workers: tuple[str, ...] = ()  # of a chief: the runs of its other workers in the same home
     size: int | None = None  # bytes on the disk; None: not measured yet
+    waiting: Waiting | None = None  # its place in the queue, if it waits
 
     @property
     def goes_on(self) -> bool:
@@ -73,7 +75,8 @@ class Entry:
 
     @property
     def state_word(self) -> str:
-        word = STATE_LABELS.get(self.state, self.state)
+        held = self.waiting is not None and self.waiting.held
+        word = "held" if held else STATE_LABELS.get(self.state, self.state)
         return f"{word} on {self.host}" if self.host else word
 
     def matches(self, words: str) -> bool:
@@ -93,11 +96,14 @@ class RunList:
         self.closed = 0  # folders that this user cannot read
 
     def read(self, most: int | None = None) -> list[Entry]:
-        """The runs, the latest first; at most `most` runs, None for all."""
+        """The runs, the latest first; at most `most` runs, None for all. Runs that wait in the queue are always among
+        them.
+        """
         entries: dict[str, tuple[tuple[float, ...], Entry]] = {}
-        survey = runs.survey()
+        queue, survey = read_queue(), runs.survey()
         self.total, self.closed = len(survey.runs), len(survey.closed)
-        for run in survey.runs[:most]:
+        older = survey.runs[most:] if most is not None and queue.waiting else ()
+        for run in (*survey.runs[:most], *(run for run in older if run.id in queue.waiting)):
             stamp = _stamp(run)
             stamped = self._known.get(run.id)
             if stamped is None or stamped[0] != stamp or stamped[1].goes_on:
@@ -106,7 +112,7 @@ class RunList:
                 self._to_measure[run.id] = None
             entries[run.id] = stamped
         self._known = entries
-        return [entry for _, entry in entries.values()]
+        return [_placed(entry, queue) for _, entry in entries.values()]
 
     def measure(self) -> bool:
         """Measure the folders of changed runs for a short time; returns whether the next reading shows other sizes."""
@@ -119,6 +125,31 @@ class RunList:
                 self._known[name] = stamp, measured(entry)
                 differ |= self._known[name][1].size != entry.size
         return differ
+
+
+def read_queue() -> Queue:
+    """The queue as it is now. Without an entry it costs the listing of one folder."""
+    if not any_entry():
+        return Queue()
+    from . import queue
+
+    return queue.read()
+
+
+def _placed(entry: Entry, queue: Queue) -> Entry:
+    waiting = queue.waiting.get(entry.run.id) if entry.state == WAITING else None
+    return entry if waiting is None else replace(entry, waiting=waiting)
+
+
+def waiting_first(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries in their order, but the waiting ones before all others, in the order of the queue."""
+    entries = list(entries)
+    waiting = [entry for entry in entries if entry.state == WAITING]
+    if not waiting:
+        return entries
+    last = len(waiting) + 1
+    waiting.sort(key=lambda entry: entry.waiting.place if entry.waiting is not None else last)
+    return [*waiting, *(entry for entry in entries if entry.state != WAITING)]
 
 
 def measured(entry: Entry) -> Entry:
@@ -201,22 +232,6 @@ def _validation(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
     return chosen, number(metrics.get(chosen))
 
 
-def last_progress(run: Run) -> Mapping[str, Any]:
-    return last_event(run, "progress")
-
-
-def last_event(run: Run, kind: str) -> Mapping[str, Any]:
-    """The fields of the last event of a kind, if it is near the end of the file; else empty."""
-    try:
-        with open_regular(run.file(EVENTS_FILE)) as stream:
-            stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
-            lines = stream.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return {}
-    events = (parse_line(line) for line in reversed(lines) if f'"type":"{kind}"' in line)
-    return next((fields_of(event) for event in events if event), {})
-
-
 def description(run: Run) -> str:
     """The commit of the user's code, and the preset's description; empty if there is neither."""
     commit = code_copy.read(run).short_commit
@@ -264,6 +279,7 @@ class Now:
     title: str = ""
     done: float | None = None
     ended: tuple[Ended, ...] = ()
+    queue: Queue = field(default_factory=Queue)
 
 
 @dataclass
@@ -284,10 +300,10 @@ class RunningRuns:
         over = [states[name] for name in self._going_on if name in states and name not in running]
         ended = tuple(Ended(runs.title(run), run.id, state) for run, state in over)
         self._going_on = running
-        newest = next(iter(running.values()), None)
+        newest, queue = next(iter(running.values()), None), read_queue()
         if newest is None:
-            return Now(ended=ended)
-        return Now(tuple(running.values()), runs.title(newest), _done(last_progress(newest)), ended)
+            return Now(ended=ended, queue=queue)
+        return Now(tuple(running.values()), runs.title(newest), _done(last_progress(newest)), ended, queue)
 
     def _state(self, run: Run) -> RunState | None:
         """The state of the run; None if it has ended and not changed since, or if it was deleted."""

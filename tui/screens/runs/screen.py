@@ -16,6 +16,7 @@ from textual.widgets import DataTable, Input
 
 from ....engine.compare import baseline
 from ....engine.runs import Run
+from ....engine.runs.run import WAITING
 from ....engine.units import counted
 from ...base import keys
 from ...base.errors import clean
@@ -27,18 +28,21 @@ from ...widgets.painted import Panel
 from .. import catalogue
 from ..base import Header
 from ..help import LOSS
-from .actions import DeletingScreen, RunActions, listed, until_quitting
+from . import queue_actions
+from .actions import DeletingScreen, listed, until_quitting
+from .queue_actions import QueueActions
 from .table import Order, RunsTable
 
 if TYPE_CHECKING:
     from ....engine.runs.trash import Deletable, Trash
+    from ...reading.queue_places import Waiting
 
 REFRESH_SECONDS = 2.0
 FILTERED_BY = "filter by words in title, id, #tag, note, description or state"
 FIRST = 200  # of the newest runs: there may be thousands, and more are read when the cursor comes near the last of them
 
 
-class RunsScreen(DeletingScreen[list[Entry]], RunActions):
+class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
     """The table of runs. Marks stay when it is updated; the settings store columns, order and filter."""
 
     CSS_PATH = "runs.tcss"
@@ -46,6 +50,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
     DELETES = "runs"
     HELP_SECTIONS = (LOSS,)
     BINDINGS: ClassVar[list[BindingType]] = [
+        *queue_actions.BINDINGS,
         keys.bind("mark", meaning="mark or unmark the run"),
         keys.bind("compare", meaning="compare the marked runs"),
         keys.bind("resume", show=False, meaning="resume the run under the cursor from its last checkpoint"),
@@ -76,6 +81,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.shown: dict[str, Entry] = {}
         self.marked: dict[str, Run] = {}
         self._go_to = ""  # the run that gets the cursor once it is listed
+        self._offered: tuple[object, ...] = (False, False)
 
     def compose(self) -> ComposeResult:
         kept = self.app.settings.runs
@@ -115,8 +121,14 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         """The run under the cursor, also if other runs are marked; None if there is none."""
         return self.current.run if self.current else None
 
-    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        return action != "resume" or self.current is None or self.current.resumable
+    @property
+    def waiting_now(self) -> Waiting | None:
+        return self.current.waiting if self.current else None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "resume" and self.current is not None and not self.current.resumable:
+            return False
+        return super().check_action(action, parameters)
 
     def acted(self, run: Run, resumed: bool = False) -> None:
         if resumed:
@@ -152,7 +164,16 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         if self._go_to in self.shown:
             self.table.move_cursor(row=list(self.shown).index(self._go_to), animate=False)
             self._go_to = ""
+        self.query_one(Panel).styles.height = 2 if any(entry.waiting for entry in self.entries) else 1
+        self._show_current()
+
+    def _show_current(self) -> None:
+        """Show the text about the run under the cursor, and the keys that its place in the queue gives a purpose."""
         self.query_one(Panel).repaint()
+        now = self.waiting_now
+        if (offered := (now is not None, now is not None and now.held)) != self._offered:
+            self._offered = offered
+            self.refresh_bindings()
 
     @property
     def _needs_all(self) -> bool:
@@ -178,7 +199,9 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.rearrange()
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
-        """Return the text about the run under the cursor and the numbers of marked, shown and all runs."""
+        """Return the text about the run under the cursor and the numbers of marked, shown and all runs. A waiting run
+        has another row: its place, its start and why it waits.
+        """
         at = self.current
         hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""
         marked = f"{len(self.marked)} marked{hidden}, {self.app.key('unmark')} clears  " if self.marked else ""
@@ -194,7 +217,10 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         left = [(clean(at.run.id) if at else empty, "value")]
         right: Row = [("  " + count, "label")]
         about = fitting(about, max(0, width - length([*left, *right])), self.glyphs)
-        return [spread([*left, (about, "label")], right, width)]
+        rows = [spread([*left, (about, "label")], right, width)]
+        if at is not None and at.waiting is not None:
+            rows.append([(fitting(clean(str(at.waiting)), width, self.glyphs), "value")])
+        return rows
 
     # ---- keys -----------------------------------------------------------------------------------
 
@@ -204,7 +230,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         if self._unread and event.cursor_row + FIRST // 2 >= len(self.shown):
             self._read_more(4 * len(self.entries))
-        self.query_one(Panel).repaint()
+        self._show_current()
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
         self.sort_by(str(event.column_key.value))
@@ -269,6 +295,10 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
     @work
     async def action_delete(self) -> None:
         if not (chosen := self.runs_meant):
+            return
+        waiting = [at for run in chosen if (at := self.shown.get(run.id)) and at.state == WAITING]
+        if waiting:
+            self.say(f"{waiting[0].title} waits in the queue; {self.app.key('stop')} takes it out")
             return
         others = self._workers_of(chosen)
         hidden = [name for name in self._hidden if name in self.marked and name not in others]

@@ -14,13 +14,14 @@ from textual.screen import ModalScreen
 from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
+from ....engine.runs.run import WAITING
 from ...base import keys
 from ...base.errors import clean
 from ...base.glyphs import Glyphs, glyphs_of
 from ...base.themes import colour
 from ...drawing.rows import fitting
 from ...reading.run_columns import COLUMNS, RunColumn, matching, ordered, usual
-from ...reading.run_list import Entry, folded, when_text
+from ...reading.run_list import Entry, folded, waiting_first, when_text
 from ...widgets.table import Column, OpeningTable
 from ...wording.comparison import moments_of
 from ...wording.run import ASKED_FOR
@@ -152,8 +153,11 @@ class RunsTable(OpeningTable):
         self._times: Mapping[str, str] = {}  # by the run's id: of runs with equal title and date
 
     def show(self, entries: Sequence[Entry], words: str, marked: Mapping[str, object]) -> dict[str, Entry]:
-        """Show the runs that match the words of the filter; returns them by id in the order of the table."""
-        shown = {entry.run.id: entry for entry in folded(matching(ordered(entries, *self.order), words))}
+        """Show the runs that match the words of the filter, the waiting ones on top; returns them by id in the order of
+        the table.
+        """
+        listed = waiting_first(ordered(entries, *self.order))
+        shown = {entry.run.id: entry for entry in folded(matching(listed, words))}
         self._times = _times(shown.values())
         scrolls = len(shown) > self.size.height - self.header_height
         width = self.screen.size.width - MARK - scrolls * self.styles.scrollbar_size_vertical
@@ -217,7 +221,7 @@ class RunsTable(OpeningTable):
         return Text(f"{text:>{width}}" if column.right else text, no_wrap=True)
 
     def _sign(self, entry: Entry) -> str:
-        if entry.goes_on:
+        if entry.goes_on or entry.state == WAITING:
             return self._glyphs.more
         if entry.state in ASKED_FOR:
             return self._glyphs.stopped
@@ -256,4 +260,4 @@ def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, 
 def _colour(entry: Entry) -> str:
     if entry.goes_on:
         return "primary"
-    return "success" if entry.state == "ok" else "secondary" if entry.state in ASKED_FOR else "error"
+    return "success" if entry.state == "ok" else "secondary" if entry.state in (*ASKED_FOR, WAITING) else "error"

@@ -1,0 +1,48 @@
+"""The places of waiting runs in the queue, as plain values for lists, headers and views. queue.py reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+UNKNOWN_START = "not known yet"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The place of a run in the queue, from 1 on, why it waits, and about when it starts.
+
+    `why` and `when` are empty if they are not known; `when` is a text such as `in about 4:10`. `since` is the Unix time
+    at which the run was queued, `after` the id of the run that has to end first.
+    """
+
+    run: str
+    place: int
+    held: bool = False
+    why: str = ""
+    when: str = ""
+    needs: str = ""
+    since: float = 0.0
+    after: str = ""
+
+    def __str__(self) -> str:
+        """Return place, start and reason in one line, the most important first as the end may be cut."""
+        if self.held:
+            return self.why if self.why.startswith("held") else f"held: {self.why}"
+        lead = ", ".join(filter(None, (f"place {self.place}", self.when)))
+        return f"{lead}: {self.why}" if self.why else lead
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The waiting runs by their ids, in the order of the queue, and the number of queued runs that have begun."""
+
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    begun: int = 0
+
+    def words(self, training: int) -> str:
+        """Return for a header how many runs train and wait, and when the next starts; empty if no run waits."""
+        if not self.waiting:
+            return ""
+        when = next((each.when for each in self.waiting.values() if each.when), "")
+        return ", ".join(filter(None, (f"{training} train", f"{len(self.waiting)} wait", when and f"next {when}")))

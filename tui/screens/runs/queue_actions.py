@@ -1,0 +1,107 @@
+"""The actions on a run that waits in the queue: move it, hold or release it, take it out.
+
+All work with the disk runs in a thread.
+
+Deferred imports: the queue is needed only when a key asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from textual import work
+from textual.binding import BindingType
+
+from ....engine.runs import Run, RunError, title
+from ....engine.runs.run import WAITING
+from ...base import keys
+from ..dialogs import Ask
+from .actions import RunActions
+
+if TYPE_CHECKING:
+    from ...reading.queue_places import Waiting
+
+TAKE_OUT, KEEP = "Take out", "Keep waiting"
+ENDS = "It has not begun, and ends as stopped; its folder stays."
+STAYS = "It has begun before: its result and its checkpoints stay."
+BINDINGS: list[BindingType] = [
+    keys.bind("queue_up", "move_waiting('up')"),
+    keys.bind("queue_down", "move_waiting('down')"),
+    keys.bind("queue_top", "move_waiting('top')"),
+    keys.bind("hold", "hold_waiting", meaning="hold the waiting run, so that it is not started"),
+    keys.bind("hold", "release_waiting", "Release", meaning="release the held run, so that it is started in its turn"),
+    keys.bind("stop", "take_out", "Take out", meaning="take the waiting run out of the queue"),
+]
+
+
+class QueueActions(RunActions):
+    """The actions on runs, and those on waiting runs. Subclasses say whether the run for the next action waits."""
+
+    @property
+    def waiting_now(self) -> Waiting | None:
+        """The place in the queue of the run for the next action; None if it does not wait."""
+        raise NotImplementedError
+
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        """Return whether the action has a purpose: those of the queue need a waiting run, and a waiting run cannot be
+        stopped or resumed.
+        """
+        now = self.waiting_now
+        if action in ("move_waiting", "take_out"):
+            return now is not None
+        if action in ("hold_waiting", "release_waiting"):
+            return now is not None and now.held == (action == "release_waiting")
+        return action not in ("stop", "resume") or now is None
+
+    @work(group="queue")
+    async def action_move_waiting(self, where: Any) -> None:
+        """Move the waiting run to the top of the queue, or by one place `up` or `down`."""
+        from ....engine.queue import entries
+
+        if (run := self.run_meant) is not None:
+            await self._change(run, lambda: entries.move(run.id, where))
+
+    @work(group="queue")
+    async def action_hold_waiting(self) -> None:
+        from ....engine.queue import entries
+
+        if (run := self.run_meant) is not None:
+            await self._change(run, lambda: entries.hold(run.id))
+
+    @work(group="queue")
+    async def action_release_waiting(self) -> None:
+        from ....engine.queue import entries
+
+        if (run := self.run_meant) is not None:
+            await self._change(run, lambda: entries.release(run.id))
+
+    @work(group="queue")
+    async def action_take_out(self) -> None:
+        """Take the waiting run out of the queue, after a question."""
+        from ....engine.queue import entries
+
+        if (run := self.run_meant) is None:
+            return
+        name, has_result = await asyncio.to_thread(lambda: (title(run), run.result is not None))
+        question = f"Take {name} out of the queue?\n{STAYS if has_result else ENDS}"
+        answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), lambda: _waits_no_more(run)))
+        if answer == TAKE_OUT and await self._change(run, lambda: entries.remove(run.id)):
+            self.say(f"{name} is taken out of the queue")
+
+    async def _change(self, run: Run, act: Callable[[], Any]) -> bool:
+        """Change the entry of a run in a thread, and show the queue again; returns whether it was changed."""
+        try:
+            await asyncio.to_thread(act)
+        except (RunError, OSError) as reason:
+            self.say(str(reason), "error")
+            return False
+        finally:
+            self.acted(run)
+        return True
+
+
+def _waits_no_more(run: Run) -> str:
+    """Return a message if the run waits no more; empty while it waits."""
+    return "" if run.state == WAITING else f"{title(run)} waits no more: it has begun, or was taken out"
