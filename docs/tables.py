@@ -314,10 +314,25 @@ def settings_of_screens() -> str:
 
 # The keys of each screen that are needed most, by their verbs. Moving keys and those that work everywhere are left out.
 KEYS_OF_SCREENS = {
-    "form": ("start", "tune", "search", "file", "save", "save_as", "copy", "compare", "undo", "next_match"),
+    "form": ("start", "queue", "tune", "search", "file", "save", "save_as", "copy", "compare", "undo", "next_match"),
     "live": ("stop", "resume", "start", "edit", "why", "log", "messages", "zoom", "apply", "note"),
     "diagnosis": ("remedy", "prove", "why"),
-    "runs": ("mark", "compare", "search", "start", "resume", "stop", "edit", "delete", "undo", "prove"),
+    "runs": (
+        "mark",
+        "compare",
+        "search",
+        "start",
+        "resume",
+        "stop",
+        "edit",
+        "delete",
+        "undo",
+        "prove",
+        "queue_up",
+        "queue_down",
+        "queue_top",
+        "hold",
+    ),
     "compare": ("pin", "copy", "page_on", "zoom"),
     "gpus": ("open", "processes"),
     "tune": ("stop", "resume", "apply", "save", "save_as", "zoom"),
@@ -328,15 +343,15 @@ KEYS_OF_SCREENS = {
 
 
 def keys_of_screens() -> str:
-    """The screens, each with up to ten keys and what they do there."""
+    """The screens, each with its most needed keys and what they do there."""
     rows = []
     for entry in catalogue.SCREENS:
         declared = [binding for binding in entry.screen_class.BINDINGS if isinstance(binding, Binding)]
-        bindings = {binding.id: binding for binding in reversed(declared)}  # of numbered keys the first
-        cells = [
-            f"{code(keys.shown(bindings[verb].key.split(',')[0]))} {bindings[verb].tooltip}"
-            for verb in KEYS_OF_SCREENS.get(entry.name, ())
-        ]
+        cells = []
+        for verb in KEYS_OF_SCREENS.get(entry.name, ()):
+            bindings = [binding for binding in declared if binding.id == verb]  # several that have a purpose in turn
+            meanings = ", or ".join(dict.fromkeys(binding.tooltip for binding in bindings))
+            cells.append(f"{code(keys.shown(bindings[0].key.split(',')[0]))} {meanings}")
         rows += [[entry.title, "; ".join(cells)]] if cells else []
     return table(["screen", "keys"], rows)
 
