@@ -1,7 +1,7 @@
-"""The bases of all screens: the application they run in, the way back, and following what changes.
+"""The bases of all screens: their application, the way back, and readings of files or the machine.
 
 A screen that follows files or the machine makes its readings in a thread. Each reading comes as one message, becomes
-the reactive `latest`, and is shown; no screen ever waits for a disk or a driver.
+the reactive `latest`, and is shown. No screen ever waits for a disk or a driver.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from . import catalogue
 
 
 class Waits(Static):
-    """Shows the start that waits for its devices; a click drops this start."""
+    """The text in the header that names the run whose start waits for free devices. A click gives up this start.
+
+    It is hidden if no start waits.
+    """
 
     app: BaseApp
     DEFAULT_CSS = """
@@ -44,7 +47,7 @@ class Waits(Static):
 
 
 class Header(Horizontal):
-    """The first line of a screen: the screens that open from everywhere, and the `title` in the rest of the line."""
+    """The first line of a screen: the tabs of the screens that open from everywhere, then the widget `title`."""
 
     DEFAULT_CSS = """
     Header {
@@ -54,8 +57,8 @@ class Header(Horizontal):
     """
 
     def __init__(self, title: Widget | None = None, keys_from: int = KEYS_BESIDE_FROM) -> None:
-        """`keys_from`: the width of the terminal, in columns, from which on the header also shows keys. It is used only
-        with a title.
+        """`keys_from`: the width of the terminal, in columns, from which on the tabs also show their keys. Without a
+        title, KEYS_FROM is used instead.
         """
         super().__init__()
         self._title = title
@@ -96,7 +99,7 @@ class AppScreen(StyledOnce):
 
     @property
     def in_front(self) -> bool:
-        """Whether the screen is in front; a dialog or the help over it does not count."""
+        """True if no other screen lies over this screen. Dialogs and the help do not count."""
         whole = (screen for screen in reversed(self.app.screen_stack) if not isinstance(screen, ModalScreen))
         return next(whole, None) is self
 
@@ -106,10 +109,10 @@ class AppScreen(StyledOnce):
 
 
 class FollowingScreen(AppScreen, Generic[Reading]):
-    """A screen that shows readings. Subclasses make `readings` in a thread, and show the `latest` reading in
-    `show_latest`.
+    """A screen that shows readings. Subclasses make the readings in `readings`, which runs in a thread, and paint the
+    newest, `latest`, in `show_latest`.
 
-    If `FOLLOWS_COVERED` is set, the screen reads from its opening to its end, else only while it is in front.
+    If `FOLLOWS_COVERED` is set, the screen reads from its opening to its end, else only while `is_followed` is true.
     """
 
     FOLLOWS_COVERED: ClassVar[bool] = False
@@ -135,7 +138,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         self._one_at_a_time = threading.Lock()
 
     def readings(self, leaving: threading.Event) -> Iterator[Reading]:
-        """In a thread: yield readings until nothing more can change or `leaving` is set."""
+        """Yield readings until nothing more can change or `leaving` is set. This runs in a thread."""
         raise NotImplementedError
 
     def show_latest(self) -> None:
@@ -143,12 +146,14 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         raise NotImplementedError
 
     def show_again(self) -> None:
-        """Paint everything when the screen is in front again, as much may have changed since."""
+        """Paint the screen when it is in front again. A subclass whose other parts may be out of date paints these
+        too.
+        """
         self.show_latest()
 
     @property
     def is_followed(self) -> bool:
-        """Whether the screen should read: it is in front, a screen over it shows a part of its readings, or
+        """True if the screen should read: it is in front, a screen over it shows a part of its readings, or
         `FOLLOWS_COVERED` is set.
         """
         over = any(getattr(screen, "source", None) is self for screen in self.app.screen_stack)
@@ -163,9 +168,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     @work(thread=True, group="reading", name="reading")
     def _follow(self, leaving: threading.Event) -> None:
-        """In a thread: post each reading as a message. Waits until the former readings have ended, as a driver may be
-        slow.
-        """
+        """Post each reading as a message. Waits first until the former readings have ended, as a driver may be slow."""
         with self._one_at_a_time:
             for reading in self.readings(leaving):
                 self.post_message(self.Read(reading))

@@ -183,7 +183,7 @@ def places() -> list[ScreenEntry]:
 
 
 def place_of(screen: Screen[Any]) -> str:
-    """The name of the screen in the header to which `screen` belongs, empty if there is none. A chart belongs to the
+    """The name of the tab in the header to which `screen` belongs. Empty if there is none. A chart belongs to the
     screen that opened it.
     """
     if isinstance(source := getattr(screen, "source", None), Screen):
@@ -194,8 +194,8 @@ def place_of(screen: Screen[Any]) -> str:
 
 
 def place_of_key(app: App[Any], key: str) -> str:
-    """The name of the screen that a key such as f2 opens from everywhere, with the keys of the settings; empty for
-    other keys.
+    """The name of the screen that `key`, such as f2, opens from everywhere. The settings may have changed its keys.
+    Empty for other keys, and for keys of one character.
     """
     return next((entry.name for entry in places() if key in keys.keys_of(app, entry.verb) and len(key) > 1), "")
 
@@ -206,7 +206,7 @@ def key_bindings() -> list[Binding]:
 
 
 def left_out(name: str) -> Binding:
-    """The binding of a key that opens another screen and is not shown in the footer."""
+    """The binding of the key that opens the screen `name`. The footer does not show it."""
     return keys.bind(entry(name).verb, f"app.show('{name}')", show=False)
 
 
@@ -218,8 +218,11 @@ NAMES = {"tune": "Tune: find the fastest settings"}
 
 
 def of_screen(screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Yield the commands of a screen: the actions of its keys, with the key in the name, and its commands without a
-    key.
+    """Yield the commands of a screen for the palette: the actions of its keys, with the key in the name, then its
+    `commands`, which have no key.
+
+    Left out are keys that are disabled, that `offers` of the screen refuses, or that move, edit a field, open a screen
+    from everywhere, leave the screen or open the palette.
     """
     seen = set()
     for active in screen.active_bindings.values():
@@ -246,14 +249,17 @@ def offers_all(_action: str) -> bool:
 
 
 def is_listed(screen: Screen[Any], place: ScreenEntry) -> bool:
-    """Return whether the palette already lists this place, as a key of the screen opens it."""
+    """Return True if a key of `screen` opens `place`, so that the palette already lists it.
+
+    Always False for a screen that opens from everywhere.
+    """
     shown = (active.binding for active in screen.active_bindings.values() if active.enabled)
     return not place.verb and any(binding.description == place.title for binding in shown)
 
 
 def of_themes(app: App[Any]) -> Iterator[SystemCommand]:
-    """Yield a command for each theme; a chosen theme is stored in the settings. Textual's own themes appear only in a
-    search.
+    """Yield a command for each theme. A chosen theme is stored in the settings. Textual's own themes appear only if the
+    user searches for them.
     """
     own = {theme.name for theme in THEMES}
     for name in sorted(app.available_themes, key=lambda name: name not in own):

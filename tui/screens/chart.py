@@ -1,6 +1,7 @@
-"""One chart alone: another axis, logarithmic, smoothed, a cursor that shows all values, and any part of the axis.
+"""The chart screen: one chart on the whole screen, with a cursor that shows the values.
 
-The screen below it continues to read, and returns new charts with each reading.
+The axis, a logarithmic scale, the smoothing and the part of the axis can be chosen. The screen below it continues to
+read, and returns new charts with each reading.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ChartSource(Protocol):
         """What the charts are about, such as the title of the run."""
 
     def charts(self, drawn: Charts) -> Sequence[Plot]:
-        """Return the present charts, drawn as the settings request."""
+        """Return the present charts, drawn with the settings `drawn`: axis, scale and smoothing."""
 
     def axes(self) -> Sequence[str]:
         """Return the names of the axes on which the charts can be drawn."""
@@ -56,8 +57,8 @@ class ChartSource(Protocol):
 
 
 class Pager(Panel):
-    """The title line, with the keys of the previous and the next chart at the right. A click on a key has the effect of
-    the key.
+    """The title line of a chart, with the keys of the previous and the next chart at the right. A click on a key has
+    the effect of the key.
     """
 
     app: BaseApp
@@ -76,8 +77,8 @@ class Pager(Panel):
 
 
 class ChartScreen(AppScreen):
-    """Shows one chart alone. `key` names the first chart to show. The way of drawing charts is stored
-    in the settings.
+    """Shows one chart of `source` alone. `key` names the first chart to show. The settings of the drawing (axis, scale,
+    smoothing) are stored in the settings of the application.
     """
 
     CSS_PATH = "chart.tcss"
@@ -130,7 +131,9 @@ class ChartScreen(AppScreen):
         return list(self.source.charts(self.drawn))
 
     def _show_new(self) -> None:
-        """Show the chart with its newest points; if this chart no longer exists, show the first chart."""
+        """Show the chart `key` with its newest points. If this chart no longer exists, show the first chart. Without
+        charts, nothing changes.
+        """
         charts = self._all
         if not charts:
             return
@@ -145,7 +148,7 @@ class ChartScreen(AppScreen):
         self._show_new()
 
     def _show_panels(self) -> None:
-        """Show the title, the values at the cursor in as many rows as needed, and the row below the chart."""
+        """Show the title, the values at the cursor (at most MOST_ROWS rows) and the row below the chart."""
         values = self.query_one("#values", Panel)
         height = max(1, min(MOST_ROWS, len(self._values(self.size.width - 2, MOST_ROWS))))
         if height != self._values_height:
@@ -168,7 +171,9 @@ class ChartScreen(AppScreen):
         return cursor.rows(chart.plot, chart.cursor, chart.cell, width, self.glyphs)
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Allow `stop` only if the screen below shows a running run, which it stops; allow all other actions."""
+        """Allow `stop` only if the screen below shows a running run: that run is stopped. All other actions are
+        allowed.
+        """
         return action != "stop" or (isinstance(self.source, RunActions) and bool(self.source.check_action("stop", ())))
 
     # ---- keys -------------------------------------------------------------------------------------
@@ -186,7 +191,7 @@ class ChartScreen(AppScreen):
         self.chart.all()
 
     def action_axis(self) -> None:
-        """Draw the chart on the next of the axes that the run has."""
+        """Draw the charts on the next axis that the source offers, and store the choice in the settings."""
         axes, now = list(self.source.axes()), self.chart.plot.x_unit
         following = axes[(axes.index(now) + 1) % len(axes)] if now in axes else now
         self._set("x_axis", following)
@@ -214,5 +219,5 @@ class ChartScreen(AppScreen):
             self.source.action_stop()
 
     def action_copy(self) -> None:
-        """Copy all values of the chart as text for a spreadsheet."""
+        """Copy all values of the chart as a table with tabs between the columns, for a spreadsheet."""
         self.app.copy(cursor.table(self.chart.plot), f"the values of {self.key}, separated by tabs")

@@ -39,14 +39,14 @@ BOX = """
 
 
 class Ask(ModalScreen[str | None]):
-    """Asks a question; returns the chosen answer, or None if the dialog was left. The underlined first letter of an
-    answer chooses it.
+    """Asks a question. Its result is the chosen answer, or None if the dialog was left. The underlined first letter of
+    an answer chooses it.
 
-    The last answer is the one that changes nothing; Enter chooses it unless another answer has the focus. Keys that
-    arrive right after the question has appeared do not answer it: the user cannot have read it yet.
+    The last answer must be the answer that changes nothing: Enter chooses it unless another answer has the focus. Keys
+    that arrive within `seen_after_seconds` do not answer, as the user cannot have read the question yet.
 
-    `moot` is called in a thread. It returns the reason why the question needs no answer any more, or an empty text.
-    With a reason, the dialog shows it and closes.
+    `moot` is called in a thread about once per second. It returns the reason why the question needs no answer any more,
+    or an empty text. With a reason, the dialog shows it and closes.
     """
 
     DEFAULT_CSS = BOX.format(name="Ask")
@@ -100,8 +100,8 @@ class Ask(ModalScreen[str | None]):
 
 
 class AskText(ModalScreen[str | None]):
-    """Asks for a line of text; returns it, or None if the dialog was left. `refuse` may reject the text
-    with a reason.
+    """Asks for a line of text. Its result is the text, or None if the dialog was left. A subclass may reject a text in
+    `refuse`.
     """
 
     DEFAULT_CSS = BOX.format(name="AskText") + "\nAskText #box { width: 96; max-width: 98%; padding: 1 1; }"
@@ -140,7 +140,9 @@ DIGITS = "1234567890"  # of the first choices
 
 
 class Copyable(NamedTuple):
-    """A text that can be copied; `text` makes it only when it has been chosen. `preview` is shown in the list."""
+    """A text that the user can copy. `text` makes it, and is called only after it was chosen. `preview` is shown in the
+    list.
+    """
 
     name: str
     preview: str
@@ -152,8 +154,8 @@ class Choices(OptionList):
 
 
 class CopyScreen(ModalScreen[Copyable | None]):
-    """Offers texts to copy; returns the chosen text, or None. A digit chooses a text at once; the key that opened the
-    list chooses the first text.
+    """Offers texts to copy. Its result is the chosen Copyable, or None. A digit chooses a text at once. The key that
+    opened the list chooses the first text.
     """
 
     DEFAULT_CSS = """
@@ -208,13 +210,17 @@ class CopyScreen(ModalScreen[Copyable | None]):
 
 
 class Words(OptionList):
-    """A list whose footer has a name for the action of Enter."""
+    """A list of values, of which Enter chooses one."""
 
     BINDINGS = [keys.bind("open", "select", "Choose", meaning="choose this"), *keys.moves()]
 
 
 class ChoiceScreen(ModalScreen[str | None]):
-    """Lists the values of an option; returns the chosen value, or None if the list was left."""
+    """Lists the values of an option. Its result is the text of the chosen value, or None if the list was left.
+
+    `present` is the present value, `row` is the option's row on the screen, and `value_column` is the column of the
+    value in this row.
+    """
 
     DEFAULT_CSS = """
     ChoiceScreen {
@@ -253,7 +259,7 @@ class ChoiceScreen(ModalScreen[str | None]):
         self.query_one(OptionList).offset = Offset(x, y)
 
     def on_key(self, event: events.Key) -> None:
-        """If the key is a letter without an action, move the cursor to the next word that begins with this letter."""
+        """If the key is a letter without an action, move the cursor to the next value that begins with this letter."""
         letter = "" if event.key in self.active_bindings else (event.character or "").lower()
         words, listed = self.info.fixed_values, self.query_one(OptionList)
         at = listed.highlighted or 0

@@ -40,7 +40,9 @@ class _Findings(Table):
 
 
 class DoctorScreen(FollowingScreen[list[Finding]]):
-    """Shows the findings about this machine; the key `D` examines the machine again and also imports TensorFlow."""
+    """Shows the findings about this machine. The key `D` examines the machine again, and then also imports
+    TensorFlow.
+    """
 
     CSS_PATH = "doctor.tcss"
     FOLLOWS_COVERED = True  # a deep check takes its time
@@ -110,7 +112,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         self._show_status()
 
     def _columns(self) -> list[Column]:
-        """Return the columns; the last column gets the rest of the width, and its long texts are wrapped, not cut."""
+        """Return the columns. The last column gets the rest of the width, and its long texts are wrapped, not cut."""
         beside = [max((len(cell) for cell in cells), default=0) for cells in self._beside()]
         rest = self.size.width - sum(beside) - 2 * (len(beside) + 1) - 1  # a scrollbar may come
         widths = (*beside, max(LEAST_WIDTH, rest))

@@ -86,7 +86,7 @@ class HelpScreen(ModalScreen[None]):
 
 
 class ListScreen(HelpScreen):
-    """Shows lines of text in the same page as the help."""
+    """Shows lines of text under a title, in the same box as the help."""
 
     def __init__(self, title: str, lines: Iterable[str]) -> None:
         super().__init__(Screen())
@@ -131,8 +131,8 @@ def _section(title: str, lines: Iterable[tuple[str, str]], width: int) -> Conten
 
 
 def _line(names: str, text: str, width: int) -> Content:
-    """Return the keys of an action and its meaning. The meaning is wrapped at the right of the keys, or below them if
-    there is too little room.
+    """Return the keys of an action and its meaning in `width` columns. The meaning is wrapped at the right of the keys,
+    or below them if there is too little room.
     """
     begin = max(min(KEYS_WIDTH, width // 3), len(names) + 1)
     beside = width - begin >= LEAST_WIDTH

@@ -49,7 +49,9 @@ class ConflictError(Exception):
 
 
 def new_run(app: BaseApp, preset: Preset) -> Start:
-    """Return the start of a new run; it uses the warm engine if there is one."""
+    """Return the start of a new run. The start uses the engine that was started in advance (`app.warm`) if there is
+    one.
+    """
 
     def launch_it() -> tuple[Run, Any]:
         warm = warm_engine.take(app)
@@ -73,13 +75,17 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
 
 
 def code_changed(run: Run) -> str:
-    """Return in words how the code has changed since the run's checkpoint was written; empty if it has not."""
+    """Return in words how the code has changed since the run's checkpoint was written. Empty if it has not changed, or
+    if there is no checkpoint.
+    """
     return code_files.describe(run) if steps_in(run.file("checkpoints")) else ""
 
 
 def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> Start:
-    """Return the start that resumes a run from its last checkpoint. With `new_code` or `from_copy` it is resumed even
-    if its code has changed: with the code as it is now, or with the run's copy.
+    """Return the start that resumes a run from its last checkpoint.
+
+    With `new_code` or `from_copy` it is resumed even if its code has changed: with the code as it is now, or with the
+    run's copy. Without both, a run whose code has changed is refused.
     """
 
     def in_the_way() -> str:
@@ -106,13 +112,16 @@ def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> St
 
 
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
-    """Check and launch a run; returns the run and its engine's process. Raises ConflictError, OSError or RunError."""
+    """Check and launch a run. Return the run and the process of its engine. Raises ConflictError, OSError or RunError.
+
+    `warm` is an engine that was started in advance.
+    """
     _check(preset)
     return warm.start(preset) if warm is not None else launch.start(preset)
 
 
 def _check(preset: Preset) -> None:
-    """Check a preset against this machine. Raises ConflictError."""
+    """Check a preset against this machine. Raises ConflictError if there is an error."""
     here = this_machine.read()
     findings = tuple(checks.on_screen(preset, here))
     if any(finding.level == "error" for finding in findings):
@@ -124,8 +133,10 @@ WAIT, START, MEASURE, CANCEL = "Wait for it", "Start anyway", "Measure anyway", 
 
 
 async def may_start(app: BaseApp, start: Start) -> bool:
-    """Return whether to start now: the devices are free, or the user starts anyway. If the user chooses to wait, the
-    run is put in the queue, or the measurement is added to the waiting starts, and False is returned.
+    """Return True if the start may begin now: the devices are free, or the user starts anyway.
+
+    If the user chooses to wait, the run is put in the queue, or the measurement is added to the waiting starts, and
+    False is returned.
     """
     busy = await asyncio.to_thread(start.in_the_way)
     if not busy:
@@ -141,10 +152,10 @@ async def may_start(app: BaseApp, start: Start) -> bool:
 
 
 async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
-    """Launch a run or a proof; returns it with its process. None if it waits for its devices or was cancelled.
+    """Launch a run or a measurement, and return it with its process. None if it waits for its devices or was cancelled.
 
-    If GPUs that gputui chooses are not free, the user is asked whether a run waits in the queue. Raises the exceptions
-    of the launch.
+    If the GPUs for a run are not free, the user is asked whether the run waits in the queue. Raises the exceptions of
+    the launch.
     """
     if not await may_start(app, start):
         return None
@@ -160,13 +171,19 @@ async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
 
 
 async def put_in_queue(app: BaseApp, start: Start) -> None:
-    """Put a run in the queue, and show its place and what it waits for. Raises the same as its launch."""
+    """Put a run in the queue, and show its place and what it waits for. A measurement cannot be queued: nothing
+    happens.
+
+    Raises the same exceptions as the launch.
+    """
     if start.queue is not None:
         app.notify(clean(f"{start.title}: {await asyncio.to_thread(start.queue)}"), markup=False)
 
 
 async def launch_and_open(app: BaseApp, start: Start) -> bool:
-    """Launch a measurement and open it; returns whether it was launched. Raises the exceptions of its launch."""
+    """Launch a measurement and open it. Return True if it was launched, False if it waits or was cancelled. Raises the
+    exceptions of its launch.
+    """
     made = await ask_and_launch(app, start)
     if made is not None:
         open_measurement(app, *made)
@@ -202,8 +219,9 @@ def _measurement(
     launch: Callable[[], tuple[Proof, subprocess.Popen[bytes]]],
     but: Path | None = None,
 ) -> Start:
-    """Return the start of a measurement; it closes the warm engine before the launch. `but` is the folder of a resumed
-    measurement, which does not count as another user of the devices.
+    """Return the start of a measurement. It closes the engine that was started in advance before the launch.
+
+    `but` is the folder of a resumed measurement, which does not count as another user of the devices.
     """
 
     def in_the_way() -> str:

@@ -39,7 +39,9 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
         self._chosen = ""  # the key of the shown chart
 
     def read_curves(self, runs: Sequence[Run], leaving: threading.Event) -> Iterator[None]:
-        """In a thread: read the curves of the runs, and yield after each reading until all runs have ended."""
+        """Read the curves of the first MOST_COMPARED runs. Yield after each complete reading, about once per second,
+        until all runs have ended or `leaving` is set. This runs in a thread.
+        """
         readers = [RunReader(run) for run in runs[: drawn_charts.MOST_COMPARED]]
         while not leaving.is_set():
             behind = [reader.poll() for reader in readers]
@@ -51,7 +53,9 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
                 leaving.wait(READ_SECONDS)
 
     def _named(self) -> list[drawn_charts.Named]:
-        """Return the runs whose curves have been read, each with a name made of its differences from the others."""
+        """Return the compared runs whose curves have been read. Each has a name that is made of its differences from
+        the others.
+        """
         if (comparison := self.comparison) is None:
             return []
         moments = moments_of(comparison.runs)
@@ -85,7 +89,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     @property
     def catching_up(self) -> bool:
-        """Whether the curves have not been read yet."""
+        """True if the curves have not been read yet."""
         return not self._curves
 
     @property
@@ -97,11 +101,13 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     @property
     def rows_needed(self) -> int:
-        """The number of rows that everything except the chart needs."""
+        """The number of rows that everything except the chart needs. By default all rows of the screen."""
         return self.size.height
 
     def show_curves(self) -> None:
-        """Show the chosen chart; a low screen shows no chart, as the table needs all the room."""
+        """Show the chosen chart. It is hidden if there are no curves, or if the screen has fewer than LEAST_HEIGHT
+        rows.
+        """
         chart = self.query_one(Chart)
         charts = self.charts(self.app.settings.charts)
         chart.display = bool(charts) and self.size.height >= LEAST_HEIGHT
@@ -133,5 +139,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
 
 def moment_of(run: Run) -> str:
-    """Return the time of the start that is in the run's id; the whole id if it has no time."""
+    """Return the time of the run's start from its id, such as 20250131-120000. If the id has no time, return the whole
+    id.
+    """
     return clean(run.id[:15] if re.match(r"\d{8}-\d{6}-", run.id) else run.id)

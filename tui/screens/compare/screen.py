@@ -135,17 +135,19 @@ class CompareScreen(ComparedCurves):
         return body
 
     def _option_room(self, comparison: Comparison) -> int:
-        """Return the number of characters for an option's value with which all columns fit, but at least LEAST_HEAD."""
+        """Return the number of characters for an option's value with which all columns fit, but at least LEAST_HEAD.
+        For a screen with short texts.
+        """
         names = [row.key for row in comparison.options] + [row.label for row in comparison.figures]
         labels = max(map(len, names), default=0)
         beside = len(NARROW_NOISE) + 2 if has_noise(comparison) else 0
         return max(LEAST_HEAD, (self.size.width - labels - beside - 3) // max(1, len(self.runs)) - 2)
 
     def _heads(self, comparison: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
-        """Return the headings of the columns, and whether all columns fit with them. Headings are as long as there is
-        room.
+        """Return the headings of the columns of runs, and True if all columns fit with them.
 
-        The pinned baseline is marked. If titles are too long for all columns, runs are named only by their changes.
+        Headings are as long as there is room. The pinned baseline is marked. If titles are too long for all columns,
+        runs are named only by their changes.
         """
         titles, pinned = distinct(comparison.titles), comparison.baseline if comparison.choice == "pinned" else ""
         marks = [" (baseline)" if run == pinned else "" for run in comparison.runs]
@@ -173,7 +175,9 @@ class CompareScreen(ComparedCurves):
         return whole, False
 
     def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
-        """Fill the table; each column is as wide as its widest cell, and the cursor stays in its row."""
+        """Fill the table. Each column is as wide as its widest cell. The cursor stays in its row and moves to the first
+        run.
+        """
         table = self.query_one(Table)
         body = [(cells + [Text("")] * (len(head) - len(cells)))[: len(head)] for cells in body]
         widths = [max(cells[position].cell_len for cells in (head, *body)) for position in range(len(head))]
@@ -236,7 +240,9 @@ class CompareScreen(ComparedCurves):
 
     @property
     def selected(self) -> Run | None:
-        """The run in the column of the cursor; None if the cursor is in no run's column."""
+        """The run in the column of the cursor. None if this column belongs to no run, or before the runs have been
+        compared.
+        """
         position = self.query_one(Table).cursor_column - 1
         return self.runs[position] if self.comparison is not None and 0 <= position < len(self.runs) else None
 
@@ -280,13 +286,15 @@ def _toggle(run: Run) -> str:
 
 
 def _label(text: str, with_cells: bool) -> Text:
-    """Return the label of a row; the label of a row without cells is a heading and bold."""
+    """Return the label of a row. The label of a row without cells is a heading, which is bold."""
     return Text(clean(text), style="" if with_cells else "bold")
 
 
 def _options(row: OptionRow, room: int = 0) -> list[str]:
-    """Return an option's values as texts. If they are longer than `room`, paths lose the folders that all of them
-    share; still longer texts are cut.
+    """Return an option's values as texts, one for each run.
+
+    If one is longer than `room` characters, paths lose the folders that all of them share, and texts that are still too
+    long are cut. With `room` 0 nothing is shortened.
     """
     texts = [NOT_GIVEN if value is None else option_text(row, at) for at, value in enumerate(row.values)]
     if not room or max(map(len, texts)) <= room:

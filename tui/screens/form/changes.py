@@ -1,4 +1,8 @@
-"""The list of all changes: the values of the form, of the file and of the default; each change can be undone."""
+"""The list of all changes of the form, and its texts: YAML, command line and Python.
+
+The list has the value in the form, the value in the file and the default of each changed option. Each change can be
+undone.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,10 @@ NOTHING = "nothing differs from the file, and nothing from the defaults"
 
 
 def shared(room: int, needed: list[int]) -> list[int]:
-    """Return the widths of columns: each gets the width it needs, or if the room is too small an equal part of what
-    narrower columns leave.
+    """Return the widths of columns that share `room` characters.
+
+    Each column gets the width in `needed`, but at least LEAST. If the room is too small, each gets at most an equal
+    part of the room that the narrower columns leave.
     """
     widths = dict.fromkeys(range(len(needed)), LEAST)
     for left, at in zip(range(len(needed), 0, -1), sorted(widths, key=lambda at: needed[at]), strict=True):
@@ -44,7 +50,7 @@ def shared(room: int, needed: list[int]) -> list[int]:
 
 
 class ChangesTable(Table):
-    """A table whose footer has a name for the action of Enter."""
+    """A table in which Enter goes to the option in the form."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("open", "select_cursor", "Go to it", meaning="go to the option in the form")
@@ -113,7 +119,7 @@ class ChangesScreen(AppScreen):
         )
 
     def _columns(self) -> list[Column]:
-        """Return the columns; the columns of values share the width that the column of names leaves."""
+        """Return the columns. The three columns of values share the width that the column of names leaves."""
         values = (("now", "now"), ("file", "in the file"), ("default", "default"))
         cells = [[label for _, label in values], *map(self._texts, self._listed)]
         lengths = [[cell_len(text) for text in texts] for texts in cells]
@@ -156,7 +162,7 @@ class ChangesScreen(AppScreen):
         self._show()
 
     def action_take_back(self) -> None:
-        """Put the file's value of the option into the form; pressed again, put the changed value back."""
+        """Put the file's value of the option into the form. The next press puts the changed value back."""
         key, state = self.query_one(Table).current_key, self.form.state
         if key is None:
             return
@@ -198,7 +204,7 @@ class Reading(TextArea):
 
 
 class TextScreen(Screen[None]):
-    """Shows one of three texts of the form: YAML, command line or Python code."""
+    """Shows one of three texts of the form. `what` is its name: "yaml", "command" or "python"."""
 
     DEFAULT_CSS = """
     TextScreen {
@@ -245,7 +251,7 @@ class TextScreen(Screen[None]):
         self.query_one(TextArea).load_text(clean(self.text()))
 
     def text(self) -> str:
-        """The text that is shown and copied."""
+        """Return the whole text of the form that the screen shows, by `what`."""
         if self.what == "yaml":
             return self.state.preset.to_yaml()
         if self.what == "command":
@@ -255,8 +261,9 @@ class TextScreen(Screen[None]):
         return script.to_script(self.state.preset)
 
     def action_copy_shown(self) -> None:
-        """Copy the selected part of the text, or the whole text without a selection. Not named `copy`: the text area
-        has such an action.
+        """Copy the selected part of the text, or the whole text if nothing is selected.
+
+        The name is not `copy`, because the text area has an action of that name.
         """
         area = self.query_one(TextArea)
         text = area.selected_text or self.text()

@@ -1,4 +1,4 @@
-"""The form with its checks: reads the machine and checks the options against it.
+"""The form with its checks: reads the machine and checks the options for it.
 
 Deferred imports: reading the machine and checking happen in threads, after the first paint.
 """
@@ -39,14 +39,16 @@ class CheckedForm(FormView):
         self.call_after_refresh(self._read_machine)
 
     def load(self, state: FormState) -> None:
-        """Show another preset in the form; undo brings the present content back."""
+        """Show another preset in the form. Undo restores the present content."""
         before = Moment.of(self.state)
         self._hold(state)
         self.history.record(before, state, f"opening {state.name}")
 
     def apply(self, state: FormState, values: Mapping[str, Any], what: str) -> None:
-        """Show a preset with changed values, as one change for undo; the focus is on Start, so that Enter starts the
-        preset.
+        """Change options of `state` to `values` (by key), and show `state` in the form as one change for undo.
+
+        `what` names the change. The focus is on Start, so that Enter starts the preset. A message says so if the
+        options already have these values.
         """
         before = Moment.of(self.state)
         if all(state.texts.get(key) == to_text(value) for key, value in values.items()):
@@ -57,7 +59,7 @@ class CheckedForm(FormView):
         self.offer_start(next(iter(values), ""), what)
 
     def _hold(self, state: FormState) -> None:
-        """Replace the state of the form, and show and check it."""
+        """Replace the state of the form by `state`, show it, and check it as soon as the form is complete."""
         self.state = state
         self._findings, self._own_batch = (), None
         self.options.load(state)
@@ -101,7 +103,10 @@ class CheckedForm(FormView):
 
     @property
     def no_gpu_reason(self) -> str:
-        """The reason why training with these options uses no GPU; empty if it uses a GPU, or may use one."""
+        """The reason why training with these options uses no GPU.
+
+        Empty if it uses a GPU or may use one, and until the machine has been read.
+        """
         if self.machine is None:
             return ""
         from ....engine import checks
@@ -130,7 +135,7 @@ class CheckedForm(FormView):
         self._changed()
 
     def _changed(self) -> None:
-        """Show the whole form again, and check it when it has not changed for a moment."""
+        """Show the whole form, and check it after CHECK_SECONDS (0.15 s) without another change."""
         self._show_all()
         if self._check_timer is not None:
             self._check_timer.stop()
@@ -146,8 +151,9 @@ class CheckedForm(FormView):
         self._go_back_to(self.history.redo(self.state), "done again", "undo")
 
     def _go_back_to(self, act: Act | None, done: str, back: Literal["undo", "redo"]) -> None:
-        """Restore the content `before` a change, and go to the first option that differs. `done` and `back` are words
-        for the messages.
+        """Restore the content from before the change `act`, and go to the first option that differs.
+
+        If `act` is None, only show a message. `done` and `back` are words for the messages.
         """
         if act is None:
             self.app.notify(f"nothing to be {done}")

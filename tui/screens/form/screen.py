@@ -74,20 +74,24 @@ class FormScreen(CheckedForm):
     _limits: LimitTexts | None = None  # of the latest search
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Do not search on a slash that is typed into a field; allow `give_up` only if a start waits."""
+        """Return False for `search` while a field is edited, as a slash is then text, and for `give_up` if no start
+        waits.
+
+        All other actions are allowed.
+        """
         if action == "give_up":
             return bool(self.app.waiting_title)
         return not (action == "search" and isinstance(self.focused, Input))
 
     def offers(self, action: str) -> bool:
-        """Return whether the palette lists the action. Undo and redo are listed only if there is a change to undo or
+        """Return True if the palette lists the action. Undo and redo are listed only if there is a change to undo or
         redo.
         """
         acts = {"undo": self.history.done, "redo": self.history.undone}
         return action not in acts or bool(acts[action])
 
     def check_consume_key(self, _key: str, character: str | None) -> bool:
-        """Return whether the form takes the key as text: true for every digit, so that digits never open another screen
+        """Return True if the key is a digit: the form takes it as text, so that digits never open another screen
         here.
         """
         return character is not None and character.isdigit()
@@ -125,7 +129,9 @@ class FormScreen(CheckedForm):
             self.action_to_options()
 
     def action_next_remark(self, by: int) -> None:
-        """Go to the next (1) or previous (-1) option with a remark; after the last option comes the first."""
+        """Go to the next (1) or the previous (-1) option with a remark. After the last option comes the first. Without
+        remarks, a message says so.
+        """
         named = list(dict.fromkeys(remark.keys[0] for remark in self.remarks))
         if named:
             last = self.options.last_key
@@ -205,7 +211,9 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="tune")
     async def action_tune(self) -> None:
-        """Search for the fastest settings, starting from the form's settings."""
+        """Search for the fastest settings, starting from the form's settings. Nothing is searched if the form has
+        errors.
+        """
         from ...form.search_limits import LimitTexts
         from ..tune import limits_dialog
 
@@ -217,7 +225,9 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:
-        """Measure how the speed of the preset grows with the number of replicas."""
+        """Measure how the speed of the preset grows with the number of replicas. Nothing is measured if the form has
+        errors.
+        """
         from ..proof import actions
 
         self._accept_open_field()
@@ -225,8 +235,8 @@ class FormScreen(CheckedForm):
             await actions.measure_scaling(self.app, self.state.preset, self.state.path)
 
     def _is_refused(self) -> bool:
-        """Return whether the form has errors and cannot be started; if so, show the first error and go
-        to its option.
+        """Return True if the form has errors, so that it cannot be started. Then also show the first error and go to
+        its option.
         """
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
@@ -238,13 +248,18 @@ class FormScreen(CheckedForm):
         self.app.give_up_waiting()
 
     def refused(self, here: Machine, findings: tuple[Finding, ...]) -> None:
-        """Show the error that the last check before a launch has found."""
+        """Show the error among the `findings` of the last check before a launch. `here` is the machine that was read
+        for it.
+        """
         self.machine, self._findings = here, findings
         self._show_remarks()
         self.app.complain(self.refusal)
 
     def started(self, state: FormState, run: Run, engine: object) -> None:
-        """Open the live view of a started run; the values of the form count as kept, as they are stored in the run."""
+        """Open the live view of a started run.
+
+        The form then has no unsaved changes, as its values are stored in the run. `engine` is kept in the application.
+        """
         from ....engine.job import several_tasks
 
         state.keep()
@@ -255,7 +270,7 @@ class FormScreen(CheckedForm):
         self.app.open_run(run)
 
     def offer(self, title: str) -> None:
-        """Show a message that a run is running, with the key that opens it."""
+        """Show a message that the run `title` is running, with the key that opens it."""
         message = f"{clean(title)}; {self.app.key('live')} shows it"
         self.app.notify(message, title="A run is running", markup=False)
 

@@ -87,8 +87,8 @@ class FormView(AppScreen):
         self._resumed = True  # the first time is when the application starts
 
     def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
-        """Focus a widget. If it is an option, do not scroll here: the list of options scrolls itself
-        after the layout.
+        """Focus a widget. If it is an option or the heading of a part, do not scroll here: the list of options scrolls
+        itself after the layout.
         """
         super().set_focus(widget, scroll_visible and not isinstance(widget, Stop), from_app_focus)
 
@@ -113,7 +113,9 @@ class FormView(AppScreen):
         self.set_class(height < TINY, "-tiny")
 
     def introduce(self) -> None:
-        """Show one line with the purpose of gputui, for users without runs."""
+        """Show one line with the purpose of gputui, for users without runs. A low terminal, or a form that is covered
+        and not built, shows nothing.
+        """
         if self._waits:
             return
         purpose = self.query_one("#purpose", Static)
@@ -129,12 +131,12 @@ class FormView(AppScreen):
 
     @property
     def refusal(self) -> str:
-        """The reason why the form cannot be started; empty if it can."""
+        """The reason why the form cannot be started. Empty if it can be started."""
         return "".join(self.refusals[:1])
 
     @property
     def refusals(self) -> list[str]:
-        """The reason why the form cannot be started, in several texts from the longest to the shortest; empty if it can
+        """The reason why the form cannot be started, in several texts from the longest to the shortest. Empty if it can
         be started.
         """
         errors = [remark for remark in self.remarks if remark.level == "error"]
@@ -191,7 +193,7 @@ class FormView(AppScreen):
     # ---- moving -------------------------------------------------------------------------------
 
     def go_to(self, key: str) -> None:
-        """Focus an option; a search that hides the option is ended, and a folded part is unfolded."""
+        """Focus an option. If the option is hidden, a search is ended first and its part is unfolded."""
         if not self.options.rows[key].display:
             self._end_search()
             self.options.reveal(key)
@@ -211,7 +213,10 @@ class FormView(AppScreen):
         field.display = False
 
     def offer_start(self, key: str, what: str) -> None:
-        """Scroll to an option and focus Start: Enter then starts the run with the change `what`."""
+        """Scroll to the option `key` and focus Start: Enter then starts the run with the change `what`.
+
+        If the form is not built yet, this is done when it is built.
+        """
         if self._waits:
             self._to_offer = key, what
             return

@@ -51,7 +51,7 @@ RICH_EDGES, PLAIN_EDGES = ("│ ", "  ", "├ ", "└ "), ("| ", "  ", "|-", "`-
 
 
 class Source(Protocol):
-    """The screen of the GPUs."""
+    """The screen of the GPUs, whose newest reading is `now`."""
 
     @property
     def now(self) -> Snapshot: ...
@@ -65,7 +65,7 @@ class ProcessTable(Table):
 
 
 class ProcessesScreen(FollowingScreen[Users]):
-    """Shows the readings of the GPU screen below it, which continues to read."""
+    """Shows the processes that use the GPUs of the screen `source` below it, which continues to read."""
 
     DEFAULT_CSS = """
     ProcessesScreen { layout: vertical; background: $background; }
@@ -130,7 +130,9 @@ class ProcessesScreen(FollowingScreen[Users]):
         self.query_one("#status", Panel).repaint()
 
     def _leases(self, width: int, height: int) -> list[Row]:
-        """Return who has leased which GPU, in at most `height` rows."""
+        """Return rows that say who has leased which GPU, at most `height`. The last row is cut if there is more
+        text.
+        """
         lines = textwrap.wrap(clean(overview(self.source.now.gpus)), max(10, width))
         if len(lines) > height:
             lines[height - 1] = fitting(" ".join(lines[height - 1 :]), width, self.glyphs)
@@ -165,8 +167,8 @@ class ProcessesScreen(FollowingScreen[Users]):
         return above + "".join(more if goes_on else last for goes_on in line.edges[-1:])
 
     def _status(self, width: int, height: int) -> list[Row]:
-        """Return two rows if there is room: the GPUs whose processes are unknown, and the whole command of the process
-        under the cursor.
+        """Return at most `height` rows: the GPUs whose processes are unknown, then the whole command of the process
+        under the cursor, or why there is no process.
         """
         rows: list[Row] = []
         users = self.latest or Users()
@@ -247,9 +249,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         yield from self.reader.follow(leaving)
 
     def read_again(self) -> None:
-        """Begin new readings, and forget the old readings, which would be outdated when the screen is
-        in front again.
-        """
+        """Begin new readings and forget the old readings: they would be outdated when the screen is in front again."""
         self.latest = None
         super().read_again()
 
@@ -285,7 +285,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         part.styles.height = max(1, rows)
 
     def _messages(self, width: int, height: int) -> list[Row]:
-        """Return the reason why there is no GPU or no reading, which is no error, then the messages of the reader."""
+        """Return the reason why there is no GPU or no reading (which is no error), then the messages of the reader."""
         rows: list[Row] = []
         if reason := self.now.no_gpu_reason:
             doctor = f"{self.app.key('doctor')} (doctor)"
@@ -321,7 +321,9 @@ class GpusScreen(FollowingScreen[Snapshot]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Allow selecting a GPU only if the cards do not show all figures."""
+        """Allow the actions that select a GPU only if the cards do not show all figures. All other actions are
+        allowed.
+        """
         return action not in ("pick", "pick_edge") or self._detailed
 
     def action_pick(self, by: int) -> None:

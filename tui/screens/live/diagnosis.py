@@ -1,7 +1,7 @@
 """The screen of a run's diagnosis: verdict, evidence, input stages and remedies, to be proved or put into the form.
 
-The diagnosis comes from the live view while the run is running. If a run has left none, it is made from the run folder,
-in a thread.
+The diagnosis comes from the live view while the run is running. If a run has ended without a diagnosis, it is made from
+the run folder, in a thread.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class DiagnosisScreen(AppScreen):
 
     @property
     def keys_without_use(self) -> tuple[str, ...]:
-        """The verbs that the footer leaves out: without remedies nothing can be proved or put into the form."""
+        """The verbs that the footer leaves out. Without remedies that change options, nothing can be proved or put into
+        the form.
+        """
         return () if changing(self.diagnosis) else ("prove", "remedy")
 
     def compose(self) -> ComposeResult:
@@ -122,7 +124,10 @@ class DiagnosisScreen(AppScreen):
 
     @work(exclusive=True, group="apply")
     async def action_remedy(self, number: int) -> None:
-        """Put the changes of a remedy into the form with the preset of this run; `number` counts from 1."""
+        """Put the changes of a remedy into the form with the preset of this run.
+
+        `number` counts from 1 the remedies that change options. A message says so if there is no such remedy.
+        """
         remedies = changing(self.diagnosis)
         if number > len(remedies):
             self.app.notify(_no_such(number, len(remedies)))
@@ -131,7 +136,7 @@ class DiagnosisScreen(AppScreen):
 
 
 def _step_ms(now: Snapshot) -> float | None:
-    """The median time of a step in milliseconds; None if it is unknown."""
+    """The median time of a step in milliseconds. None if it is unknown."""
     whole = mapping(now.summary.get("step_ms")).get("p50")
     return number(now.progress.get("step_ms_p50") if now.outcome is None else whole)
 

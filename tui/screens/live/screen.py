@@ -42,9 +42,7 @@ SPEED = (
 
 
 class LiveScreen(LiveView, RunActions):
-    """The live view of a run with its keys; the run may be running or finished. All access to the disk
-    is in a thread.
-    """
+    """The live view of a run with its keys. The run may be running or finished. The disk is read only in threads."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("stop", meaning="stop the run after its step; a second time: at once"),
@@ -82,7 +80,7 @@ class LiveScreen(LiveView, RunActions):
     )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether the action has a purpose now; the footer shows only such actions."""
+        """Return True if the action has an effect now. The footer shows only such actions."""
         running = self.now.outcome is None and not self.replay_speed
         if action == "stop":
             return running
@@ -122,7 +120,7 @@ class LiveScreen(LiveView, RunActions):
 
     @work(thread=True, group="comparing")
     def action_compare(self) -> None:
-        """Compare the run with the previous run."""
+        """Compare the run with the newest run before it. A message says so if there is none."""
         older = [run for run in all_runs() if run.id < self.run_folder.id]
         if older:
             pair = [max(older, key=lambda run: run.id), self.run_folder]
@@ -144,7 +142,9 @@ class LiveScreen(LiveView, RunActions):
 
     @work(exclusive=True, group="apply")
     async def action_apply(self) -> None:
-        """Put the values that the hint of the run's error proposes into the form; nothing without such values."""
+        """Put the values that the hint of the run's error proposes into the form. Nothing happens if it proposes
+        none.
+        """
         if self.now.error is not None and (changes := proposed(self.now.error.hint)):
             await put_into_form(self.app, self.run_folder, changes)
 
@@ -172,7 +172,7 @@ class LiveScreen(LiveView, RunActions):
         self.show_now()
 
     def action_chart(self) -> None:
-        """Show the first visible chart alone on a chart screen."""
+        """Show the first visible chart alone on a chart screen. Nothing happens if no chart is visible."""
         if shown := self.query_one(ChartGrid).shown:
             self.open_chart(shown[0].key)
 
@@ -186,7 +186,7 @@ class LiveScreen(LiveView, RunActions):
         self.query_one(LogPanel).step(by)
 
     def action_back(self) -> None:
-        """Close the search of the log; without a search, end the zoom; without a zoom, leave the screen."""
+        """Close the search of the log. Without a search, end the zoom. Without a zoom, leave the screen."""
         if self.query_one(LogPanel).close_search():
             return
         if self.zoom:

@@ -46,8 +46,10 @@ NOTHING_READ = Picture(Snapshot(phase=phases.READING))
 
 
 class LiveView(FollowingScreen[Picture]):
-    """The live view without its keys. With `replay_speed`, the recorded events are replayed, this many
-    times as fast.
+    """The live view without its keys. With `replay_speed`, the recorded events of `run` are replayed `replay_speed`
+    times as fast as they happened.
+
+    `clock` returns seconds and is replaced in tests.
     """
 
     CSS_PATH = "live.tcss"
@@ -95,8 +97,10 @@ class LiveView(FollowingScreen[Picture]):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Picture]:
-        """Yield a picture several times a second. While many unread events wait, no new picture is yielded, so that a
-        past state is not shown as the present state.
+        """Yield a picture of the run several times a second while it runs, every 2.5 s after its end.
+
+        While many unread events wait, no new picture is yielded, so that a past state is not shown as the present
+        state.
         """
         self.read_names()
         self.goes_on_at_first = self.run_folder.goes_on
@@ -117,14 +121,18 @@ class LiveView(FollowingScreen[Picture]):
                 leaving.wait(ENDED_READ_SECONDS if reader.ended else READ_SECONDS)
 
     def _look_at_earlier_starts(self) -> None:
-        """In the reading thread: read earlier starts of the preset, once, if the run has no measured step yet."""
+        """Read how long earlier starts of the preset took. This is done once, and only if the run is running and has no
+        measured step yet. It is called in the reading thread.
+        """
         if self._earlier_due and self.latest is not None:
             self._earlier_due = False
             if phases.is_due(self.now) and self.now.outcome is None:
                 self._earlier = earlier_starts.of(self.run_folder)
 
     def read_names(self) -> None:
-        """In a thread: read the title of the run, its note, tags, commit and description."""
+        """Read the title of the run, its note, tags, commit and description, and store them. To be called in a
+        thread.
+        """
         self.title_now = title(self.run_folder)
         notes = read_notes(self.run_folder)
         note = f"note: {' '.join(notes.note.split())}" if notes.note.strip() else ""
@@ -132,7 +140,7 @@ class LiveView(FollowingScreen[Picture]):
         self.description = "  ".join(filter(None, (tags, note, description(self.run_folder))))
 
     def show_latest(self) -> None:
-        """Paint the head at each reading; while the run is running, paint the other parts less often."""
+        """Paint the latest reading. While the run is running, every second reading changes only the head."""
         self._times_shown += 1
         if self.now.outcome is not None:
             self.show_now()
@@ -148,8 +156,10 @@ class LiveView(FollowingScreen[Picture]):
         self.show_now()
 
     def show_now(self, turn: int | None = None) -> None:
-        """Show the latest picture in a layout that suits the screen. With a `turn`, only half of the
-        curves are drawn.
+        """Show the latest picture in a layout that suits the screen.
+
+        `turn` counts the repaints while a run is running. Only half of the curves are drawn then, the other half at the
+        next turn. If it is None, all are drawn.
         """
         charts = self.charts(self.app.settings.charts)
         self._charts_count = len(charts)

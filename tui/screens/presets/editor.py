@@ -31,8 +31,10 @@ AT_ONCE_SECONDS = 2.0  # an editor that is back so soon, with nothing changed, m
 
 
 async def edit(app: BaseApp) -> None:
-    """Edit the file of the form's preset in an editor, then fill the form with it. Without a file of its own, the
-    preset is saved first.
+    """Edit the file of the form's preset in an editor, then show the edited preset in the form.
+
+    A preset without a file of its own, or with unsaved changes, is saved first. If the user declines, nothing is
+    edited.
     """
     state = app.form_state
     if state.path is None or state.shipped or state.of_a_run:
@@ -47,8 +49,8 @@ async def edit(app: BaseApp) -> None:
 
 
 async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
-    """Edit the file once and fill the form with it. Returns True if the file has errors and the user wants to edit it
-    again.
+    """Edit the file once, and show the result in the form. Return True if the file has errors and the user wants to
+    edit it again.
     """
     command = editor()
     if not command:
@@ -73,7 +75,9 @@ async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
 
 
 def editor() -> list[str]:
-    """Return the command of the editor: $VISUAL, $EDITOR, or an installed editor; an empty list if there is none."""
+    """Return the command of the editor: $VISUAL, else $EDITOR, else an installed editor. The list is empty if there is
+    none.
+    """
     for name in ("VISUAL", "EDITOR"):
         try:
             given = shlex.split(os.environ.get(name, ""))
@@ -85,8 +89,9 @@ def editor() -> list[str]:
 
 
 def _run(app: BaseApp, command: list[str], path: Path) -> int | None:
-    """Run the editor in the terminal until it ends; returns its exit code. None, after a message, if it
-    could not run.
+    """Run the editor in the terminal until it ends, and return its exit code. A message is shown if that is not 0.
+
+    None, after a message, if the editor could not be started.
     """
     code: int | str
     try:
@@ -110,9 +115,7 @@ def _run(app: BaseApp, command: list[str], path: Path) -> int | None:
 
 @contextlib.contextmanager
 def _interrupts_are_the_editors() -> Iterator[None]:
-    """Ignore Ctrl-C while the editor runs, so that it ends nothing here; the editor itself has the system's default
-    handler.
-    """
+    """Ignore Ctrl-C in this process while the editor runs. The editor itself has the system's default handler."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Saving from the form: to the preset's file, under a new name, or after a question before changes would be lost."""
+"""Saving the form's preset: to its file, under a new name, or after a question before changes would be lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 async def save(app: BaseApp, state: FormState) -> bool:
-    """Save over the preset's file, or as a new file if it has no file of its own; returns whether it was saved."""
+    """Save over the preset's file, or as a new file if it has no file of its own. Return True if it was saved.
+
+    Asks first if the file was changed after the form had read it, or if the preset is that of a run.
+    """
     if _refused(app, state):
         return False
     if state.path is None or state.shipped or state.of_a_run:
@@ -48,7 +51,7 @@ async def save(app: BaseApp, state: FormState) -> bool:
 
 
 async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
-    """Ask whether to update the preset `origin` from which the run was started; returns whether something was saved."""
+    """Ask whether to update the preset `origin` from which the run was started. Return True if a file was saved."""
     question = f"These options are those of a run of {short(origin)}"
     before, is_newer = await asyncio.to_thread(_read_origin, origin, state)
     question += ", which was changed after that run began." if is_newer else "."
@@ -66,8 +69,8 @@ async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
 
 
 def _origin(state: FormState) -> Path | None:
-    """The file of the user's preset from which the run was started; None if there is none, or if it no
-    longer exists.
+    """The file of the user's preset from which the run was started. None if the preset is not of a run, if it was
+    shipped with gputui, or if the file no longer exists.
     """
     if state.path is None or not state.of_a_run:
         return None
@@ -77,9 +80,7 @@ def _origin(state: FormState) -> Path | None:
 
 
 def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
-    """The text of the preset from which the run was started, None if it cannot be read; and whether the file is newer
-    than the run.
-    """
+    """Return the text of the file `origin`, None if it cannot be read, and True if the file is newer than the run."""
     try:
         text = origin.read_text(encoding="utf-8")
         return text, state.path is not None and origin.stat().st_mtime > state.path.stat().st_mtime
@@ -88,8 +89,9 @@ def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
 
 
 async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happened: str) -> bool:
-    """Ask which changes to keep, as the file was changed after the form had been filled with it; returns whether it was
-    saved.
+    """Ask which changes to keep, as the file was changed after the form had read it. Return True if it was saved.
+
+    `happened` is the rest of a sentence that says what happened to the file. Raises SaveError.
     """
     gone = not os.path.lexists(path)  # noqa: ASYNC240 - asked once, of a file that is being saved
     answers = ("Write it again", "Save as", "Cancel") if gone else ("Overwrite", "Read again", "Save as", "Cancel")
@@ -111,7 +113,7 @@ async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happene
 
 
 async def save_as(app: BaseApp, state: FormState) -> bool:
-    """Ask for a name and save as a new preset; returns whether it was saved."""
+    """Ask for a name and save as a new preset. Return True if it was saved."""
     if _refused(app, state):
         return False
     source = None if state.of_a_run else state.path
@@ -132,8 +134,8 @@ async def save_as(app: BaseApp, state: FormState) -> bool:
 
 
 async def _agreed(app: BaseApp, path: Path) -> bool:
-    """Return whether the user agrees that a file is replaced, or that a folder is made, as its name may
-    be a mistake.
+    """Return True if the user agrees that the file `path` is replaced, or that its folder is made. Nothing is asked if
+    neither is needed.
     """
     if path.exists():  # noqa: ASYNC240 - asked once, of a file that is being saved
         return await app.push_screen_wait(Ask(f"{short(path)} exists.", ("Overwrite", "Cancel"))) == "Overwrite"
@@ -144,8 +146,8 @@ async def _agreed(app: BaseApp, path: Path) -> bool:
 
 
 def _new_folder(path: Path) -> Path | None:
-    """Return the folder that must be made for the file; None if it exists, or if it is gputui's own
-    folder of presets.
+    """Return the folder that must be made for the file. None if it exists, or if it is gputui's own folder of
+    presets.
     """
     folder = path.parent
     return None if folder == presets.user_folder() or folder.exists() else folder
@@ -159,7 +161,10 @@ def _saved(app: BaseApp, state: FormState, path: Path) -> bool:
 
 
 async def save_first(app: BaseApp, state: FormState) -> bool:
-    """Ask what to do with changes that are neither saved nor started; returns whether the caller may continue."""
+    """Ask whether to save or discard the form's unsaved changes. Return True if the caller may continue.
+
+    False if the user cancels, or if saving fails.
+    """
     count = len(state.unsaved())
     what = f"{counted(count, 'changed options')}" if count else "a changed description"
     answer = await app.push_screen_wait(Ask(f"{state.name} has {what} not saved.", ("Save", "Discard", "Cancel")))
@@ -167,7 +172,7 @@ async def save_first(app: BaseApp, state: FormState) -> bool:
 
 
 def _refused(app: BaseApp, state: FormState) -> bool:
-    """Return whether a field is invalid, so that the form cannot be saved; if so, show the error."""
+    """Return True if a field is invalid, so that the form cannot be saved. Then also show the error."""
     for key, message in state.errors.items():
         app.complain(f"not saved: {key}: {message}")
         return True
@@ -175,7 +180,7 @@ def _refused(app: BaseApp, state: FormState) -> bool:
 
 
 def _names(state: FormState) -> Iterator[str]:
-    """Yield file names for the user's copy of a preset: names that no preset has yet, and at last the preset's own
+    """Yield file names for the user's copy of a preset: first names that no preset has yet, at last the preset's own
     name.
     """
     taken = presets.named_presets()
@@ -185,7 +190,9 @@ def _names(state: FormState) -> Iterator[str]:
 
 
 def short(path: Path) -> str:
-    """Return the path as a user would write it: relative to the current folder, or with ~ for the home folder."""
+    """Return the path as a user would write it: relative to the current folder with ./ in front, or with ~ for the home
+    folder. Any other path is returned as an absolute path.
+    """
     whole, here, home = os.path.abspath(path), os.getcwd(), os.path.expanduser("~")
     if whole.startswith(here.rstrip(os.sep) + os.sep):
         return os.path.join(".", os.path.relpath(whole, here))
@@ -193,7 +200,9 @@ def short(path: Path) -> str:
 
 
 class AskName(AskText):
-    """Asks for the name or path of a new preset, and shows which file would be written."""
+    """Asks for the name or path of a new preset, and shows which file would be written. Its result is the text, or
+    None.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__("Save as: a name for your own folder, or a path that ends in .yaml", text)
@@ -209,7 +218,7 @@ class AskName(AskText):
         return ""
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show which file would be written. A thread checks whether the file exists."""
+        """Show which file would be written, or why the text is refused. A thread checks whether the file exists."""
         self.query_one("#complaint").display = False
         reason = self.refuse(event.value)
         self._show(Content.styled(clean(reason), "$foreground-muted"))

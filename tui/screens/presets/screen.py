@@ -1,7 +1,8 @@
-"""The screen that opens presets: of this folder, recent, the user's own and shipped ones, and any by its path.
+"""The screen that opens presets: of this folder, recent, the user's own, shipped with gputui, and any other by its
+path.
 
-Typed words filter the list; a typed path is completed by Tab. Disks are read in daemon threads: a folder that does not
-answer only leaves out its part of the list.
+Typed words filter the list. Tab completes a typed path. Disks are read in daemon threads: if a folder does not answer,
+only its part of the list is missing.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ PLACEHOLDER = "type to filter, or a path; tab completes it"
 
 
 class PresetList(OptionList):
-    """A list whose footer has a name for the action of Enter."""
+    """A list of presets, of which Enter opens one in the form."""
 
     BINDINGS = [keys.bind("open", "select", meaning="open this preset in the form"), *keys.moves()]
 
 
 class OpenInput(Input):
-    """The field for words or a path; the arrow keys move the cursor of the list below."""
+    """The field for words or a path. The arrow keys move the cursor of the list below."""
 
     BINDINGS = [
         keys.bind("field_down", "screen.move('cursor_down')", show=False, meaning="the next file"),
@@ -142,7 +143,7 @@ class PresetsScreen(Screen[None]):
         return self.query_one("#open", Input).value.strip()
 
     def _show(self) -> None:
-        """Show the list again; the cursor stays on the same file."""
+        """Show the list with all that has been read. The cursor stays on the same file."""
         if not self.query("#list"):
             return
         select = self._select or (self.chosen.path if self.chosen else None)
@@ -193,7 +194,7 @@ class PresetsScreen(Screen[None]):
 
     @property
     def chosen(self) -> PresetFile | None:
-        """The file under the cursor; None if there is none."""
+        """The file under the cursor. None if the cursor is on no file."""
         entries = self.query_one("#list", OptionList)
         option = entries.highlighted_option
         return self.listed[int(option.id)] if option is not None and option.id else None
@@ -220,8 +221,8 @@ class PresetsScreen(Screen[None]):
             self._show()
 
     def action_complete(self) -> None:
-        """Complete the typed path; if it is complete, take the file under the cursor. If the text is no path, go to the
-        list.
+        """Complete the typed path. If it cannot be completed further, take the name of the file under the cursor. If
+        the text is no path, go to the list.
         """
         field = self.query_one("#open", Input)
         if not preset_files.is_path(self.typed):
@@ -238,7 +239,7 @@ class PresetsScreen(Screen[None]):
         self.query_one("#open").focus()
 
     def action_back(self) -> None:
-        """Clear the field; if it is empty, leave the screen."""
+        """Clear the field. If it is empty, leave the screen."""
         field = self.query_one("#open", Input)
         if field.value:
             field.value = ""
@@ -253,6 +254,8 @@ class PresetsScreen(Screen[None]):
     def action_open(self) -> None:
         """Open the typed path if it names a preset's file, else the file under the cursor. If that is a folder, list
         its files.
+
+        A message says so if there is no such preset.
         """
         chosen, typed = self.chosen, self.typed
         if preset_files.is_path(typed) and self.focused is self.query_one("#open"):
@@ -315,7 +318,10 @@ class PresetsScreen(Screen[None]):
         self._change(bring_back, deleted.path, f"{deleted.path.stem} was restored")
 
     def _change(self, change: Callable[[], None], select: Path | None, message: str = "") -> None:
-        """Change a file and read the list again, with the cursor on `select`; `message` is shown after the change."""
+        """Call `change`, which changes a file, then read the list again with the cursor on `select`.
+
+        `message` is shown after the change. If `change` raises SaveError, its error is shown instead.
+        """
         try:
             change()
         except SaveError as fault:
@@ -330,7 +336,7 @@ class PresetsScreen(Screen[None]):
 
     @on(OptionList.OptionHighlighted)
     def _moved(self) -> None:
-        """Show the preview. If the user has moved the cursor, keep it on its file when more files are listed."""
+        """Show the preview. If the user has moved the cursor, it stays on its file when more files are listed."""
         if self.chosen and self.chosen.path != self._placed:
             self._select = None
         self._preview()
@@ -368,8 +374,9 @@ Found = Preset | PresetError
 
 
 def prompt(file: PresetFile, width: int, room: int, glyphs: Glyphs) -> Content:
-    """Return the line of a file in at most `room` cells; a long description ends after a whole word. `room` 0: no
-    limit.
+    """Return the line of a file: its name in `width` + 2 columns, then its description or why it cannot be used.
+
+    `room` is the number of columns: a longer description ends after a whole word. With `room` 0 there is no limit.
     """
     name = clean(file.name).ljust(width + 2)
     text = whole_words(clean(file.text), room - len(name) - 2, glyphs) if room else clean(file.text)
@@ -381,8 +388,8 @@ def prompt(file: PresetFile, width: int, room: int, glyphs: Glyphs) -> Content:
 
 
 def preview(path: Path, preset: Found) -> Content:
-    """Return the file's name and path, its description, and the options that differ from the defaults; or why it cannot
-    be used.
+    """Return the file's name and path, its description, and the options that differ from the defaults. If it cannot be
+    used, return its name, its path and the errors.
     """
     head = Content.assemble((clean(path.stem), "bold $text-primary"), "\n", (clean(path), "$foreground-muted"))
     if isinstance(preset, PresetError):

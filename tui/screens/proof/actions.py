@@ -1,4 +1,4 @@
-"""Starts a proof of a diagnosis, and measurements of scaling: the question to the user, and the start.
+"""The actions on proofs, searches and measurements of scaling: start, stop, resume, save, and put into the form.
 
 The disk is accessed in threads.
 
@@ -48,7 +48,7 @@ MOST_MINUTES = 100_000
 
 
 async def stop(app: BaseApp, proof: Proof, is_search: bool = False) -> None:
-    """Ask the user whether to stop, then ask the proof's process to stop."""
+    """Ask the user whether to stop the proof or search, then request it from the proof's process."""
     what = "search" if is_search else "proof"
     question = Ask(STOP.format(what=what), ("Stop", "Go on"), lambda: _ended(proof, what))
     if await app.push_screen_wait(question) != "Stop":
@@ -66,7 +66,10 @@ def _ended(proof: Proof, what: str) -> str:
 
 
 async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
-    """Resume a search that has ended before its time. If its time is used up, ask the user for more minutes first."""
+    """Resume a search that has ended before its time. If its time is used up, ask the user for more minutes first.
+
+    The user may cancel. An error is shown as a message.
+    """
     from ....engine.tune import tune_request  # only if it is gone on with
 
     minutes = None
@@ -79,7 +82,9 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
 
 
 async def resume(app: BaseApp, proof: Proof, what: str, start: Callable[[], Popen[bytes]]) -> None:
-    """Resume a measurement that has ended before its time; `what` names it, `start` starts its process."""
+    """Resume a measurement that has ended before its time. `what` is its kind for messages, and `start` starts its
+    process.
+    """
     try:
         made = await ask_and_launch(app, resumed_measurement(app, f"the {what} {proof.id}", proof, start))
     except (RunError, PresetError, OSError) as reason:
@@ -101,7 +106,7 @@ class AskMinutes(AskText):
 
 
 def _is_out_of_time(data: Record) -> bool:
-    """Whether the search has used its minutes, or is done."""
+    """Return True if the search has used its minutes, or is done."""
     limit, spent = limit_seconds(data), data.seconds
     return data.state == "done" or (limit is not None and spent >= limit)
 
@@ -118,7 +123,7 @@ async def open_improved(app: BaseApp, proof: Proof, preset_yaml: str) -> None:
 
 
 async def save_report(app: BaseApp, proof: Proof, data: Record, folder: Path) -> None:
-    """Ask for a path, and save the proof's report there as Markdown."""
+    """Ask for a path, and save the proof's report there as Markdown. A relative path is in `folder`."""
     path = await _path(app, "Save the report as Markdown to this path", f"proof-{proof.id}.md", folder)
     if path is None:
         return
@@ -131,7 +136,9 @@ async def save_report(app: BaseApp, proof: Proof, data: Record, folder: Path) ->
 
 
 async def save_kept(app: BaseApp, proof: Proof, name: str, folder: Path) -> None:
-    """Ask for a path, and save the preset with all kept changes there."""
+    """Ask for a path, and save the preset with all kept changes there. `name` is the proposed path. A relative path is
+    in `folder`.
+    """
     path = await _path(app, "Save the preset with the best settings to this path", name, folder)
     if path is None:
         return
@@ -150,7 +157,10 @@ def _save_kept(proof: Proof, path: Path) -> None:
 
 
 async def _path(app: BaseApp, question: str, name: str, folder: Path) -> Path | None:
-    """Ask for a path, and again before an existing file is replaced; returns None if the user does not want to save."""
+    """Ask for a path, and ask again before an existing file is replaced. None if the user does not want to save.
+
+    `name` is the proposed path. A relative path is in `folder`.
+    """
     given = await app.push_screen_wait(AskText(question, name))
     if not given or not given.strip():
         return None
@@ -187,8 +197,9 @@ def _improved(proof: Proof) -> str:
 
 
 def _wanted(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options]:
-    """The file of the preset, None if it has none or the file no longer exists; and all options with
-    the kept changes.
+    """Return the file of the preset and all its options with the kept changes.
+
+    The file is None if the preset has none or if it no longer exists.
     """
     from ....engine.trials.trial_preset import with_changes  # only if it is put into the form
 
@@ -199,7 +210,7 @@ def _wanted(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options
 
 
 async def copy_report(app: BaseApp, data: Record) -> None:
-    """Copy the proof's report as Markdown."""
+    """Copy the proof's report as Markdown. A message says so if there is no report yet."""
     try:
         text = as_markdown(data)
     except (KeyError, TypeError, ValueError) as fault:
@@ -225,7 +236,10 @@ WEAK, STRONG, CANCEL, PROVE, MEASURE = "Weak", "Strong", "Cancel", "Prove", "Mea
 
 
 async def prove(app: BaseApp, run: Run, diagnosis: Mapping[str, Any]) -> None:
-    """Ask the user, start the proof of the run's remedies, and open it; if this is not possible, show the reason."""
+    """Ask the user, then start the proof of the run's remedies and open it. If this is not possible, show the reason.
+
+    If the run has not ended, only ask whether to stop it.
+    """
     state = await asyncio.to_thread(lambda: run.state)
     if state in runs.GOES_ON:
         await _stop_first(app, run)
@@ -259,8 +273,9 @@ async def _stop_first(app: BaseApp, run: Run) -> None:
 
 
 def _request(run: Run) -> tuple[Request, float]:
-    """The request for the proof, and the duration in seconds of one comparison. Raises an error if the proof is not
-    possible.
+    """Return the request for the proof of the run's remedies, and the duration of one comparison in seconds.
+
+    Raises PresetError, RunError, OSError or ValueError if the proof is not possible.
     """
     from ....engine.job import this_machine
     from ....engine.proof import duration, request
@@ -271,7 +286,9 @@ def _request(run: Run) -> tuple[Request, float]:
 
 
 def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any], stop: str) -> str:
-    """The question to the user: what the proof measures, and how long that takes at most."""
+    """Return the question to the user: what the proof measures, and how long that takes at most. `seconds` is the
+    duration of one comparison, `stop` the key that stops the proof.
+    """
     count = sum(bool(remedy.get("changes")) for remedy in diagnosis.get("remedies") or ())
     return (
         f"Prove it by measuring? {counted(max(1, count), 'changes')} to try, one after the other, each in "
@@ -322,7 +339,9 @@ def _of_opened(preset: Preset, source: Path | None, keep: str) -> tuple[Request,
 
 
 def _checked(asked: Request) -> tuple[Request, str]:
-    """The request and the question about it. Raises an error if the measurement is not possible on this machine."""
+    """Return the request and the question about it. Raises PresetError, RunError, OSError or ValueError if the
+    measurement is not possible on this machine.
+    """
     from ....engine.job import this_machine
     from ....engine.proof import request
 
@@ -331,7 +350,7 @@ def _checked(asked: Request) -> tuple[Request, str]:
 
 
 def _scaling_question(asked: Request) -> str:
-    """The question to the user: what is measured, and how long that takes."""
+    """Return the question to the user: what is measured, and about how long that takes."""
     from ....engine.proof import duration as estimates
 
     settings = asked.scaling.settings if asked.scaling else ()

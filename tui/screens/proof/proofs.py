@@ -1,4 +1,4 @@
-"""All proofs in a table, the newest first; it refreshes itself while one goes on."""
+"""All proofs in a table, the newest first. The table is read again every 2 s."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         return self.app.proof_trash
 
     def offers(self, action: str) -> bool:
-        """Whether the palette lists the action: `bring_back` only if there is a deleted proof."""
+        """Return True if the palette lists the action. `bring_back` is listed only if there is a deleted proof."""
         return action != "bring_back" or not self.trash.is_empty
 
     @work
@@ -113,7 +113,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
 
     @property
     def _widths(self) -> dict[str, int]:
-        """The columns with their widths; the size is left out on a narrow screen."""
+        """The columns with their widths in cells. The size is left out on a narrow screen."""
         return {name: width for name, width in WIDTHS.items() if name != "size" or self.size.width >= WIDE}
 
     def on_resize(self) -> None:
@@ -155,8 +155,10 @@ def _label(name: str) -> Text:
 
 
 def _gain(entry: ProofEntry) -> str:
-    """The gain of a proof as text: the total gain if it has one; of a single comparison its own gain, even if the
-    change was not kept.
+    """Return the gain of a proof as text: the total gain if there is one, for a search that goes on the gain so far.
+
+    For a single comparison it is the gain of that comparison, even if the change was not kept, or "undecided". NONE if
+    there is no gain.
     """
     total = entry.data.gain_total
     if total is not None:
@@ -174,7 +176,11 @@ def _gain(entry: ProofEntry) -> str:
 
 
 def _kept(entry: ProofEntry) -> str:
-    """The kept changes of a proof as text, or the compared changes if there are none."""
+    """Return the kept changes of a proof as text. For a search these are the best changes so far, for scaling its
+    result.
+
+    A comparison of two settings has its compared changes if none were kept.
+    """
     kept = entry.data.changes_kept
     if entry.data.kind == "tune":
         best = kept or search_of(entry.data).best

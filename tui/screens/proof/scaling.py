@@ -23,7 +23,7 @@ LINES = ((9, 9), (9, 1), (2, 1))  # that a remark and a trial may take, from the
 
 
 class ScalingScreen(ProofScreen):
-    """Shows a measurement of scaling; its rows are the numbers of replicas, in place of a proof's comparisons."""
+    """Shows a measurement of scaling. The rows of its table are the numbers of replicas, not comparisons."""
 
     EXPLAINED = {"stop": "stop", "file": "", "resume": "resume", "start": "again"}
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -36,7 +36,7 @@ class ScalingScreen(ProofScreen):
         return scaling_sentences.points(self.data)
 
     def _widths(self) -> dict[str, int]:
-        """The columns with their widths; the last column is left out if there is no room."""
+        """The columns with their widths in cells. The last column is left out if there is no room."""
         if self.size.width >= sum(WIDTHS.values()) + 3:
             return WIDTHS
         return {name: WIDTHS[name] for name in scaling_sentences.HEAD[:-1]}
@@ -49,7 +49,8 @@ class ScalingScreen(ProofScreen):
         return [Text(cells[name], justify="right", no_wrap=True) for name in self._widths()]
 
     def _detail(self, width: int, height: int) -> list[Row]:
-        """Rows about what limits the scaling, then the trials with the number of replicas under the cursor.
+        """Return at most `height` rows: what limits the scaling, then the trials with the number of replicas under the
+        cursor.
 
         If not all rows fit, trials are shortened first, then the text about what limits the scaling.
         """
@@ -70,7 +71,7 @@ class ScalingScreen(ProofScreen):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether the action has a purpose now; other keys are not in the footer."""
+        """Return True if the action has an effect now. The footer shows only such keys."""
         if action == "resume":
             return self.data.state in RESUMABLE
         if action == "again":
@@ -78,7 +79,7 @@ class ScalingScreen(ProofScreen):
         return super().check_action(action, parameters)
 
     def why_not(self, verb: str) -> str:
-        """The reason why the key of a verb has no effect now, as a message to the user."""
+        """Return why the key of a verb has no effect now, as a message to the user."""
         if verb == "file":
             return "a measurement of scaling changes no preset"
         return "it goes on" if self.goes_on else f"it has ended; {self.app.key('start')} measures the same once more"

@@ -1,6 +1,7 @@
 """The screen of a proof, running or finished: before and after, every change with its gain, the trials of one change.
 
-A thread reads proof.json about twice a second. The proof runs in its own process: leaving the screen ends nothing.
+A thread reads proof.json every 0.5 s, and every 3 s after the end. The proof runs in its own process, so leaving the
+screen does not end it.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ ENDED_READ_SECONDS = 3.0
 
 
 class ProofView(FollowingScreen[Reading]):
-    """The base of the screens of proofs. `data` is the newest content of proof.json that could be read. The proof runs
-    in its own process.
+    """The base of the screens of proofs. `data` is the newest content of proof.json that could be read.
+
+    The proof runs in its own process.
     """
 
     FOLLOWS_COVERED = True  # a trial of it is looked at over it
@@ -70,13 +72,13 @@ class ProofView(FollowingScreen[Reading]):
                 self.app.notify(clean(why), markup=False)
 
     def why_not(self, verb: str) -> str:  # noqa: ARG002 - of those that override it
-        """The reason why the key of a verb has no effect now, as a message to the user; empty if no
-        message is needed.
-        """
+        """Return why the key of a verb has no effect now, as a message to the user. Empty if no message is needed."""
         return ""
 
     def open_trial(self, name: str) -> None:
-        """Open the run of the trial with this name, if the run's folder exists."""
+        """Open the run of the trial. `name` is the name of the run's folder. Nothing happens if the folder does not
+        exist.
+        """
         path = self.proof.path / "trials" / Path(name).name
         if name and path.is_dir():
             self.app.open_run(Run(path))
@@ -95,7 +97,7 @@ class ProofView(FollowingScreen[Reading]):
 
 
 def latest_run(trials: Sequence[Trial]) -> str:
-    """The name of the run of the latest trial; empty if no trial has a run yet."""
+    """Return the name of the run of the latest trial that has a run. Empty if no trial has a run."""
     return next((trial.run for trial in reversed(trials) if trial.run), "")
 
 
@@ -113,7 +115,7 @@ class _Changes(Table):
 
 
 class ProofScreen(ProofView["Record"]):
-    """Shows one proof; `clock` returns the present time."""
+    """Shows one proof. `clock` returns the present time in seconds since 1970."""
 
     CSS_PATH = "proof.tcss"
     EXPLAINED = {"stop": "stop", "file": "open"}
@@ -134,14 +136,14 @@ class ProofScreen(ProofView["Record"]):
 
     @property
     def compared(self) -> list[Any]:
-        """The comparisons of the proof. Subclasses return other objects that have trials; each gets a
-        row of the table.
+        """The comparisons of the proof, one for each row of the table. A subclass may return other objects that have
+        `trials`.
         """
         return proof_comparisons.compared(self.data)
 
     @property
     def picked(self) -> Any | None:
-        """The comparison under the cursor; None if there is none."""
+        """The comparison under the cursor. None if there is none."""
         listed, row = self.compared, self.table.cursor_row
         return listed[row] if 0 <= row < len(listed) else None
 
@@ -162,7 +164,7 @@ class ProofScreen(ProofView["Record"]):
             leaving.wait(READ_SECONDS if data.state == "running" else ENDED_READ_SECONDS)
 
     def show_latest(self) -> None:
-        """Paint everything if proof.json has changed; else paint only the head of a running proof, as it shows the
+        """Paint the screen if proof.json has changed. Otherwise paint only the head of a running proof, as it shows the
         time.
         """
         is_read = self.latest is not None and self.latest.is_read
@@ -245,7 +247,7 @@ class ProofScreen(ProofView["Record"]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Return whether the action has a purpose now; other keys are not in the footer."""
+        """Return True if the action has an effect now. The footer shows only such keys."""
         if action == "stop":
             return self.goes_on
         if action == "open":
@@ -253,7 +255,7 @@ class ProofScreen(ProofView["Record"]):
         return action not in ("save_report", "copy") or self.data.is_read
 
     def why_not(self, verb: str) -> str:
-        """The reason why the key of a verb has no effect now, as a message to the user."""
+        """Return why the key of a verb has no effect now, as a message to the user."""
         if verb == "stop":
             return "it has ended"
         return "there is no improved preset" + (" so far" if self.goes_on else ": no change was kept")
@@ -263,5 +265,7 @@ class ProofScreen(ProofView["Record"]):
         await actions.open_improved(self.app, self.proof, str(self.data.preset_after))
 
     def on_data_table_row_selected(self) -> None:
-        """Open the run of the latest trial of the comparison under the cursor."""
+        """Open the run of the latest trial of the comparison under the cursor. Nothing happens if no trial has a
+        run.
+        """
         self.open_trial(latest_run(self.picked.trials if self.picked else ()))

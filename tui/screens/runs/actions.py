@@ -48,7 +48,7 @@ NEW_CODE, COPIED_CODE = "Go on with the new code", "Use the run's copy"
 
 
 class RunActions(AppScreen):
-    """The actions on runs for a screen. Subclasses name the runs, and show a run again after an action."""
+    """The actions on runs for a screen. Subclasses name the runs in `runs_meant`, and show a run again in `acted`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,16 +56,16 @@ class RunActions(AppScreen):
 
     @property
     def runs_meant(self) -> list[Run]:
-        """The runs for the next action. Tags are set on all of them; the other actions use only the first."""
+        """The runs for the next action. Tags are set on all of them. The other actions use `run_meant`."""
         raise NotImplementedError
 
     @property
     def run_meant(self) -> Run | None:
-        """The run for the next action; None if there is none."""
+        """The run for the next action: by default the first of `runs_meant`. None if there is none."""
         return next(iter(self.runs_meant), None)
 
     def acted(self, run: Run, resumed: bool = False) -> None:
-        """Called after an action has changed something about the run."""
+        """Called after an action has changed something about the run. `resumed` is True if the run was resumed."""
 
     def say(self, text: str, severity: Any = "information") -> None:
         self.notify(clean(text), severity=severity, markup=False)
@@ -78,7 +78,9 @@ class RunActions(AppScreen):
 
     @work(group="choosing")
     async def action_copy(self) -> None:
-        """Copy the text selected with the mouse; without a selection, offer a list of texts to copy."""
+        """Copy the text that is selected with the mouse. Without a selection, offer a list of texts about the run to
+        copy.
+        """
         from ..dialogs import Copyable, CopyScreen
 
         if selected := self.get_selected_text():
@@ -101,7 +103,10 @@ class RunActions(AppScreen):
 
     @work(group="stop")
     async def action_stop(self) -> None:
-        """Ask the run to stop after its step. If a user has already stopped it, ask whether to stop at once."""
+        """Request the run to stop after its step. If a user has already stopped it, ask whether to stop at once.
+
+        Asks first if a stop would lose steps, because the run keeps no checkpoint.
+        """
         if (run := self.run_meant) is None:
             return
         already_stopped, lost = await asyncio.to_thread(_before_stopping, run)
@@ -125,7 +130,9 @@ class RunActions(AppScreen):
 
     @work(group="start", exclusive=True)
     async def action_resume(self) -> None:
-        """Resume the run from its last checkpoint; its folder stays the same."""
+        """Resume the run from its last checkpoint. Its folder stays the same. Asks first if the user's code has
+        changed.
+        """
         from ..starting import code_changed, resumed_run
 
         if (run := self.run_meant) is None:
@@ -159,8 +166,10 @@ class RunActions(AppScreen):
             self.app.open_run(again)
 
     async def _launched(self, start: Start, lead: str) -> Run | None:
-        """Return the run that was started; None if it waits for its devices, or after a message if it cannot be
-        started.
+        """Return the run that was started. None if it waits for its devices or the user has cancelled, and after a
+        message if it cannot be started.
+
+        `lead` is the beginning of that message.
         """
         from ..starting import ConflictError, ask_and_launch
 
@@ -217,7 +226,7 @@ class RunActions(AppScreen):
 
 
 class AskNote(AskText):
-    """Asks for the note on a run; an empty text removes the note."""
+    """Asks for the note on a run. An empty text removes the note."""
 
     def __init__(self, question: str, before: Notes) -> None:
         super().__init__(question, " ".join(before.note.split()))
@@ -227,7 +236,9 @@ class AskNote(AskText):
 
 
 class AskTags(AskText):
-    """Asks for tags; a tag that the user removes from the line is removed from the runs."""
+    """Asks for tags, with `common` as the present tags. A tag that the user removes from the line is removed from the
+    runs.
+    """
 
     def __init__(self, question: str, common: list[str]) -> None:
         super().__init__(question, " ".join(common))
@@ -241,14 +252,15 @@ class AskTags(AskText):
 
 
 def ended(run: Run) -> str:
-    """Return how the run has ended, as a message; empty while it is running."""
+    """Return how the run has ended, as a message. Empty while it has not ended."""
     state = run.state
     return "" if state in GOES_ON else f"{title(run)} has ended meanwhile: {ENDED.get(state, state)}"
 
 
 def _before_stopping(run: Run) -> tuple[bool, str]:
-    """Return whether a user has already stopped the run, and a question to the user if a stop would lose steps (else
-    empty).
+    """Return whether a user has already stopped the run, and a question to the user.
+
+    The question is empty unless a stop would lose steps, because the run keeps no checkpoint.
     """
     if run.status.get("asked_by_person"):
         return True, ""
@@ -266,8 +278,9 @@ def _before_stopping(run: Run) -> tuple[bool, str]:
 
 
 def _settings(run: Run) -> str:
-    """Return the command line that trains the run's preset with the same changes. It contains no path of this run, so
-    that it is valid on another machine too.
+    """Return the gputui command line that trains the run's preset with the changes of the run.
+
+    It contains no path of this run, so that it is valid on another machine too.
     """
     changes = mapping(read_object(run.file(FILE)).value.get("changes"))
     texts = [f"{key}={to_text(mapping(change).get('to')) or 'null'}" for key, change in changes.items()]
@@ -289,8 +302,9 @@ def _preset_of(run: Run) -> Preset:
 
 
 async def put_into_form(app: BaseApp, run: Run, changes: Mapping[str, Any]) -> None:
-    """Put the changes of a diagnosis or hint into the form with the run's preset. If the run is a fit of the user's own
-    script, only show a message, as the form cannot start it.
+    """Put the changes of a diagnosis or a hint into the form with the run's preset.
+
+    If the run is a fit of the user's own script, only show a message, as the form cannot start it.
     """
     from ....engine.trials import sentences
 
@@ -315,8 +329,8 @@ NAMED = 8  # names in the question, at most
 
 
 class DeletingScreen(FollowingScreen[Reading]):
-    """A screen that deletes items of its table. `u` brings back the items deleted last; deleted items are removed when
-    gputui quits.
+    """A screen that deletes items of its table. The key of undo brings back the items deleted last. Deleted items stay
+    in the trash until gputui quits.
     """
 
     DELETES: ClassVar[str]  # the name of its items, in the plural
@@ -326,8 +340,9 @@ class DeletingScreen(FollowingScreen[Reading]):
         raise NotImplementedError
 
     async def ask_to_delete(self, chosen: Sequence[Deletable], question: Callable[[int], str]) -> None:
-        """Ask the user, then delete the items; `question` makes the question's text from the items' total size in
-        bytes.
+        """Ask the user, then delete the items. `question` makes the question from the total size of the items in bytes.
+
+        If the items cannot be kept in the trash, ask a second time before they are deleted for good.
         """
         sizes = await asyncio.to_thread(lambda: {item.id: used_bytes(item.path) for item in chosen})
         if await self.app.push_screen_wait(Ask(question(sum(sizes.values())), ("Delete", "Keep"))) != "Delete":
@@ -358,7 +373,9 @@ class DeletingScreen(FollowingScreen[Reading]):
         self._changed(message if back or refused else nothing, refused)
 
     def _changed(self, message: str, refused: Sequence[str]) -> None:
-        """In the thread that deletes: show the message and the refusals, and begin the table's readings again."""
+        """Show the message and the refusals, and begin the table's readings again. Called in the thread that
+        deletes.
+        """
         if message:
             self.app.call_from_thread(self.notify, message, markup=False)
         for reason in refused:
@@ -367,7 +384,9 @@ class DeletingScreen(FollowingScreen[Reading]):
 
 
 def listed(names: Sequence[str], about: Mapping[str, str]) -> str:
-    """Return at most NAMED of the names, one per line with its remark in `about`, and the number of the others."""
+    """Return at most NAMED of the names, one per line with its remark in `about` (by name), then the number of the
+    others.
+    """
     lines = "\n".join(f"  {name}{about.get(name, '')}" for name in names[:NAMED])
     return lines + (f"\n  and {len(names) - NAMED} more" if len(names) > NAMED else "")
 

@@ -1,4 +1,6 @@
-"""Watches the running runs: for the badge of the header, the title of the terminal, and a message when a run ends."""
+"""Watches the running runs, for their number in the header, the title of the terminal, and a message when a run
+ends.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ SHOWN_SECONDS = 8.0  # how long the end of a run is shown
 
 
 class RunWatch:
-    """Watches the running runs. `start` begins the watch; `close` ends it and restores the title of the terminal."""
+    """Watches the running runs. `start` begins the watch. `close` ends it and restores the title of the terminal."""
 
     def __init__(self, app: BaseApp) -> None:
         self._app = app
@@ -41,12 +43,12 @@ class RunWatch:
 
     @property
     def at_terminal(self) -> bool:
-        """Whether the output is a terminal that understands titles and notifications, and not a test or a pipe."""
+        """True if the output is a terminal to which titles and notifications may be sent, and not a test or a pipe."""
         shown = not self._app.is_headless and sys.__stderr__ is not None and sys.__stderr__.isatty()
         return shown and understands(os.environ)
 
     def _look(self) -> None:
-        """In a thread: read every few seconds which runs are running."""
+        """Read every 3 s which runs are running, until `close`. This runs in a thread."""
         from ...reading.run_list import RunningRuns  # not needed for the first paint
 
         running_runs = RunningRuns()
@@ -62,7 +64,9 @@ class RunWatch:
             self._show_end(ended)
 
     def _show_end(self, ended: Ended) -> None:
-        """Show that a run has ended: on the present screen, and by the bell or a notification of the terminal."""
+        """Show that a run has ended: by the bell or a notification of the terminal, and as a message unless the present
+        screen shows this run.
+        """
         from ...wording.run import ENDED  # not needed for the first paint
 
         app, outcome = self._app, ENDED.get(ended.state, ended.state)
@@ -76,7 +80,7 @@ class RunWatch:
         app.notify(text, severity="information" if well else "error", markup=False, timeout=SHOWN_SECONDS)
 
     def _announce(self, ended: Ended, outcome: str) -> None:
-        """Ring the bell and send a desktop notification, if the settings allow it."""
+        """Ring the bell and send a desktop notification, if the settings allow it and the output is a terminal."""
         app = self._app
         if self.at_terminal and app.settings.notify.bell:
             app.bell()
@@ -85,7 +89,7 @@ class RunWatch:
             app.run_worker(lambda: self._notify_desktop(line), group="running", thread=True)
 
     def _notify_desktop(self, line: str) -> None:
-        """In a thread, as tmux may be called: send the desktop notification."""
+        """Send the desktop notification. To be called in a thread, as tmux may be called."""
         if sequence := notification(line, os.environ):
             self._app.call_later(self._write, sequence)
 
@@ -113,14 +117,14 @@ TMUX_SECONDS = 1.0
 
 
 class TerminalTitle:
-    """Sets the title of the terminal, and restores the former title at the end; `write` sends text to the terminal."""
+    """Sets the title of the terminal, and restores the former title at the end. `write` sends text to the terminal."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._now = ""
 
     def show(self, text: str) -> None:
-        """Set the title; an empty text restores the former title."""
+        """Set the title. An empty text restores the former title."""
         if text == self._now:
             return
         if text:
@@ -135,8 +139,9 @@ def titled(text: str) -> str:
 
 
 def notification(text: str, environment: Mapping[str, str]) -> str:
-    """Return the control sequence that makes the terminal show a text as a desktop notification; empty if tmux or GNU
-    screen would not pass it on.
+    """Return the control sequence that makes the terminal show a text as a desktop notification.
+
+    Empty if tmux or GNU screen would not pass it on. The text is cut to 120 characters.
     """
     sequence = f"\x1b]9;{_harmless(text)}\x07"
     if "TMUX" in environment:
@@ -147,7 +152,9 @@ def notification(text: str, environment: Mapping[str, str]) -> str:
 
 
 def tmux_passes_on(environment: Mapping[str, str]) -> bool:
-    """Return whether this tmux passes control sequences on to its terminal; its user has to allow that."""
+    """Return True if this tmux passes control sequences on to its terminal, which its user has to allow. False if tmux
+    does not answer.
+    """
     try:
         answer = subprocess.run(
             ["tmux", "show-options", "-Apqv", "-t", environment.get("TMUX_PANE", ""), "allow-passthrough"],
@@ -159,7 +166,7 @@ def tmux_passes_on(environment: Mapping[str, str]) -> bool:
 
 
 def understands(environment: Mapping[str, str]) -> bool:
-    """Return whether titles and notifications may be sent to the terminal: it understands or ignores them."""
+    """Return True if titles and notifications may be sent to the terminal: it understands or ignores them."""
     return not is_poor(environment)
 
 
