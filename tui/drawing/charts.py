@@ -1,4 +1,6 @@
-"""Which charts there are of a run, of GPUs and of the machine, the most important first, drawn as the settings say."""
+"""The charts of a run, of GPUs, of the machine and of compared runs, the most important first, as the settings
+request.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _SPEED, _P50, _P95, _WAIT, _MFU = (
 
 
 def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
-    """The charts of a run: throughput, loss, step time, input wait, every metric, and the GPUs."""
+    """The charts of a run, in this order: throughput, loss, step time, input wait, the first metric, the GPUs, further
+    metrics. `drawn` are the settings of axis, scale and smoothing.
+    """
     charts = [
         Plot(_SPEED.label, _SPEED.unit, (Curve("", now.line(_SPEED.progress)),), "zero", note=_mfu(now)),
         _of_steps(now, "loss"),
@@ -50,7 +54,7 @@ def _step_time(now: Snapshot) -> Plot:
 
 
 def _mfu(now: Snapshot) -> str:
-    """The share of the GPUs' peak performance that the training reaches, as text; empty if it is unknown."""
+    """The share of the GPUs' peak performance that the training reaches, as text. Empty if it is unknown."""
     reached = number(now.summary.get(_MFU.key) if now.outcome else now.progress.get(_MFU.progress))
     return f"{_MFU.label} {percent(reached)}" if reached is not None else ""
 
@@ -73,7 +77,7 @@ def _of_steps(now: Snapshot, name: str) -> Plot:
 
 
 def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
-    """The plot with its values placed on its horizontal axis and drawn as the settings request."""
+    """The plot with its values placed on its horizontal axis. `drawn` are the settings of axis, scale and smoothing."""
     axis = axis_of(plot, now, drawn)
     curves = tuple(replace(curve, line=along(curve.line, axis, now.pace)) for curve in plot.curves)
     joins = tuple(now.pace.place(axis, *moment) for moment in now.joins)
@@ -88,7 +92,10 @@ def axis_of(plot: Plot, now: Snapshot, drawn: Charts) -> str:
 
 
 def _end(now: Snapshot, axis: str, curves: tuple[Curve, ...]) -> float:
-    """The place of the last point on the axis. The chart of times then does not change between two readings."""
+    """The place of the last point on the axis, in the unit of the axis.
+
+    If there is no point yet and the axis is time, it is the time since the first step, at most 1 s.
+    """
     lines = [curve.line for curve in curves if len(curve.line)]
     end = max((max(line.x) for line in lines), default=0.0)
     return end if end or axis != "time" else min(max(0.0, now.elapsed - now.pace.begin), 1.0)
@@ -115,14 +122,15 @@ def of_gpus_used(now: Snapshot) -> list[Plot]:
 
 
 def of_gpus(now: Snapshot, indices: list[int]) -> list[Plot]:
-    """One chart for each figure that at least one of the GPUs reports."""
+    """One chart for each figure that at least one of the GPUs reports. `indices` are the numbers of the GPUs from 0."""
     charts = [_chart(now, key, name, indices) for name, key in GPU_LINES.items()]
     return [plot for plot in charts if not plot.empty]
 
 
 def of_machine(now: Snapshot, picked: int | None, drawn: Charts) -> list[Plot]:
-    """The charts of all GPUs and of the host's CPUs. If there are many GPUs, the charts of the `picked`
-    GPU come first.
+    """The charts of all GPUs and of the host's CPUs.
+
+    If there are more than EACH GPUs, the charts of the GPU `picked` (its number from 0) come first.
     """
     indices = [gpu.index for gpu in now.gpus]
     charts = of_gpus(now, indices)
@@ -171,7 +179,9 @@ MOST_COMPARED = 8  # curves that can still be distinguished
 
 @dataclass(frozen=True)
 class Named:
-    """A run with a label that no other run has, and the figures of the run's result by their keys."""
+    """A run with a label and a short label that no other compared run has, and the figures of its result by their
+    keys.
+    """
 
     label: str
     short: str
@@ -195,7 +205,7 @@ class _Kind:
 
 
 def compared_plots(runs: Sequence[Named], drawn: Charts) -> list[Plot]:
-    """One chart for each figure that at least one run has."""
+    """One chart for each figure that at least one of the first MOST_COMPARED runs has."""
     shown = list(runs[:MOST_COMPARED])
     charts = [_plot(kind, shown, drawn) for kind in _kinds(shown)]
     return [plot for plot in charts if not plot.empty]
@@ -208,8 +218,9 @@ def axes(runs: Sequence[Named]) -> list[str]:
 
 
 def hardly_seen(plot: Plot) -> str:
-    """A remark that the shortest curve is too short to be seen on the axis, with the place of its end; empty if all
-    curves can be seen.
+    """A remark that the shortest curve is too short to be seen on the axis, with the place of its end.
+
+    Empty if it covers at least 5 % of the axis, if there is only one curve, or if the chart is zoomed.
     """
     ends = [(curve.line.x[-1], curve) for curve in plot.told if len(curve.line)]
     if len(ends) < 2 or plot.window is not None:
@@ -242,7 +253,7 @@ def _metric(key: str, name: str) -> _Kind:
 
 
 def _gpu_busy(now: Snapshot) -> Line:
-    """The mean load of the GPUs that train; the load of the GPU if only one trains."""
+    """The mean load of the GPUs that train. If only one trains, the load of this GPU."""
     together = now.line("gpus mean")
     training = [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
     return together if len(together) or len(training) != 1 else now.line(f"gpu{training[0]}")
@@ -261,7 +272,7 @@ def _plot(kind: _Kind, runs: Sequence[Named], drawn: Charts) -> Plot:
 def _curve(kind: _Kind, run: Named, axis: str) -> Curve:
     """The curve of a run. A run without this figure gets an empty curve, so that the legend still names it.
 
-    The value after the name is that of the run's result; without a result it is the last reading, marked with "last".
+    The value after the name is that of the run's result. Without a result it is the last reading, marked with "last".
     """
     line, value = kind.line(run.now), run.figures.get(kind.key)
     other = " (epoch mean)" if kind.title == "loss" and len(line) and not run.now.windowed else ""

@@ -31,10 +31,11 @@ ROOMY = 70  # cells for a stage, below which TensorFlow's name of it is left out
 
 
 def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs, step_ms: float | None = None) -> list[Row]:
-    """All parts of the diagnosis, one below the other. The remedies come early, so that they are seen without
+    """All parts of the diagnosis as rows, one below the other. The remedies come early, so that they are seen without
     scrolling.
 
-    `step_ms` is the time of a step in milliseconds, None if it is unknown.
+    `step_ms` is the time of a step in milliseconds, None if it is unknown. `stages` is the event about the input
+    stages.
     """
     waits = diagnosis.get("verdict") == "input_bound"
     parts = (
@@ -72,7 +73,7 @@ def _verdict(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _rests_on(diagnosis: Told) -> str:
-    """The certainty of the verdict in a word, and the number of measured steps; empty if both are unknown."""
+    """The certainty of the verdict in a word, and the number of measured steps. Empty if both are unknown."""
     steps, word = number(diagnosis.get("steps")), confidence(diagnosis)
     on = f"from {counted(steps, of_run('measured_steps').label)}" if steps else ""
     return ", ".join(part for part in (word, on) if part)
@@ -108,8 +109,9 @@ def _source_width(width: int) -> int:
 
 
 def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
-    """The rows of one piece of evidence: a figure, its threshold and the threshold's source; below, the
-    same in words.
+    """The rows of one piece of evidence: a figure, its threshold and the threshold's source, and the same in words.
+
+    With `wide`, the words are in the same row, else below it.
     """
     figure = evidence(str(piece.get("signal") or NONE), str(piece.get("unit") or ""))
     name = _signal_width(width)
@@ -132,10 +134,11 @@ def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
 
 
 def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs: Glyphs) -> list[Row]:
-    """The input stages in their order: how long each stage takes for a batch, compared with the time of a step.
+    """The rows of the input stages in their order, with the time of each stage for a batch, compared with the time of a
+    step.
 
     Stages work at the same time, so the sum of their times has no meaning. Parallel calls of one stage share its work.
-    `warns`: the training waits for the stages.
+    `warns` is True if the training waits for the stages.
     """
     listed = [mapping(stage) for stage in _listed(event, "stages")]
     if not listed:
@@ -160,8 +163,8 @@ def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs:
 def _stage(
     stage: Told, time: float | None, most: float, slowest: str, width: int, glyphs: Glyphs, bar: str = "curve1"
 ) -> Row:
-    """The row of an input stage. `slowest` is the style for the slowest stage, empty for the other stages. `most` is
-    the time in milliseconds of a full bar.
+    """The row of an input stage. `time` is its time for a batch, and `most` is the time of a full bar, both in
+    milliseconds. `slowest` is the style for the slowest stage, empty for the other stages.
     """
     name = clean(stage.get("name") or NONE)
     name = fitting(_STAGE_WORDS.get(name, name), STAGE - 1, glyphs)
@@ -179,7 +182,9 @@ def _stage(
 
 
 def _calls(stage: Told, width: int) -> str:
-    """The number of parallel calls of the stage and the work that they share; empty if calls are not parallel."""
+    """The number of parallel calls of the stage and, if `width` allows it, the work that they share. Empty if calls are
+    not parallel.
+    """
     parallel = number(stage.get("parallelism"))
     if parallel is None or parallel <= 1:
         return ""
@@ -188,7 +193,7 @@ def _calls(stage: Told, width: int) -> str:
 
 
 def _ms(time: float | None) -> str:
-    """A time in milliseconds with one decimal, so that figures align; a dash for None."""
+    """A time in milliseconds with one decimal, "<0.1" for less than 0.05. A dash for None."""
     return NONE if time is None else f"{time:,.1f}" if time >= 0.05 else "<0.1"
 
 
@@ -219,7 +224,10 @@ def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _remedy(order: int, remedy: Told, width: int) -> list[Row]:
-    """The rows of a remedy: its changes with the greatest possible gain, and below them the reason."""
+    """The rows of a remedy: its changes with the greatest possible gain, and below them the reason.
+
+    `order` is the number in front.
+    """
     gain = number(remedy.get("expected_gain"))
     most = f"at most {times(gain)} as fast" if gain is not None else "gain unknown until measured"
     learns = ", changes what is learnt" if remedy.get("changes_learning") else ""

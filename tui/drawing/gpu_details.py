@@ -1,6 +1,6 @@
-"""Further figures of a GPU than its gauges show: activity, clocks, traffic, errors, partitions, processes.
+"""The figures of a GPU that its gauges do not show: activity, clocks, traffic, errors, partitions, processes.
 
-A figure that is not available is replaced by the reason in a word.
+If a figure is not available, the reason is shown in a word.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _OF_THE_HEAD = (
 
 
 def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """All figures of a GPU in at most `height` rows; a missing figure is replaced by the reason. Processes without room
-    are left out.
+    """All figures of a GPU in at most `height` rows. If a figure is missing, the reason is shown. Processes without
+    room are counted.
     """
     rows = [row for row, _ in (*_lease(gpu, width, glyphs), *_rows(gpu, width))]
     settings = clean(", ".join(gpu.clocks_set_by or ()))
@@ -40,7 +40,7 @@ def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def telling(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The rows of a GPU that show something noteworthy, the most important first, at most `height` rows."""
+    """The rows of a GPU that show something noteworthy, at most `height`. The most important row is the first."""
     activity, *rest = _rows(gpu, width)
     rows = [
         row for row, tells in (*_alarms(gpu), *_lease(gpu, width, glyphs), activity, *_strangers(gpu), *rest) if tells
@@ -76,7 +76,9 @@ def _beside(left: _Told, right: _Told, column: int, width: int) -> _Told:
 
 
 def _narrow(noted_row: _Told, width: int) -> _Told:
-    """The row cut to the width. A row that is too long first loses the blanks that align its figures."""
+    """The row cut to the width, and whether it is noteworthy. A row that is too long first loses the blanks that align
+    its figures.
+    """
     row, tells = noted_row
     if length(row) > width:
         row = [(text.lstrip() if style == "value" else text, style) for text, style in row]
@@ -84,8 +86,9 @@ def _narrow(noted_row: _Told, width: int) -> _Told:
 
 
 def _cut(row: Row, width: int) -> Row:
-    """The row cut to the width. Only whole pieces are removed, as part of a figure reads as a different figure; a name
-    without its value is removed too.
+    """The row cut to the width. Only whole pieces are removed, as a part of a figure reads as a different figure.
+
+    A name without its value is removed too.
     """
     if length(row) <= width:
         return row
@@ -99,8 +102,9 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _activity(gpu: Gpu) -> _Told:
-    """The shares of time in which parts of the chip are active. The memory controller comes last if the activity of
-    DRAM is known.
+    """The row with the shares of time in which parts of the chip are active.
+
+    The memory controller comes last if the activity of DRAM is known.
     """
     of_chip, memory = ("sm_active", "tensor_active", "dram_active"), "memory_busy"
     reasons = {_reason(gpu, key) for key in of_chip if getattr(gpu, key) is None}
@@ -115,8 +119,9 @@ def _clocks(gpu: Gpu) -> _Told:
 
 
 def _slowed(gpu: Gpu) -> _Told:
-    """The share of the time since the first reading in which each cause has held the clock down; then the total times
-    in the driver's counters.
+    """The row with the share of the time since the first reading in which each cause has lowered the clock.
+
+    The total times of the driver's counters follow. The row is noteworthy if a cause has at least 1 % of the time.
     """
     if not gpu.slowed:
         return [_label("slowed"), (_reason(gpu, "slowed_by_power_seconds"), "label")], False
@@ -132,15 +137,16 @@ _TELLING = 0.01
 
 
 def _slowed_in_all(gpu: Gpu) -> Row:
-    """The total time of each cause by the driver's counters; empty if all counters are 0, as with some drivers."""
+    """The total time of each cause by the driver's counters. Empty if all counters are 0, as with some drivers."""
     by_cause = {cause: getattr(gpu, f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
     counted = [f"{cause.replace('_', ' ')} {seconds(value)}" for cause, value in by_cause.items() if value]
     return [(f" in all: {', '.join(counted)}", "label")] if counted else []
 
 
 def _energy(gpu: Gpu) -> _Told:
-    """The energy used since the first reading, and the energy that the whole card has used since the
-    driver was loaded.
+    """The row with the energy since the first reading, and the energy since the driver was loaded.
+
+    The second is that of the whole GPU, also for a MIG instance.
     """
     if gpu.energy_j is None:
         return [_label("energy"), (_reason(gpu, "energy_j"), "label")], False
@@ -201,21 +207,24 @@ def _instances(gpu: Gpu) -> Row:
 
 
 def _alarms(gpu: Gpu) -> list[_Told]:
-    """Rows that are always shown if there is room: uncorrected memory errors, and MIG mode."""
+    """The rows of uncorrected memory errors and of MIG mode. Empty without both."""
     alarms: list[_Told] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
     return alarms + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
 
 
 def _lease(gpu: Gpu, width: int, glyphs: Glyphs) -> list[_Told]:
-    """A row with the lease of the GPU, or that it is free; empty if leases were not read."""
+    """A row with the lease of the GPU, or that it is free. Empty if leases were not read. A free GPU is not
+    noteworthy.
+    """
     text = clean(gpu.lease)
     style = "warn" if text.startswith("stuck") else "value"
     return [([_label("lease"), (fitting(text, width - LABEL, glyphs), style)], text != FREE)] if text else []
 
 
 def _strangers(gpu: Gpu) -> list[_Told]:
-    """A row with the processes of other programs; empty if there are none, or if it is unknown which processes are the
-    run's.
+    """A row with the processes of other programs.
+
+    Empty if there are none, or if the run does not use the GPU as far as is known.
     """
     others = [process for process in gpu.processes or () if process.own is False]
     if not gpu.ours or not others:
@@ -251,7 +260,7 @@ DOING_WIDTH = 14
 
 
 def doing(process: GpuProcess) -> str:
-    """The share of time in which the process uses the chip, or how long it has been idle; empty if the driver does not
+    """The share of time in which the process uses the chip, or how long it has been idle. Empty if the driver does not
     report it.
     """
     if process.use is None or process.idle_seconds is None:
@@ -262,7 +271,7 @@ def doing(process: GpuProcess) -> str:
 
 
 def _missing(gpu: Gpu) -> str:
-    """The missing figures of the gauges and the head, each with the reason; empty if none is missing."""
+    """The missing figures of the gauges and the head, each with the reason. Empty if none is missing."""
     return ", ".join(f"{GPU[key].label}: {gpu.why(key)}" for key in _OF_THE_HEAD if key in gpu.reasons)
 
 
@@ -270,7 +279,9 @@ def _missing(gpu: Gpu) -> str:
 
 
 def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _Told:
-    """The row of several figures; if none of them is available, the reason in a word."""
+    """The row of several figures. If none of them is available, the row has the reason in a word and is not
+    noteworthy.
+    """
     if all(getattr(gpu, key) is None for key in keys):
         return [_label(label), (_reason(gpu, keys[0]), "label")], False
     row: Row = [_label(label)]

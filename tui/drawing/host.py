@@ -1,6 +1,6 @@
 """The host as rows: one line below the GPUs, or a panel with the history of its CPUs if there is no GPU.
 
-It is also shown without a run, and then has no figures of a trainer.
+If it is shown without a run, it has no figures of a trainer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ LEVELS = ("light", "moderate", "heavy")
 
 
 def level(value: float | None, thresholds: tuple[float, float]) -> str:
-    """The name of the level of a load, which is also the name of its style; "value" if the load is unknown."""
+    """The name of the level of a load, "light", "moderate" or "heavy", which is also the name of its style.
+
+    `thresholds` are the least values of "moderate" and "heavy", in the unit of the load. "value" if the load is
+    unknown.
+    """
     if value is None:
         return "value"
     return LEVELS[sum(value >= threshold for threshold in thresholds)]
@@ -60,7 +64,7 @@ _TRAINER = f"  {HOST['trainer_cpu'].label} "
 
 
 def no_gpu(now: Snapshot, width: int) -> list[Row]:
-    """The reason why no GPU is seen, shortened to the width. It is not shown as an error."""
+    """One row with the reason why no GPU is seen, shortened to the width if possible. It is not shown as an error."""
     reason = _no_gpu(now)
     shorter = (reason, re.sub(r" *\([^)]*\)", "", reason), reason.partition(":")[0])
     return [[(next((text for text in shorter if len(text) <= width), shorter[-1]), "label")]]
@@ -72,7 +76,7 @@ def _no_gpu(now: Snapshot) -> str:
 
 
 def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) -> Row:
-    """The host in one row; figures without room are left out. `alone`: the row is shown without a run."""
+    """The host in one row. Figures without room are left out. `alone` is True if the row is shown without a run."""
     cpu: Row = [("host  ", "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
     memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
     room = width - length(cpu) - LEAST_GAUGE - 1
@@ -101,16 +105,16 @@ def _processes(now: Snapshot) -> list[Row]:
 
 
 def _history(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """The use of the CPUs over time in one row."""
+    """The use of the CPUs over time as a curve in one row."""
     plot = Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
     return fit(curve_rows(plot, width, 1, glyphs)[0], width)
 
 
 def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = False) -> list[Row]:
-    """The host, shown in place of the GPUs: the reason why there is no GPU, CPU use over time, and memory with
-    TensorFlow's share.
+    """The panel of the host, which is shown in place of the GPUs: the reason why there is no GPU, CPU use over time,
+    and memory with TensorFlow's share.
 
-    `alone`: the panel is shown without a run, on a screen that already shows why there is no GPU.
+    `alone` is True without a run, on a screen that already shows why there is no GPU.
     """
     left = [("host  ", "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
     right = [(f"  {_CPU}", "label"), _load(number(now.host.get("cpu")))]
@@ -126,7 +130,7 @@ def _load(cpu: float | None) -> Piece:
 
 
 def _io_wait(now: Snapshot) -> Row:
-    """The share of time in which the CPUs wait for the disk; empty if the system does not report it."""
+    """The share of time in which the CPUs wait for the disk. Empty if the system does not report it."""
     waits = number(now.host.get("io_wait"))
     return [(f"  {HOST['io_wait'].label} ", "label"), (percent(waits), "value")] if waits is not None else []
 

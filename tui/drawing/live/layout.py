@@ -1,4 +1,4 @@
-"""How the live view divides the screen: arithmetic on its size and on what there is to show."""
+"""How the live view divides the screen: the heights of its parts for its size and the number of items to show."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ OF_GPUS = 0.42  # the most that the GPUs take of the rows
 
 
 class Cards(NamedTuple):
-    """The layout of the GPUs' cards: the number of columns, and the height of a card in rows (`tall`). `all_of_it`: the
-    cards show all figures. `detail`: the number of rows with details of the selected GPU.
+    """The layout of the cards of the GPUs. A card is the part of the screen about one GPU.
+
+    `columns` is their number side by side, `tall` the height of a card in rows. `all_of_it` is True if the cards show
+    all figures. `detail` is the number of rows with details of the selected GPU.
     """
 
     columns: int = 1
@@ -35,7 +37,7 @@ class Cards(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """The heights of the parts in rows; 0 hides a part. If `edges` is set, the heights include the edges."""
+    """The heights of the parts in rows. 0 hides a part. If `edges` is set, the heights include the edges."""
 
     head: int
     messages: int
@@ -52,7 +54,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Wanted:
-    """For each part of the screen, the number of rows or items that it could show."""
+    """The number of charts and of GPUs, and the number of rows that other parts of the screen could use."""
 
     charts: int
     gpus: int
@@ -63,11 +65,11 @@ class Wanted:
 
 
 def share_out(width: int, height: int, sizes: Wanted, zoom: str = "") -> Layout:
-    """The layout for the width and height without header and footer. `zoom` (charts, gpus, log or messages) gives one
-    part all the room.
+    """The layout for a width in columns and a height in rows, both without header and footer. `zoom` (charts, gpus, log
+    or messages) gives one part all the room.
 
-    If there are few rows, the log is left out first, then the edges, facts of the head, the summary and messages;
-    charts and GPUs stay. The error that ended a run is shown in full if some rows are left for other parts.
+    If there are few rows, the log is left out first, then the edges, facts of the head, the summary and messages.
+    Charts and GPUs stay. The error that ended a run is shown in full if some rows are left for other parts.
     """
     head = min(sizes.head, max(1, height // 4))
     room = max(0, height - head)
@@ -100,7 +102,10 @@ def _least_devices(width: int, count: int) -> int:
 
 
 def _devices(width: int, room: int, count: int, edges: bool) -> tuple[Cards, int]:
-    """The layout of the GPUs' cards, and the number of rows that they take with their edge."""
+    """The layout of the GPUs' cards, and the number of rows that they take with their edge.
+
+    `room` is the number of rows for GPUs, charts and the log, and `count` the number of GPUs.
+    """
     if not count:
         return Cards(), 0
     around = 2 * edges
@@ -111,7 +116,10 @@ def _devices(width: int, room: int, count: int, edges: bool) -> tuple[Cards, int
 
 
 def arrange(width: int, height: int, count: int) -> Cards:
-    """The layout with the tallest cards with which all `count` cards fit, in as few columns as possible."""
+    """The layout with the tallest cards with which all `count` cards fit, in as few columns as possible.
+
+    If they never fit, the cards have one row and as many columns as possible.
+    """
     most = max(1, width // CARD_WIDTH)
     for tall in range(TALL_CARD, 0, -1):
         for columns in range(1, most + 1):
@@ -121,8 +129,9 @@ def arrange(width: int, height: int, count: int) -> Cards:
 
 
 def arrange_whole(width: int, height: int, count: int) -> Cards:
-    """The layout of cards with all figures of every GPU. Without room for it, small cards, with details of the selected
-    GPU below them.
+    """The layout of cards with all figures of every GPU.
+
+    If there is no room for it, small cards, with details of the selected GPU below them if LEAST_DETAIL rows are left.
     """
     for columns in range(1, max(1, width // WHOLE_WIDTH) + 1):
         tall = height // -(-count // columns)
@@ -135,13 +144,17 @@ def arrange_whole(width: int, height: int, count: int) -> Cards:
 
 
 def whole_card(width: int) -> int:
-    """The height of a card with all figures and two rows of history."""
+    """The height in rows of the card of one GPU that shows all figures, two processes and two rows of history.
+
+    `width` is the width of the card in columns.
+    """
     return 4 + whole_height(width - 1)
 
 
 def _charts(width: int, height: int, count: int, edges: bool = False) -> tuple[int, int, int]:
-    """The number of columns, the number of rows, and the height of all charts together; height 0 if there is too little
-    room.
+    """The number of columns, the number of rows, and the height of all charts together in screen rows.
+
+    The height is 0 if there is too little room.
     """
     least = CHART_HEIGHT + edges
     rows = max(1, min(height // least, -(-count * CHART_WIDTH // max(1, width)), MOST_ROWS))

@@ -1,4 +1,4 @@
-"""The phases of a run as rows: its start in a line below the charts, and in full while nothing is measured yet."""
+"""The phases of a run as rows: a line about its start, or all phases while no step has been measured yet."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _LEAST_SECONDS = 0.05  # a shorter phase is not shown
 
 
 def is_due(now: Snapshot) -> bool:
-    """Whether the run has no measured step yet, or ended without one."""
+    """True if the run has no measured step: not yet, or it ended without one."""
     return not now.progress
 
 
 def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """One line with the failure that ended the run; an empty row if the run has not failed."""
+    """One line with the failure that ended the run. An empty row if the run has no error or has not ended."""
     if now.outcome is None or now.error is None:
         return []
     mark = glyphs.stopped if now.outcome in ASKED_FOR else glyphs.failed
@@ -45,8 +45,10 @@ def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
 
 
 def phase_line(now: Snapshot, width: int) -> Row:
-    """One line: the duration of the start with its phases, and the total times of the later phases; empty without a
-    start.
+    """One line: the duration of the start with its phases, and the total times of the later phases. Phases without room
+    are left out.
+
+    The line is blank if the start is unknown.
     """
     if not now.start:
         return fit([], width)
@@ -87,8 +89,10 @@ def _told(span: Span, before: str) -> Row:
 
 
 def rows(now: Snapshot, earlier: EarlierStarts, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The phases of the start with their times so far, the object that is compiled, and an estimate from earlier
+    """The phases of the start with their times so far, then the model that is compiled and an estimate from earlier
     starts.
+
+    At most `height` rows. No rows if the events have not been read yet.
     """
     if now.phase == READING:
         return []
@@ -143,7 +147,7 @@ def _to_come(phase: str, earlier: EarlierStarts, width: int) -> Row:
 
 
 def _object(now: Snapshot, width: int) -> list[Row]:
-    """A row about the model that is being compiled, with its size and batch; empty in other phases."""
+    """A row about the model that is being compiled, with its size and batch. Empty in other phases."""
     started = now.started
     if not started or now.phase != "compiling":
         return []
@@ -168,8 +172,9 @@ def _together(options: Mapping[str, Any], started: Mapping[str, Any]) -> list[st
 def _estimate(
     so_far: Mapping[str, float], now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
 ) -> list[Row]:
-    """The estimated time to the first step, and the number of earlier starts it is based on. Empty without earlier
-    starts, and while other workers are waited for.
+    """Rows with the estimated time to the first step, and the number of earlier starts it is based on.
+
+    Empty without earlier starts, and while the run waits for other workers.
     """
     if not earlier.phases or waits_for_others(now.phase, now.phase_detail):
         return []

@@ -1,4 +1,4 @@
-"""The dialog that starts a search for the fastest settings: its limits, with which Enter starts it at once.
+"""The dialog that asks for the limits of a search for the fastest settings, and starts it. Enter starts it at once.
 
 Deferred imports: the machine and proofs are needed only when a search is started.
 """
@@ -47,8 +47,10 @@ _FIELDS = ("minutes", "largest_batch", "memory_gb", "leave", "warmup_steps")
 
 
 class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
-    """Asks for the limits of a search and starts it; returns the search and its process, or None. Reasons against a
-    start are shown in the dialog.
+    """Asks for the limits of a search and starts it. Its result is the search and its process, or None.
+
+    Reasons against a start are shown in the dialog. `waits` is True if the result is None because the search begins
+    later.
     """
 
     DEFAULT_CSS = """
@@ -134,7 +136,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
 
     @work(thread=True, group="reading")
     def _look_up_plan(self) -> None:
-        """In a thread: read from the latest runs how long trials take on this machine."""
+        """Read from the latest runs how long trials take on this machine. This runs in a thread."""
         self.app.call_from_thread(self._take_plan, time_plan())
 
     def _take_plan(self, plan: TimePlan) -> None:
@@ -143,7 +145,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
 
     @on(Input.Changed, "#minutes")
     def _show_what_it_buys(self) -> None:
-        """Show what the search can do in the typed minutes; show nothing if the text is no number."""
+        """Show what the search can do in the typed minutes. Show nothing if the text is no number."""
         minutes, only = self.query_one("#minutes", Input).value, self.query_one("#only", Words).chosen
         try:
             limits = LimitTexts(minutes=minutes, only=set(only)).limits()
@@ -210,7 +212,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
 
 
 async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
-    """Ask for the limits, start a search from the form's settings, and open it. Returns the limits for the next dialog.
+    """Ask for the limits, start a search from the form's settings, and open it. Return the limits for the next dialog.
 
     Changes in a dialog that was left without starting a search are not kept.
     """
@@ -229,8 +231,8 @@ def _field(name: str, text: str) -> LimitInput:
 
 
 def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
-    """The mixed precisions that are fast on the devices of the training. `here` is this machine, None if it has not
-    been read yet.
+    """The names of the mixed precisions that are fast on the devices of the training. `here` is this machine. If it is
+    None, the machine is read here.
     """
     from ....engine.job import this_machine
     from ....engine.job.training_gpus import training_gpus
@@ -242,7 +244,9 @@ def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
 
 
 def asked(preset: Preset, path: Path | None, limits: Limits) -> Request:
-    """The request for the search; raises an error if the search is not possible on this machine."""
+    """The request for the search. Raises PresetError, RunError, OSError or ValueError if the search is not possible on
+    this machine.
+    """
     from ....engine.job import this_machine
     from ....engine.proof import request
     from ....engine.tune import tune_request
@@ -253,7 +257,9 @@ def asked(preset: Preset, path: Path | None, limits: Limits) -> Request:
 
 
 def time_plan() -> TimePlan:
-    """The plan by which the minutes of a search are divided on this machine; reads the latest runs."""
+    """The plan by which the minutes of a search are divided on this machine. It is made from the latest runs, which are
+    read.
+    """
     from ....engine.trials.search_record import Limits
     from ....engine.tune import tune_request
 
@@ -261,5 +267,5 @@ def time_plan() -> TimePlan:
 
 
 def buys(plan: TimePlan, limits: Limits) -> str:
-    """What the search can do within the minutes of these limits, in words."""
+    """What the search can do within the minutes of these limits, in words for the user."""
     return plan.with_limits(limits).in_words()

@@ -1,7 +1,7 @@
-"""The screen of a search for the fastest settings: its candidates by speed, the running trial, memory, what was gained.
+"""The screen of a search for the fastest settings: its candidates by speed, the running trial, memory, and the gain.
 
-A thread reads proof.json and the running trial's events about twice a second. The search runs in its own process:
-leaving the screen ends nothing.
+A thread reads proof.json and the running trial's events every 0.5 s, and every 3 s after the end. The search runs in
+its own process, so leaving the screen does not end it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class TuneScreen(ProofView[SearchReading]):
 
     @property
     def picked(self) -> Ranked | None:
-        """The candidate under the cursor; None if there is none."""
+        """The candidate under the cursor. None if there is none."""
         row = self.table.cursor_row
         return self._ranked[row] if 0 <= row < len(self._ranked) else None
 
@@ -124,7 +124,7 @@ class TuneScreen(ProofView[SearchReading]):
             leaving.wait(READ_SECONDS if now.data.state == "running" else ENDED_READ_SECONDS)
 
     def show_latest(self) -> None:
-        """Paint everything if proof.json has changed; else paint only the head and the running trial of a running
+        """Paint the screen if proof.json has changed. Otherwise paint only the head and the running trial of a running
         search.
         """
         now = self.reading.data
@@ -167,8 +167,8 @@ class TuneScreen(ProofView[SearchReading]):
         self._lay_out_pairs()
 
     def _lay_out_pairs(self) -> None:
-        """Show the pairs in place of the chart of the loss while pairs are measured, and in place of all charts of
-        trials at the end.
+        """Show the pairs of trials in place of the chart of the loss while pairs are measured, and at the end in place
+        of the charts of the speed and the loss.
         """
         ended, deciding = bool(self.data) and not self.goes_on, drawing.is_deciding(self.data)
         pairs = self.query_one("#pairs")
@@ -207,9 +207,7 @@ class TuneScreen(ProofView[SearchReading]):
     # ---- the candidates ---------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Fill the table. The cursor stays on its candidate; if it is at the top, it stays at the top, with the running
-        candidate.
-        """
+        """Fill the table. The cursor stays on its candidate. If it is in the first row, it stays in the first row."""
         at_top = self.table.cursor_row == 0
         widths = tune_leaderboard.widths(self.size.width - 2)
         rows = {str(candidate.number): self._row(candidate, widths) for candidate in self._ranked}
@@ -227,7 +225,9 @@ class TuneScreen(ProofView[SearchReading]):
         self.query_one("#detail", Panel).repaint()
 
     def on_data_table_row_selected(self) -> None:
-        """Open the run of the latest trial of the candidate under the cursor, or of its running trial."""
+        """Open the run of the latest trial of the candidate under the cursor. If it is being measured, open its running
+        trial.
+        """
         picked, run = self.picked, self.reading.run
         if picked is not None:
             is_measured = picked.decision == "running"
@@ -240,7 +240,9 @@ class TuneScreen(ProofView[SearchReading]):
         return self.proof.id
 
     def charts(self, drawn: Charts = AS_DECLARED) -> list[Plot]:
-        """The charts of the running trial, and the chart of memory over batch size."""
+        """The charts of the running trial, if there is one, and the chart of memory over batch size, if there are
+        values.
+        """
         now, run = self.reading.trial, self.reading.run
         memory = [self._memory] if self._memory.curves else []
         if now is None or run is None or not self.goes_on:
@@ -272,7 +274,7 @@ class TuneScreen(ProofView[SearchReading]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Return whether the action has a purpose now; other keys are not in the footer."""
+        """Return True if the action has an effect now. The footer shows only such keys."""
         if action == "stop":
             return self.goes_on
         if action == "resume":
@@ -285,7 +287,7 @@ class TuneScreen(ProofView[SearchReading]):
         return action not in ("save_report", "copy") or bool(self.data)
 
     def why_not(self, verb: str) -> str:
-        """The reason why the key of a verb has no effect now, as a message to the user."""
+        """The reason why the key of a verb has no effect now, as a message to the user. It may be empty."""
         if verb == "prove":
             return f"a search proves its best settings by itself; {self.app.key('resume')} gives it more minutes"
         if self.goes_on:
@@ -312,7 +314,9 @@ class TuneScreen(ProofView[SearchReading]):
 
 
 def _column(name: str, width: int, marked: bool) -> Column:
-    """A column of the table. `marked`: some speeds have a mark, which the heading of the settings explains."""
+    """A column of the table. If `marked` is True, some speeds have a mark, which the heading of the settings
+    explains.
+    """
     right = name in WIDTHS and name != "outcome"
     head = HEADS.get(name, "  settings")
     if marked and name == "settings":
