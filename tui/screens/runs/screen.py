@@ -1,4 +1,4 @@
-"""Past and present runs in a table: sort, filter, open, compare, delete. It is updated every two seconds.
+"""The screen of past and present runs in a table: sort, filter, open, compare, delete. It is updated every 2 s.
 
 Deferred imports: dialogs are needed only when a key asks for them.
 """
@@ -43,7 +43,7 @@ FIRST = 200  # of the newest runs: there may be thousands, and more are read whe
 
 
 class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
-    """The table of runs. Marks stay when it is updated; the settings store columns, order and filter."""
+    """The table of runs. Marks stay when the table is updated. The settings store columns, order and filter."""
 
     CSS_PATH = "runs.tcss"
     AUTO_FOCUS = "DataTable"
@@ -113,12 +113,12 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
     @property
     def runs_meant(self) -> list[Run]:
-        """The marked runs; without marks, the run under the cursor."""
+        """The marked runs. If none are marked, the run under the cursor."""
         return list(self.marked.values()) or [at.run for at in (self.current,) if at]
 
     @property
     def run_meant(self) -> Run | None:
-        """The run under the cursor, also if other runs are marked; None if there is none."""
+        """The run under the cursor, also if other runs are marked. None if there is none."""
         return self.current.run if self.current else None
 
     @property
@@ -138,11 +138,15 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
     @property
     def current(self) -> Entry | None:
-        """The entry under the cursor; None before the table is built, as the footer may ask earlier."""
+        """The entry under the cursor. None if there is none, and before the table is built, as the footer may ask
+        earlier.
+        """
         return self.shown.get(self.table.current_key or "") if self.shown else None
 
     def offers(self, action: str) -> bool:
-        """Return whether the palette lists the action: it must have an effect on the run under the cursor now."""
+        """Return True if the palette lists the action. Stop, resume and undo are listed only if they have an effect
+        now.
+        """
         at = self.current
         if action == "stop":
             return at is not None and at.goes_on
@@ -181,7 +185,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
     @property
     def _unread(self) -> int:
-        """The number of runs on the disk that have not been read yet."""
+        """The number of runs on the disk that have not been read yet. 0 if all are to be read."""
         return max(0, self._list.total - len(self.entries)) if self._most is not None else 0
 
     def _read_more(self, most: int | None) -> None:
@@ -236,7 +240,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         self.sort_by(str(event.column_key.value))
 
     def sort_by(self, column: str) -> None:
-        """Sort by a column; if the table is already sorted by this column, reverse the order."""
+        """Sort by a column. If the table is already sorted by this column, reverse the order."""
         self.table.sort_by(column)
         self._sorted()
 
@@ -307,7 +311,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         await self.ask_to_delete(chosen, lambda used: _deletion(names, hidden, list(others), used, undo))
 
     def _workers_of(self, chosen: Sequence[Run]) -> dict[str, Run]:
-        """Return the runs of the other workers, by id, for each chosen run of several machines; the table does not show
+        """Return the runs of the other workers of the chosen runs on several machines, by id. The table does not show
         these runs.
         """
         entries = {entry.run.id: entry for entry in self.entries}
@@ -333,13 +337,13 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         self.table.focus()
 
     def _filtered(self) -> None:
-        """Store the filter in the settings; its line is shown only while it has words."""
+        """Store the filter in the settings. Its line is shown only while it has words."""
         line = self.query_one("#filter", Input)
         line.set_class(bool(line.value), "-shown")
         self.app.settings.change("runs.filter", line.value)
 
     def action_back(self) -> None:
-        """Clear the filter; without a filter, leave the screen."""
+        """Clear and close the filter. If no filter is shown, leave the screen."""
         line = self.query_one("#filter", Input)
         if line.has_class("-shown"):
             line.value = ""
@@ -356,8 +360,10 @@ def _about(entry: Entry) -> str:
 
 
 def _deletion(names: list[str], hidden: list[str], others: list[str], used: int, undo: str) -> str:
-    """Return the question before a deletion, with the names of the runs, the hidden runs among them, and the runs of
-    other workers.
+    """Return the question before a deletion of the runs `names`. It says which runs are hidden by the filter, and which
+    are the runs of `others`, the other workers.
+
+    `used` is their size in bytes, `undo` the key that brings them back.
     """
     about = dict.fromkeys(others, " (its worker)") | dict.fromkeys(hidden, " (hidden)")
     unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""

@@ -30,8 +30,8 @@ KEYS = "{mark} shows or hides, {sort_left} {sort_right} move, {delete} is the us
 
 
 class ColumnsScreen(ModalScreen[list[str] | None]):
-    """Lets the user choose columns; returns them in their order, an empty list for the usual columns, or None for no
-    change.
+    """Lets the user choose columns. Its result is their names in order, an empty list for the usual columns, or None
+    for no change.
     """
 
     DEFAULT_CSS = """
@@ -116,7 +116,7 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
 
 
 class _Names(OptionList, inherit_bindings=False):
-    """The list of columns; it has no keys of its own, so that the screen's keys work."""
+    """The list of columns. It has no keys of its own, so that the screen's keys work."""
 
 
 MARK = 2  # cells of the mark before the first column
@@ -126,13 +126,15 @@ ASCENDING = ("run", "id", "state", "tags", "note", "description")  # words begin
 
 
 class Order(NamedTuple):
-    """The column by which the table is sorted; `descending`: the greatest or latest value comes first."""
+    """The column by which the table is sorted. `descending` is True if the greatest or latest value comes first."""
 
     column: str = "when"
     descending: bool = True
 
     def by(self, column: str) -> Order:
-        """Return the order by `column`; if that is the present column, the reversed order."""
+        """Return the order by `column`, with the direction that is usual for it. If that is the present column, return
+        the reversed order.
+        """
         return Order(column, not self.descending if column == self.column else column not in ASCENDING)
 
 
@@ -142,7 +144,9 @@ class _Row(NamedTuple):
 
 
 class RunsTable(OpeningTable):
-    """Shows runs in an order, with the columns that the user has chosen, else with as many columns as fit."""
+    """Shows runs in an order, with the columns that the user has chosen. If none are chosen, as many usual columns as
+    fit.
+    """
 
     def __init__(self, columns: Sequence[str] = (), order: Order | None = None) -> None:
         super().__init__(cursor_type="row", cell_padding=0)
@@ -153,8 +157,9 @@ class RunsTable(OpeningTable):
         self._times: Mapping[str, str] = {}  # by the run's id: of runs with equal title and date
 
     def show(self, entries: Sequence[Entry], words: str, marked: Mapping[str, object]) -> dict[str, Entry]:
-        """Show the runs that match the words of the filter, the waiting ones on top; returns them by id in the order of
-        the table.
+        """Show the runs that match the words of the filter, and return them by id in the order of the table.
+
+        `marked` has the ids of the marked runs as keys.
         """
         listed = waiting_first(ordered(entries, *self.order))
         shown = {entry.run.id: entry for entry in folded(matching(listed, words))}
@@ -174,7 +179,9 @@ class RunsTable(OpeningTable):
         self.order = self.order.by(column)
 
     def sort_by_neighbour(self, by: int) -> None:
-        """Sort by the next column (1) or the previous column (-1)."""
+        """Sort by the next column (1) or the previous column (-1). After the last column comes the first. If the
+        present column is hidden, sort by the first column.
+        """
         at = self.names.index(self.order.column) + by if self.order.column in self.names else 0
         self.order = Order().by(self.names[at % len(self.names)]) if self.names else self.order
 
@@ -186,7 +193,7 @@ class RunsTable(OpeningTable):
         return glyphs_of(self.app)
 
     def _column(self, at: int, name: str, width: int) -> Column:
-        """Return the column with its heading; the first column has additional room for the marks."""
+        """Return the column with its heading. The first column has additional room for the marks."""
         arrow = (self._glyphs.down if self.order.descending else self._glyphs.up) if name == self.order.column else ""
         lead = " " * MARK if at == 0 else ""
         head = COLUMNS[name].head + arrow
@@ -242,8 +249,10 @@ def _times(entries: Collection[Entry]) -> dict[str, str]:
 
 
 def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, scrolls: bool) -> dict[str, int]:
-    """Return the widths of columns. Columns without a fixed width share the rest of the width, as much as their longest
-    texts need.
+    """Return the widths of columns in cells, by key. Columns without a fixed width share the rest of `width`, as much
+    as their longest texts need.
+
+    `scrolls`: the table may be wider than `width`.
     """
     widths = {column.key: column.width for column in columns}
     room = width - sum(width + 1 for width in widths.values())
