@@ -332,19 +332,8 @@ class GputuiApp(BaseApp):
 
     @work(group="quit", exclusive=True)
     async def action_quit_asking(self) -> None:
-        if await self._may_leave_waiting() and await self.form_is_safe():
+        if await self.form_is_safe():
             self.exit()
-
-    async def _may_leave_waiting(self) -> bool:
-        """Return whether gputui may quit. Asks the user if a start waits for devices, because quitting would drop this
-        start.
-        """
-        from .screens.dialogs import Ask
-
-        if not self.waiting_title:
-            return True
-        question = f"{self.waiting_title} waits until the devices are free.\nIt is not started if you quit now. Quit?"
-        return await self.push_screen_wait(Ask(question, ("Quit", "Stay"))) == "Quit"
 
     async def action_quit(self) -> None:
         self.action_quit_asking()

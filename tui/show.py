@@ -40,8 +40,6 @@ def show(preset: FormState | None = None, watch: Run | None = None, replay_speed
     app.run()
     from ..engine.runs import title
 
-    for start in app.waiting.starts:
-        print(f"{clean(start.title)} was not started: it waited until the devices are free")
     for run in app.going_on():
         print(f"{clean(title(run))} goes on: gputui watch {clean(run.id)} shows it again")
     for proof in app.measuring():

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,16 +33,16 @@ from ..process.launch import leased
 from ..process.spawn import LOCK
 from ..runs import Run, liveness
 from ..runs.liveness import Liveness
-from ..runs.run import STARTING_SECONDS
+from ..runs.run import PROOF, QUEUE, STARTING_SECONDS, WAITING
 from ..system import locks, stop_signals
 from ..system.identity import Place, Process
+from ..system.locks import PROOF_LOCK
 from ..trials import trial
 from ..trials.record import UNREAD, Record, of_plain
 from .request import ProofError, Request
 
 # The modules of processes for certain kinds of proofs; the other kinds have a common module.
 PROCESSES = {"tune": "gputui.engine.tune", "scaling": "gputui.engine.scaling"}
-PROOF_LOCK = "proof.lock"  # held by the proof's process
 
 
 def proofs_folder() -> Path:
@@ -63,14 +63,28 @@ class Proof:
     def record(self) -> Record:
         """The content of proof.json.
 
-        The state is `crashed` if the record says `running` and the proof's process has ended. UNREAD if proof.json
-        cannot be read.
+        The state is `waiting` while the proof is in the queue and has not begun. It is `crashed` if the record says
+        `running` and the proof's process has ended. UNREAD if proof.json cannot be read.
         """
         record = read_record(self.path)
         if moment(record.started_t) is None or record.repeats < 0:
             return UNREAD
+        if self._is_queued() and not locks.held(self.path / PROOF_LOCK):
+            return replace(record, state=WAITING)
         ended = record.state == "running" and not self.liveness(record).engine
         return replace(record, state="crashed") if ended else record
+
+    @property
+    def queue_file(self) -> Path:
+        """The path of the proof's entry in the queue, which exists while the proof is queued."""
+        return self.path.parent.parent / QUEUE / f"{self.id}.json"
+
+    def _is_queued(self) -> bool:
+        """Return True if the proof waits in the queue. For a proof that is not queued this costs one call of `stat`."""
+        if not os.path.exists(self.queue_file):
+            return False
+        entry = read_object(self.queue_file).value
+        return entry.get("kind") == PROOF and entry.get("state") != "running"
 
     @property
     def data(self) -> dict[str, Any]:
@@ -137,7 +151,7 @@ def read_record(path: Path) -> Record:
     return of_plain(path / "proof.json", read_plain(path))
 
 
-def create(request: Request) -> Proof:
+def create(request: Request, doing: str = "starting") -> Proof:
     """Create and return a proof folder for `request`. Its name, the proof's id, contains the time and the preset's
     name.
 
@@ -149,13 +163,15 @@ def create(request: Request) -> Proof:
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
     for number in range(1, 1000):
         path = folder / (stem if number == 1 else f"{stem}-{number}")
+        if Proof(path).queue_file.exists() or os.path.lexists(runs.runs_folder() / path.name):
+            continue  # the queue names runs and proofs by their ids
         try:
             places.make(path)
         except FileExistsError:
             continue
         try:
             write_atomically(path / "request.json", request.to_json())
-            empty_record(path, request).put("starting")
+            empty_record(path, request).put(doing)
         except OSError:
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -189,11 +205,12 @@ def launch(request: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
         raise
 
 
-def start(proof: Proof) -> subprocess.Popen[bytes]:
+def start(proof: Proof, among: Collection[str] | None = None) -> subprocess.Popen[bytes]:
     """Lease the devices and start the proof's process in a session of its own. The caller need not wait for the
     returned process.
 
-    Raises ProofError if there are too few GPUs for a choice such as `free:1`, and locks.Taken if the proof is running.
+    `among` names the devices that the queue allows. Raises NotFree with `among`, else ProofError, if the devices are
+    not free, and locks.Taken if the proof is running.
     """
     request = proof.request
     module = PROCESSES.get(request.kind, "gputui.engine.proof")
@@ -201,7 +218,7 @@ def start(proof: Proof) -> subprocess.Popen[bytes]:
     with (
         log_file.open("ab") as log,
         locks.take(lock_file) as lock,
-        _leased(request) as devices,
+        _leased(request, among) as devices,
         stop_signals.held(),
     ):
         process = subprocess.Popen(
@@ -218,16 +235,19 @@ def start(proof: Proof) -> subprocess.Popen[bytes]:
 
 
 @contextlib.contextmanager
-def _leased(request: Request) -> Iterator[Devices]:
+def _leased(request: Request, among: Collection[str] | None) -> Iterator[Devices]:
     try:
         options = request.baseline().options
     except PresetError:  # the proof's process reports it
         yield Devices(Options(), ())
         return
     try:
-        with leased(options, request.preset_name, all_visible=request.kind in PROCESSES) as devices:
+        every = request.kind in PROCESSES
+        with leased(options, request.preset_name, among=among, all_visible=every) as devices:
             yield devices
     except NotFree as fault:
+        if among is not None:
+            raise
         raise ProofError(str(fault)) from None
 
 
@@ -278,6 +298,10 @@ def reserved(proof: Proof) -> Iterator[None]:
 
     Raises ProofError if the proof is running or its lock cannot be taken.
     """
+    if proof.state == WAITING:
+        raise ProofError(
+            f"{proof.id} cannot be deleted: it waits in the queue; gputui queue rm {proof.id} takes it out"
+        )
     if (now := proof.liveness(proof.record)).engine:
         where = f" on {now.host}" if now.host else ""
         raise ProofError(f"{proof.id} cannot be deleted: it is running{where}; gputui proof {proof.id} --stop stops it")
@@ -300,6 +324,8 @@ def request_stop(proof: Proof, numbers: Sequence[int] = runs.ASKED_BY_PERSON) ->
     """
     record = proof.record
     now, process = proof.liveness(record), Process.read(vars(record))
+    if record.state == WAITING:
+        raise ProofError(f"{proof.id} waits in the queue; gputui queue rm {proof.id} takes it out")
     if now.host:
         raise ProofError(f"{proof.id} is running on {now.host}; stop it there: gputui proof {proof.id} --stop")
     if not now.engine or process is None:

@@ -31,13 +31,14 @@ from ..process.spawn import own_lock
 from ..runs import Run, RunError, results
 from ..system import locks, stop_signals
 from ..system.identity import Process
+from ..system.locks import PROOF_LOCK
 from ..system.run_clock import steady
 from ..trials.bench import ORPHAN_SECONDS, POLL_SECONDS, Bench, Stop, kill_trainer
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Record
 from ..trials.trial import Trial
 from . import starting
-from .folder import PROOF_LOCK, Proof, empty_record, read_record
+from .folder import Proof, empty_record, read_record
 from .request import Request
 
 
@@ -113,7 +114,7 @@ def _go_on(path: Path, record: Record) -> list[Trial]:
     `record`. Failed trials do not count if the proof itself had failed.
     """
     before = read_record(path)
-    if not before.is_read:
+    if not before.is_read or (before.pid is None and not before.all_trials):  # it has never begun
         return []
     for run in Proof(path).trials:  # several may still run, if they were measured at once
         _end(run)

@@ -87,6 +87,12 @@ class Request:
         except PresetError:  # reported when the preset is used
             return False
 
+    @property
+    def command(self) -> str:
+        """The beginning of a command that measures the same, such as `gputui tune --preset mine.yaml ...`."""
+        words = {"loop": "diagnose --apply", "diagnosis": "diagnose"}.get(self.kind, self.kind)
+        return f"gputui {words} --preset {self.source or self.preset_name} ..."
+
     def baseline(self) -> Preset:
         """The preset without changes."""
         preset = presets.resolve_text(self.preset, Path(self.folder) / f"{self.preset_name}.yaml")

@@ -26,6 +26,7 @@ from ..presets import PresetError
 from ..runs import Run
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
+from ..runs.run import WAITING
 from ..system import locks
 from ..trials.record import Record
 from .folder import Proof, launch, proofs, start
@@ -245,6 +246,8 @@ def refuse_to_resume(
         raise ProofError(f"{proof.id} is not {what}; only what {command} has started can be resumed")
     if record.state == "running":
         raise ProofError(f"{proof.id} is running; gputui proof {proof.id} shows it")
+    if record.state == WAITING:
+        raise ProofError(f"{proof.id} waits in the queue; gputui queue shows why")
     if record.state == "done" and not has_more:
         because = f" ({record.ended_because})" if record.ended_because else ""
         raise ProofError(f"{proof.id} has ended{because}; {with_more or f'gputui proof {proof.id} shows it'}")

@@ -1,23 +1,33 @@
-"""Puts runs in the queue: makes the run folder of a preset, or takes a run that has ended, which is resumed."""
+"""Puts runs and measurements in the queue: makes the folder of a new one, or takes one that has ended, to resume it."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 
+from ..files.writing import write_atomically
 from ..job import slurm as slurm
+from ..job import this_machine
+from ..leases import needs
 from ..plan import MULTI_WORKER
 from ..presets import Preset
 from ..process import launch, resuming
+from ..proof import folder
+from ..proof import request as requests
+from ..proof.folder import Proof
+from ..proof.request import Request
 from ..runs import Run, RunError, code_files, run_cluster
+from ..runs.run import PROOF
 from . import entries
 from .entries import Entry
 
 
-def queue_preset(preset: Preset, after: Run | None = None) -> Entry:
+def queue_preset(preset: Preset, after: str | None = None) -> Entry:
     """Make the run folder of a preset, which the caller has checked, and put the run in the queue.
 
-    Raises RunError if it cannot be queued; then no folder is left.
+    `after` is the id of a run or measurement that has to end first. Raises RunError if it cannot be queued; then no
+    folder is left.
     """
     refuse_here(f"gputui --preset {preset.file or preset.name}")
     if preset.options.strategy.kind == MULTI_WORKER:
@@ -30,7 +40,7 @@ def queue_preset(preset: Preset, after: Run | None = None) -> Entry:
         raise
 
 
-def queue_resume(run: Run, after: Run | None = None, code: str = "") -> Entry:
+def queue_resume(run: Run, after: str | None = None, code: str = "") -> Entry:
     """Put a run that has ended in the queue, which resumes it. `code` is `new` or `copy` if its code has changed.
 
     Raises RunError if it cannot be resumed.
@@ -43,6 +53,45 @@ def queue_resume(run: Run, after: Run | None = None, code: str = "") -> Entry:
     if code != "new":
         code_files.check(run, code == "copy")
     return entries.add(run, after, code)
+
+
+def queue_proof(request: Request, after: str | None = None) -> Entry:
+    """Make the folder of a measurement, and put it in the queue. Raises ProofError if it cannot be measured here."""
+    refuse_here(request.command)
+    requests.refuse(request, this_machine.read())
+    entry = _entry_of(request)
+    proof = folder.create(request, doing="waiting in the queue")
+    try:
+        return entries.add_entry(replace(entry, run=proof.id, after=after))
+    except BaseException:
+        shutil.rmtree(proof.path, ignore_errors=True)
+        raise
+
+
+def queue_resumed_proof(proof: Proof, request: Request, after: str | None = None) -> Entry:
+    """Put a measurement that has ended in the queue, which resumes it with `request`; the caller has checked it."""
+    refuse_here(request.command)
+    entry = replace(_entry_of(request), run=proof.id, after=after)
+    with folder.reserved(proof):
+        if request != proof.request:
+            write_atomically(proof.path / "request.json", request.to_json())
+    return entries.add_entry(entry)
+
+
+def _entry_of(request: Request) -> Entry:
+    """Return the entry of a measurement, without the id of its folder; it needs the devices of all its trials."""
+    options = request.baseline().options
+    visible = "all" if "device.visible" in request.changes else options.device.visible
+    shares = entries.needs_of(visible).startswith("fits:")
+    return Entry(
+        "",
+        0.0,
+        kind=PROOF,
+        what=request.kind,
+        group=request.preset_name,
+        needs=entries.needs_of(visible),
+        bytes=needs.memory_bytes(options) if shares else None,
+    )
 
 
 def refuse_here(command: str) -> None:

@@ -23,12 +23,12 @@ from ..files.reading import read_object
 from ..files.shapes import completed
 from ..files.values import mapping, text, whole
 from ..files.writing import write_atomically
-from ..runs import Run, RunError, events, request_stop, titles
-from ..runs.events import TELEMETRY_FILE
-from ..runs.parsing import EventWriter
+from ..runs import Run, RunError, request_stop, titles
+from ..runs.run import PROOF
 from ..system import locks, stop_signals
 from ..system.locks import Lock
 from . import FOLDER
+from .jobs import Job, job_of
 
 State = Literal["waiting", "held", "starting", "running"]
 Where = Literal["top", "up", "down"]
@@ -43,17 +43,18 @@ _INTERNAL = ("GPUTUI_LOCK", "GPUTUI_FORKED", "GPUTUI_SCRATCH", "GPUTUI_LAUNCHED"
 
 @dataclass(frozen=True)
 class Entry:
-    """A queued run. `place` gives the order.
+    """A queued run, or a queued measurement (`kind` is `proof`); `run` is its id, and `what` the kind of measurement.
 
-    `tries` counts the starts, `most_tries` is the option run.tries. `needs` is `cpu` or the value of device.visible.
-    `devices` are those of the last start. `code` is `new` or `copy` if the run is resumed after its code has
-    changed. `yields` is True after the run was asked to give way.
+    `place` gives the order. `tries` counts the starts, `most_tries` is the option run.tries. `needs` is `cpu` or the
+    value of device.visible. `devices` are those of the last start. `code` is `new` or `copy` if the run is resumed
+    after its code has changed. `yields` is True after the run was asked to give way.
     """
 
     run: str
     place: float
     state: str = "waiting"
     kind: str = "run"
+    what: str = ""
     queued_at: float = 0.0
     returned_at: float | None = None
     started_at: float | None = None
@@ -77,7 +78,12 @@ class Entry:
 
     @property
     def folder(self) -> Run:
+        """The run; for a measurement, whose folder holds no run, `job` is used."""
         return Run(runs_folder() / self.run)
+
+    @property
+    def job(self) -> Job:
+        return job_of(self.run, self.kind)
 
 
 def queue_folder() -> Path:
@@ -204,31 +210,37 @@ def environment_of(name: str) -> tuple[dict[str, str], str | None]:
 # ---- what a user does ----------------------------------------------------------------------------
 
 
-def add(run: Run, after: Run | None = None, code: str = "") -> Entry:
+def add(run: Run, after: str | None = None, code: str = "") -> Entry:
     """Put a run whose folder exists at the end of the queue, and make sure that the runner runs.
 
-    Raises RunError if the run is alive or queued already, or if the queue cannot be written.
+    `after` is the id of a run or measurement that has to end first. Raises RunError if the run is alive or queued
+    already, or if the queue cannot be written.
     """
     options = read_object(run.file("options.json")).value
     of_run, visible = mapping(options.get("run")), mapping(options.get("device")).get("visible")
-    needs = "cpu" if visible == "none" else _as_text(visible)
-    needs_bytes = _needed_bytes(run) if needs.startswith("fits:") else None
+    needs = needs_of(visible)
+    entry = Entry(
+        run.id,
+        0.0,
+        most_tries=whole(of_run.get("tries")) or 1,
+        gives_way=of_run.get("give_way") is True,
+        group=titles.title_of(run).preset,
+        after=after,
+        needs=needs,
+        bytes=_needed_bytes(run) if needs.startswith("fits:") else None,
+        code=code,
+    )
+    return add_entry(entry)
+
+
+def add_entry(entry: Entry) -> Entry:
+    """Put an entry at the end of the queue, and return it with its place and its time."""
     with locked():
-        if file_of(run.id).exists():
-            raise RunError(f"{run.id} is in the queue already")
-        entry = Entry(
-            run.id,
-            max((entry.place for entry in all_entries()), default=0.0) + 1,
-            queued_at=time.time(),
-            most_tries=whole(of_run.get("tries")) or 1,
-            gives_way=of_run.get("give_way") is True,
-            group=titles.title_of(run).preset,
-            after=after.id if after else None,
-            needs=needs,
-            bytes=needs_bytes,
-            code=code,
-        )
-        _keep_environment(run.id)
+        if file_of(entry.run).exists():
+            raise RunError(f"{entry.run} is in the queue already")
+        last = max((other.place for other in all_entries()), default=0.0)
+        entry = replace(entry, place=last + 1, queued_at=time.time())
+        _keep_environment(entry.run)
         write(entry)
     ensure_runner()
     return entry
@@ -242,8 +254,11 @@ def _needed_bytes(run: Run) -> int:
     return needs.memory_bytes(options_json.from_json(run.file(options_json.FILE).read_text(encoding="utf-8")))
 
 
-def _as_text(visible: Any) -> str:
-    return ",".join(map(str, visible)) if isinstance(visible, list) else text(visible) or "all"
+def needs_of(visible: Any) -> str:
+    """Return the field `needs` of an entry for a value of device.visible."""
+    if visible == "none":
+        return "cpu"
+    return ",".join(map(str, visible)) if isinstance(visible, list | tuple) else text(visible) or "all"
 
 
 def _entry(name: str) -> Entry:
@@ -311,9 +326,9 @@ def remove(name: str) -> None:
             _refuse_begun(entry)
         elif not file_of(name).exists():
             raise RunError(f"{name} is not in the queue; gputui queue lists what is")
-        run = Run(runs_folder() / name)
-        if run.file("preset.yaml").exists() and run.result is None:
-            end(run, "stopped")
+        job = entry.job if entry is not None else job_of(name)
+        if job.exists():
+            job.close("stopped")
         discard(name)
 
 
@@ -326,18 +341,8 @@ def wait_for_start(name: str) -> None:
 
 def _refuse_begun(entry: Entry) -> None:
     if entry.state not in WAITS:
-        raise RunError(f"{entry.run} has begun; gputui stop {entry.run} stops it")
-
-
-def end(run: Run, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
-    """Write the result of a run that the queue ends without having started it."""
-    summary = asdict(events.Summary(outcome=outcome)) | ({"error": dict(error)} if error else {})
-    writer = EventWriter(run.file(TELEMETRY_FILE), run.id)
-    if error:
-        writer.emit(events.Fault(**error))
-    writer.emit(events.Finished(outcome=outcome, summary=summary))
-    writer.close()
-    write_atomically(run.file("result.json"), json.dumps(events.plain(summary), indent=1))
+        stops = f"gputui proof {entry.run} --stop" if entry.kind == PROOF else f"gputui stop {entry.run}"
+        raise RunError(f"{entry.run} has begun; {stops} stops it")
 
 
 def pause() -> None:

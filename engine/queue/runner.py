@@ -15,25 +15,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..files.places import runs_folder
-from ..files.values import mapping, text, whole
-from ..runs import GOES_ON, Run, RunError
-from ..runs.liveness import Liveness
-from ..runs.run import STATE_LABELS, WAITING
-from ..system import locks
+from ..files.values import mapping, whole
+from ..runs import RunError
 from ..system.identity import Place
-from ..system.locks import ENGINE_LOCK
-from . import devices, entries, settings
+from . import devices, entries, jobs, settings
 from .courtesy import Courtesy
 from .devices import CPU, Device
 from .entries import Entry, Listing
+from .jobs import FAILED, End
 
 TICK_SECONDS = 0.5
 WALK_SECONDS = 2.0  # between two looks at the devices, if no entry has changed
 SETTLED_SECONDS = 0.1  # a folder that has changed just now may change again without a new time
 AGAIN_SECONDS, LONGEST_AGAIN_SECONDS = 2.0, 30.0  # before another try, if the devices were not free after all
 QUICK_SECONDS, MOST_FAILURES = 60.0, 3  # so many failures of one group, each so soon after its start, hold the group
-FAILED = ("error", "crashed", "oom")
 BEGUN_STATES = ("starting", "running")
 BEGUN, NOT_FREE, REFUSED = 0, 75, 3  # exit codes of the process that starts a run
 LOST_GPU = "gpu_lost"
@@ -119,8 +114,7 @@ class Runner:
             return self._settle(entry, child.returncode, (child.stdout.read() if child.stdout else "").strip())
         if entry.state == "starting":
             return self._settle(entry, None, "")
-        now = entry.folder.liveness
-        if now.engine or now.trainer:
+        if entry.job.is_alive():
             return False
         return self._change(entry, lambda current: self._after_end(current))
 
@@ -141,13 +135,13 @@ class Runner:
         """Act on the end of the process that was to start a run; `code` is None if it belonged to an earlier runner."""
 
         def act(current: Entry) -> Entry | None:
-            if current.state == "running" or _has_begun(current) or code == BEGUN:
+            if current.state == "running" or code == BEGUN or current.job.has_begun(current.started_at or 0.0):
                 self._not_before.pop(current.run, None)
                 return replace(current, state="running")
             if code == REFUSED:
                 error = {"kind": "queue", "message": reason or "the run could not be started", "hint": ""}
-                entries.end(current.folder, "error", error)
-                self._count_failure(current, error["message"])
+                current.job.close("error", error)
+                self._count_failure(current, current.job.end_of())
                 return None
             if code is not None:
                 self._wait_for_another_try(current.run, reason)
@@ -163,12 +157,10 @@ class Runner:
 
     def _after_end(self, entry: Entry) -> Entry | None:
         """Return the entry of a run that has ended and is to go on later; None if it has ended for good."""
-        run = entry.folder
-        if not run.file("preset.yaml").exists():
+        if not entry.job.exists():
             return None
-        state, result = run.state_without_queue(Liveness()), run.result
-        error = mapping((result or {}).get("error"))
-        if entry.yields and state == "stopped":
+        end = entry.job.end_of()
+        if entry.yields and end.state == "stopped":
             return replace(
                 entry,
                 state="waiting",
@@ -177,27 +169,26 @@ class Runner:
                 tries=max(0, entry.tries - 1),
                 returned_at=time.time(),
             )
-        is_lost = result is None or text(error.get("kind")) == LOST_GPU
-        if state == "crashed" and is_lost and entry.tries < entry.most_tries:
+        is_lost = not end.has_result or end.kind == LOST_GPU
+        if end.state == "crashed" and is_lost and entry.tries < entry.most_tries:
             first = min(other.place for other in entries.all_entries())
             return replace(entry, state="waiting", devices=(), place=first - 1)
-        if state in FAILED:
-            self._count_failure(entry, text(error.get("message")) or STATE_LABELS.get(state, state))
+        if end.state in FAILED:
+            self._count_failure(entry, end)
         else:
             self._failures.pop(entry.group, None)
         return None
 
-    def _count_failure(self, entry: Entry, message: str) -> None:
+    def _count_failure(self, entry: Entry, end: End) -> None:
         """Count a failure soon after the start; after the third of a group, hold what waits of the group."""
-        written = entry.folder.file("result.json")
-        ended_at = written.stat().st_mtime if written.exists() else time.time()
-        if ended_at - (entry.started_at or 0.0) > QUICK_SECONDS:
+        if end.at - (entry.started_at or 0.0) > QUICK_SECONDS:
             self._failures.pop(entry.group, None)
             return
         self._failures[entry.group] = self._failures.get(entry.group, 0) + 1
         if self._failures[entry.group] < MOST_FAILURES:
             return
-        why = f"{MOST_FAILURES} runs of {entry.group} failed within a minute of their start: {message.splitlines()[0]}"
+        message = end.message.splitlines()[0]
+        why = f"{MOST_FAILURES} runs of {entry.group} failed within a minute of their start: {message}"
         for other in entries.all_entries():
             if other.group == entry.group and other.state == "waiting" and other.run != entry.run:
                 entries.write(replace(other, state="held", hold_reason=why))
@@ -244,7 +235,7 @@ class Runner:
         `now` are all devices that are free. Those that the entry takes are added to `busy`, and those that it waits for
         to `kept`.
         """
-        if not entry.folder.file("preset.yaml").exists():
+        if not entry.job.exists():
             with entries.locked():
                 entries.discard(entry.run)
             return ""
@@ -333,29 +324,8 @@ def _place(device: Device, named: Sequence[str]) -> int | None:
 
 def _waits_for_another(entry: Entry) -> str:
     """Return in words for which run's end an entry waits; empty if it waits for none."""
-    state = _state_of(entry.after) if entry.after else ""
-    return f"after {entry.after}, which is {state}" if state in (*GOES_ON, WAITING) else ""
-
-
-def _has_begun(entry: Entry) -> bool:
-    """Return True if the engine of a start has been alive: its lock is held, or it has written a file."""
-    run = entry.folder
-    if locks.held(run.file(ENGINE_LOCK)):
-        return True
-    return any(_written(run, name) >= (entry.started_at or 0.0) for name in ("status.json", "result.json"))
-
-
-def _written(run: Run, name: str) -> float:
-    try:
-        return run.file(name).stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _state_of(name: str) -> str:
-    """Return the state of the run `name`; empty if it was deleted."""
-    run = Run(runs_folder() / name)
-    return run.state if run.file("preset.yaml").exists() else ""
+    state = jobs.state_if_not_ended(entry.after) if entry.after else ""
+    return f"after {entry.after}, which is {state}" if state else ""
 
 
 def carry_out(descriptor: int | None) -> int:

@@ -1,4 +1,5 @@
-"""`python -P -m gputui.engine.queue.start RUN STARTED_AT DEVICE...`: launches one queued run, for the runner.
+"""`python -P -m gputui.engine.queue.start ID STARTED_AT DEVICE...`: launches one queued run or measurement, for the
+runner.
 
 It prints in one line why it has not. Exit codes: 0 the run has begun; 75 its devices are not free now; 3 it cannot be
 started.
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 from .. import checks, presets
 from ..files.reading import why
-from ..job import start_worker
+from ..job import start_worker, this_machine
 from ..job.cluster import ClusterError
 from ..leases import lease
 from ..leases import starting as leases
@@ -21,9 +22,13 @@ from ..leases.lease import NotFree
 from ..options import gpu_choice
 from ..presets import Preset, PresetError
 from ..process import launch, resuming
-from ..proof import starting
+from ..proof import folder, starting
+from ..proof import request as requests
+from ..proof.folder import Proof
 from ..runs import Run, RunError, code_copy, code_files
 from ..runs.checkpoint_files import steps_in
+from ..runs.run import PROOF
+from ..system import locks
 from . import entries
 from .entries import Entry
 from .runner import BEGUN, NOT_FREE, REFUSED
@@ -34,11 +39,14 @@ class NotNowError(Exception):
 
 
 def start(name: str, started_at: float, among: Sequence[str]) -> None:
-    """Launch the run of an entry, if the entry is still the one that the runner has marked as `starting`.
+    """Launch the run or measurement of an entry, if the runner has marked this entry as `starting`.
 
     Raises NotNowError, or the error for which it cannot be started.
     """
     entry = _still(name, started_at)
+    if entry.kind == PROOF:
+        _start_proof(entry, among)
+        return
     run = entry.folder
     preset = presets.resolve(str(run.file("preset.yaml")))
     _refuse(run, preset)
@@ -50,6 +58,23 @@ def start(name: str, started_at: float, among: Sequence[str]) -> None:
         else:
             launch.begin(run, preset, among)
         entries.write(replace(entry, state="running", devices=tuple(among), code=""))
+
+
+def _start_proof(entry: Entry, among: Sequence[str]) -> None:
+    proof = Proof(entry.job.path)
+    request, here = proof.request, this_machine.read()
+    requests.refuse(request, here)
+    if not request.chooses_gpus:
+        options = request.baseline().options
+        if busy := leases.why_not(options, here) or starting.blocks(request, here, proof.path):
+            raise NotNowError(busy)
+    with entries.locked():
+        entry = _still(entry.run, entry.started_at or 0.0)
+        try:
+            folder.start(proof, among)
+        except locks.Taken:
+            raise NotNowError(f"{proof.id} is running, or another gputui is using it") from None
+        entries.write(replace(entry, state="running", devices=tuple(among)))
 
 
 def _still(name: str, started_at: float) -> Entry:

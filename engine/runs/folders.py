@@ -44,8 +44,11 @@ def create(
         more = {**(more or {}), FILE: cluster.as_file()}
         stem += "" if cluster.is_chief else f"-worker{cluster.index}"
     for number in range(1, 1000):
+        path = folder / (stem if number == 1 else f"{stem}-{number}")
+        if Run(path).queue_file.exists():  # a queued measurement has this id
+            continue
         try:
-            return create_at(folder / (stem if number == 1 else f"{stem}-{number}"), preset_yaml, origin, more)
+            return create_at(path, preset_yaml, origin, more)
         except FileExistsError:
             continue
     raise RunError(f"cannot create a run folder in {folder}")

@@ -32,6 +32,7 @@ _OK, _OK_BYTES = re.compile(rb'\{\s*"outcome":\s*"ok"'), 64
 EARLIER_RESULTS = "result-*.json"  # from before it was resumed
 QUEUE = "queue"  # the folder next to that of the runs with a file for each queued run
 GoingOn = Literal["running", "starting", "stopping"]
+PROOF = "proof"  # the kind of an entry of the queue that is a measurement; its folder is no run
 WAITING: Literal["waiting"] = "waiting"  # in the queue
 RunState = Outcome | GoingOn | Literal["waiting"]
 GOES_ON: tuple[GoingOn, ...] = get_args(GoingOn)
@@ -161,7 +162,8 @@ class Run:
         file = self.queue_file
         if not os.path.exists(file):  # also if the folder belongs to another user
             return None
-        state = read_object(file).value.get("state")
+        entry = read_object(file).value
+        state = "running" if entry.get("kind") == PROOF else entry.get("state")
         return "starting" if state == "starting" else None if state == "running" else WAITING
 
     def state_without_queue(self, now: Liveness) -> RunState:

@@ -165,5 +165,11 @@ def _in_time(asked: Request, minutes: float | None) -> Request:
 
 def resume(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:
     """Resume a measurement that has ended early, and return its process. Raises ProofError."""
-    starting.refuse_to_resume(proof, "scaling", "a measurement of scaling", "gputui scaling")
+    resumed(proof)
     return starting.start_again(proof, anyway)
+
+
+def resumed(proof: Proof) -> Request:
+    """Return the request with which a measurement is resumed. Raises ProofError if it cannot be resumed."""
+    starting.refuse_to_resume(proof, "scaling", "a measurement of scaling", "gputui scaling")
+    return proof.request

@@ -17,6 +17,7 @@ from pathlib import Path
 
 LEASED = "GPUTUI_LEASED"  # environment variable of an engine: `descriptor name` of each lease that it inherits
 ENGINE_LOCK = "engine.lock"  # in a run folder; the engine holds it as long as it lives
+PROOF_LOCK = "proof.lock"  # in a proof folder; the proof's process holds it as long as it lives
 # A process that tests a lock holds it for some microseconds. Attempts are counted, not seconds: on a busy machine one
 # second may be over before the second attempt.
 ATTEMPTS, RETRY_SECONDS = 100, 0.01

@@ -129,6 +129,8 @@ def result(proof: Record) -> str:
     of the proof.
     """
     what = "search" if proof.kind == "tune" else "proof"
+    if proof.state == "waiting":
+        return f"the {what} waits in the queue; gputui queue shows why"
     if proof.state == "failed":
         return f"the {what} failed: {proof.error}"
     if proof.state == "crashed":

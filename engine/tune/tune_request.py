@@ -165,9 +165,16 @@ def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
 
 
 def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> subprocess.Popen[bytes]:
-    """Resume a search that has ended, and return its process. Raises ProofError.
+    """Resume a search with the request of `resumed`, and return its process. Raises ProofError."""
+    asked = resumed(proof, minutes)
+    return starting.start_again(proof, anyway, None if minutes is None else asked)
 
-    The search gets `minutes` more. With None it has only the rest of its own time.
+
+def resumed(proof: Proof, minutes: float | None = None) -> Request:
+    """Return the request with which a search that has ended is resumed.
+
+    The search gets `minutes` more. With None it has only the rest of its own time. Raises ProofError if it cannot be
+    resumed.
     """
     more = f"gputui tune --resume {proof.id} --minutes N gives it N more minutes"
     starting.refuse_to_resume(proof, "tune", "a search", "gputui tune", more, minutes is not None)
@@ -179,4 +186,4 @@ def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> 
         limits = replace(limits, minutes=round(record.seconds / MINUTE + minutes, 1))
     if limits.wide:
         _look_at_study(asked, this_machine.read(), proof.path)
-    return starting.start_again(proof, anyway, None if minutes is None else replace(asked, search=limits))
+    return replace(asked, search=limits)

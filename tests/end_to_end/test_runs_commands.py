@@ -186,7 +186,7 @@ def test_proofs_are_deleted_with_their_trials_and_a_running_one_is_not(
         assert why in said(capsys, "proof", "rm", *words, code=WRONG)[1], words
     assert "--yes goes only with rm" in said(capsys, "proof", done.id, "--yes", code=WRONG)[1]
     assert "one proof at a time" in said(capsys, "proof", done.id, other.id, code=WRONG)[1]
-    with locks.take(busy.path / folder.PROOF_LOCK):
+    with locks.take(busy.path / locks.PROOF_LOCK):
         out, err = said(capsys, "proof", "rm", done.id, busy.id, "--yes", code=WRONG)
     assert re.fullmatch(r"deleted 1 proof: \d+(\.\d)? KiB are free\n", out)  # a file system may settle sizes later
     assert f"{busy.id} cannot be deleted: " in err

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import runs
+from gputui.engine.proof.folder import Proof
 from gputui.engine.queue import entries
 from gputui.engine.queue.devices import CPU, Device
 from gputui.engine.queue.entries import Entry
@@ -27,9 +28,9 @@ def waiting(name: str = "fast", visible: Any = "free:1", **of_run: Any) -> Run:
     return runs.create(name, "schema: 1\n", more={"options.json": json.dumps(options)})
 
 
-def add(*made: Run, after: Run | None = None) -> None:
+def add(*made: Run, after: Run | Proof | None = None) -> None:
     for run in made:
-        entries.add(run, after)
+        entries.add(run, after.id if after else None)
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Trainings:
         chosen = tuple(among[:wanted])
         assert entry.run not in self._alive, "it runs twice"
         assert not {name for name in chosen if name != CPU} & self.taken, "two on one device"
-        self._alive[entry.run] = locks.take(entry.folder.file(locks.ENGINE_LOCK))
+        self._alive[entry.run] = locks.take(entry.job.path / entry.job.lock_file)
         with entries.locked():
             entries.write(replace(entry, state="running", devices=chosen))
         self.begun.append((entry.run, chosen))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from gputui.engine.proof import folder, starting
+from gputui.engine.queue import entries
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
-from gputui.tui.base import waiting
 from gputui.tui.base.base_app import BaseApp
 from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.drawing.diagnosis import rows
@@ -22,7 +22,7 @@ from gputui.tui.screens.live.diagnosis import DiagnosisScreen
 from gputui.tui.screens.live.screen import LiveScreen
 from textual.pilot import Pilot
 
-from tests.support import recorded
+from tests.support import queued, recorded
 from tests.support.form_pilot import settled, told
 from tests.support.judged import PARALLEL
 from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, STAGES
@@ -301,7 +301,7 @@ async def test_a_proof_beside_another_training_waits_or_measures_anyway(
     """Without an engine that imports TensorFlow beside its trials."""
     busy = ["the run [red]x\x1b is running"]
     monkeypatch.setattr(starting, "beside", lambda ours, here, but: busy[0])
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.05)
+    queued.no_runner(monkeypatch)
     closed: list[str] = []
     run = diagnosed(home)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
@@ -318,19 +318,13 @@ async def test_a_proof_beside_another_training_waits_or_measures_anyway(
             assert not started
             await pilot.press(key)
             await wait_for(pilot, lambda: isinstance(app.screen, DiagnosisScreen))
-            assert app.waiting_title == ("the proof of mine" if key == "w" else ""), key
-            app.give_up_waiting()
+            if key == "w":
+                await wait_for(pilot, lambda: [entry.what for entry in entries.all_entries()] == ["loop"])
+                assert folder.proofs()[0].state == "waiting"
+            assert len(entries.all_entries()) == (key != "c"), key
         await wait_for(pilot, lambda: len(started) == 1)
         await wait_for(pilot, lambda: app.opened == [("proof", started[0])])
         assert (closed, app.warm) == (["warm"], None)
-        await asked(pilot)
-        await pilot.press("p")
-        await wait_for(pilot, "Measure beside it?")
-        await pilot.press("w")
-        await wait_for(pilot, lambda: app.waiting_title)
-        busy[0] = ""
-        await wait_for(pilot, lambda: len(started) == 2)
-        await wait_for(pilot, lambda: len(app.engines) == 2)
 
 
 async def test_what_speaks_against_a_proof_is_said(home: Path, started: list[Any]) -> None:

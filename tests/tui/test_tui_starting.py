@@ -16,8 +16,6 @@ from gputui.engine.process import launch
 from gputui.engine.queue import entries
 from gputui.engine.runs import Run, RunError, code_files
 from gputui.tui.app import GputuiApp
-from gputui.tui.base import waiting
-from gputui.tui.base.waiting import Start
 from gputui.tui.screens.dialogs import Ask
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.live.screen import LiveScreen
@@ -40,7 +38,6 @@ def started(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
         return shown, "engine"
 
     monkeypatch.setattr("gputui.engine.process.launch.start", start)
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.05)
     return found
 
 
@@ -68,42 +65,11 @@ async def test_a_start_beside_a_run_asks_and_waits_in_the_queue(
         await pilot.press("w")
         await wait_for(pilot, lambda: len(entries.all_entries()) == 1)
         assert not started
-        assert not app.waiting_title
         busy.file("result.json").write_text('{"outcome": "ok"}')
         busy.file("status.json").write_text('{"phase": "ended"}')
         await pilot.press("r")  # nothing is in the way any more
         await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
         assert [preset.name for preset in started] == ["quickstart"]
-
-
-async def test_a_measurement_waits_until_it_is_given_up_or_its_devices_are_free(
-    home: Path, started: list[Preset]
-) -> None:
-    launched, busy = [], ["a run"]
-
-    def launch_it() -> tuple[Run, str]:
-        launched.append("search")
-        return Run(home), "process"
-
-    search = Start("a search", lambda: "".join(busy), launch_it, measures=True)
-    app = GputuiApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settled(pilot)
-        app.waiting.add(search)
-        await wait_for(pilot, "waiting: a search")
-        await pilot.press("x")
-        await wait_for(pilot, lambda: not app.waiting_title)
-        app.waiting.add(search)
-        await wait_for(pilot, "waiting: a search")
-        await pilot.press("ctrl+q")
-        await wait_for(pilot, "It is not started if you quit now")
-        await pilot.press("s")
-        await wait_for(pilot, lambda: isinstance(app.screen, FormScreen))
-        assert not launched
-        busy.clear()
-        await wait_for(pilot, lambda: app.engines == ["process"])
-        assert not app.waiting_title
-        assert launched == ["search"]
 
 
 async def test_anyway_starts_at_once_and_run_again_asks_as_well(home: Path, started: list[Preset]) -> None:

@@ -17,6 +17,7 @@ from gputui.engine.job import this_machine
 from gputui.engine.proof import folder, starting
 from gputui.engine.proof import request as proof_request
 from gputui.engine.proof.folder import Proof
+from gputui.engine.queue import entries
 from gputui.engine.runs import Run
 from gputui.engine.telemetry import chips
 from gputui.engine.trials import STAGES
@@ -32,7 +33,7 @@ from gputui.tui.screens.tune.screen import TuneScreen
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from tests.support import recorded
+from tests.support import queued, recorded
 from tests.support.bursts import ENTER, ESCAPE, answered, burst
 from tests.support.form_pilot import NO_GPU, TWO_GPUS, form, opened
 from tests.support.recorded_proof import rewrite
@@ -263,12 +264,6 @@ def test_the_precisions_that_are_allowed_at_first_are_those_of_the_devices(monke
     assert texts.precisions == {"float32", "mixed_bfloat16"}, "what was chosen stays"
 
 
-def tiny_waits(pilot: Pilot[Any]) -> str:
-    """What waits until the devices are free."""
-    assert isinstance(pilot.app, GputuiApp)
-    return pilot.app.waiting_title
-
-
 async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +278,7 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         ended.wait()  # one that is dropped while it runs is a warning in a later test
         return ended
 
+    queued.no_runner(monkeypatch)
     monkeypatch.setattr(folder, "start", start)
     monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
     monkeypatch.setattr(starting, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
@@ -321,9 +317,9 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         await wait_for(pilot, "Wait for it")
         await pilot.press("w")
         await wait_for(pilot, lambda: pilot.app.screen is form(pilot))
-        assert tiny_waits(pilot) == "the search from quickstart"
-        await pilot.press("x")
-        await wait_for(pilot, lambda: not tiny_waits(pilot))
+        (waits,) = entries.all_entries()
+        assert (waits.kind, waits.what, folder.find(waits.run).state) == ("proof", "tune", "waiting")
+        entries.remove(waits.run)
         assert not started
         await pilot.press("T")
         await wait_for(pilot, "enter starts it")

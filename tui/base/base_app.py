@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from ...engine.runs import Run
     from ...engine.runs.trash import Trash
     from ..form.state import FormState
-    from .waiting import WaitingStarts
 
 OWN_THEMES = {theme.name: theme for theme in THEMES}
 SHOWN_SECONDS = {"information": 4.0, "warning": 6.0, "error": 8.0}
@@ -75,7 +74,6 @@ class BaseApp(UpstreamApp):
     not_deleted = ""  # why deleted runs could not be removed at the end
     warm: Warm | None = None  # the engine that waits for the form's run: warm_engine.py
     running_count: var[int] = var(0)  # number of running runs
-    waiting_title: var[str] = var("")  # the start that waits until the devices are free
 
     def __init__(self) -> None:
         import_one_at_a_time()
@@ -85,22 +83,6 @@ class BaseApp(UpstreamApp):
         super().__init__()
         self.typeahead = Typeahead(self, self.hand_over, partial(keys.opens_place, self), self._name_unused)
         ScrollBar.renderer = ScrollBarRender if glyphs_of(self).braille else PlainBar
-
-    @cached_property
-    def waiting(self) -> WaitingStarts:
-        """The starts that wait until their devices are free."""
-        from .waiting import WaitingStarts  # not needed for the first paint
-
-        return WaitingStarts(self, lambda _run, engine: self.engines.append(engine), self._waits)
-
-    def _waits(self, title: str) -> None:
-        self.waiting_title = title
-        self.refresh_bindings()
-
-    def give_up_waiting(self) -> None:
-        """Drop the waiting start that was added last, and show its title; nothing happens if no start waits."""
-        if title := self.waiting.give_up():
-            self.notify(f"{clean(title)} is not started", markup=False)
 
     @cached_property
     def trash(self) -> Trash:

@@ -37,10 +37,13 @@ wait_option = click.option("--wait", is_flag=True, help="Start when the devices 
 def queue_options(command: Command) -> Command:
     """Declare --queue and --after for a command; the command gets their values as `queue` and `after`."""
     queued = click.option(
-        "--queue", is_flag=True, help="Put the run in the queue, which starts it when its devices are free."
+        "--queue", is_flag=True, help="Put it in the queue, which starts it when its devices are free."
     )
     after = click.option(
-        "--after", metavar="RUN", shell_complete=completion.run, help="With --queue: not before this run has ended."
+        "--after",
+        metavar="RUN",
+        shell_complete=completion.run,
+        help="With --queue: not before this run or measurement has ended.",
     )
     return queued(after(command))
 

@@ -20,6 +20,7 @@ from .shared_options import (
     WAIT_HELP,
     given,
     preset_option,
+    queue_options,
     search_limits,
     settings_option,
 )
@@ -41,6 +42,7 @@ from .shared_options import (
 @click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object on stdout, at the end.")
 @click.option("--wait", is_flag=True, help=WAIT_HELP)
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
+@queue_options
 @click.pass_context
 def ab(
     context: click.Context,
@@ -51,6 +53,8 @@ def ab(
     as_json: bool,
     wait: bool,
     anyway: bool,
+    queue: bool,
+    after: str | None,
 ) -> None:
     """Measure a preset with and without a change.
 
@@ -62,7 +66,7 @@ def ab(
     """
     from ..commands import proof as proof_command
 
-    context.exit(proof_command.measure_change(preset, settings, repeats, seconds, as_json, anyway, wait))
+    context.exit(proof_command.measure_change(preset, settings, repeats, seconds, as_json, anyway, wait, queue, after))
 
 
 @click.command("diagnose")
@@ -84,6 +88,7 @@ def ab(
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnosis, or the proof, as one JSON object.")
 @click.option("--wait", is_flag=True, help=WAIT_HELP)
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
+@queue_options
 @click.pass_context
 def diagnose(
     context: click.Context, /, run: str | None, preset: str | None, settings: Sequence[str], **options: Any
@@ -130,6 +135,7 @@ def diagnose(
 )
 @click.option("--name", "study_name", metavar="STUDY", help="With --study: its name there (default: the preset's).")
 @search_limits
+@queue_options
 @click.pass_context
 def tune(context: click.Context, /, preset: str | None, settings: Sequence[str], **options: Any) -> None:
     """Search for the fastest settings of a preset on this machine.
@@ -150,6 +156,7 @@ def tune(context: click.Context, /, preset: str | None, settings: Sequence[str],
 @preset_option("The preset whose batch size to find.")
 @settings_option()
 @search_limits
+@queue_options
 @click.pass_context
 def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[str], **options: Any) -> None:
     """Find the fastest batch size, and the largest that fits.
@@ -214,6 +221,7 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
 @click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown, at the end.")
 @click.option("--wait", is_flag=True, help=WAIT_HELP)
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
+@queue_options
 @click.pass_context
 def scaling(context: click.Context, /, preset: str | None, settings: Sequence[str], **options: Any) -> None:
     """Measure how the speed grows with the number of GPUs.

@@ -22,7 +22,7 @@ from ..printing import diagnosis as diagnosis_tables
 from ..wording.run import next_step
 from . import proof
 
-OF_TRIALS = ("repeats", "seconds", "minutes", "anyway", "wait")
+OF_TRIALS = ("repeats", "seconds", "minutes", "anyway", "wait", "queue")
 OF_APPLY = ("minutes", "output")
 
 
@@ -38,7 +38,7 @@ def diagnose(run: str | None, preset: str | None, settings: Sequence[str], optio
         _refuse_idle(options, OF_TRIALS, False, "--apply or --preset, which measure")
         return _show_run(run_folders.find(run), options["as_json"])
     asked = _of_run(run_folders.find(run), options) if run is not None else _of_preset(str(preset), settings, options)
-    names = ("as_json", "anyway", "wait", "output")
+    names = ("as_json", "anyway", "wait", "output", "queue", "after")
     return proof.run_proof(asked, **{name: options[name] for name in names})
 
 

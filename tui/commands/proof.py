@@ -23,6 +23,7 @@ from ...engine.proof.folder import Proof
 from ...engine.proof.markdown import as_markdown
 from ...engine.proof.request import ProofError, Request
 from ...engine.runs import Run
+from ...engine.runs.run import WAITING
 from ...engine.trials import sentences
 from ...engine.trials.record import Record
 from ...engine.tune import tune_request
@@ -60,10 +61,12 @@ def measure_change(
     as_json: bool,
     anyway: bool,
     wait: bool,
+    queue: bool,
+    after: str | None,
 ) -> int:
     """The command `gputui ab`: measure the preset with and without the settings; returns the exit code."""
     asked = request.of_change(preset, settings, repeats=repeats, measure_seconds=measure_seconds)
-    return run_proof(asked, as_json=as_json, anyway=anyway, wait=wait)
+    return run_proof(asked, as_json=as_json, anyway=anyway, wait=wait, queue=queue, after=after)
 
 
 def run_proof(
@@ -74,11 +77,19 @@ def run_proof(
     wait: bool = False,
     output: str | None = None,
     report: bool = False,
+    queue: bool = False,
+    after: str | None = None,
 ) -> int:
     """Start a proof, follow it and print its result; with `report` print only the report in Markdown. `output` is the
-    file for the improved preset, if any. Returns the exit code.
+    file for the improved preset, if any. With `queue` put it in the queue instead, after the run or proof `after`.
+    Returns the exit code.
     """
     quiet = as_json or report
+    _refuse_with_queue(queue, after, quiet or wait or anyway or output is not None)
+    if queue:
+        from . import queue as queue_command  # only for a queued proof
+
+        return queue_command.add_proof(asked, after)
     if output is not None:
         improved_preset.refuse(Path(output))
     presses = Presses(asked.stop_signal)  # from here on Ctrl-C is for the proof
@@ -91,6 +102,17 @@ def run_proof(
     return _to_its_end(proof, process, presses, begun, as_json, output, report)
 
 
+def _refuse_with_queue(queue: bool, after: str | None, follows: bool) -> None:
+    """Raise Refused for options that do not go together with --queue."""
+    if queue and follows:
+        raise Refused(
+            "--queue measures nothing now: leave out --json, --markdown, --wait, --anyway and -o; gputui proof ID "
+            "shows the result, and -o FILE there saves the improved preset"
+        )
+    if after is not None and not queue:
+        raise Refused("--after RUN needs --queue")
+
+
 def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
     """Wait until no other training uses the devices; returns False if Ctrl-C ended the wait."""
     starting.wait(asked, lambda what: _say(what, as_json), lambda: presses.count > 0)
@@ -100,14 +122,25 @@ def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
 def go_on(
     proof: Proof,
     start: Callable[[], subprocess.Popen[bytes]],
+    resumed: Callable[[], Request],
     *,
+    anyway: bool,
     as_json: bool,
     wait: bool,
     output: str | None,
     report: bool = False,
+    queue: bool = False,
+    after: str | None = None,
 ) -> int:
-    """Resume a proof that has ended before its time, follow it and print its result; returns the exit code."""
+    """Resume a proof that has ended before its time, follow it and print its result; returns the exit code. With
+    `queue` put it in the queue instead; `resumed` returns the request with which it is resumed.
+    """
     quiet = as_json or report
+    _refuse_with_queue(queue, after, quiet or wait or anyway or output is not None)
+    if queue:
+        from . import queue as queue_command  # only for a queued proof
+
+        return queue_command.add_resumed_proof(proof, resumed(), after)
     if output is not None:
         improved_preset.refuse(Path(output))
     presses = Presses(proof.request.stop_signal)
@@ -287,6 +320,14 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
     proof.
     """
     proof = folder.find(name)
+    if stop and proof.queue_file.exists():
+        from ...engine.queue import entries  # only for a queued proof
+
+        entries.wait_for_start(proof.id)
+        if proof.state == WAITING:
+            entries.remove(proof.id)
+            print(f"{proof.id} is taken out of the queue")
+            return
     if stop:
         folder.request_stop(proof)
         print(f"{proof.id} is stopping; repeat the command to end its trial at once")

@@ -5,12 +5,13 @@ Deferred imports: the queue is shown and changed without presets.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...engine import runs as run_folders
 from ...engine.files.values import mapping, to_json
@@ -20,6 +21,10 @@ from ...engine.runs import RunError
 from ...engine.units import clock
 from ..base.errors import DONE, Refused, clean, complain
 from ..reading import queue
+
+if TYPE_CHECKING:
+    from ...engine.proof.folder import Proof
+    from ...engine.proof.request import Request
 
 EMPTY = "The queue is empty; gputui --preset NAME --queue puts a run in it."
 PAUSED = "The queue is paused: no run is started. gputui queue start goes on."
@@ -46,7 +51,7 @@ def add_preset(name: str, settings: Sequence[str], after: str | None) -> int:
     from . import train
 
     adding.refuse_here(f"gputui --preset {name}")
-    first = run_folders.find(after) if after else None
+    first = _first(after)
     preset, _, findings = train.checked(name, settings)
     train.say(findings)
     return _added(adding.queue_preset(preset, first))
@@ -58,7 +63,40 @@ def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
     from ...engine.queue import adding
 
     run = resuming.latest() if name is None else run_folders.find(name)
-    return _added(adding.queue_resume(run, run_folders.find(after) if after else None, code or ""))
+    return _added(adding.queue_resume(run, _first(after), code or ""))
+
+
+def add_proof(request: Request, after: str | None) -> int:
+    """Make the folder of a measurement and put it in the queue; returns the exit code."""
+    from ...engine.job import this_machine
+    from ...engine.proof import request as requests
+    from ...engine.queue import adding
+
+    entry = adding.queue_proof(request, _first(after))
+    for remark in requests.remarks(request, this_machine.read()):
+        complain(remark)
+    return _added(entry)
+
+
+def add_resumed_proof(proof: Proof, request: Request, after: str | None) -> int:
+    """Put a measurement that has ended in the queue, which resumes it; returns the exit code."""
+    from ...engine.queue import adding
+
+    return _added(adding.queue_resumed_proof(proof, request, _first(after)))
+
+
+def _first(name: str | None) -> str | None:
+    """Return the id of the run, or else of the measurement, that is to end first."""
+    if not name:
+        return None
+    try:
+        return run_folders.find(name).id
+    except RunError:
+        from ...engine.proof import folder  # only if no run has this name
+
+        with contextlib.suppress(RunError):
+            return folder.find(name).id
+        raise
 
 
 def _added(entry: Entry) -> int:
@@ -85,7 +123,8 @@ def show_queue(as_json: bool) -> None:
     if not rows:
         print(EMPTY)
         return
-    cells = [HEADS, *([clean(str(row[head] or "")) for head in HEADS] for row in rows)]
+    named = [row | {"run": f"{row['run']} ({row['kind']})"} if row["kind"] != "run" else row for row in rows]
+    cells = [HEADS, *([clean(str(row[head] or "")) for head in HEADS] for row in named)]
     for line in _lines(cells, shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
         print(line)
 
@@ -118,6 +157,7 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
             {
                 "place": place,
                 "run": entry.run,
+                "kind": entry.what or entry.kind,
                 "state": entry.state,
                 "needs": devices.needs_text(entry, gpus),
                 "when": when,

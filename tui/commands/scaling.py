@@ -10,8 +10,8 @@ from ...engine.scaling import scaling_request
 from ..base.errors import Refused
 from . import proof as proof_command
 
-ENDED = ("done", "running")
-RESUMING = {"resume", "form", "wait", "anyway"}  # options that are allowed together with --resume
+ENDED = ("done", "running", "waiting")
+RESUMING = {"resume", "form", "wait", "anyway", "queue", "after"}  # options that are allowed together with --resume
 
 
 def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
@@ -20,7 +20,7 @@ def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any]
     """
     again = options.pop("resume")
     form = options.pop("form")
-    following = {name: options.pop(name) for name in ("anyway", "wait")}
+    following = {name: options.pop(name) for name in ("anyway", "wait", "queue", "after")}
     following |= {"as_json": form == "json", "report": form == "markdown"}
     if again is not None:
         if set(given) - RESUMING:
@@ -48,7 +48,8 @@ def counts(text: str | None) -> list[int]:
 
 def _resume(name: str, *, anyway: bool, **more: Any) -> int:
     proof = _latest() if name == "latest" else folder.find(name)
-    return proof_command.go_on(proof, lambda: scaling_request.resume(proof, anyway), output=None, **more)
+    start, resumed = lambda: scaling_request.resume(proof, anyway), lambda: scaling_request.resumed(proof)
+    return proof_command.go_on(proof, start, resumed, anyway=anyway, output=None, **more)
 
 
 def _latest() -> folder.Proof:

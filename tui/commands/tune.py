@@ -12,7 +12,7 @@ from ...engine.tune import tune_request
 from ..base.errors import Refused
 from . import proof as proof_command
 
-ENDED = ("done", "running")
+ENDED = ("done", "running", "waiting")
 RESUMING = {
     "resume",
     "minutes",
@@ -20,25 +20,27 @@ RESUMING = {
     "as_json",
     "wait",
     "anyway",
+    "queue",
+    "after",
 }  # options that are allowed together with --resume
 
 
 def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
     """Start or resume a search. `given` are the names of the options on the command line. Returns the exit code."""
-    as_json, anyway, wait, output = (options.pop(name) for name in ("as_json", "anyway", "wait", "output"))
-    if options["dry_run"] and output is not None:
+    following = {name: options.pop(name) for name in ("as_json", "anyway", "wait", "output", "queue", "after")}
+    if options["dry_run"] and following["output"] is not None:
         raise Refused("--dry-run only predicts the memory: there is nothing to save with -o")
     again = options.pop("resume")
     if again is not None:
         if set(given) - RESUMING:
             raise Refused("a resumed search keeps its preset and limits, but for --minutes: leave them out")
         minutes = options["minutes"] if "minutes" in given else None
-        return _resume(again, minutes, as_json=as_json, anyway=anyway, wait=wait, output=output)
+        return _resume(again, minutes, **following)
     if preset is None:
         raise Refused("name what to tune: gputui tune --preset NAME, or --resume for the latest search")
     repeats, seconds = options.pop("repeats"), options.pop("seconds")
     asked = tune_request.of_preset(preset, settings, limits(**options), repeats=repeats, measure_seconds=seconds)
-    return proof_command.run_proof(asked, as_json=as_json, anyway=anyway, wait=wait, output=output)
+    return proof_command.run_proof(asked, **following)
 
 
 def limits(
@@ -56,7 +58,8 @@ def limits(
 
 def _resume(name: str, minutes: float | None, *, anyway: bool, **more: Any) -> int:
     proof = _latest(minutes is not None) if name == "latest" else folder.find(name)
-    return proof_command.go_on(proof, lambda: tune_request.resume(proof, anyway, minutes), **more)
+    start, resumed = lambda: tune_request.resume(proof, anyway, minutes), lambda: tune_request.resumed(proof, minutes)
+    return proof_command.go_on(proof, start, resumed, anyway=anyway, **more)
 
 
 def _latest(any_ended: bool) -> folder.Proof:
@@ -65,6 +68,6 @@ def _latest(any_ended: bool) -> folder.Proof:
     """
     return starting.latest_to_resume(
         lambda request: request.kind == "tune" and not (request.search and request.search.dry_run),
-        ("running",) if any_ended else ENDED,
+        ("running", "waiting") if any_ended else ENDED,
         "there is no search to go on with; gputui tune --preset NAME starts one",
     )

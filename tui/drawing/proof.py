@@ -15,6 +15,7 @@ from ..base.glyphs import Glyphs
 from .rows import Piece, Row, fitting, length, spread, tall, wrapped
 
 STATES = {
+    "waiting": "waiting",
     "running": "measuring",
     "done": "done",
     "stopped": "stopped",
@@ -58,6 +59,8 @@ def state_piece(data: Record, clock: float, glyphs: Glyphs) -> Piece:
     state = data.state
     if state == "running":
         return f"{glyphs.spinner[int(clock * 4) % len(glyphs.spinner)]} {STATES[state]}", "curve2"
+    if state == "waiting":
+        return f"{glyphs.more} {STATES[state]}", "label"
     sign, style = (glyphs.ok, "good") if state == "done" else (glyphs.failed, "warn" if state == "stopped" else "bad")
     return f"{sign} {STATES.get(state, clean(state) or 'not there')}", style
 

@@ -6,6 +6,7 @@ Reading is done in a thread. Imports no Textual.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ...engine.files import writing
 from ...engine.proof import folder
@@ -38,18 +39,18 @@ class ProofList:
     """Reads all proofs."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, ProofEntry]] = {}
+        self._known: dict[str, tuple[object, ProofEntry]] = {}
         self._to_measure: dict[str, None] = {}
 
     def read(self) -> list[ProofEntry]:
         """All proofs, the newest first. Unchanged files of ended proofs are not read again."""
-        entries: dict[str, tuple[float, ProofEntry]] = {}
+        entries: dict[str, tuple[object, ProofEntry]] = {}
         for proof in folder.proofs():
-            changed = _changed(proof, "proof.json")
+            changed = _changed(proof.path / "proof.json"), _changed(proof.queue_file)
             kept = self._known.get(proof.id)
             if kept is None or kept[0] != changed or kept[1].goes_on:
                 size = kept[1].size if kept else None
-                kept = (changed, ProofEntry(proof, proof.record, _changed(proof, "request.json"), size))
+                kept = (changed, ProofEntry(proof, proof.record, _changed(proof.path / "request.json"), size))
                 self._to_measure[proof.id] = None
             entries[proof.id] = kept
         self._known = entries
@@ -66,9 +67,9 @@ class ProofList:
         return self._known[name][1].size != entry.size
 
 
-def _changed(proof: Proof, name: str) -> float:
+def _changed(path: Path) -> float:
     try:
-        return (proof.path / name).stat().st_mtime
+        return path.stat().st_mtime
     except OSError:
         return 0.0
 

@@ -12,6 +12,7 @@ from ...engine.files.values import mapping, number, text, whole
 from ...engine.job import this_machine
 from ...engine.queue import any_entry, devices, entries
 from ...engine.queue.entries import Entry
+from ...engine.queue.jobs import ProofJob
 from ...engine.runs import Run
 from ...engine.units import clock
 from .last_events import last_progress
@@ -56,6 +57,9 @@ def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
 
 
 def left_of(entry: Entry) -> float | None:
+    """Return the expected seconds until a run or measurement that has begun ends; None if they are not known."""
+    if isinstance(entry.job, ProofJob):
+        return entry.job.seconds_left()
     return number(last_progress(entry.folder).get("eta_seconds"))
 
 

@@ -17,33 +17,13 @@ from textual.message import Message
 from textual.reactive import var
 from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import Static
 
 from ..base.base_app import BaseApp
-from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
 from ..base.keys import VERBS, key_of
 from ..upstream.widgets import StyledOnce
 from ..widgets.key_footer import KEYS_BESIDE_FROM, KEYS_FROM, ScreenTab, ScreenTabs
 from . import catalogue
-
-
-class Waits(Static):
-    """The text in the header that names the run whose start waits for free devices. A click gives up this start.
-
-    It is hidden if no start waits.
-    """
-
-    app: BaseApp
-    DEFAULT_CSS = """
-    Waits {
-        display: none; width: auto; max-width: 40%; height: 1; background: $panel; color: $text-warning;
-        text-wrap: nowrap; text-overflow: ellipsis;
-    }
-    """
-
-    def on_click(self) -> None:
-        self.app.give_up_waiting()
 
 
 class Header(Horizontal):
@@ -70,16 +50,9 @@ class Header(Horizontal):
         yield ScreenTabs(places, catalogue.place_of(self.screen), "live", keys_from=self._keys_from)
         if self._title is not None:
             yield self._title
-        yield Waits(id="waits", markup=False)
 
     def on_mount(self) -> None:
-        self.watch(self.app, "waiting_title", self._waits)
         self.watch(self.app, "running_count", self._count)
-
-    def _waits(self, title: str) -> None:
-        waits = self.query_one(Waits)
-        waits.display = bool(title)
-        waits.update(f" waiting: {clean(title)} ")
 
     def _count(self, count: int) -> None:
         self.query_one(ScreenTabs).show(count)

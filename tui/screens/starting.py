@@ -3,12 +3,13 @@
 If another training uses the same devices, the start waits until they are free, begins anyway, or is cancelled. A
 measurement that begins anyway says in each of its trials which training ran at the same time.
 
-Deferred imports: the folder of a proof is needed only for measurements, the queue only for runs that wait.
+Deferred imports: the folder of a proof is needed only for measurements, the queue only for starts that wait.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.launched_with import options_of, python_of
 from ..base import warm_engine
 from ..base.errors import clean
-from ..base.waiting import Start
 from .dialogs import Ask
 
 if TYPE_CHECKING:
@@ -38,6 +38,22 @@ if TYPE_CHECKING:
     from ...engine.proof.request import Request
     from ...engine.runs import Run
     from ..base.base_app import BaseApp
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run or a proof that is to be started or resumed; the functions are called in a thread.
+
+    `in_the_way` returns a text that names another training on the same devices, or an empty text. `launch` returns the
+    run or the proof, and its process. `queue` puts it in the queue, and returns its place and what it waits for.
+    `measures`: another training at the same time would disturb its figures.
+    """
+
+    title: str
+    in_the_way: Callable[[], str]
+    launch: Callable[[], tuple[Any, Any]]
+    queue: Callable[[], str]
+    measures: bool = False
 
 
 class ConflictError(Exception):
@@ -71,7 +87,7 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
     def in_the_way() -> str:
         return starting.in_the_way(preset.options, this_machine.read())
 
-    return Start(launch.title_of(preset), in_the_way, launch_it, queue=queue_it)
+    return Start(launch.title_of(preset), in_the_way, launch_it, queue_it)
 
 
 def code_changed(run: Run) -> str:
@@ -108,7 +124,7 @@ def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> St
 
         return queue.place_text(adding.queue_resume(run, code="new" if new_code else "copy" if from_copy else ""))
 
-    return Start(title(run), in_the_way, launch_it, queue=queue_it)
+    return Start(title(run), in_the_way, launch_it, queue_it)
 
 
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
@@ -132,38 +148,31 @@ QUEUE = "Queue it"
 WAIT, START, MEASURE, CANCEL = "Wait for it", "Start anyway", "Measure anyway", "Cancel"
 
 
-async def may_start(app: BaseApp, start: Start) -> bool:
-    """Return True if the start may begin now: the devices are free, or the user starts anyway.
-
-    If the user chooses to wait, the run is put in the queue, or the measurement is added to the waiting starts, and
-    False is returned.
+async def choice_if_busy(app: BaseApp, start: Start) -> str:
+    """Return START or MEASURE if it is to start now: the devices are free, or the user starts it anyway. Return WAIT if
+    the user chose to wait, after it was put in the queue; else CANCEL.
     """
     busy = await asyncio.to_thread(start.in_the_way)
     if not busy:
-        return True
+        return START
     anyway = MEASURE if start.measures else START
     answer = await app.push_screen_wait(Ask(_question(busy, start.measures), (WAIT, anyway, CANCEL)))
-    if answer == WAIT and start.queue is not None:
+    if answer == WAIT:
         await put_in_queue(app, start)
-    elif answer == WAIT:
-        app.waiting.add(start)
-        app.notify(clean(_waits(app, start.title, busy)), markup=False)
-    return answer == anyway
+    return answer or CANCEL
 
 
 async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
     """Launch a run or a measurement, and return it with its process. None if it waits for its devices or was cancelled.
 
-    If the GPUs for a run are not free, the user is asked whether the run waits in the queue. Raises the exceptions of
+    If GPUs that gputui chooses are not free, the user is asked whether it waits in the queue. Raises the exceptions of
     the launch.
     """
-    if not await may_start(app, start):
+    if await choice_if_busy(app, start) in (WAIT, CANCEL):
         return None
     try:
         return await asyncio.to_thread(start.launch)
     except NotFree as fault:
-        if start.queue is None:
-            raise
         question = f"{start.title} {fault}." if str(fault).startswith("needs") else f"{fault}."
         if await app.push_screen_wait(Ask(question, (QUEUE, CANCEL))) == QUEUE:
             await put_in_queue(app, start)
@@ -171,13 +180,8 @@ async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
 
 
 async def put_in_queue(app: BaseApp, start: Start) -> None:
-    """Put a run in the queue, and show its place and what it waits for. A measurement cannot be queued: nothing
-    happens.
-
-    Raises the same exceptions as the launch.
-    """
-    if start.queue is not None:
-        app.notify(clean(f"{start.title}: {await asyncio.to_thread(start.queue)}"), markup=False)
+    """Put a start in the queue, and show its place and what it waits for. Raises the same as its launch."""
+    app.notify(clean(f"{start.title}: {await asyncio.to_thread(start.queue)}"), markup=False)
 
 
 async def launch_and_open(app: BaseApp, start: Start) -> bool:
@@ -204,12 +208,31 @@ def new_measurement(app: BaseApp, title: str, request: Request) -> Start:
 
         return folder.launch(request)
 
-    return _measurement(app, title, lambda: request, launch)
+    def queue_it() -> str:
+        from ...engine.queue import adding
+        from ..reading import queue
+
+        return queue.place_text(adding.queue_proof(request))
+
+    return _measurement(app, title, lambda: request, launch, queue_it)
 
 
-def resumed_measurement(app: BaseApp, title: str, proof: Proof, resume: Callable[[], subprocess.Popen[bytes]]) -> Start:
-    """Return the start that resumes a measurement that has ended before its time."""
-    return _measurement(app, title, lambda: proof.request, lambda: (proof, resume()), proof.path)
+def resumed_measurement(
+    app: BaseApp,
+    title: str,
+    proof: Proof,
+    resume: Callable[[], subprocess.Popen[bytes]],
+    resumed: Callable[[], Request],
+) -> Start:
+    """Return the start that resumes a measurement that has ended before its time, with the request `resumed()`."""
+
+    def queue_it() -> str:
+        from ...engine.queue import adding
+        from ..reading import queue
+
+        return queue.place_text(adding.queue_resumed_proof(proof, resumed()))
+
+    return _measurement(app, title, lambda: proof.request, lambda: (proof, resume()), queue_it, proof.path)
 
 
 def _measurement(
@@ -217,6 +240,7 @@ def _measurement(
     title: str,
     request: Callable[[], Request],
     launch: Callable[[], tuple[Proof, subprocess.Popen[bytes]]],
+    queue: Callable[[], str],
     but: Path | None = None,
 ) -> Start:
     """Return the start of a measurement. It closes the engine that was started in advance before the launch.
@@ -236,7 +260,7 @@ def _measurement(
         warm_engine.close(app)
         return launch()
 
-    return Start(title, in_the_way, begin, measures=True)
+    return Start(title, in_the_way, begin, queue, measures=True)
 
 
 def _question(busy: str, measures: bool) -> str:
@@ -247,7 +271,3 @@ def _question(busy: str, measures: bool) -> str:
             "result says so.\nMeasure beside it?"
         )
     return f"{busy} on the same devices: side by side both are slower, or run out of memory.\nStart beside it?"
-
-
-def _waits(app: BaseApp, title: str, busy: str) -> str:
-    return f"{title} waits, as {busy}, and starts by itself after it; {app.key('stop')} in the form gives it up"

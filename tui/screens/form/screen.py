@@ -44,7 +44,6 @@ class FormScreen(CheckedForm):
         keys.bind("start", meaning="start the training"),
         keys.bind("tune", meaning="find the fastest settings of this preset on this machine"),
         keys.bind("queue", show=False, meaning="put the run in the queue; it starts when its devices are free"),
-        keys.bind("stop", "give_up", "Give up waiting", meaning="give up the start that waits for the devices"),
         keys.bind("search", meaning="search the options by name or by words of their help"),
         keys.bind("file", "presets", "Open"),
         keys.bind("save", meaning="save the preset; comments in the file stay"),
@@ -74,13 +73,7 @@ class FormScreen(CheckedForm):
     _limits: LimitTexts | None = None  # of the latest search
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Return False for `search` while a field is edited, as a slash is then text, and for `give_up` if no start
-        waits.
-
-        All other actions are allowed.
-        """
-        if action == "give_up":
-            return bool(self.app.waiting_title)
+        """Do not search on a slash that is typed into a field."""
         return not (action == "search" and isinstance(self.focused, Input))
 
     def offers(self, action: str) -> bool:
@@ -242,10 +235,6 @@ class FormScreen(CheckedForm):
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
             self.go_to(next(remark.keys[0] for remark in self.remarks))
         return bool(self.refusal)
-
-    def action_give_up(self) -> None:
-        """Drop the start that waits for its devices."""
-        self.app.give_up_waiting()
 
     def refused(self, here: Machine, findings: tuple[Finding, ...]) -> None:
         """Show the error among the `findings` of the last check before a launch. `here` is the machine that was read

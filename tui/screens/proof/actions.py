@@ -78,15 +78,18 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
         if minutes is None:
             return
     more = None if minutes is None else float(minutes)
-    await resume(app, proof, "search", lambda: tune_request.resume(proof, True, more))
+    start, request = lambda: tune_request.resume(proof, True, more), lambda: tune_request.resumed(proof, more)
+    await resume(app, proof, "search", start, request)
 
 
-async def resume(app: BaseApp, proof: Proof, what: str, start: Callable[[], Popen[bytes]]) -> None:
-    """Resume a measurement that has ended before its time. `what` is its kind for messages, and `start` starts its
-    process.
+async def resume(
+    app: BaseApp, proof: Proof, what: str, start: Callable[[], Popen[bytes]], request: Callable[[], Request]
+) -> None:
+    """Resume a measurement that has ended before its time; `what` names it, `start` starts its process, and `request()`
+    is what it is resumed with.
     """
     try:
-        made = await ask_and_launch(app, resumed_measurement(app, f"the {what} {proof.id}", proof, start))
+        made = await ask_and_launch(app, resumed_measurement(app, f"the {what} {proof.id}", proof, start, request))
     except (RunError, PresetError, OSError) as reason:
         app.complain(str(reason))
         return
@@ -319,9 +322,8 @@ async def go_on_with_scaling(app: BaseApp, proof: Proof) -> None:
     """Resume a measurement of scaling that has ended before its time."""
     from ....engine.scaling import scaling_request
 
-    pass
-
-    await resume(app, proof, "measurement", lambda: scaling_request.resume(proof, anyway=True))
+    start, request = lambda: scaling_request.resume(proof, anyway=True), lambda: scaling_request.resumed(proof)
+    await resume(app, proof, "measurement", start, request)
 
 
 async def _start_scaling(app: BaseApp, asked: Callable[[], tuple[Request, str]]) -> None:

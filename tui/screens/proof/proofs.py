@@ -37,7 +37,7 @@ REFRESH_SECONDS = 2.0
 EMPTY = "no proofs so far: T in the form searches for faster settings; w, then p, in the live view tries remedies"
 WIDTHS = {"preset": 18, "state": 13, "gain": 15, "size": 9, "when": 7, "kept": 0}
 WIDE = 96  # from this width on sizes are shown
-_STYLES = {"running": "curve1", "done": "good", "stopped": "warn"}
+_STYLES = {"running": "curve1", "done": "good", "stopped": "warn", "waiting": "label"}
 
 
 class ProofsScreen(DeletingScreen[list[ProofEntry]]):
@@ -122,7 +122,8 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
 
     def _cells(self, entry: ProofEntry) -> list[Text]:
         name = clean(entry.data.preset_name or entry.proof.id)
-        sign = self.glyphs.more if entry.goes_on else self.glyphs.ok if entry.state == "done" else self.glyphs.failed
+        is_open = entry.goes_on or entry.state == "waiting"
+        sign = self.glyphs.more if is_open else self.glyphs.ok if entry.state == "done" else self.glyphs.failed
         word = STATES.get(entry.state, clean(entry.state))
         cells = {
             "preset": Text(f" {fitting(name, WIDTHS['preset'] - 2, self.glyphs)}", no_wrap=True),

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ....engine.presets import Preset
     from ....engine.runs.trash import Deletable, Trash
     from ...base.base_app import BaseApp
-    from ...base.waiting import Start
     from ..dialogs import Copyable
+    from ..starting import Start
 
 STOP_NOW = (
     "This run has been asked to stop and finishes its step.\nStop it now? Everything after the last checkpoint is lost."

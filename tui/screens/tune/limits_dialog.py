@@ -190,9 +190,10 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
         try:
             requested = await asyncio.to_thread(asked, self.state.preset, self.state.path, limits)
             start = starting.new_measurement(self.host, f"the search from {self.state.name}", requested)
-            if not await starting.may_start(self.host, start):
+            choice = await starting.choice_if_busy(self.host, start)
+            if choice in (starting.WAIT, starting.CANCEL):
                 self.query_one("#complaint").display = False
-                self.waits = start in self.host.waiting.starts
+                self.waits = choice == starting.WAIT
                 if self.waits:
                     self.dismiss(None)
                 return

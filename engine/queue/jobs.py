@@ -1,0 +1,167 @@
+"""The folder of a queued run or measurement as the queue sees it: whether it is alive, how it has ended, its time left.
+
+Reads and writes plain files, as the runner keeps it in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..files.places import home, runs_folder
+from ..files.reading import read_object
+from ..files.values import mapping, number, text
+from ..files.writing import write_atomically
+from ..runs import GOES_ON, Run, events
+from ..runs.events import TELEMETRY_FILE
+from ..runs.liveness import Liveness
+from ..runs.parsing import EventWriter
+from ..runs.run import PROOF, STATE_LABELS, WAITING
+from ..system import locks
+from ..system.locks import ENGINE_LOCK, PROOF_LOCK
+
+FAILED = ("error", "crashed", "oom", "failed")
+
+
+@dataclass(frozen=True)
+class End:
+    """How a job has ended: its state, the kind and the text of its error, and the Unix time."""
+
+    state: str
+    kind: str = ""
+    message: str = ""
+    at: float = 0.0
+    has_result: bool = True
+
+
+class Job:
+    """A queued run or measurement, identified by the path of its folder. Every method reads the disk again."""
+
+    first_file, lock_file = "preset.yaml", ENGINE_LOCK
+    begun_files: tuple[str, ...] = ("status.json", "result.json")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def exists(self) -> bool:
+        return (self.path / self.first_file).exists()
+
+    def has_begun(self, started_at: float) -> bool:
+        """Return True if the process of a start has been alive: its lock is held, or it has written a file."""
+        if locks.held(self.path / self.lock_file):
+            return True
+        return any(_written(self.path / name) >= started_at for name in self.begun_files)
+
+    def is_alive(self) -> bool:
+        raise NotImplementedError
+
+    def state(self) -> str:
+        """Return the state as it is shown; `waiting` while it is queued and has not begun."""
+        raise NotImplementedError
+
+    def end_of(self) -> End:
+        """Return how the job, which is not alive, has ended."""
+        raise NotImplementedError
+
+    def close(self, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
+        """Write the result of a job that the queue ends without having started it, unless it has a result."""
+        raise NotImplementedError
+
+
+class RunJob(Job):
+    """A queued run."""
+
+    @property
+    def run(self) -> Run:
+        return Run(self.path)
+
+    def is_alive(self) -> bool:
+        now = self.run.liveness
+        return now.engine or now.trainer
+
+    def state(self) -> str:
+        return self.run.state
+
+    def end_of(self) -> End:
+        state, result = self.run.state_without_queue(Liveness()), self.run.result
+        error = mapping((result or {}).get("error"))
+        message = text(error.get("message")) or STATE_LABELS.get(state, state)
+        at = _written(self.path / "result.json") or time.time()
+        return End(state, text(error.get("kind")) or "", message, at, result is not None)
+
+    def close(self, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
+        if outcome == "stopped" and self.run.result is not None:
+            return
+        summary = asdict(events.Summary(outcome=outcome)) | ({"error": dict(error)} if error else {})
+        writer = EventWriter(self.run.file(TELEMETRY_FILE), self.run.id)
+        if error:
+            writer.emit(events.Fault(**error))
+        writer.emit(events.Finished(outcome=outcome, summary=summary))
+        writer.close()
+        write_atomically(self.run.file("result.json"), json.dumps(events.plain(summary), indent=1))
+
+
+class ProofJob(Job):
+    """A queued measurement: a proof, a search, or a measurement of scaling."""
+
+    first_file, lock_file = "request.json", PROOF_LOCK
+    begun_files = ("proof.json",)
+
+    def is_alive(self) -> bool:
+        return bool(locks.held(self.path / PROOF_LOCK))
+
+    def state(self) -> str:
+        state, entry = self._state(), read_object(self.path.parent.parent / "queue" / f"{self.path.name}.json").value
+        if self.is_alive():
+            return "running"
+        is_waiting = entry.get("kind") == PROOF and entry.get("state") != "running"
+        return WAITING if is_waiting else "crashed" if state == "running" else state
+
+    def _state(self) -> str:
+        return text(self._record().get("state")) or ""
+
+    def _record(self) -> Mapping[str, object]:
+        return read_object(self.path / "proof.json").value
+
+    def end_of(self) -> End:
+        record, at = self._record(), _written(self.path / "proof.json") or time.time()
+        state = text(record.get("state")) or "crashed"
+        state = "crashed" if state == "running" else state
+        return End(state, "", text(record.get("error")) or state, at, state != "crashed")
+
+    def seconds_left(self) -> float | None:
+        """Return the expected time until the measurement ends, in seconds; None if it is not known."""
+        record = self._record()
+        least, begun = number(record.get("budget_seconds")), number(record.get("started_t"))
+        return None if least is None or begun is None else max(0.0, begun + least - time.time())
+
+    def close(self, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
+        record = dict(self._record())
+        if outcome == "stopped" and record.get("state") != "running":
+            return
+        why = {"error": error["message"]} if error else {"ended_because": "it was taken out of the queue"}
+        record |= {"state": "failed" if error else outcome, "doing": "ended", **why}
+        write_atomically(self.path / "proof.json", json.dumps(record, indent=1))
+
+
+def job_of(name: str, kind: str = "") -> Job:
+    """Return the job with this id; without a kind the run, or else the measurement, that has it."""
+    run = RunJob(runs_folder() / name)
+    return ProofJob(home() / "proofs" / name) if kind == PROOF or (not kind and not run.exists()) else run
+
+
+def state_if_not_ended(name: str) -> str:
+    """Return the state of the run or measurement `name` if it waits or goes on; empty if it has ended or is deleted."""
+    job = job_of(name)
+    state = job.state() if job.exists() else ""
+    return state if state in (*GOES_ON, WAITING) else ""
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
