@@ -1,4 +1,5 @@
-"""The options, each declared once. Presets, `--set`, the form, the help, the documents and the schema derive from here.
+"""The options, each declared once. Presets, `--set`, the form, the help, the documents and the schema use this
+declaration.
 
 To add an option: declare a field in one of the groups, and use it in one trainer function.
 """
@@ -34,7 +35,10 @@ class Options:
 
     @property
     def bytes_to_device(self) -> bool:
-        """Whether uint8 images become floats on the device; heavy augmentation and tokens need floats earlier."""
+        """True if uint8 images are copied to the device and become floats there (input.cast is `device`).
+
+        False with heavy augmentation and for the transformer's tokens, which need floats earlier.
+        """
         given = self.input
         return given.cast == "device" and given.augment != "heavy" and self.workload.model != "transformer"
 

@@ -1,6 +1,6 @@
-"""Derived from the declarations of options: a flat list, their types in words, and look-up by key.
+"""Makes from the declarations of options a flat list, with their types in words, and finds options by key.
 
-Views, presets and documents use this; nothing here knows a single option by name.
+Views, presets and documents use this module. It names no single option.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Check = TypeVar("Check", bound=Callable[..., Any])
 class About:
     """The texts about an option that are not its type and range.
 
-    `call` is the TensorFlow or Keras call that obeys it. `gpu_only`: it has no effect without an NVIDIA GPU. `own` says
-    to which of a user's own trainings (workload.entry) it applies; own_code.py explains the words. `part` names a part
-    of its group that the form folds while no option in it is used. `not_offered` are words that TensorFlow has and
-    gputui refuses, with the reason.
+    `helps` and `hurts` are its advantage and its cost. `call` is the TensorFlow or Keras call that the option sets.
+    `gpu_only`: it has no effect without an NVIDIA GPU. `own` is the condition on which it applies to a user's own
+    training (own_code.py). `part` names a part of its group that the form folds while no option in it is used.
+    `not_offered` has words that TensorFlow accepts and gputui refuses, with the reason for each.
     """
 
     help: str
@@ -67,7 +67,10 @@ def option(
     not_offered: Mapping[str, str] | None = None,
     **limits: Any,
 ) -> Any:
-    """Declare an option; `limits` are pydantic's (`ge`, `le`, `gt`, `min_length` ...)."""
+    """Declare an option of a group; the result is a dataclass field.
+
+    `limits` are pydantic's (`ge`, `le`, `gt`, `min_length` ...). The other parameters are described at `About`.
+    """
     about = About(help, call, helps, hurts, unit, gpu_only, own, part, not_offered or {})
     metadata = {"about": about, "limits": limits}
     if isinstance(default, list | dict):
@@ -76,9 +79,11 @@ def option(
 
 
 def check(name: str, before: bool = False) -> Callable[[Check], Check]:
-    """Mark a static method of a group that checks the value of the option `name` and returns it; raises ValueError.
+    """Return a decorator for a static method of a group that gets a value of the option `name` and returns the value to
+    use.
 
-    With `before` it gets the value as written, before its type is checked, to translate other spellings.
+    The method raises ValueError for a wrong value. With `before` it gets the value as written, before its type is
+    checked, to translate other spellings.
     """
 
     def mark(function: Check) -> Check:
@@ -97,7 +102,7 @@ def default_of(info: dataclasses.Field[Any]) -> Any:
 
 
 def literals(annotation: Any) -> tuple[str, ...]:
-    """The fixed words that an annotation accepts, including `off` and `auto` inside a union."""
+    """Return the fixed words that a type annotation accepts, such as `off` and `auto`, also those inside a union."""
     return tuple(_words(annotation))
 
 
@@ -111,7 +116,11 @@ def _words(annotation: Any) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class OptionInfo:
-    """An option for the views. `key` is `group.name`; `accepts` says in words what values it accepts."""
+    """An option for the views.
+
+    `choices` are its fixed words, and `only_choices` is True if it accepts nothing else. `accepts` describes in words
+    the values that it accepts.
+    """
 
     group: str
     name: str
@@ -129,12 +138,15 @@ class OptionInfo:
 
     @property
     def fixed_values(self) -> tuple[str, ...]:
-        """The fixed values that it accepts: words, and true and false."""
+        """The fixed words that it accepts, and `true` and `false` if it also accepts booleans.
+
+        Empty for a plain boolean.
+        """
         return (*self.choices, "true", "false") if self.is_bool and self.choices else self.choices
 
 
 def catalogue(groups: Mapping[str, type[Group]]) -> tuple[OptionInfo, ...]:
-    """All options of the groups, in the order of declaration."""
+    """Return all options of the groups, in the order of declaration."""
     infos = []
     for name, group in groups.items():
         types_of = get_type_hints(group, include_extras=True)
@@ -147,13 +159,13 @@ def by_key(options: Iterable[OptionInfo]) -> dict[str, OptionInfo]:
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """`, did you mean X?`, or empty if none of the words is similar."""
+    """Return `, did you mean X?` with the most similar of the words, or an empty text if none is similar."""
     near = nearest(word, words)
     return f", did you mean {near}?" if near else ""
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The most similar of the words; None if none is similar."""
+    """Return the most similar of the words; None if none is similar."""
     near = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
     return near[0] if near else None
 
@@ -177,7 +189,7 @@ def _describe(group: str, info: Field[Any], annotation: Any) -> OptionInfo:
 
 
 def _parts(annotation: Any, limits: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """The types of a union, with the limits of each."""
+    """Yield each type of a union with its limits; for another annotation, only its type."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *more = get_args(annotation)

@@ -10,10 +10,11 @@ _PARTS = re.compile(PATTERN)
 
 @dataclass(frozen=True)
 class GpuChoice:
-    """`count` GPUs that are to be chosen at the start of a run.
+    """A request for `count` GPUs that gputui chooses at the start of a run.
 
     With `shared` False (`free`), only GPUs that nothing else uses are chosen; with True (`fits`), also GPUs whose free
-    memory is enough for the run. `least_bytes` is the least total memory of each GPU, `name` a part of its name.
+    memory is enough for the run. `least_bytes` is the least total memory of each GPU (0: any), `name` a part of its
+    name (empty: any).
     """
 
     count: int
@@ -26,23 +27,26 @@ class GpuChoice:
         return f"{'fits' if self.shared else 'free'}:{self.count}{size}{f'@{self.name}' if self.name else ''}"
 
     def allows(self, name: str | None, total_bytes: int | None) -> bool:
-        """Return True if a GPU of this name and total memory is of the kind that is asked for.
+        """Return True if a GPU of this name and total memory fits the request's `name` and `least_bytes`.
 
-        A tenth of the memory may be missing: a GPU sold with 24 GB reports some hundred MiB less.
+        A tenth of the memory may be missing: a GPU sold with 24 GB reports some hundred MiB less. None fits only a
+        request that does not ask for it.
         """
         is_named = self.name.lower() in (name or "").lower()
         return is_named and (not self.least_bytes or (total_bytes or 0) >= 0.9 * self.least_bytes)
 
     @property
     def kind(self) -> str:
-        """What is asked for, in words: `2 GPUs`, `a GPU of the kind A100 with 24 GB`."""
+        """The requested GPUs in words: `2 GPUs`, `a GPU of the kind A100 with 24 GB`."""
         what = "a GPU" if self.count == 1 else f"{self.count} GPUs"
         what += f" of the kind {self.name}" if self.name else ""
         return what + (f" with {self.least_bytes // _GIBIBYTE} GB" if self.least_bytes else "")
 
 
 def parse(value: object) -> GpuChoice | None:
-    """Return the choice that a value of `device.visible` describes; None if it names its devices itself."""
+    """Return the request in a value of `device.visible` such as `free:2`; None for a value that names its devices
+    itself.
+    """
     match = _PARTS.match(value) if isinstance(value, str) else None
     if match is None:
         return None

@@ -15,7 +15,10 @@ GpuChoice = Annotated[str, Limits("free:N, fits:N", pattern=PATTERN)]
 
 
 def _comma_list(value: Any) -> Any:
-    """A lone index, or `0,1` as `--set` gives it, is a list of GPUs."""
+    """Return a list of GPUs for a single index or for `0,1` as `--set` gives it; other values unchanged.
+
+    A part that is a number becomes an int.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         return [value]
     if isinstance(value, str) and value not in ("all", "none") and not value.startswith(("free:", "fits:")):
@@ -134,13 +137,16 @@ class Device(Group):
 
     @property
     def divided(self) -> list[str]:
-        """The options that limit or split the memory of each GPU, beside which TensorFlow knows no growth."""
+        """The keys of the set options that limit or split the memory of each GPU.
+
+        TensorFlow cannot combine these with growth.
+        """
         used = {"memory_limit_mb": self.memory_limit_mb is not None, "logical_devices": self.logical_devices > 1}
         return [f"device.{name}" for name, is_used in used.items() if is_used]
 
     @property
     def grows(self) -> bool:
-        """Whether memory is taken as it is needed, `auto` resolved."""
+        """True if GPU memory is taken as it is needed. `auto` means True unless an option in `divided` is set."""
         return not self.divided if self.memory_growth == "auto" else self.memory_growth
 
 

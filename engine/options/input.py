@@ -135,7 +135,9 @@ class Input(Group):
 
     @property
     def device_batches(self) -> int:
-        """The number of batches that are copied ahead into the memory of each GPU, `auto` resolved."""
+        """The number of batches that are copied in advance into the memory of each GPU, with `auto` resolved; 0 for
+        off.
+        """
         ahead = self.prefetch_to_device
         if isinstance(ahead, int):
             return ahead

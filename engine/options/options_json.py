@@ -17,12 +17,18 @@ def to_json(options: Options) -> str:
 
 
 def of_values(values: Mapping[str, Any]) -> str:
-    """JSON of values by group and name; keys that are no groups are left out."""
+    """Return the JSON of values by group and name.
+
+    Keys that are not groups are left out; each group must be present.
+    """
     return json.dumps({group: values[group] for group in GROUPS}, indent=1)
 
 
 def from_json(text: str) -> Options:
-    """The options of such a file; they were checked before writing. Raises ValueError, TypeError or KeyError."""
+    """Return the options of a text made by `to_json`. Their values are not checked again.
+
+    Raises ValueError, TypeError or KeyError for a text of another form.
+    """
     values = json.loads(text)
     groups: dict[str, Any] = {name: group(**values[name]) for name, group in GROUPS.items()}
     return Options(**groups)

@@ -1,6 +1,6 @@
-"""Which options apply to a user's own training (workload.entry): a sentence for the documents, a test for a run.
+"""Decides which options apply to a user's own training (workload.entry), and describes it for the documents.
 
-An option's declaration (`own`) names the condition; the objects that the user's code returns decide it.
+The declaration of an option (`own`) names a condition. The objects that the user's code returns decide if it is met.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ OWN_CODE_LABELS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Handed:
-    """The objects that a user's code has returned: the kind of its training data, and its optimizer."""
+    """Facts about the objects that a user's code has returned.
+
+    `data` is the kind of its training data. `own_optimizer`: the code has chosen the optimizer. `images`: x is one
+    batch of float32 images. `validation`: the code returns validation data.
+    """
 
     data: Data
     own_optimizer: bool
@@ -46,14 +50,20 @@ class Handed:
 
 
 def remedy(key: str, why: str) -> str:
-    """The change of the user's code with which an option applies; empty if there is none."""
+    """Return the change of the user's code with which the option `key` applies; empty if there is none.
+
+    `why` is the reason that `obstacle` has returned for it.
+    """
     followed = "use context.global_batch_size in your code" if key == "input.batch_size" else ""
     single = "return single samples with `map`" if why == BATCHED else ""
     return ", or ".join(filter(None, (followed, single))) if why in (BATCHED, OWN_BATCHES) else ""
 
 
 def obstacle(own: str, handed: Handed) -> str:
-    """The reason why an option does not apply to the returned objects; empty if it applies."""
+    """Return the reason why an option with the condition `own` does not apply to the returned objects.
+
+    Empty if it applies. The condition `replaced` is not decided here: for it the text is always empty.
+    """
     ours = handed.data in ("arrays", "mapped")
     batched = OWN_BATCHES if handed.data == "pydataset" else BATCHED
     if own == "pipeline" and not ours:

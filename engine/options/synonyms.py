@@ -111,20 +111,23 @@ _BY_KEY: Mapping[str, tuple[str, ...]] = {
 
 
 def keys_of(word: str) -> tuple[str, ...]:
-    """The keys of the options with this other name; a group in front of the name is ignored."""
+    """Return the keys of the options that have this other name; empty if there is none.
+
+    Case, leading hyphens and a group in front of the name are ignored.
+    """
     plain = word.strip().lstrip("-").lower().replace("-", "_").replace(" ", "_")
     return SYNONYMS.get(plain) or SYNONYMS.get(plain.rpartition(".")[2], ())
 
 
 def synonyms_of(key: str) -> tuple[str, ...]:
-    """The other names of an option."""
+    """Return the other names of an option by its key; empty if it has none."""
     return _BY_KEY.get(key, ())
 
 
 def resolve_key(text: str, options: Iterable[OptionInfo]) -> str:
-    """`input.batch_size` or a short name that only one group has -> `input.batch_size`.
+    """Return the key of an option such as `input.batch_size`, given as such or as a short name that only one group has.
 
-    Raises KeyError with a sentence that names the nearest option.
+    Other names (SYNONYMS) are not accepted. Raises KeyError with a sentence that names the nearest option.
     """
     options = tuple(options)
     keys = [info.key for info in options]
@@ -137,7 +140,10 @@ def resolve_key(text: str, options: Iterable[OptionInfo]) -> str:
 
 
 def option_meant(word: str, options: Iterable[OptionInfo]) -> str:
-    """`, did you mean X?` with all meanings of the word, or the command that lists the options."""
+    """Return `, did you mean X?` with all options that an unknown word may mean.
+
+    If there is none, return `; gputui options lists them all`.
+    """
     options = tuple(options)
     name = word.strip().rpartition(".")[2]
     meant = keys_of(word) or tuple(info.key for info in options if info.name == name)

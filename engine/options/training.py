@@ -233,5 +233,5 @@ class Train(Group):
 
     @property
     def validates(self) -> bool:
-        """Whether anything is evaluated after an epoch."""
+        """True if gputui's options keep samples for an evaluation after each epoch."""
         return self.validation == "test" or self.validation_split > 0

@@ -18,14 +18,18 @@ from .catalogue import Group, default_of, literals
 
 
 class _Checked(BaseModel):
-    """Strict types, unknown names and control characters refused."""
+    """Base of the pydantic models. Types are strict; unknown names and control characters are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _words_that_yaml_reads_as_booleans(cls, value: Any, info: ValidationInfo) -> Any:
-        """YAML 1.1 reads a bare `off` or `on` as a boolean; for an option with that word, the word is used."""
+        """Return `off` or `on` for a boolean if the option accepts that word, as YAML 1.1 reads a bare `off` as a
+        boolean.
+
+        Other values are returned unchanged. Raises ValueError for a text with control characters.
+        """
         if isinstance(value, bool) and info.field_name:
             word = "on" if value else "off"
             if word in literals(cls.model_fields[info.field_name].annotation):
@@ -36,7 +40,7 @@ class _Checked(BaseModel):
 
 
 class MisfitsError(Exception):
-    """Values that their options do not accept; `keys` names the options."""
+    """Values that their options do not accept. `keys` are the keys of the options, or unknown keys."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         super().__init__(", ".join(keys))
@@ -44,7 +48,10 @@ class MisfitsError(Exception):
 
 
 def validated(values: Mapping[str, Mapping[str, Any]]) -> Options:
-    """Options of values by group and name, the others at their defaults; raises MisfitsError."""
+    """Return the options with these values by group and name, all other options with their defaults.
+
+    Raises MisfitsError.
+    """
     try:
         checked = model().model_validate(values)
     except ValidationError as fault:
@@ -57,7 +64,7 @@ def validated(values: Mapping[str, Mapping[str, Any]]) -> Options:
 
 @cache
 def model() -> type[BaseModel]:
-    """The model of all options, with one model for each group."""
+    """Return the pydantic model of all options, with one model for each group. It is made once."""
     groups: dict[str, Any] = {}
     for name, group in GROUPS.items():
         checked = _model_of(group)
@@ -85,7 +92,7 @@ def _model_of(group: type[Group]) -> type[BaseModel]:
 
 
 def _checks_of(group: type[Group]) -> dict[str, Any]:
-    """The static methods that are marked as checks, as pydantic's validators."""
+    """Return the static methods of the group that are marked by `check`, as pydantic's validators by method name."""
     validators = {}
     for name, method in vars(group).items():
         if isinstance(method, staticmethod) and hasattr(method.__func__, "checks"):
@@ -98,7 +105,7 @@ def _checks_of(group: type[Group]) -> dict[str, Any]:
 
 
 def preset_schema() -> dict[str, Any]:
-    """JSON Schema, draft 2020-12; every key may be left out, none may be unknown."""
+    """Return the JSON Schema (draft 2020-12) of a preset. Every key may be left out, and unknown keys are refused."""
     schema = model().model_json_schema()
     for group in schema["$defs"].values():
         for field in group["properties"].values():
@@ -125,7 +132,7 @@ def preset_schema() -> dict[str, Any]:
 
 
 def _group(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A group in a preset may also be empty."""
+    """Return the schema of a group in a preset, which may also be empty (null)."""
     return {"anyOf": [{"$ref": schema["properties"][name]["$ref"]}, {"type": "null"}]}
 
 

@@ -22,7 +22,10 @@ TFRECORD, OWN_CODE = "TFRecord files", "your own code"
 
 
 def _is_plain(value: Any) -> bool:
-    """Text, numbers, truth values, null, and lists and mappings of them: what YAML and JSON both know."""
+    """Return True for a value that both YAML and JSON can hold, in all its items.
+
+    Such values are texts without control characters, finite numbers, booleans, null, and lists and mappings of them.
+    """
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_plain(key) and _is_plain(item) for key, item in value.items())
     if isinstance(value, list):
@@ -152,7 +155,7 @@ class Workload(Group):
     @staticmethod
     @check("data", before=True)
     def _mapping_is_a_source(value: Any) -> Any:
-        """`data: {npz: PATH}` and `data: "npz: PATH"` are spellings of `npz:PATH`."""
+        """Return `npz:PATH` for the spellings `{npz: PATH}` and `npz: PATH`; other values unchanged."""
         if isinstance(value, dict) and len(value) == 1:
             kind, place = next(iter(value.items()))
             return f"{kind}:{place}" if isinstance(place, str) else value
@@ -190,11 +193,14 @@ class Workload(Group):
 
     @property
     def normalization_of_model(self) -> str:
-        """`batch`, `layer` or `none`."""
+        """The normalization of the model, with `auto` resolved: `batch`, `layer` or `none`."""
         return NORMALIZATION[self.model] if self.normalization == "auto" else self.normalization
 
     @property
     def source(self) -> tuple[str, str]:
-        """The kind of data and its path, the path empty for data that has a name only."""
+        """The kind of data and its path or pattern.
+
+        The path is empty for data that has only a name, such as `digits`.
+        """
         kind, _, place = self.data.partition(":")
         return kind, place

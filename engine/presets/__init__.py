@@ -1,4 +1,7 @@
-"""Presets: reads YAML files into options and writes options back. Names what other packages use."""
+"""Presets: reads YAML files into options and writes options back.
+
+`__all__` has the names that other packages use.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Resolves the paths in options, and writes them relative to a folder.
+"""Makes the paths in options absolute, or relative to a folder, and finds the file of a preset by its name.
 
-A path in a preset's file is relative to that file's folder; one that is typed (--set, the form) is relative to the
+A path in a preset's file is relative to that file's folder. A path that is typed (--set, the form) is relative to the
 current folder. A resolved preset has only absolute paths, so that it means the same wherever it is read.
 """
 
@@ -62,8 +62,8 @@ def absolute(options: Options, bases: Mapping[str, str]) -> Options:
     """Return the options with absolute paths.
 
     `bases` has, by the key of the option, the folder from which its path is resolved; for other options it is the
-    current folder. The file of an entry is resolved from workload.folder if that is given; if not, workload.folder is
-    set to the base of the entry, if it has one.
+    current folder. The file of an entry is resolved from workload.folder. If that is not set, it becomes the base of
+    the entry, if `bases` has one.
     """
     workload = options.workload
     update: dict[str, Any] = {"data": _whole(DATA, workload.data, bases.get(DATA, ""))}
@@ -81,10 +81,10 @@ def absolute(options: Options, bases: Mapping[str, str]) -> Options:
 
 
 def relative(key: str, options: Options, folder: str = "") -> Any:
-    """Return the value of an option, with a relative path if the path is within `folder` (by default the current
-    folder).
+    """Return the value of the option `key`, with a relative path if its path is within `folder`.
 
-    The file of an entry is made relative to workload.folder.
+    `folder` is by default the current folder. The file of an entry is made relative to workload.folder. Other values
+    are returned unchanged.
     """
     group, name = key.split(".", 1)
     value = getattr(getattr(options, group), name)
@@ -102,10 +102,10 @@ def near(place: str) -> str:
 
 
 def typed_here(key: str, options: Options, file: str) -> str | None:
-    """Return the value that an option should have, if its path in the preset's `file` does not exist but the same path
-    in the current folder does.
+    """Return the value that an option should have if its path was meant relative to the current folder.
 
-    Return None if that is not so, or if the option has no path.
+    This is so if the path in the preset's `file` does not exist, but the same path in the current folder does. Else,
+    and for an option without a path, return None.
     """
     group, name = key.split(".", 1)
     value = getattr(getattr(options, group), name)
@@ -125,7 +125,7 @@ def _parts(key: str, value: Any) -> Parts | None:
 
 
 def _base(before: str, folder: str) -> str:
-    """Return the absolute path of the folder; for a pattern (`before` is `tfrecord:`), with its special characters
+    """Return the absolute path of the folder; if `before` is `tfrecord:`, with the special characters of a pattern
     escaped.
     """
     whole = os.path.abspath(folder)
@@ -175,7 +175,10 @@ STAMP = re.compile(r"^\d{8}-\d{6}-")  # of the id of a run, before the name of i
 
 
 def in_current_folder() -> list[Path]:
-    """Return the preset files in the current folder, without other YAML files and without presets that have a name."""
+    """Return the preset files in the current folder; empty if it cannot be read.
+
+    Other YAML files are left out, and so are presets that are found by name.
+    """
     named = {path.resolve() for path in named_presets().values()}
     with contextlib.suppress(OSError):
         paths = [Path(name).absolute() for name in sorted(os.listdir()) if name.endswith(PRESET_SUFFIXES)]
@@ -184,8 +187,9 @@ def in_current_folder() -> list[Path]:
 
 
 def twin(name: str) -> str:
-    """Return a message if `name` is the name of a preset and the current folder has another preset file of this name;
-    else an empty text.
+    """Return a message if a name means a preset and the current folder has another preset file of that name.
+
+    Else return an empty text.
     """
     named = named_presets().get(name)
     for suffix in PRESET_SUFFIXES if named else ():
@@ -197,8 +201,10 @@ def twin(name: str) -> str:
 
 
 def name_of(path: Path) -> str:
-    """Return the name of a preset and of its runs: the name of its file, or of its folder if the file is `preset.yaml`,
-    as `gputui init` writes it.
+    """Return the name of a preset: the name of its file without the suffix.
+
+    If the file is `preset.yaml`, as `gputui init` writes it, it is the name of its folder; for the file of a run, the
+    name of the run's preset.
     """
     folder = path.absolute().parent
     if path.stem == "preset" and folder.parent == runs_folder().absolute():
@@ -216,7 +222,8 @@ def _looks_like_preset(path: Path) -> bool:
 def find(name_or_path: str, beside: Path | None = None) -> Path:
     """Return the file of a preset by its name or path, or the preset file of a run for `run:ID`. Raises PresetError.
 
-    A relative path is resolved from `beside`, by default from the current folder.
+    A relative path is resolved from `beside`, by default from the current folder. With `beside`, `run:ID` is not
+    accepted.
     """
     if name_or_path.startswith(RUN) and beside is None:
         return _of_run(name_or_path.removeprefix(RUN))
@@ -255,7 +262,7 @@ def _of_run(text: str) -> Path:
 
 
 def of_python(word: str) -> str:
-    """Return advice if a file of Python code is given as a preset; empty for other words."""
+    """Return advice if an existing file of Python code is given as a preset; empty for other words."""
     if not (word.endswith(".py") and os.path.isfile(word)):
         return ""
     line = f'workload: {{entry: "{os.path.basename(word)}:build"}}'
@@ -263,7 +270,9 @@ def of_python(word: str) -> str:
 
 
 def _hint(path: Path, beside: Path | None) -> str:
-    """Return a suggestion for a path that does not exist: the name of a preset, or a file in the same folder."""
+    """Return the end of a message about a path that does not exist, with the name of a preset or a file in the same
+    folder.
+    """
     named = named_presets()
     near = path.stem if path.stem in named else nearest(path.stem, named)
     try:

@@ -1,4 +1,4 @@
-"""`Preset`, with resolved options, and `PresetError` with the problems of a preset that cannot be used."""
+"""A preset with resolved options (`Preset`), and the problems of a preset that cannot be used (`PresetError`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KNOWN = opts.by_key(opts.OPTIONS)
 
 @dataclass(frozen=True)
 class Problem:
-    """An error in a preset: its place (a file or `--set`), its line (None for --set), the key, and the message."""
+    """An error in a preset. `place` is a file or `--set`; `line` is None if the place has no lines."""
 
     place: str
     line: int | None
@@ -43,8 +43,8 @@ class PresetError(Exception):
 class Preset:
     """A resolved preset, in which all paths are absolute.
 
-    `origins` has the place and line of each value that was set, by its key. `file` is the file that was read; None if
-    there is none.
+    `origins` has the place and line of each value that was set, by the option's key. `file` is the file that was read;
+    None if there is none.
     """
 
     name: str
@@ -54,8 +54,9 @@ class Preset:
     file: Path | None = None
 
     def to_yaml(self) -> str:
-        """Return the preset as YAML with every value explicit, each on a line of its own; `resolve` can read
-        it again.
+        """Return the preset as YAML with every value explicit, each on a line of its own.
+
+        `resolve_text` can read it again.
         """
         import yaml  # not needed for the first paint
 
@@ -68,7 +69,7 @@ class Preset:
         return yaml.dump(body, Dumper=Dumper, sort_keys=False, default_flow_style=False, width=110, allow_unicode=True)
 
     def changed(self) -> dict[str, Any]:
-        """Return the options that differ from the defaults, as key -> value."""
+        """Return the options that differ from the defaults: their values by key."""
         return {
             key: value
             for key, info in _KNOWN.items()

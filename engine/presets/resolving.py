@@ -1,7 +1,7 @@
-"""Resolves presets: YAML files -> options, in the order defaults < extends < the file < --set.
+"""Resolves presets: reads YAML files and makes options of them.
 
-Every value keeps its origin (file and line, or --set), so that every error names its place. YAML is read safely by
-files/located_yaml.py.
+Later sources replace earlier ones: the defaults, the preset named by `extends`, the file, --set. Every value keeps its
+origin (file and line, or --set), so that every error names its place. YAML is read safely by files/located_yaml.py.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def resolve_text(text: str, path: Path) -> Preset:
 
 
 def assemble(name: str, values: Mapping[str, Any], description: str = "") -> Preset:
-    """Return a preset with these values by key, as a form has them.
+    """Return a preset with the values of a form, by key; other options have their defaults.
 
     Raises PresetError with one problem for each wrong value.
     """
@@ -104,7 +104,10 @@ def _extends(tree: Mapping[str, Located]) -> Located | None:
 
 
 def _base(base: Located, path: Path, chain: tuple[Path, ...]) -> Path:
-    """Return the file that `path` extends. Raises YamlFault."""
+    """Return the file that the preset `path` extends.
+
+    `chain` has the files that lead to `path` by `extends`. Raises YamlFault for a circle or too long a chain.
+    """
     if path.resolve() in chain:
         raise YamlFault("extends itself, through " + " -> ".join(p.name for p in chain), base.line, "extends")
     if len(chain) >= MAX_CHAIN:
@@ -123,7 +126,7 @@ def _names_entry(tree: Mapping[str, Located]) -> bool:
 
 
 def _drop_replaced(layers: _Layers) -> None:
-    """Remove the model and data of the extended presets, as the user's own code replaces them."""
+    """Remove the options of gputui's models and data from the layers, as the user's own code replaces them."""
     for key in [key for key in layers.values if _KNOWN[key].about.own == "replaced"]:
         del layers.values[key]
         layers.origins.pop(key, None)
@@ -156,8 +159,9 @@ def _add_entry(layers: _Layers, place: str, group: str, located: Located) -> Non
 
 
 def _key_meant(word: str) -> str:
-    """Return a suggestion for an unknown word at the top level of a file: another top-level key, or an option whose
-    group is missing.
+    """Return a suggestion for an unknown word at the top level of a file.
+
+    It is another top-level key, or an option whose group is missing.
     """
     keys = {info.name: info.key for info in opts.OPTIONS}
     near = None if keys_of(word) else nearest(word, [*TOP_LEVEL, *keys])
@@ -184,15 +188,19 @@ def _add_group(layers: _Layers, place: str, group: str, located: Located) -> Non
 
 
 def _option_meant(group: str, value: object) -> str:
-    """Return a suggestion for a value that was given to a whole group: the first option of the group that has this
-    value as a choice; else empty.
+    """Return a suggestion for a value that was given to a whole group; empty if there is none.
+
+    It is the first option of the group that has this value as a choice.
     """
     takes = (info for info in opts.OPTIONS if info.group == group and value in info.choices)
     return next((f", such as {group}: {{{info.name}: {value}}}" for info in takes), "")
 
 
 def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
-    """Add all settings as one layer, so that their order has no effect."""
+    """Add all settings as one layer, so that their order has no effect.
+
+    Raises PresetError for the first wrong setting.
+    """
     given = _Layers()
     for setting in settings:
         _add_setting(given, setting)
@@ -242,8 +250,9 @@ def _misfit(key: str, layers: _Layers) -> Problem:
 
 
 def _does_not_fit(info: opts.OptionInfo, value: Any) -> str:
-    """Return a message with the values that the option accepts; for a value that gputui refuses on purpose, with the
-    reason.
+    """Return a message with the values that the option accepts.
+
+    For a value that gputui refuses on purpose, it has the reason instead.
     """
     if isinstance(value, str) and value in info.about.not_offered:
         return f"{value} is not available: {info.about.not_offered[value]}"
@@ -270,7 +279,7 @@ def first() -> Preset:
 
 
 def first_as_json() -> dict[str, Any]:
-    """Return the content that first.json must have."""
+    """Return the content that first.json (see `first`) must have."""
     preset = resolve(str(FIRST))
     values: dict[str, dict[str, Any]] = {}
     for key in preset.origins:

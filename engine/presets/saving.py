@@ -1,6 +1,6 @@
 """Saves options as a preset file: comments and order stay, and only what changed is written.
 
-ruamel.yaml keeps the layout of the file. A text is written only if it is read back as the same preset.
+ruamel.yaml keeps the layout of the file. A text is written only if reading it gives the same preset.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ NEW = f"schema_version: {SCHEMA_VERSION}\n"
 
 
 class SaveError(Exception):
-    """The preset was not saved; the text gives the reason and the remedy."""
+    """The preset was not saved, deleted or restored. The text gives the reason, and often the remedy."""
 
 
 def save(preset: Preset, path: Path, opened_text: str | None = None) -> None:
-    """Save the options in an existing preset file. Raises SaveError.
+    """Save the options in an existing preset file. Raises SaveError, also for a preset that ships with gputui.
 
-    `opened_text` is the text of the file when the options were read; if the file has another text now, it is not
-    overwritten.
+    `opened_text` is the text of the file when the options were read. If the file has another text now, it is not
+    overwritten and SaveError is raised.
     """
     path = path.resolve()
     if path.parent == SHIPPED:
@@ -54,7 +54,11 @@ def save(preset: Preset, path: Path, opened_text: str | None = None) -> None:
 
 
 def changed_since(path: Path, opened_text: str | None) -> str:
-    """Return how the file has changed since it was opened, as a phrase; empty if it is unchanged."""
+    """Return how the file has changed since it was opened, as a phrase; empty if it is unchanged.
+
+    `opened_text` is its text at that time; if it is None, only a missing file counts. Raises SaveError if it cannot be
+    read.
+    """
     if not os.path.lexists(path):
         return "is no longer there"
     return "" if opened_text is None or _read(path) == opened_text else "was changed since it was opened"
@@ -67,9 +71,10 @@ def save_as(
     overwrite: bool = False,
     comments: Mapping[tuple[str, str], str] | None = None,
 ) -> None:
-    """Save the options as a new preset file, with the layout of the file `source` if it is given. Raises SaveError.
+    """Save the options as a new preset file, with the layout of the file `source` if it is given.
 
     `comments` are written at the values of (group, name); the comment of HEAD becomes the first line of the file.
+    Raises SaveError, also if `path` exists and `overwrite` is False.
     """
     if path.exists() and not overwrite:
         raise SaveError(f"{path} exists")
@@ -86,8 +91,9 @@ def save_as(
 
 
 def _placed(preset: Preset) -> Preset:
-    """Return the preset with the current folder as the folder of an entry that was typed, so that the entry is found
-    from any folder.
+    """Return the preset with the current folder as workload.folder, if its entry was typed without a folder.
+
+    The entry is then found from any folder.
     """
     return replace(preset, options=paths.absolute(preset.options, {paths.ENTRY_KEY: ""}))
 
@@ -95,8 +101,8 @@ def _placed(preset: Preset) -> Preset:
 def place(name_or_path: str) -> Path:
     """Return the path of a new preset file. Raises SaveError.
 
-    For a plain name, the path is in the user's folder of presets, in which presets are found by name; a path is
-    returned as it is.
+    A plain name gives a path in the user's folder of presets, in which presets are found by name. A path is returned
+    with `~` expanded.
     """
     text = name_or_path.strip()
     folder = user_folder()
@@ -114,7 +120,7 @@ def place(name_or_path: str) -> Path:
 
 @dataclass(frozen=True)
 class Deleted:
-    """A deleted preset file with its content and mode; for a symbolic link, with the target of the link."""
+    """A deleted preset file with its content and mode. For a symbolic link, `target` is the target of the link."""
 
     path: Path
     content: bytes
@@ -134,7 +140,10 @@ class Deleted:
             raise SaveError(f"{self.path} cannot be restored: {fault.strerror}") from None
 
     def _write(self, descriptor: int) -> None:
-        """Write the content to the new file; on OSError the file is removed, so that the user can try again."""
+        """Write the content to the new file, which is open as `descriptor`.
+
+        If OSError is raised, the file is removed, so that the user can try again.
+        """
         try:
             with open(descriptor, "wb") as stream:
                 with contextlib.suppress(OSError):  # a file system without modes
@@ -162,7 +171,7 @@ def delete(path: Path) -> Deleted:
 def updated(text: str, preset: Preset, path: Path) -> str:
     """Return `text`, the text of a preset file at `path`, with only those values changed that differ in the preset.
 
-    Raises SaveError.
+    Raises SaveError if the text is not a valid preset or its layout cannot be kept.
     """
     try:
         before = resolving.resolve_text(text, path)
@@ -182,9 +191,7 @@ def updated(text: str, preset: Preset, path: Path) -> str:
 
 
 def _goes_without_saying(before: Preset, preset: Preset, path: Path) -> bool:
-    """Return True if workload.folder need not be written: it is the folder of the file, in which a new entry runs by
-    default.
-    """
+    """Return True if workload.folder need not be written, as it is the file's own folder, which is the default."""
     return before.options.workload.folder is None and preset.options.workload.folder == os.path.abspath(path.parent)
 
 
@@ -217,7 +224,7 @@ def _value(preset: Preset, info: OptionInfo) -> Any:
 
 
 def _moved(text: str, source: Path, target: Path) -> str:
-    """Return the text of a preset for another folder: a relative path in `extends` becomes absolute."""
+    """Return the text of preset `source` for the folder of `target`: a relative path in `extends` becomes absolute."""
     match = re.search(r"(?m)^extends:[ ]*(?P<base>[^#\n]+)", text)
     base = located_yaml.scalar(match["base"].strip()) if match else None
     if not match or not isinstance(base, str) or source.resolve().parent == target.resolve().parent:
@@ -244,7 +251,7 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str, preset: Preset) -> None:
-    """Write the text, after checking that it is read back as the preset. Raises SaveError."""
+    """Write the text, after checking that it is read as the same preset. Raises SaveError."""
     try:
         meant = resolving.resolve_text(text, path)
     except PresetError as fault:
@@ -342,10 +349,10 @@ if __name__ == "__main__":
 
 
 def write(folder: Path, example: str | None = None) -> list[Path]:
-    """Write a preset and a program into the folder, and return their paths; `example` names a shipped example to write
-    instead.
+    """Write a preset and a program into the folder, and return their paths.
 
-    Raises FileExistsError if one of the files exists; then nothing is written.
+    `example` names a shipped example to write instead. Raises FileExistsError if one of the files exists; then nothing
+    is written. Raises also other OSErrors.
     """
     contents = {"preset.yaml": PRESET.format(version=SCHEMA_VERSION), "train.py": PROGRAM}
     if example is not None:

@@ -1,8 +1,8 @@
 """Finds a run's checkpoints and checks whether they are intact, without TensorFlow.
 
 A checkpoint is a folder `step-NNNNNNNNNN` with TensorFlow's files and a manifest of their sizes and checksums. A
-checkpoint without a manifest was written by an older gputui: it counts as intact if none of its files is missing or
-empty, and TensorFlow's own checks decide (trainer/checkpoint/).
+checkpoint without a manifest was written by an older gputui. It counts as intact if none of its files is missing or
+empty; TensorFlow checks its content when it is loaded (trainer/checkpoint/).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAMED = 3  # checkpoints in a message
 
 
 class Damage(Exception):
-    """The reason, in a few words, why a checkpoint cannot be used."""
+    """A checkpoint cannot be used. The text is the reason in a few words."""
 
 
 def path_of(folder: Path, step: int) -> Path:
@@ -34,8 +34,9 @@ def path_of(folder: Path, step: int) -> Path:
 
 
 def steps_in(folder: Path | str) -> list[int]:
-    """Return the steps of all entries in `folder` that are named like a checkpoint, the newest first; empty if it
-    cannot be read.
+    """Return the steps of the entries in `folder` that are named like a checkpoint, the highest first.
+
+    The checkpoints are not verified. The list is empty if the folder cannot be read.
     """
     try:
         names = os.listdir(folder)
@@ -62,16 +63,18 @@ def whole_step(folder: Path) -> int | None:
 
 
 def describe(reasons: Mapping[int, str]) -> str:
-    """Return one text about the checkpoints that cannot be used: the reason of each by its step, for the first three at
-    most.
+    """Return one text that names the checkpoints that cannot be used, each with the reason.
+
+    `reasons` has by step a reason such as `is damaged (...)`. Three checkpoints are named; the others are only counted.
     """
     first = "; ".join(f"checkpoint of step {step} {why}" for step, why in list(reasons.items())[:_NAMED])
     return f"{first}; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else first
 
 
 def seal(draft: Path, step: int) -> None:
-    """Write the manifest of a finished checkpoint (`draft` is its folder), and wait until all its files are on the
-    disk.
+    """Write the manifest of a finished checkpoint in the folder `draft`, and wait until all its files are on the disk.
+
+    Raises OSError.
     """
     files = {}
     for path in sorted(draft.iterdir()):
@@ -81,9 +84,10 @@ def seal(draft: Path, step: int) -> None:
 
 
 def verify(folder: Path, step: int) -> bool:
-    """Raise Damage if the checkpoint is not intact.
+    """Raise Damage if the checkpoint of `step` in `folder` is not intact.
 
-    Returns True if checksums were compared, False if it has no manifest.
+    Returns True if checksums were compared. Returns False for a checkpoint without a manifest, whose files were only
+    checked to exist and not to be empty.
     """
     path = path_of(folder, step)
     try:

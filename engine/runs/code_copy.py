@@ -1,8 +1,7 @@
 """The copy of a user's Python files in the run folder, made when the folder is created, and the commit they belong to.
 
-With the option run.code=copy the run trains the copy. Then links in the copy lead to the other files of the user's
-folder, so that code which opens a file next to itself (`__file__`) opens the user's. No other file is copied: neither
-data nor hidden files.
+With the option run.code=copy the run trains the copy. Then the copy has links to the other files of the user's folder,
+so that code can open a file next to itself (`__file__`). Data and hidden files are not copied.
 """
 
 from __future__ import annotations
@@ -40,8 +39,10 @@ _FORM = Form({"folder": str, "left_out": str, "commit": str | None, "branch": st
 
 @dataclass(frozen=True)
 class Source:
-    """The record of the copied code: the folder of the entry, the reason why it was not copied (empty if it was), and
-    the commit, the branch and whether tracked files differed from the commit. Each is empty or None if unknown.
+    """The record of the copied code.
+
+    `folder` is the folder of the entry. `left_out` is the reason why it was not copied; empty if it was. `commit` and
+    `branch` are git's; None if unknown. `dirty` is True if tracked files differed from the commit.
     """
 
     folder: str = ""
@@ -57,7 +58,7 @@ class Source:
 
 
 def read(run: Run) -> Source:
-    """Return the record of a run; empty if there is none, or if it is damaged."""
+    """Return the record of the run's copied code; an empty record if there is no file or it is damaged."""
     record = read_object(run.file(RECORD), _FORM).value
     return Source(**{name: record[name] for name in Source.__dataclass_fields__ if record.get(name) is not None})
 
@@ -69,12 +70,15 @@ def of(run: Run) -> Path | None:
 
 
 def trained(run: Run, options: Options) -> Path | None:
-    """Return the folder with the copy if the run trains the copy; else None."""
+    """Return the folder with the run's copy of the code if run.code is `copy`; else, and without a copy, None."""
     return of(run) if options.run.code == "copy" else None
 
 
 def home_of(options: Options) -> Path | None:
-    """Return the folder of the file that workload.entry names; None if it names a module, or is not given."""
+    """Return the absolute path of the folder with the file that workload.entry names.
+
+    None if workload.entry names a module, or is not given.
+    """
     workload = options.workload
     if workload.entry is None or (file := entries.parse(workload.entry).file) is None:
         return None
@@ -82,7 +86,7 @@ def home_of(options: Options) -> Path | None:
 
 
 def as_trained(run: Run, options: Options) -> Options:
-    """Return the options with the entry's file in the copy if the run trains the copy, for checks of that file."""
+    """Return the options; if the run trains its copy of the code, workload.entry names the file in the copy."""
     if options.workload.entry is None or (copy := trained(run, options)) is None:
         return options
     entry = str(used_entry(entries.parse(options.workload.entry), copy))
@@ -90,15 +94,19 @@ def as_trained(run: Run, options: Options) -> Options:
 
 
 def used_entry(entry: Entry, copy: Path | None) -> Entry:
-    """Return the entry with its file in the copy, or unchanged without a copy."""
+    """Return the entry with the path of its file in the folder `copy`; the entry unchanged if `copy` is None.
+
+    With a `copy`, the entry must name a file, not a module.
+    """
     return entry if copy is None else Entry(str(copy / Path(str(entry.file)).name), None, entry.function)
 
 
 def make(run: Run, options: Options) -> None:
     """Copy the Python files of the entry's folder to the run, and record the folder, the commit and the diff.
 
-    If the run already has a copy, it is kept under another name, such as `code-1`. If the files cannot be copied, or
-    are too many or too large, the record has the reason. Raises OSError if the record cannot be written.
+    Nothing is copied if workload.entry names no file. If the run already has a copy, it is kept under another name,
+    such as `code-1`. If the files cannot be copied, or are too many or too large, the record has the reason. Raises
+    OSError if the record cannot be written.
     """
     if (folder := home_of(options)) is None:
         if options.workload.entry is not None and options.run.code == "copy":
@@ -120,7 +128,7 @@ def _record(run: Run, record: Mapping[str, Any]) -> None:
 
 
 def put_aside(run: Run) -> None:
-    """Rename an earlier copy and its diff, so that they are kept."""
+    """Rename the run's copy of the code and its diff to numbered names such as `code-1`. Errors are ignored."""
     number = 1 + sum(1 for _ in run.path.glob(f"{FOLDER}-*"))
     for name, kept in ((FOLDER, f"{FOLDER}-{number}"), (DIFF, f"source-{number}.diff")):
         with contextlib.suppress(OSError):
@@ -128,7 +136,10 @@ def put_aside(run: Run) -> None:
 
 
 def link_data(run: Run, options: Options) -> None:
-    """Add the links to the other files of the user's folder, for a run that will train a copy made without them."""
+    """Add the links to the other files of the user's folder, for a run that will train a copy made without them.
+
+    Does nothing if the run has no copy. Errors are ignored.
+    """
     folder, copy = home_of(options), of(run)
     if folder is not None and copy is not None:
         with contextlib.suppress(OSError):
@@ -136,7 +147,10 @@ def link_data(run: Run, options: Options) -> None:
 
 
 def _copy(run: Run, folder: Path, with_links: bool) -> str:
-    """Copy the files, and return the reason if they are not copied; empty if they are."""
+    """Copy the Python files of `folder` to the run; `with_links` also adds links to all other files.
+
+    Returns an empty text, or the reason why the files were not copied.
+    """
     target = run.file(FOLDER)
     try:
         tree = _search(folder, run)
@@ -156,9 +170,10 @@ def _copy(run: Run, folder: Path, with_links: bool) -> str:
 
 @dataclass
 class _Tree:
-    """The entries of a folder as paths relative to it: the Python files, and all else that is not hidden.
+    """The entries of a folder as paths relative to it.
 
-    `excess` is the limit that the files exceed; empty if they exceed none.
+    `files` are the Python files to copy. `others` are all other entries that are not hidden, and the folders that are
+    not searched. `excess` is the limit that the files exceed; empty if they exceed none.
     """
 
     files: list[str] = field(default_factory=list)
@@ -167,9 +182,10 @@ class _Tree:
 
 
 def _search(folder: Path, run: Run) -> _Tree:
-    """List a folder, its upper levels first. A folder with very many names counts as data, and is not searched.
+    """Return the entries of a folder and its subfolders, upper levels first.
 
-    Raises OSError if the folder itself cannot be listed.
+    A subfolder with more than MOST_NAMES_OF_DATA names counts as data and is not searched. Virtual environments and the
+    folders of runs are left out. Raises OSError if `folder` itself cannot be listed.
     """
     tree, ours = _Tree(), {os.path.realpath(home()), os.path.realpath(run.path.parent), os.path.realpath(run.path)}
     names = copied_bytes = 0
@@ -208,7 +224,7 @@ def _search(folder: Path, run: Run) -> _Tree:
 
 
 def _bytes_of_python(entry: os.DirEntry[str]) -> int | None:
-    """Return the size of a Python file that is copied; None for any other file."""
+    """Return the size in bytes of a Python file that is copied; None for any other or a too large file."""
     if not entry.name.endswith(".py") or not entry.is_file():
         return None
     length = entry.stat().st_size
@@ -216,7 +232,10 @@ def _bytes_of_python(entry: os.DirEntry[str]) -> int | None:
 
 
 def _link(tree: _Tree, folder: Path, copy: Path) -> None:
-    """Make a link in the copy to each entry that is not copied; to a whole folder if nothing in it is copied."""
+    """Make a link in `copy` to each entry of `folder` that is not copied.
+
+    If nothing in a subfolder is copied, the link leads to the whole subfolder.
+    """
     copied = {""} | {str(parent) for name in tree.files for parent in Path(name).parents}
     copied = {"" if parent == "." else parent for parent in copied}
     for name in tree.others:

@@ -40,9 +40,9 @@ class CodeChangedError(RunError):
 class Code:
     """The record of the user's Python files that a run has imported.
 
-    `folder` is the folder of the entry; `files` has the hash of each file by its path. `changes` lists each resume with
-    changed code: the names of the changed `files`, and the `step` at which the run was resumed (None until the trainer
-    knows it).
+    `folder` is the folder of the entry. `files` has the SHA-256 hash of each file by its path. `changes` lists each
+    resume with changed code: the names of the changed `files`, and the `step` at which the run was resumed (None until
+    the trainer knows it).
     """
 
     folder: str = ""
@@ -56,12 +56,15 @@ class Code:
     def changed(self, copy: Path | None = None) -> list[str]:
         """Return the paths of the recorded files that have another content now or no longer exist.
 
-        With `copy`, the run's copy of the folder, the content of its files counts.
+        If `copy`, the run's copy of the folder, is given, the files in it are compared instead of the originals.
         """
         return [path for path, recorded in self.files.items() if _hash(self.used(path, copy)) != recorded]
 
     def used(self, path: str, copy: Path | None) -> str:
-        """Return the path that a run imports for the recorded `path`: that in its `copy`, if the copy has the file."""
+        """Return the path of the file that a run imports for the recorded `path`.
+
+        This is the file in `copy` if it exists there, else `path` itself.
+        """
         copied = copy / self.name_of(path) if copy and Path(path).is_relative_to(self.folder) else None
         return str(copied) if copied and copied.exists() else path
 
@@ -73,8 +76,10 @@ def read(run: Run) -> Code:
 
 
 def changed(run: Run) -> list[str]:
-    """Return the names of the files that have changed since the run used them, each with the number of changed lines if
-    the run has a copy; "(missing)" follows the name of a file that no longer exists.
+    """Return the names of the files that have changed since the run used them.
+
+    A name is followed by the number of changed lines if the run has a copy of the file, or by "(missing)" if the file
+    no longer exists.
     """
     code, copy = read(run), code_copy.of(run)
     return [code.name_of(path) + _how(path, code, copy) for path in code.changed()]
@@ -89,7 +94,9 @@ def _how(path: str, code: Code, copy: Path | None) -> str:
 
 
 def _changed_lines(before: str, after: str) -> int:
-    """Return the number of lines that differ; 0 if that is unknown."""
+    """Return the number of lines that differ between two files; 0 if a file cannot be read or has more than 5,000
+    lines.
+    """
     try:
         old, new = (read_bytes(Path(path)).splitlines() for path in (before, after))
     except OSError:
@@ -101,7 +108,10 @@ def _changed_lines(before: str, after: str) -> int:
 
 
 def describe(run: Run) -> str:
-    """Return one line about the files that have changed since the run was trained; empty if no file has changed."""
+    """Return one line that names at most three of the files that have changed since the run was trained.
+
+    Empty if no file has changed.
+    """
     names = changed(run)
     if not names:
         return ""
@@ -111,14 +121,18 @@ def describe(run: Run) -> str:
 
 
 def can_use_copy(run: Run) -> bool:
-    """Return True if the run has a copy with the code that it has used, so that it can go on with it."""
+    """Return True if the run has a copy of its code and the copy equals the code that the run has used.
+
+    True also for a copy if the run has not recorded any code.
+    """
     copy = code_copy.of(run)
     return copy is not None and not read(run).changed(copy)
 
 
 def check(run: Run, from_copy: bool = False) -> None:
-    """Raise CodeChangedError if a file has changed since the run used it; with `from_copy`, if the run's copy cannot
-    replace the files.
+    """Raise CodeChangedError if a file has changed since the run used it.
+
+    With `from_copy`, raise it instead if the run has no copy, or if the copy is not the code that the run has used.
     """
     if from_copy:
         if code_copy.of(run) is None:
@@ -135,8 +149,9 @@ def check(run: Run, from_copy: bool = False) -> None:
 
 
 def accept(run: Run, copy: Path | None = None) -> None:
-    """Add the changed files to the record, with their present hashes, as the user resumes the run with them; `copy` is
-    the run's new copy if the run trains it.
+    """Record the present hashes of the changed files, and the change, as the user resumes the run with these files.
+
+    `copy` is the run's new copy if the run trains it. Does nothing if no file has changed.
     """
     code = read(run)
     if not (paths := code.changed(copy)):
@@ -163,7 +178,8 @@ def begin(run: Run, copy: Path | None = None) -> None:
 def add(run: Run, folder: Path, paths: Iterable[str], copy: Path | None = None) -> None:
     """Add the imported files `paths` to the record, if they are not in it yet; `folder` is the entry's folder.
 
-    Files in the run's `copy` are recorded with their paths in the entry's folder.
+    Files in the run's `copy` are recorded with their paths in the entry's folder. Files that cannot be read are left
+    out.
     """
     code, new = read(run), {}
     for used in paths:
@@ -175,7 +191,10 @@ def add(run: Run, folder: Path, paths: Iterable[str], copy: Path | None = None) 
 
 
 def record_step(run: Run, step: int) -> Sequence[str]:
-    """Record the step at which the run was resumed with changed files; return the names of these files."""
+    """Record the step at which the run was resumed with changed files.
+
+    Returns the names of these files; empty if the code was not changed, or the step is already recorded.
+    """
     code = read(run)
     names = [name for change in code.changes if change["step"] is None for name in change["files"]]
     if names:

@@ -55,17 +55,20 @@ def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int]
 
 
 def refuse_elsewhere(run: Run, now: Liveness, verb: str) -> None:
-    """Raise RunError if the run is running on another machine; `verb` is the command that the message proposes."""
+    """Raise RunError if the run is running on another machine according to `now`.
+
+    `verb` is the command that the message proposes for that machine, such as `stop`.
+    """
     if now.host:
         raise RunError(f"{run.id} is running on {now.host}; {verb} it there: gputui {verb} {run.id}")
 
 
 @contextlib.contextmanager
 def reserved(run: Run, verb: str, from_queue: bool = False) -> Iterator[Lock]:
-    """Hold the lock of a run that is not alive, so that no other process starts or deletes it meanwhile.
+    """Hold and yield the lock of a run that is not alive, so that no other process starts or deletes it meanwhile.
 
-    Raises RunError if the run is alive or queued, or if its lock cannot be taken; `verb` says in the message what was
-    to be done. `from_queue` is for the queue itself, which starts its runs.
+    Raises RunError if the run is alive or queued, or if its lock cannot be taken. `verb` is for the message, and ends
+    with e: `delete`. With `from_queue`, a queued run is allowed, as the queue itself starts it.
     """
     now = liveness.check_closely(run.path, lambda: run.status)
     refuse_elsewhere(run, now, verb)

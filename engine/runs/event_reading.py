@@ -51,7 +51,7 @@ class Damage:
         return f"line {self._first_line():,} of {self.path.name}{more} {are} damaged, left out"
 
     def _first_line(self) -> int:
-        """Return the number of the first damaged line.
+        """Return the number of the first damaged line in the file, counted from 1.
 
         It is counted only for the message, so that reading stays fast.
         """
@@ -67,7 +67,10 @@ class Damage:
 
 
 class Tail:
-    """Reads the new events of a file that grows; a last line that is not complete is read later."""
+    """Reads the events of a file that grows. Each call of `read` returns the events since the last call.
+
+    An incomplete last line is left for a later call. With `from_now`, the present content of the file is skipped.
+    """
 
     def __init__(self, path: Path, from_now: bool = False) -> None:
         self._file = GrowingFile(path, _size(path) if from_now else 0)
@@ -112,8 +115,9 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _no_collecting(size_bytes: int) -> Iterator[None]:
-    """Suspend garbage collection while a large block is read: it would take longer than the reading, and free
-    nothing.
+    """Suspend Python's garbage collection while a block of more than 1 MB is read.
+
+    The collection would take longer than the reading, and free nothing.
     """
     paused = size_bytes > _MANY_BYTES and gc.isenabled()
     if paused:
@@ -145,7 +149,10 @@ class RunEvents:
 
 
 def read_events(folder: Path, names: Sequence[str] = EVENT_FILES) -> RunEvents:
-    """Return the events in the files `names` of a run folder; by default both event files."""
+    """Return the events in the files `names` of a run folder, by default both event files, in the order of time.
+
+    A file that does not exist has no events. A file that cannot be read is reported in `damage`.
+    """
     tails = [Tail(folder / name) for name in names]
     events = in_time(event for tail in tails for event in tail.read())
     return RunEvents(events, tuple(filter(None, (str(tail.damage) for tail in tails))))
@@ -167,8 +174,8 @@ ENDED = "the training has ended, and its result waits for room; it is given up a
 class Follower:
     """The events of a run from both of its files, in the order of time, while they are written.
 
-    A resumed run has several `finished` events. So this event is held back until no process of the run is alive; then
-    it is the last event, and following ends.
+    With `from_now`, the events that the files already have are skipped. A resumed run has several `finished` events, so
+    a `finished` event is held back until no process of the run is alive. It is then the last event.
     """
 
     def __init__(self, run: Run, from_now: bool = False) -> None:
@@ -182,7 +189,10 @@ class Follower:
         self.outcome = ""  # when it has ended
 
     def poll(self) -> list[Event]:
-        """Return the events since the last poll. Sets `ended` if the last of them ends the run."""
+        """Return the events since the last poll, and warnings about damaged files and a disk that refuses writing.
+
+        Sets `ended` if the last event ends the run.
+        """
         self._follow_folder()
         state = self.run.liveness
         alive = state.engine or state.trainer
@@ -206,9 +216,7 @@ class Follower:
         return news
 
     def _follow_folder(self) -> bool:
-        """Follow the run to its new path if its folder was renamed since the last call; return True if it was
-        renamed.
-        """
+        """Return True if the run's folder was renamed since the last call. The files are then read at the new path."""
         if (now := self._folder.renamed_to()) is None:
             return False
         self.run = Run(now)
@@ -224,7 +232,7 @@ class Follower:
         return [self._warning("damaged_file", str(damage)) for damage in new]
 
     def _warning(self, kind: str, message: str) -> Event:
-        """Return a warning that this process makes, not the run."""
+        """Return a warning with the present time. It is made by this process and is not in the run's files."""
         return dated(Warn(kind=kind, message=message), time.time(), self.run.id)
 
     def _lost(self) -> Finished:
@@ -246,7 +254,7 @@ class _Folder:
         self._status = None if path.is_symlink() else _status(path)  # a link that the user made is not followed
 
     def renamed_to(self) -> Path | None:
-        """Return the new path if the folder was renamed since the last call; else None.
+        """Return the new path if the folder was renamed since the last call. None if it was not, or is not found.
 
         The new path is searched in the same parent folder and at the target of a link at the old path.
         """
@@ -284,7 +292,11 @@ def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:
 
 
 class Silence:
-    """Tests whether the disk is the reason why a run that is alive writes no events."""
+    """Checks if the disk stops a run that is alive from writing events.
+
+    After 3 s without events, `check` writes a test file to the run's folder. It returns a sentence if the disk refuses
+    the file, else an empty text.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -309,9 +321,9 @@ class Silence:
 
 
 def lost_error(folder: Path, log: Sequence[str]) -> dict[str, str]:
-    """Return the error (kind, message, hint) of a run that has ended without a result.
+    """Return the error (`kind`, `message` and `hint`) of a run that has ended without a result.
 
-    The message names the disk if it cannot be written to; the hint has the last line of the log.
+    The message names the disk if it cannot be written to. The hint has the last line of `log`, the lines of engine.log.
     """
     last = next((line.strip() for line in reversed(log) if line.strip()), "")
     return {

@@ -36,7 +36,7 @@ LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; wit
 
 
 def waits_for_others(phase: str, detail: str) -> bool:
-    """True if the phase waits for the other workers of a training on several machines, or connects them."""
+    """Return True if a `phase` waits for the other workers of a training on several machines, or connects them."""
     return phase == "configuring" and bool(detail)
 
 
@@ -63,7 +63,7 @@ class Event:
 
 @cache
 def _absent(kind: type[Event]) -> Mapping[str, Any]:
-    """The values of absent fields, by name."""
+    """Return, for an event class, the value of each field that a line may lack, by the field's name."""
     return {name: _empty(hint) for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
 
 
@@ -77,7 +77,7 @@ def _empty(hint: Any) -> Any:
 
 
 def fields_of(event: Event) -> dict[str, Any]:
-    """The fields of an event that was read, as its line has them, with `t`, `type` and `run`."""
+    """Return the fields of an event that was read from a file, as its line has them, with `t`, `type` and `run`."""
     return vars(event)
 
 
@@ -212,7 +212,7 @@ class Started(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Phase(Event):
-    """One of PHASES has begun. `compiling` is work that is done once."""
+    """One of PHASES has begun. The phase `compiling` is work that is done only once, such as the first step."""
 
     type: ClassVar[str] = "phase"
     phase: PhaseName
@@ -246,7 +246,7 @@ class Progress(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class InputStages(Event):
-    """How long the stages of the input pipeline work for one global batch, from the source to the end."""
+    """The time in ms that each stage of the input pipeline works for one global batch, from the source to the end."""
 
     type: ClassVar[str] = "input_stages"
     stages: Sequence[Stage]
@@ -265,7 +265,7 @@ class GpuReadings(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class HostReading(Event):
-    """A reading of the host; shares are of all cores."""
+    """A reading of the host's CPU, memory, disk and network. Shares are 0 to 1 of all cores."""
 
     type: ClassVar[str] = "host"
     cpu: float | None  # used by any program
@@ -284,7 +284,7 @@ class HostReading(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Allocator(Event):
-    """The memory that TensorFlow's allocator has given out.
+    """The memory in bytes that TensorFlow's allocator has given out.
 
     The peaks of GPUs are reset after the first step, in which cuDNN takes memory to try its algorithms.
     """
@@ -445,7 +445,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished(Event):
-    """The last event of a run."""
+    """The last event of a run. A run that was resumed has one for each launch."""
 
     type: ClassVar[str] = "finished"
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""The folders of runs: creates one, completely or not at all; lists all; finds one by its id."""
+"""Creates the folder of a run (completely or not at all), lists all runs, and finds a run by its id."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ def create(
 ) -> Run:
     """Create a new run folder with its preset and the record of its origin; the run's id contains the time and `name`.
 
-    `more` has the texts of further files by their names. In a `cluster`, each worker has a run of its own; the id of
-    each run except the chief's ends with the worker's number.
+    `origin` is the content of origin.json; if it is empty, there is no such file. `more` has the texts of further files
+    by their names. In a `cluster`, each worker has a run of its own; the id of each run except the chief's ends with
+    the worker's number. Raises RunError and OSError.
     """
     folder = runs_folder()
     places.make(folder, exist_ok=True)
@@ -83,8 +84,9 @@ def create_at(path: Path, preset_yaml: str, origin: str = "", more: Mapping[str,
 
 @dataclass(frozen=True)
 class Survey:
-    """All runs that can be read, the newest first; `closed` has the reason why a folder cannot be read, by the folder's
-    name.
+    """All runs that can be read, the newest first.
+
+    `closed` has the reason why a folder cannot be read, by the folder's name.
     """
 
     runs: list[Run]
@@ -100,8 +102,10 @@ class Survey:
 
 
 def survey() -> Survey:
-    """Return all runs in the folder of runs; a folder that this user cannot read is listed in `closed`, and raises no
-    error.
+    """Return all runs in the folder of runs.
+
+    A folder that this user cannot read raises no error: it is in `closed`. There are no runs if the folder does not
+    exist.
     """
     places.tighten(runs_folder())
     readable, closed = [], {}
@@ -125,7 +129,10 @@ def survey() -> Survey:
 
 
 def _is_left_out(entry: os.DirEntry[str]) -> bool:
-    """Return True for a folder that is being created, and for a link that a renamed run has left at its old name."""
+    """Return True for a hidden folder, and for a link that a renamed run has left at its old name.
+
+    Folders are hidden while they are created, and in the trash.
+    """
     if entry.name.startswith("."):
         return True
     if not entry.is_symlink():

@@ -1,6 +1,6 @@
-"""What a run was launched with: its options and its Python, and what its training made of them.
+"""Reads from a run's folder the options and the Python that it was launched with, and its `started` event.
 
-Read from the run's folder without pydantic.
+It does not need pydantic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SEARCHED = 50  # newest runs in which an earlier run of the same code is search
 
 
 def options_of(run: Run) -> dict[str, Any]:
-    """Return the options at the launch, by `group.name`; empty if the preset cannot be read."""
+    """Return the options at the launch as one mapping by `group.name`; empty if the preset cannot be read."""
     return read_options(run)[0]
 
 
@@ -40,7 +40,10 @@ def python_of(run: Run) -> str:
 
 
 def read_options(run: Run) -> tuple[dict[str, Any], str]:
-    """Return the options by `group.name`, and an empty text; or no options and the reason why they cannot be read."""
+    """Return the options by `group.name`, and an empty text.
+
+    If they cannot be read, return an empty mapping and the reason.
+    """
     try:
         preset = located_yaml.read(run.file("preset.yaml"))
     except located_yaml.YamlFault as fault:
@@ -67,8 +70,9 @@ def started(run: Run) -> Started | None:
 
 
 def of_same_code(options: Options) -> Started | None:
-    """Return the `started` event of the newest run with the same workload.entry; None if there is no such run, or if
-    the entry's file has changed since then.
+    """Return the `started` event of the newest run with the same workload.entry, among the 50 newest runs.
+
+    None if there is no such run, or if the entry's file has changed since then.
     """
     code = _code(options.workload.entry, options.workload.folder)
     if code is None:

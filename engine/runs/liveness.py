@@ -1,8 +1,8 @@
-"""Tells whether a run is alive, and on which machine.
+"""Finds out if a run is alive, and on which machine.
 
-On this machine its lock decides, which the engine holds as long as it lives. If the file system has no locks, and for
-runs of an older gputui without locks, the processes in the status file are checked instead. A run on another machine
-is alive as long as its heartbeat continues.
+A run on this machine is alive while its engine holds its lock. If the file system has no locks, and for runs of an
+older gputui without locks, the processes in the status file are checked instead. A run on another machine is alive as
+long as its heartbeat continues.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _check_here(folder: Path, status: Mapping[str, Any]) -> Liveness:
 
 
 def _lives(process: Process | None, folder: Path, verified: bool = False) -> bool:
-    """Return True if `process`, which the status file names, is alive.
+    """Return True if `process`, which the status file names, is alive. None is not alive.
 
     With `verified`, it must also be seen to work for this run. A status file can name any process, and a folder can be
     copied. If the file does not have the machine and the start of the process, an older gputui wrote it: then the
@@ -76,8 +76,8 @@ def _lives(process: Process | None, folder: Path, verified: bool = False) -> boo
 
 
 def check_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) -> Liveness:
-    """Return the same as `check`, but for a run on another machine first wait some seconds for a change of its
-    heartbeat.
+    """Return the same as `check`, but wait up to 3 s for a new heartbeat of a run on another machine that seems to be
+    dead.
 
     `check` compares clocks, and the clocks of two machines may differ.
     """
@@ -103,9 +103,10 @@ _seen: dict[Path, tuple[Any, float]] = {}  # the heartbeat of a run, and when it
 
 
 def _beats(folder: Path, heartbeat: Any) -> bool:
-    """Return True if the heartbeat continues.
+    """Return True if the heartbeat of the run in `folder` has changed within the last 60 s.
 
-    The first call for a folder compares it with the clock; later calls compare it with the heartbeat seen before.
+    The first call for a folder compares the heartbeat with the clock. Later calls compare it with the heartbeat of the
+    call before.
     """
     now = time.monotonic()
     if folder not in _seen:

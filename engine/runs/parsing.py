@@ -1,6 +1,6 @@
-"""Parses the lines of an event file into events; fast, as files may have many lines.
+"""Writes events as lines of an event file, and reads such lines fast, as files may have many.
 
-A line with a field of another type than events.py declares is no event. Fields that are not declared are kept; an event
+A line with a field of another type than events.py declares is no event. Fields that are not declared are kept. An event
 of an unknown type is an `Unknown`. Text is made harmless to a terminal.
 """
 
@@ -40,15 +40,16 @@ class EventWriter:
         self._closed = False
 
     def emit(self, event: Event, t: float | None = None) -> None:
-        """Write one event; `t` is its time in Unix seconds, by default now."""
+        """Write one event. `t` is its time in Unix seconds, by default now. After `close`, nothing is written."""
         line = self._line(event, t)
         with self._lock:
             if not self._closed:
                 self._warn(self._file.append(line))
 
     def drain(self, seconds: float) -> int:
-        """Try for `seconds` to write the events that wait for the disk; return the number of events that are still
-        missing.
+        """Try for at most `seconds` to write the events that wait for the disk.
+
+        Returns the number of events that are still missing.
         """
         until = time.monotonic() + seconds
         while True:
@@ -118,7 +119,10 @@ def parse_line(line: str) -> Event | None:
 
 
 def parse_block(block: bytes) -> Iterator[tuple[Event | None, bytes]]:
-    """Yield each complete line of the block with its event, or with None if the line is not a complete, valid event."""
+    """Yield each complete line of the block, without its newline, with its event.
+
+    The event is None if the line is not a valid event. The rest after the last newline is left out.
+    """
     lines = block.split(b"\n")[:-1]
     if not block.isascii() or b"\\" in block or b"\x7f" in block:
         for line in lines:
@@ -140,8 +144,9 @@ def parse_block(block: bytes) -> Iterator[tuple[Event | None, bytes]]:
 
 
 def _json_reader(size_bytes: int) -> Reader:
-    """Return the function that parses a line of JSON: the quick one of pydantic if a block of this size is worth the
-    time of its import.
+    """Return the function that parses a line of JSON.
+
+    It is pydantic's quick one if a block of `size_bytes` is worth the time of pydantic's import.
     """
     if size_bytes < _WORTH_AN_IMPORT_BYTES or quick_reader is None:
         return lambda line: _DECODER.decode(line.decode("ascii"))
@@ -186,7 +191,8 @@ def _quick() -> Mapping[str, Quick]:
 
 
 def _checker(kind: Any) -> Quick:
-    """Return a function that returns True if a line has exactly the declared fields in their order.
+    """Return a function that returns True if a parsed line has exactly the declared fields in their order, with valid
+    values.
 
     If it returns False, the line must be checked in another way. The function is compiled for each type of event, as
     looking up the type of each field takes longer than the check.
@@ -208,8 +214,9 @@ def _checker(kind: Any) -> Quick:
 
 
 def _check(value: str, fit: str, hint: Any) -> str:
-    """Return the source of a test of one value: it first compares the usual types, then calls the complete
-    test `fit`.
+    """Return the Python source of a test of the variable `value`, whose type is declared by `hint`.
+
+    The test first compares the usual types, then calls the complete test, which is the expression `fit`.
     """
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     quick = [f"{value} is None"] if type(None) in members else []

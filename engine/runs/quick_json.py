@@ -12,7 +12,7 @@ from .parsing import Reader
 
 
 def use() -> None:
-    """From now on, let this process parse large event files with pydantic's JSON parser."""
+    """Let this process parse large event files with pydantic's JSON parser from now on."""
     parsing.quick_reader = _from_json
 
 

@@ -34,8 +34,9 @@ LEAST_PIPE_BYTES = 1 << 14
 
 @dataclass(frozen=True)
 class Report:
-    """The trainer's result and last events that it could not write to the disk, and the number of events that it has
-    dropped.
+    """The trainer's result and last events that it could not write to the disk.
+
+    `lost_events` is the number of events that it has dropped.
     """
 
     result: Mapping[str, Any] | None = None
@@ -45,7 +46,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Reached:
-    """The progress of a training: completed epochs, steps, and the last metrics."""
+    """The progress of a training: the completed epochs, the steps over all epochs, and the last metrics."""
 
     epochs: int = 0
     steps: int = 0
@@ -87,7 +88,10 @@ def write(
 
 
 def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False) -> Object:
-    """Read result.json, and retry for `seconds` or until `given_up` returns True if the disk cannot be read."""
+    """Return the content of result.json.
+
+    While the disk cannot be read, retry for `seconds` or until `given_up` returns True.
+    """
     until = time.monotonic() + seconds
     while (result := run.read_result()).unreadable and time.monotonic() < until and not given_up():
         time.sleep(RESULT_RETRY_SECONDS)
@@ -95,9 +99,9 @@ def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False)
 
 
 def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[], bool] = lambda: False) -> int:
-    """Append the trainer's last events to its file, and retry for `seconds` or until `given_up` returns True.
+    """Append the trainer's last events, as JSON lines, to its event file.
 
-    Returns the number of events that are missing.
+    Retries for `seconds` or until `given_up` returns True. Returns the number of events that are missing.
     """
     file = LineFile(run.file(EVENTS_FILE))
     until = time.monotonic() + seconds
@@ -145,8 +149,9 @@ def _fitting(report: Report, room_bytes: int) -> bytes:
 
 
 def take(pipe: int) -> Report:
-    """Read the report of the trainer from the pipe, after the trainer has ended; an empty report if it has written
-    none.
+    """Return the report that the trainer has written into the pipe; an empty report if there is none.
+
+    It is called after the trainer has ended, and does not wait.
     """
     try:
         os.set_blocking(pipe, False)
@@ -166,11 +171,10 @@ _OF_GPU, _OF_HOST = (
 
 
 def rows(run_events: RunEvents) -> list[dict[str, float]]:
-    """Return one row for each progress and epoch event: t (Unix seconds), seconds since the first row, epoch, step and
-    all available figures.
+    """Return one row for each progress and epoch event: the time, the epoch, the step and all available figures.
 
-    Metrics keep their names; figures of GPUs have names such as `gpu0_busy`. A figure without a value is not in the
-    row.
+    `t` is the time in Unix seconds, and `seconds` the time since the first row. Metrics keep their names; figures of
+    GPUs have names such as `gpu0_busy`. A figure without a value is not in the row.
     """
     points = list(_rows(run_events.events))
     begin = points[0]["t"] if points else 0.0
@@ -183,8 +187,9 @@ def columns(table: list[dict[str, float]]) -> list[str]:
 
 
 def figure_of(column: str) -> Figure | None:
-    """Return the declaration of a column's figure; None for a column that is no declared figure, such as the time or
-    the epoch.
+    """Return the declaration of the figure in a column of `rows`.
+
+    None for a column that is no declared figure, such as the time or the epoch.
     """
     group, _, name = column.partition("_")
     if group.startswith("gpu") and group[3:].isdigit():

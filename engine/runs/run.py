@@ -1,7 +1,7 @@
 """A run as seen from its folder: its files, its processes, its state.
 
-Each file has one writer: preset.yaml the launcher, and the engine if run.on_oom changes an option; the events
-(events.py) the trainer and the engine, in a file each; status.json the engine; result.json the trainer, or the engine
+The launcher writes preset.yaml, and the engine replaces it if run.on_oom changes an option. The trainer and the engine
+each write one file of events (events.py). The engine writes status.json. The trainer writes result.json, or the engine
 if the trainer could not.
 """
 
@@ -82,19 +82,20 @@ class Run:
     def result(self) -> Mapping[str, Any] | None:
         """The content of result.json; if there is no such file, the summary in the last event.
 
-        None if there is neither.
+        None if there is neither, or if result.json is damaged.
         """
         read = self.read_result()
         return read.value or (None if read.damage else self._result_in_events())
 
     @property
     def damage(self) -> list[str]:
-        """One sentence for each of status.json and result.json that is damaged."""
+        """One sentence for each of the files status.json and result.json that is damaged; empty if none is."""
         return [content.damage for content in (self._status(), self.read_result()) if content.damage]
 
     def _result_in_events(self) -> Mapping[str, Any] | None:
-        """Return the summary in the last event, or None if that is no `finished` event of the latest launch (it is
-        older than the preset).
+        """Return the summary in the last event if that is a `finished` event of the latest launch, else None.
+
+        An event that is older than the preset belongs to an earlier launch.
         """
         last = [event for event in self._last_events(EVENTS_FILE)[-1:] if isinstance(event, Finished)]
         last += [event for event in self._last_events(TELEMETRY_FILE) if isinstance(event, Finished)]
@@ -125,7 +126,10 @@ class Run:
 
     @property
     def whole_result(self) -> Mapping[str, Any]:
-        """The result, with the time and the goodput of all launches of the run, which may have been resumed."""
+        """The result of the run, with `seconds` and `goodput` over all launches of a resumed run.
+
+        Empty without a result.
+        """
         earlier = [read_object(path, form_of(Summary)).value for path in self.path.glob(EARLIER_RESULTS)]
         return {**(self.result or {}), **_over_all_launches([*earlier, self.result or {}])}
 
@@ -143,21 +147,22 @@ class Run:
 
     @property
     def state(self) -> RunState:
-        """An outcome, or `starting`, `running`, `stopping` (the engine has ended, and the trainer still
-        has to end), or `waiting` in the queue.
+        """The outcome of a run that has ended, else `starting`, `running`, `stopping` or `waiting`.
+
+        `stopping`: the engine has ended, and the trainer still has to end. `waiting`: the run is in the queue.
         """
         return self.state_of(self.liveness)
 
     def state_of(self, now: Liveness) -> RunState:
-        """Return the state of the run, if `now` says which of its processes are alive."""
+        """Return the state of the run. `now` has the processes that are alive, so that they are not checked again."""
         queued = None if now.engine or now.trainer else self._queued_state()
         return queued or self.state_without_queue(now)
 
     def _queued_state(self) -> RunState | None:
-        """Return the state of a run that its entry in the queue decides; None for a run that is not queued, and for a
-        queued run that has begun.
+        """Return the state that the run's entry in the queue decides: `starting` or `waiting`.
 
-        For a run that is not queued this costs one call of `stat`.
+        None for a run that is not queued, and for a queued run that has begun. For a run that is not queued this costs
+        one call of `stat`.
         """
         file = self.queue_file
         if not os.path.exists(file):  # also if the folder belongs to another user

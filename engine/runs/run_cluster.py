@@ -1,4 +1,4 @@
-"""The cluster of a run that trains on several machines: the addresses of its workers, and which of them it is.
+"""The cluster of a run that trains on several machines: the addresses of its workers, and the index of its own worker.
 
 The launcher keeps it in the run's folder, so that the run can be resumed without naming the workers again. The trainer
 gets it as TF_CONFIG, the variable that TensorFlow's own launchers set.
@@ -50,7 +50,7 @@ class Cluster:
 
     @property
     def on_this_host(self) -> tuple[int, ...]:
-        """The indexes of all workers on the host of this worker, with its own index."""
+        """The indexes of all workers on the same host as this worker, including its own."""
         return tuple(i for i, address in enumerate(self.workers) if host_of(address) == host_of(self.address))
 
     def named(self, index: int) -> str:
@@ -84,8 +84,9 @@ def of_run(run: Run) -> Cluster | None:
 
 
 def members(run: Run) -> Sequence[Mapping[str, Any]]:
-    """Return the workers of the run, the chief first, from its last `started` event (Started.workers); empty if there
-    is no such event.
+    """Return the workers of the run, the chief first, from its last `started` event (Started.workers).
+
+    Empty for a run on one machine, and if there is no such event.
     """
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
@@ -98,7 +99,7 @@ def members(run: Run) -> Sequence[Mapping[str, Any]]:
 
 
 def run_of(member: Mapping[str, Any]) -> Run | None:
-    """Return the run of a worker, or None if its folder cannot be read from this machine (it is not shared)."""
+    """Return the run of a worker, an item of `members`; None if its folder cannot be read from this machine."""
     folder = Path(str(member.get("folder", "")))
     run = Run(folder)
     if not folder.is_absolute() or folder.name != member.get("run"):
@@ -108,15 +109,18 @@ def run_of(member: Mapping[str, Any]) -> Run | None:
 
 
 def chief_of(run: Run) -> Run | None:
-    """Return the chief's run for the run of any worker; None if the chief's folder cannot be read from this machine."""
+    """Return the chief's run for the run of any worker.
+
+    None if the chief's folder cannot be read from this machine, or if the run has no `started` event that names it.
+    """
     workers = members(run)
     return run_of(workers[0]) if workers else None
 
 
 def is_saved(run: Run) -> bool:
-    """Return True if there is a checkpoint from which the run can be resumed; with several workers the chief has it.
+    """Return True if there is a checkpoint from which the run can be resumed. Of several workers, the chief has it.
 
-    If the chief's folder cannot be read from this machine, return True if the option run.checkpoint is on.
+    If the chief's folder cannot be read from this machine, return True if the option run.checkpoint is not off.
     """
     mine = of_run(run)
     keeper = run if mine is None or mine.is_chief else chief_of(run)

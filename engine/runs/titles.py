@@ -44,11 +44,11 @@ class Title:
         return f"{self.preset}: {' '.join(self.changes)}" if self.changes else self.preset
 
     def within(self, width: int) -> str:
-        """Return the title with as many changes as fit into `width`, and the number of the other changes: `fast:
-        batch_size=256 +3 more`.
+        """Return the title with as many changes as fit into `width` characters, and the number of the other changes.
 
-        If even the first change does not fit, it is cut; if there is no room for that either, only the number of
-        changes is given.
+        An example is `fast: batch_size=256 +3 more`. If even the first change does not fit, it is cut. If there is no
+        room for that either, only the number of changes is given. The preset's name is never cut, so the text may be
+        longer.
         """
         for shown in range(len(self.changes), 0, -1):
             rest = len(self.changes) - shown
@@ -80,8 +80,9 @@ def title_of(run: Run) -> Title:
 
 
 def _place(run: Run) -> Iterator[str]:
-    """Yield `worker 1 of 4` for a worker of a run on several machines, or the number of workers for the chief; nothing
-    for other runs.
+    """Yield one text about the run's place in a training on several machines, or no text for other runs.
+
+    The text is `worker 1 of 4`, or for the chief the number of workers.
     """
     if (joined := run_cluster.of_run(run)) is not None:
         workers = len(joined.workers)
@@ -97,9 +98,7 @@ def recorded(origin: Mapping[str, Any], default: str) -> Title:
 
 
 def name_of(run: Run) -> str:
-    """Return the name of the preset according to the run's id, which has a time before it and may have a number after
-    it.
-    """
+    """Return the name of the preset according to the run's id: the part between the time and the numbers at the end."""
     return re.sub(r"^\d{8}-\d{6}-|(-worker\d+)?(-\d{1,3})?$", "", run.id) or "run"
 
 
@@ -114,8 +113,9 @@ def _words(key: str, value: Any) -> str:
 
 
 def _brief(value: Any) -> str:
-    """Return the value as one short word: of a path its last part, of an interpreter its environment, of a long text
-    its beginning.
+    """Return the value as one word of at most 32 characters.
+
+    Of a path it is the last part, of an interpreter its environment, of a long text its beginning.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -132,7 +132,7 @@ def _brief(value: Any) -> str:
 def add_change(run: Run, key: str, before: Any, after: Any) -> None:
     """Put an option that was changed after the launch first among the changes in the run's title.
 
-    A run without a record of its origin is left as it is.
+    A run without a record of its origin is not changed.
     """
     origin = dict(read_object(run.file(FILE)).value)
     if not origin:
@@ -144,8 +144,9 @@ def add_change(run: Run, key: str, before: Any, after: Any) -> None:
 
 
 def leave_out(run: Run, unapplied: Mapping[str, str]) -> None:
-    """Leave the changed options in `unapplied`, which has the reasons by key, out of the run's title; all other changes
-    are in it.
+    """Record in the run's origin.json which changed options have no effect. The title does not name these options.
+
+    `unapplied` has the reason for each key. Reasons of other options that were recorded earlier are removed.
     """
     origin = dict(read_object(run.file(FILE)).value)
     changes = {key: dict(mapping(change)) for key, change in mapping(origin.get("changes")).items()}
@@ -159,8 +160,9 @@ def leave_out(run: Run, unapplied: Mapping[str, str]) -> None:
 
 
 def record(preset: str, file: str, changes: Mapping[str, tuple[Any, Any]]) -> str:
-    """Return the content of `origin.json`; each of the `changes` has the value in the preset and the value in
-    the run.
+    """Return the content of `origin.json`.
+
+    `changes` has for each option, by `group.name`, its value in the preset and its value in the run.
     """
     entries = {key: {"from": before, "to": after} for key, (before, after) in changes.items()}
     return json.dumps({"preset": preset, "file": file, "changes": entries}, indent=1) + "\n"
@@ -199,7 +201,7 @@ def read_notes(run: Run) -> Notes:
 def write_note(run: Run, note: str) -> Notes:
     """Replace the note of the run, and return the new notes; an empty `note` removes it.
 
-    Raises RunError if it is too long, or OSError.
+    Raises RunError if it has more than 1,000 characters or another process is writing notes, or OSError.
     """
     note = harmless(note).strip()
     if len(note) > LONGEST_NOTE:
@@ -208,9 +210,9 @@ def write_note(run: Run, note: str) -> Notes:
 
 
 def retag(run: Run, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Notes:
-    """Add and remove tags of the run, and return the new notes.
+    """Add and remove tags of the run, and return the new notes. A tag that is both in `add` and in `remove` is removed.
 
-    Raises RunError for a text that cannot be a tag, or OSError.
+    Raises RunError for a text that cannot be a tag, or if another process is writing notes, or OSError.
     """
     added, removed = tags_in(add), set(tags_in(remove))
     return _change(
@@ -234,8 +236,9 @@ def tags_in(words: Iterable[str]) -> list[str]:
 
 
 def _change(run: Run, change: Callable[[Notes], Notes]) -> Notes:
-    """Read the notes, apply `change`, and write them, all under a lock, so that no change by another process
-    is lost.
+    """Read the notes, apply `change`, write the result, and return it.
+
+    A lock is held meanwhile, so that no change by another process is lost. Raises RunError if it is taken, or OSError.
     """
     with _only_writer():
         notes = change(read_notes(run))

@@ -47,9 +47,10 @@ def _of_run(run: Any) -> contextlib.AbstractContextManager[object]:
 def delete(item: Deletable, reserve: Reserve = _of_run) -> None:
     """Delete a run or a proof for good, without moving it, as a full disk has no room for another folder.
 
-    Raises RunError. The file that makes the folder a run or a proof is deleted last: a folder that cannot be deleted
-    completely is still listed. The lock file is deleted after the lock is released, as NFS keeps a file that is deleted
-    while it is open, and its folder.
+    `reserve` holds the folder meanwhile. Raises RunError if the folder is in use or cannot be deleted. The file that
+    makes the folder a run or a proof is deleted last: a folder that cannot be deleted completely is still listed. The
+    lock file is deleted after the lock is released, as NFS keeps a file that is deleted while it is open, and its
+    folder.
     """
     try:
         with reserve(item):
@@ -75,8 +76,9 @@ def _clear(folder: Path, stays: Callable[[str], bool] = lambda _: False) -> None
 
 
 def delete_all(chosen: Iterable[Deletable], reserve: Reserve = _of_run) -> tuple[list[Deletable], list[str]]:
-    """Delete runs or proofs for good; return the deleted items, and for each other item the reason why it was not
-    deleted.
+    """Delete runs or proofs for good.
+
+    Returns the deleted items, and for each other item a sentence with the reason why it was not deleted.
     """
     deleted, refused = [], []
     for item in chosen:
@@ -90,10 +92,9 @@ def delete_all(chosen: Iterable[Deletable], reserve: Reserve = _of_run) -> tuple
 
 
 class Trash:
-    """The runs and proofs that this process has deleted and can restore, in groups: a group is deleted and restored
-    together.
+    """The runs and proofs that this process has deleted and can restore.
 
-    `reserve` holds a folder while it is moved.
+    They are in groups: a group is deleted and restored together. `reserve` holds a folder while it is moved.
     """
 
     def __init__(self, reserve: Reserve = _of_run) -> None:
@@ -108,9 +109,7 @@ class Trash:
         return not self._deleted
 
     def refusal(self, parent: Path) -> str:
-        """Return the reason why folders in `parent` cannot be deleted so that they can be restored; empty if
-        they can.
-        """
+        """Return the reason why folders in `parent` cannot be moved to the trash; empty if they can."""
         try:
             self._own(parent)
         except OSError as fault:
@@ -118,8 +117,9 @@ class Trash:
         return ""
 
     def put(self, chosen: Sequence[Deletable]) -> tuple[Sequence[Deletable], list[str]]:
-        """Move folders to the trash as one group; return the moved items, and for each other item the reason why it was
-        not moved.
+        """Move folders to the trash as one group.
+
+        Returns the moved items, and for each other item a sentence with the reason why it was not moved.
         """
         moved, refused = [], []
         for run in chosen:
@@ -141,8 +141,10 @@ class Trash:
             raise RunError(f"{run.id} cannot be deleted: {fault.strerror or fault}") from None
 
     def bring_back(self) -> tuple[Sequence[Deletable], list[str]]:
-        """Restore the group that was deleted last; return the restored items, and for each other item the reason why it
-        was not restored.
+        """Restore the group that was deleted last.
+
+        Returns the restored items, and for each other item a sentence with the reason why it was not restored. Both are
+        empty if there is no group.
         """
         back, refused = [], []
         for run in self._deleted.pop() if self._deleted else ():
@@ -161,8 +163,9 @@ class Trash:
         (self._folder / run.id).rename(run.path)
 
     def empty(self) -> str:
-        """Delete the trash folder of this process for good; return a sentence if it could not be removed, else an empty
-        text.
+        """Delete the trash folder of this process for good, so that nothing in it can be restored.
+
+        Returns a sentence if it could not be removed, else an empty text.
         """
         if self._folder is None or self._lock is None:
             return ""
@@ -174,7 +177,10 @@ class Trash:
         return f"{folder} cannot be removed: {faults[0].strerror or faults[0]}" if faults else ""
 
     def _own(self, parent: Path) -> Path:
-        """Return the trash folder of this process; the first call creates and locks it."""
+        """Return the trash folder of this process.
+
+        The first call creates it in `parent` and locks it; later calls ignore `parent`.
+        """
         while self._folder is None:
             folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
             # A folder that another screen removed before it was locked is created again.
@@ -197,12 +203,11 @@ def sweep(parent: Path) -> None:
 
 
 def _taken_over(folder: Path) -> Path | None:
-    """Rename a trash folder that no screen uses, and return its new path; None if the file system has no locks and the
-    folder may be in use.
+    """Rename a trash folder that no screen uses, and return its new path.
 
-    Raises Taken if a screen uses it. A screen that is about to lock its new folder does not find the folder any more,
-    and creates another one. The lock is released before the folder is deleted, as NFS keeps a file that is deleted
-    while it is open.
+    None if the file system has no locks and the folder may be in use. Raises Taken if a screen uses it. A screen that
+    is about to lock its new folder does not find the folder any more, and creates another one. The lock is released
+    before the folder is deleted, as NFS keeps a file that is deleted while it is open.
     """
     with locks.take(folder / HELD) as lock:
         if not lock.works and time.time() - os.stat(folder).st_mtime <= WITHOUT_LOCKS_SECONDS:
