@@ -164,7 +164,7 @@ PLACES: dict[str, tuple[tuple[str, ...], str, str]] = {
 async def all_bursts(count: int, seed: int) -> Counter[str]:
     """Each at another place with another split; each place begins at the form."""
     from gputui.tui.app import GputuiApp
-    from gputui.tui.form.state import FormState
+    from gputui.tui.form.form_state import FormState
 
     from tests.support.bursts import burst
 

@@ -28,11 +28,11 @@ from typing import Any
 
 from gputui.engine import presets
 from gputui.engine.job import this_machine
-from gputui.engine.trials import sentences, significance
-from gputui.engine.trials.bench import Bench, Stop
+from gputui.engine.trials import proof_sentences, significance
 from gputui.engine.trials.comparing import Comparing
 from gputui.engine.trials.record import Comparison
 from gputui.engine.trials.trial_preset import with_changes
+from gputui.engine.trials.trial_runner import Bench, Stop
 from gputui.engine.tune.time_plan import SCREENING_SECONDS
 
 PAIR_SECONDS = 3.0
@@ -190,7 +190,7 @@ def error_of_predictions(data: Mapping[str, Any]) -> str:
 
 
 def said(settings: Mapping[str, Any]) -> str:
-    return sentences.changes(settings).replace("mixed_bfloat16", "bf16")
+    return proof_sentences.changes(settings).replace("mixed_bfloat16", "bf16")
 
 
 def main() -> None:

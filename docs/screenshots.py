@@ -19,7 +19,7 @@ from pathlib import Path
 import resvg_py
 from gputui.engine import presets, runs
 from gputui.engine.process import launch
-from gputui.engine.proof import folder, request, starting
+from gputui.engine.proof import folder, proof_start, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.runs import Run
@@ -55,7 +55,7 @@ def record() -> list[Run]:
 def prove(anyway: bool) -> Proof:
     """Improve the slow preset, remedy by remedy; `anyway` beside other trainings of this machine, too."""
     asked = request.of_preset("loop", "input-heavy", (), ablation_repeats=1, measure_seconds=3.0)
-    proof, process = starting.begin(asked, anyway)
+    proof, process = proof_start.begin(asked, anyway)
     process.wait()
     print(as_markdown(proof.record))
     return proof

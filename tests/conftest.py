@@ -154,7 +154,7 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         return
     from gputui.tui.base import base_app
     from gputui.tui.base.base_app import BaseApp
-    from gputui.tui.base.faults import Faults
+    from gputui.tui.base.unexpected_errors import Faults
     from gputui.tui.screens.dialogs import Ask
     from gputui.tui.screens.presets import screen as presets
     from gputui.tui.upstream import typeahead

@@ -29,7 +29,7 @@ from .base import keys, warm_engine
 from .base.base_app import BaseApp
 from .base.errors import clean
 from .base.themes import CALM, HIGH_CONTRAST, MONOCHROME, THEMES
-from .form.state import FormState
+from .form.form_state import FormState
 from .reading import LOOKED_AT, preset_files
 from .screens import catalogue
 from .screens.form.screen import FormScreen

@@ -14,7 +14,7 @@ from .base.errors import Refused, clean, complain
 
 if TYPE_CHECKING:
     from ..engine.runs import Run
-    from .form.state import FormState
+    from .form.form_state import FormState
 
 
 DUMB = ("dumb", "unknown")  # rich assumes 80 x 25 for these, and a screen of another size is painted without end

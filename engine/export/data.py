@@ -110,7 +110,7 @@ def _parts(script: Script, tested: bool = False) -> None:
 
 
 def _images(script: Script, _options: Options) -> None:
-    script.blocks(extract("trainer/data/files.py", "class_names", "class_images", "image_sample"))
+    script.blocks(extract("trainer/data/file_sources.py", "class_names", "class_images", "image_sample"))
     script.text(
         "names = class_names(Path(DATA))\n"
         "files = [(path, label) for label, name in enumerate(names) for path in class_images(Path(DATA) / name)]\n"
@@ -138,7 +138,7 @@ def _tfrecord(script: Script, options: Options) -> None:
     workload = options.workload
     script.blocks(extract("plan.py", "split_counts"))
     script.named_blocks(
-        specialised("trainer/data/files.py", "record_stream", "record_sample", options=options, constants={})
+        specialised("trainer/data/file_sources.py", "record_stream", "record_sample", options=options, constants={})
     )
     script.text("records = record_stream(sorted(glob.glob(DATA)))")
     if workload.samples:

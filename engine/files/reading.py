@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from ..units import size
-from .shapes import Form
+from .declared_types import Form
 from .values import MAX_DEPTH, depth, harmless, harmless_in
 
 T = TypeVar("T")

@@ -211,25 +211,25 @@ def ask_with(tell: Callable[[str], None]) -> None:
     """
     global notice
     notice = tell
-    if (inquiry := sys.modules.get(f"{__package__}.inquiry")) is not None:
+    if (inquiry := sys.modules.get(f"{__package__}.installed_query")) is not None:
         inquiry.begin()
 
 
 def give_up() -> None:
     """End all questions to interpreters, and allow no new ones, so that the program can end at once."""
-    from . import inquiry
+    from . import installed_query as inquiry
 
     inquiry.give_up()
 
 
 def slow() -> str | None:
     """Return the interpreter that has been asked for a second or more without an answer; None if there is none."""
-    inquiry = sys.modules.get(f"{__package__}.inquiry")
+    inquiry = sys.modules.get(f"{__package__}.installed_query")
     return None if inquiry is None else inquiry.slow()
 
 
 def _asked(python: str) -> _Told:
-    from . import inquiry
+    from . import installed_query as inquiry
 
     try:
         answer = inquiry.answer(python, ASKED, notice)
@@ -326,14 +326,14 @@ def own() -> Interpreter:
 # ---- its command ----------------------------------------------------------------------------------
 
 
-_SCRIPT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bootstrap", "run.py")
+_SCRIPT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bootstrap", "run_module.py")
 
 
 def command(python: str, module: str, *words: str) -> list[str]:
     """Return the command that runs `module` with the arguments `words` in an interpreter.
 
-    -P, or bootstrap/run.py in another interpreter, prevents that a file in the current folder replaces a module of
-    gputui.
+    -P, or bootstrap/run_module.py in another interpreter, prevents that a file in the current folder replaces a module
+    of gputui.
     """
     start = ["-P"] if python == sys.executable else [_SCRIPT]
     return [python, *start, "-m", module, *words]

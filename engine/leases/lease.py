@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..files.declared_types import Form
 from ..files.reading import read_object
-from ..files.shapes import Form
 from ..files.writing import write_atomically
 from ..runs import RunError
 from ..system import locks

@@ -13,8 +13,8 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ..files.declared_types import Form
 from ..files.reading import read_object
-from ..files.shapes import Form
 from ..files.writing import write_atomically
 from ..system.identity import Place, Process
 from . import lease

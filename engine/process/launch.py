@@ -25,9 +25,9 @@ from ..files.values import mapping, text
 from ..files.writing import write_atomically
 from ..interpreter import interpreter
 from ..job import cluster as clusters
-from ..leases import starting
+from ..leases import start_devices
 from ..leases.lease import environment
-from ..leases.starting import Devices
+from ..leases.start_devices import Devices
 from ..options import OPTIONS, Options, options_json
 from ..plan import MULTI_WORKER
 from ..presets import Preset, PresetError, paths
@@ -88,7 +88,7 @@ def leased(
 
     The parameters are those of `lease_devices`.
     """
-    devices = starting.lease_devices(options, what, tell, among=among, all_visible=all_visible)
+    devices = start_devices.lease_devices(options, what, tell, among=among, all_visible=all_visible)
     try:
         yield devices
     except BaseException:

@@ -4,11 +4,11 @@ A proof has its own folder and its own process (`python -P -m gputui.engine.proo
 search for the fastest settings (engine/tune) and a measurement of scaling (engine/scaling) are proofs, too.
 
     request.py          the request, and what is refused before the first measurement
-    starting.py         starting a proof, resuming one, and other trainings on its devices
+    proof_start.py      starting a proof, resuming one, and other trainings on its devices
     duration.py         how long it will take
     folder.py           the proof folder: create, start, list, find, stop
     process.py          the process: its record always ends with a state
-    loop.py             baseline, diagnosis, remedy, comparison, and again
+    proof_loop.py       baseline, diagnosis, remedy, comparison, and again
     trial_diagnosis.py  the diagnosis of a trial, trials without the input and with a profile, the remedy to try next
     markdown.py         the report
     improved_preset.py  the preset with the changes that were kept, and a comment for each of its changed values

@@ -20,13 +20,13 @@ from typing import Any
 
 from .. import runs
 from ..files import places
+from ..files.declared_types import completed
 from ..files.reading import read_object
-from ..files.shapes import completed
 from ..files.values import moment
 from ..files.writing import write_atomically
 from ..leases import lease
 from ..leases.lease import NotFree
-from ..leases.starting import Devices
+from ..leases.start_devices import Devices
 from ..options import Options
 from ..presets import PresetError
 from ..process.launch import leased

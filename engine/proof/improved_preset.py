@@ -16,7 +16,7 @@ from .. import units
 from ..files.writing import ExistsError, refuse_existing
 from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
-from ..trials import sentences
+from ..trials import proof_sentences
 from ..trials.record import Record, search_of
 from ..trials.search_record import Candidate, Search
 from ..trials.trial_preset import with_changes
@@ -33,11 +33,11 @@ def preset(proof: Proof) -> Preset:
     ProofError if there are no such settings either.
     """
     data = proof.record
-    taken = sentences.to_take(data)
+    taken = proof_sentences.to_take(data)
     if not taken:
         raise ProofError(f"{proof.id} has kept no change: there is nothing to save")
     improved = with_changes(proof.request.baseline(), taken)
-    if not sentences.unproved(data):
+    if not proof_sentences.unproved(data):
         return improved
     return replace(improved, description=f"{improved.description} {UNPROVED}".strip())
 
@@ -94,7 +94,7 @@ def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
     `before` are the values of the original preset. A key without a known reason is absent.
     """
     comments = {}
-    for key in sentences.to_take(data):
+    for key in proof_sentences.to_take(data):
         reason = next(_reasons(key, data, before), "")
         if reason:
             comments[key] = reason
@@ -107,14 +107,14 @@ def in_total(data: Record) -> str:
     If the changes are not proved, it says so. If a search has no gain, it says that the original preset runs out of
     memory. Empty if another proof has no gain.
     """
-    if settings := sentences.unproved(data):
-        return f"{sentences.changes(settings)}: {sentences.not_proved(data)}"
+    if settings := proof_sentences.unproved(data):
+        return f"{proof_sentences.changes(settings)}: {proof_sentences.not_proved(data)}"
     if data.gain_total is None:
         return "the preset that it was made from runs out of memory" if data.kind == "tune" else ""
     proven = [comparison for comparison in data.comparisons if comparison.decision in ("kept", "faster")]
     alone = proven[0].spread if len(proven) == 1 else None
     noise = "" if alone is None else f" (spread {units.spread(alone)})"
-    return f"{sentences.speedup(data)} as the preset that it was made from, by pairs of trials{noise}"
+    return f"{proof_sentences.speedup(data)} as the preset that it was made from, by pairs of trials{noise}"
 
 
 def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]:
@@ -122,18 +122,18 @@ def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]
 
     The gain of a candidate comes from one short trial and is no proof.
     """
-    value, search = sentences.to_take(data)[key], search_of(data)
+    value, search = proof_sentences.to_take(data)[key], search_of(data)
     candidates = [candidate for candidate in search.candidates if candidate.decision == "kept" and candidate.tried]
     yield from _followed(key, search)
     if key == BATCH:
         yield from _learns_better(value, search)
         if data.kind == "tune" and data.gain_total is None and data.changes_kept:
-            yield f"{sentences.value(before.get(key))} runs out of memory"
+            yield f"{proof_sentences.value(before.get(key))} runs out of memory"
     yield from _proven(key, data, before, alone=True)
     if chain := leading_to({key: value}, _about(key, candidates, before)):
         tried = {name: of for candidate in chain for name, of in candidate.tried.items()}
         others = {name: of for name, of in tried.items() if name != key and of != before.get(name)}
-        beside = f"with {sentences.changes(others)}" if others else "alone"
+        beside = f"with {proof_sentences.changes(others)}" if others else "alone"
         how = ", without input" if chain[-1].without_input else ""
         yield f"tried {beside}: {_faster(before.get(key), *together(chain), how)}"
     yield from _proven(key, data, before, alone=False)
@@ -161,7 +161,7 @@ def _proven(key: str, data: Record, before: Mapping[str, Any], alone: bool) -> I
     for comparison in data.comparisons:
         if comparison.decision in ("kept", "faster") and key in comparison.changes and comparison.gain is not None:
             others = {name: of for name, of in comparison.changes.items() if name != key}
-            beside = f", with {sentences.changes(others)}" if others else ""
+            beside = f", with {proof_sentences.changes(others)}" if others else ""
             if not (alone and others):
                 yield f"{_faster(before.get(key), comparison.gain, comparison.spread, ' of the pairs')}{beside}"
 
@@ -172,7 +172,7 @@ def _faster(before: Any, gain: float | None, spread: float | None, how: str) -> 
     `before` is the preset's value. `gain` is a share (0.52), and `how` is added after the spread.
     """
     noise = "" if spread is None else f" (spread {units.spread(spread)}{how})"
-    return f"{units.times(1 + (gain or 0.0))} as fast as {sentences.value(before)}{noise}"
+    return f"{units.times(1 + (gain or 0.0))} as fast as {proof_sentences.value(before)}{noise}"
 
 
 def _followed(key: str, search: Search) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _learns_better(value: Any, search: Search) -> Iterator[str]:
     for check in checks:
         if worse and check.settings.get(BATCH) == value and check.decision == "no worse":
             losses = f"{check.of} loss {units.amount(check.loss_b)}, {units.amount(check.loss_a)} with the preset's"
-            yield f"{sentences.value(worse[0])} is faster and learns worse; {losses}"
+            yield f"{proof_sentences.value(worse[0])} is faster and learns worse; {losses}"
 
 
 # ---- the gain of several kept candidates ---------------------------------------------------------

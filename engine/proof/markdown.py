@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..plan import LEAST_STEPS
 from ..profile import reports
-from ..table import Table, escaped
-from ..trials import scaling_sentences, sentences, tables
+from ..text_table import Table, escaped
+from ..trials import proof_sentences, scaling_sentences, trial_tables
 from ..trials.record import Comparison, Record
 from ..trials.significance import LEAST_GAIN, SPREADS, spreads
 from ..trials.trial import Trial
@@ -30,7 +30,7 @@ def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
     """
     parts = [
         f"# {_title(data)}: {escaped(data.preset_name)}",
-        f"**{escaped(capital(sentences.conclusion(data)))}.**",
+        f"**{escaped(capital(proof_sentences.conclusion(data)))}.**",
         _asked(data),
         *_diagnosis(data),
         *_ablation(data),
@@ -50,7 +50,7 @@ def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
 
 
 def _title(data: Record) -> str:
-    return "What memory it takes" if sentences.only_predicts(data) else _TITLES.get(data.kind, "Proof")
+    return "What memory it takes" if proof_sentences.only_predicts(data) else _TITLES.get(data.kind, "Proof")
 
 
 def _asked(data: Record) -> str:
@@ -77,7 +77,7 @@ def _asked(data: Record) -> str:
 
 
 def _method(data: Record) -> str:
-    if sentences.only_predicts(data):
+    if proof_sentences.only_predicts(data):
         return "a line of memory over the batch size through short trials, each of a few steps in a process of its own"
     pairs = counted(data.repeats, "pairs")
     each = (
@@ -108,8 +108,8 @@ def _spreads(repeats: int) -> str:
 
 def _question(data: Record) -> str:
     if data.kind == "ab" and data.comparisons:
-        return f"`--preset {data.preset_name} {sentences.settings(data.comparisons[0].changes)}`"
-    if sentences.only_predicts(data):
+        return f"`--preset {data.preset_name} {proof_sentences.settings(data.comparisons[0].changes)}`"
+    if proof_sentences.only_predicts(data):
         return "what memory this training takes, and its largest batch; nothing else was searched (`--dry-run`)"
     if data.kind == "tune":
         return "the fastest settings of this training that this machine allows"
@@ -130,18 +130,18 @@ def _diagnosis(data: Record) -> Iterator[str]:
     rests_on = f"confidence {share(diagnosis['confidence'])}, {diagnosis['steps']} steps"
     yield f"## At first\n\n{escaped(diagnosis['sentence'])} ({rests_on})"
     if diagnosis["evidence"]:
-        yield tables.evidence(diagnosis).markdown()
+        yield trial_tables.evidence(diagnosis).markdown()
     if diagnosis.get("others"):
-        yield f"Also found: {sentences.others(diagnosis)}."
+        yield f"Also found: {proof_sentences.others(diagnosis)}."
     if diagnosis.get("remedies"):
-        yield tables.remedies(diagnosis).markdown()
+        yield trial_tables.remedies(diagnosis).markdown()
 
 
 def _ablation(data: Record) -> Iterator[str]:
     ablation = data.ablation
     if not ablation:
         return
-    yield f"## Without input\n\n{escaped(capital(sentences.input_cost(ablation)))}."
+    yield f"## Without input\n\n{escaped(capital(proof_sentences.input_cost(ablation)))}."
     yield trials_table(ablation.trials, {"a": "as it is", "b": "one repeated batch"})
     stages = [
         [stage["name"], stage.get("op") or "-", amount(stage.get("ms_per_batch")), str(stage.get("parallelism") or "-")]
@@ -158,9 +158,9 @@ def _profile(data: Record) -> Iterator[str]:
     """
     if not data.profile_trial:
         return
-    yield "## Profile\n\n" + escaped("; ".join(sentences.profile_in_brief(data))) + "."
+    yield "## Profile\n\n" + escaped("; ".join(proof_sentences.profile_in_brief(data))) + "."
     yield trials_table([data.profile_trial], {"p": "profiled"})
-    report = sentences.profile_of(data)
+    report = proof_sentences.profile_of(data)
     if report is not None and report.operations:
         rows = [
             [reports.kind(operation), operation.name, amount(operation.ms), share(operation.share)]
@@ -174,7 +174,7 @@ def _scaling(data: Record) -> Iterator[str]:
     if not points:
         return
     yield "## Replicas"
-    yield tables.scaling(data).markdown()
+    yield trial_tables.scaling(data).markdown()
     if remarks := list(scaling_sentences.remarks(data)):
         yield "\n".join(f"- {escaped(capital(line))}." for line in remarks)
     names = {str(point.replicas): scaling_sentences.replicas(point.replicas) for point in points}
@@ -187,7 +187,7 @@ def _scaling(data: Record) -> Iterator[str]:
 
 def _comparison(number: int, comparison: Comparison, data: Record) -> Iterator[str]:
     place = f"{number}. " if data.kind == "loop" else "Proof: " if data.kind == "tune" else ""
-    head = f"## {place}`{sentences.changes(comparison.changes)}`: {comparison.decision}"
+    head = f"## {place}`{proof_sentences.changes(comparison.changes)}`: {comparison.decision}"
     lines = [f"Why tried: {comparison.reason}." if data.kind in ("loop", "tune") and comparison.reason else ""]
     if comparison.expected_gain:
         lines.append(f"Expected: at most {times(comparison.expected_gain)} as fast.")
@@ -196,11 +196,11 @@ def _comparison(number: int, comparison: Comparison, data: Record) -> Iterator[s
     if comparison.trials:
         yield trials_table(comparison.trials, {"a": "without", "b": "with"})
     if learning := comparison.learning:
-        yield escaped(sentences.learned(learning))
+        yield escaped(proof_sentences.learned(learning))
 
 
 def _before_and_after(data: Record) -> Iterator[str]:
-    table = tables.before_and_after(data)
+    table = trial_tables.before_and_after(data)
     if table.rows and data.kind not in ("diagnosis", "scaling"):
         yield "## Before and after"
         yield table.markdown()
@@ -212,17 +212,17 @@ def _gain(data: Record) -> str:
     """The total gain in a sentence, and why the medians in the table above may differ from it."""
     multiplied = data.kind == "loop" and len(data.comparisons) > 1
     several = " of what is kept, multiplied" if multiplied else ""
-    text = f"{capital(sentences.speedup(data))} (the median gain of the pairs{several})"
-    other = sentences.differing_medians(data)
+    text = f"{capital(proof_sentences.speedup(data))} (the median gain of the pairs{several})"
+    other = proof_sentences.differing_medians(data)
     if other:
         text += f"; {other} by the medians in the table, which are over the whole proof and not pair by pair"
     return f"{text}."
 
 
 def _ending(data: Record) -> Iterator[str]:
-    if disturbed := sentences.disturbance(data):
+    if disturbed := proof_sentences.disturbance(data):
         yield f"{escaped(disturbed)}."
-    if data.ended_because and not sentences.only_predicts(data):  # the prediction is the conclusion
+    if data.ended_because and not proof_sentences.only_predicts(data):  # the prediction is the conclusion
         yield f"Ended because: {escaped(data.ended_because)}."
     if data.final_verdict:
         yield f"In the end: {escaped(data.final_verdict['sentence'])}"
@@ -233,7 +233,7 @@ def _preset(data: Record) -> Iterator[str]:
     if not text:
         text, title = data.preset_before, "The preset"
     elif data.changes_kept:
-        title += f" ({sentences.changes(data.changes_kept)})"
+        title += f" ({proof_sentences.changes(data.changes_kept)})"
     yield f"## {escaped(title)}\n\n```yaml\n{text.strip()}\n```"
 
 
@@ -245,4 +245,4 @@ def capital(text: str) -> str:
 
 def trials_table(rows: Sequence[Trial], names: Mapping[str, str]) -> str:
     """A table of trials in Markdown, failed trials included. `names` has the title for each side."""
-    return tables.trials((names[trial.side], trial) for trial in rows).markdown()
+    return trial_tables.trials((names[trial.side], trial) for trial in rows).markdown()

@@ -33,11 +33,11 @@ from ..system import locks, stop_signals
 from ..system.identity import Process
 from ..system.locks import PROOF_LOCK
 from ..system.run_clock import steady
-from ..trials.bench import ORPHAN_SECONDS, POLL_SECONDS, Bench, Stop, kill_trainer
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Record
 from ..trials.trial import Trial
-from . import starting
+from ..trials.trial_runner import ORPHAN_SECONDS, POLL_SECONDS, Bench, Stop, kill_trainer
+from . import proof_start
 from .folder import Proof, empty_record, read_record
 from .request import Request
 
@@ -195,7 +195,7 @@ def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Seq
     }
 
     def beside(options: Options) -> str:
-        return starting.beside(starting.of_options(options, here), here, path)
+        return proof_start.beside(proof_start.of_options(options, here), here, path)
 
     bench = Bench(path / "trials", Path(request.folder), request.seed, request.measure_seconds, here, stop, beside)
     return Site(request, record, bench, here, earlier)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks, options, presets
+from ..files.declared_types import completed
 from ..files.reading import read_object
-from ..files.shapes import completed
 from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..runs import Run, RunError
 from ..runs.launched_with import options_of
-from ..trials import LEAST_REPEATS, TRIAL_SECONDS, record, sentences
+from ..trials import LEAST_REPEATS, TRIAL_SECONDS, proof_sentences, record
 from ..trials.search_record import Limits
 from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, with_changes
 
@@ -158,7 +158,7 @@ def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
         if key in OWN:
             raise ProofError(f"{key} cannot be compared: every trial sets it for itself")
         if value == _value(before, key):
-            raise ProofError(f"--set {setting} changes nothing: {key} is {sentences.value(value)} in {name}")
+            raise ProofError(f"--set {setting} changes nothing: {key} is {proof_sentences.value(value)} in {name}")
         changes[key] = value
     return _of("ab", before, str(presets.find(name).resolve()), changes=changes, **more)
 
@@ -224,7 +224,7 @@ def _refuse_same_devices(request: Request, machine: Machine) -> None:
     if same and (gpus or isinstance(with_change.device.visible, str)):
         where = f"GPU {', '.join(map(str, gpus))}" if gpus else f"the CPU ({machine.no_gpu_reason or 'no GPU is used'})"
         raise ProofError(
-            f"device.visible={sentences.value(request.changes['device.visible'])} compares nothing here: "
+            f"device.visible={proof_sentences.value(request.changes['device.visible'])} compares nothing here: "
             f"both sides train on {where}"
         )
 

@@ -28,11 +28,11 @@ from ..profile.reports import ProfileError, ProfileReport
 from ..runs import Run
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, InputStages
-from ..trials.bench import Bench
 from ..trials.comparing import Comparing
 from ..trials.record import Ablation, Comparison, Record, medians
 from ..trials.trial import Trial
 from ..trials.trial_preset import ONE_BATCH, with_changes
+from ..trials.trial_runner import Bench
 from .request import SINGLE_STEPS
 
 

@@ -1,8 +1,8 @@
 """The queue: runs that wait for their devices, and the runner that starts them one after the other.
 
 entries.py (the entries, and what a user does with them), adding.py (puts runs in it), runner.py (a small process of its
-own, which decides what is started), start.py (starts one run, in a process of its own), devices.py (which devices are
-free), courtesy.py (turns among users), settings.py.
+own, which decides what is started), start.py (starts one run, in a process of its own), free_devices.py (which devices
+are free), fair_share.py (turns among users), queue_settings.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..files.writing import write_atomically
 from ..job import slurm as slurm
 from ..job import this_machine
-from ..leases import needs
+from ..leases import memory_needs
 from ..plan import MULTI_WORKER
 from ..presets import Preset
 from ..process import launch, resuming
@@ -90,7 +90,7 @@ def _entry_of(request: Request) -> Entry:
         what=request.kind,
         group=request.preset_name,
         needs=entries.needs_of(visible),
-        bytes=needs.memory_bytes(options) if shares else None,
+        bytes=memory_needs.memory_bytes(options) if shares else None,
     )
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..files import places as places
+from ..files.declared_types import completed
 from ..files.places import home, runs_folder
 from ..files.reading import read_object
-from ..files.shapes import completed
 from ..files.values import mapping, text, whole
 from ..files.writing import write_atomically
 from ..runs import Run, RunError, request_stop, titles
@@ -248,10 +248,10 @@ def add_entry(entry: Entry) -> Entry:
 
 def _needed_bytes(run: Run) -> int:
     """Return the GPU memory that the run needs. Raises RunError if no earlier run has measured it."""
-    from ..leases import needs  # only for a run that shares a GPU
+    from ..leases import memory_needs  # only for a run that shares a GPU
     from ..options import options_json  # the same
 
-    return needs.memory_bytes(options_json.from_json(run.file(options_json.FILE).read_text(encoding="utf-8")))
+    return memory_needs.memory_bytes(options_json.from_json(run.file(options_json.FILE).read_text(encoding="utf-8")))
 
 
 def needs_of(visible: Any) -> str:

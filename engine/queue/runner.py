@@ -18,10 +18,10 @@ from typing import Any
 from ..files.values import mapping, whole
 from ..runs import RunError
 from ..system.identity import Place
-from . import devices, entries, jobs, settings
-from .courtesy import Courtesy
-from .devices import CPU, Device
+from . import entries, free_devices, jobs, queue_settings
 from .entries import Entry, Listing
+from .fair_share import Courtesy
+from .free_devices import CPU, Device
 from .jobs import FAILED, End
 
 TICK_SECONDS = 0.5
@@ -58,9 +58,9 @@ class Runner:
     def __init__(
         self, look: Callable[[], Sequence[Device]] | None = None, launch: Launch = launch, boot_id: str = ""
     ) -> None:
-        self._look, self._launch = look or devices.Look(), launch
+        self._look, self._launch = look or free_devices.Look(), launch
         self._courtesy = Courtesy()
-        self._settings, self._settings_stamp = settings.Settings(), 0.0
+        self._settings, self._settings_stamp = queue_settings.Settings(), 0.0
         self._gpus = whole(entries.news().get("gpus")) or 0
         self._boot_id = boot_id or Place.here().boot_id
         self._children: dict[str, tuple[Child, frozenset[str]]] = {}  # with the devices that they may take
@@ -241,23 +241,25 @@ class Runner:
             return ""
         if other := _waits_for_another(entry):
             return other
-        usable, number = devices.usable(entry, seen), devices.count(entry, self._gpus)
-        needs = f"needs {devices.needs_text(entry, self._gpus)}"
+        usable, number = free_devices.usable(entry, seen), free_devices.count(entry, self._gpus)
+        needs = f"needs {free_devices.needs_text(entry, self._gpus)}"
         if len(usable) < number or not usable:
             return f"{needs}, which this machine does not have"
         usable = self._allowed(usable)
         if len(usable) < number:
-            return f"{needs}; {settings.path()} leaves too few to the queue"
-        free = [device for device in usable if device.name not in busy | kept and not devices.why_not(entry, device)]
+            return f"{needs}; {queue_settings.path()} leaves too few to the queue"
+        free = [
+            device for device in usable if device.name not in busy | kept and not free_devices.why_not(entry, device)
+        ]
         chosen = [device.name for device in free]
         if len(free) < number:
-            why = devices.why_busy(entry, usable, kept)
+            why = free_devices.why_busy(entry, usable, kept)
             kept |= set(chosen)
             return f"{needs}; {why}"
         chosen = chosen[:number]
         kept |= set(chosen)
         if self._settings.most is not None and len(busy) + number > self._settings.most:
-            return f"{needs}; {settings.path()} allows {self._settings.most} at once"
+            return f"{needs}; {queue_settings.path()} allows {self._settings.most} at once"
         if user := self._courtesy.turn_of(now, number):
             return f"{needs}; {user}, who has fewer devices or waits longer, goes first"
         if time.monotonic() < self._not_before.get(entry.run, (0.0, 0.0))[0]:
@@ -268,16 +270,16 @@ class Runner:
 
     def _read_settings(self) -> None:
         """Read the settings of the queue if their file has changed."""
-        stamp = settings.stamp()
+        stamp = queue_settings.stamp()
         if stamp != self._settings_stamp:
-            self._settings, self._settings_stamp = settings.read(), stamp
-            if isinstance(self._look, devices.Look):
+            self._settings, self._settings_stamp = queue_settings.read(), stamp
+            if isinstance(self._look, free_devices.Look):
                 self._look.idle_seconds = self._settings.idle_seconds
 
     def _out_of_hours(self) -> str:
         if self._settings.is_time() or self._settings.hours is None:
             return ""
-        return f"{settings.path()} starts runs from {self._settings.hours[0]}:00 to {self._settings.hours[1]}:00"
+        return f"{queue_settings.path()} starts runs from {self._settings.hours[0]}:00 to {self._settings.hours[1]}:00"
 
     def _allowed(self, usable: Sequence[Device]) -> list[Device]:
         """Return the devices that the settings leave to the queue, in the order of the settings."""

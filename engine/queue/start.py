@@ -16,13 +16,12 @@ from .. import checks, presets
 from ..files.reading import why
 from ..job import start_worker, this_machine
 from ..job.cluster import ClusterError
-from ..leases import lease
-from ..leases import starting as leases
+from ..leases import lease, start_devices
 from ..leases.lease import NotFree
 from ..options import gpu_choice
 from ..presets import Preset, PresetError
 from ..process import launch, resuming
-from ..proof import folder, starting
+from ..proof import folder, proof_start
 from ..proof import request as requests
 from ..proof.folder import Proof
 from ..runs import Run, RunError, code_copy, code_files
@@ -66,7 +65,7 @@ def _start_proof(entry: Entry, among: Sequence[str]) -> None:
     requests.refuse(request, here)
     if not request.chooses_gpus:
         options = request.baseline().options
-        if busy := leases.why_not(options, here) or starting.blocks(request, here, proof.path):
+        if busy := start_devices.why_not(options, here) or proof_start.blocks(request, here, proof.path):
             raise NotNowError(busy)
     with entries.locked():
         entry = _still(entry.run, entry.started_at or 0.0)
@@ -94,10 +93,10 @@ def _refuse(run: Run, preset: Preset) -> None:
     if errors := [finding for finding in findings if finding.level == "error"]:
         raise RunError(str(errors[0]))
     if gpu_choice.parse(preset.options.device.visible) is None:
-        on_cpu = leases.names_of(preset.options, here) == [lease.CPU]
+        on_cpu = start_devices.names_of(preset.options, here) == [lease.CPU]
         cpu = lease.holder(lease.CPU) if on_cpu else None
-        busy = f"the CPU is used by {cpu}" if cpu else leases.in_use(preset.options, here)
-        if busy := busy or starting.in_the_way(preset.options, here, run.path):
+        busy = f"the CPU is used by {cpu}" if cpu else start_devices.in_use(preset.options, here)
+        if busy := busy or proof_start.in_the_way(preset.options, here, run.path):
             raise NotNowError(busy)
 
 

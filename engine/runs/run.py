@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ..files.declared_types import Form, form_of
 from ..files.reading import Object, open_regular, read_object
-from ..files.shapes import Form, form_of
 from ..files.values import number
 from ..system import locks
 from ..system.identity import Process

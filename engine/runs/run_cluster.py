@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..files.declared_types import Form
 from ..files.reading import open_regular, read_object
-from ..files.shapes import Form
 from ..files.values import mapping, whole
 from . import checkpoint_files
 from .events import EVENTS_FILE, Started

@@ -14,13 +14,13 @@ from ..proof import duration
 from ..proof.request import Request
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
-from ..trials import scaling_sentences, sentences
-from ..trials.bench import Measures
+from ..trials import proof_sentences, scaling_sentences
 from ..trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
 from ..trials.record import Asked, Point, Record, Scaling, medians
 from ..trials.scaling_sentences import efficiency
 from ..trials.trial import Trial
 from ..trials.trial_preset import with_changes
+from ..trials.trial_runner import Measures
 
 
 class Rounds:
@@ -45,7 +45,9 @@ class Rounds:
             for number in range(1, self.request.repeats + 1):
                 if not self._time_left(number):
                     minutes = (self.request.limit_seconds or 0) / 60
-                    self.record.ended_because = f"{sentences.OUT_OF_TIME} of {minutes:g} min allows no further round"
+                    self.record.ended_because = (
+                        f"{proof_sentences.OUT_OF_TIME} of {minutes:g} min allows no further round"
+                    )
                     break
                 self._round(number)
                 self.scaling.rounds = number
@@ -93,7 +95,7 @@ class Rounds:
                 raise Stopped
             if trial.outcome in FINAL:
                 break
-        why = sentences.outcome(trial)
+        why = proof_sentences.outcome(trial)
         if point is self.scaling.points[0]:
             raise BaselineFailed(f"one replica could not be measured, with which all are compared: {why}")
         point.decision, point.why = "failed", why

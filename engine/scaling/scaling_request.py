@@ -13,7 +13,7 @@ from ..checks.gpu_checks import on_cpu, share_a_gpu
 from ..job import this_machine
 from ..job.machine_gpus import Machine
 from ..presets import Preset
-from ..proof import duration, request, starting
+from ..proof import duration, proof_start, request
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
 from ..trials import KEEPS
@@ -166,10 +166,10 @@ def _in_time(asked: Request, minutes: float | None) -> Request:
 def resume(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:
     """Resume a measurement that has ended early, and return its process. Raises ProofError."""
     resumed(proof)
-    return starting.start_again(proof, anyway)
+    return proof_start.start_again(proof, anyway)
 
 
 def resumed(proof: Proof) -> Request:
     """Return the request with which a measurement is resumed. Raises ProofError if it cannot be resumed."""
-    starting.refuse_to_resume(proof, "scaling", "a measurement of scaling", "gputui scaling")
+    proof_start.refuse_to_resume(proof, "scaling", "a measurement of scaling", "gputui scaling")
     return proof.request

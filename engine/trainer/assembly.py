@@ -15,15 +15,15 @@ from ..options import Options
 from ..plan import MULTI_WORKER
 from ..units import counted
 from .checkpoint.checkpoints import Checkpoints, ClusterCheckpoints
-from .checkpoint.state import State
+from .checkpoint.training_state import State
 from .cluster import tensorflow_cluster
 from .cluster.tensorflow_cluster import Joined
 from .common.stopping import StopSwitch
 from .data import pipeline as pipelines
 from .data.batches import Share
 from .fit import micro_batches
-from .fit.built import Built
-from .fit.loop import TrainingLoop
+from .fit.built_training import Built
+from .fit.training_loop import TrainingLoop
 from .measure.run_report import RunReport
 from .setup import devices as device_setup
 from .setup import models, optimizer, xla

@@ -27,8 +27,8 @@ from ..runs.events import EVENTS_FILE
 from ..system.import_cost import exempt_from_gc
 from ..telemetry import chips, resource_limits
 from ..units import counted
-from .common.faults import TrainerError
 from .common.stopping import ENGINE_GONE, ENGINE_LOST, StopRequested, StopSwitch
+from .common.training_errors import TrainerError
 from .measure.run_report import RunReport
 from .setup import environment
 from .setup.environment import NOTHING, Prepared
@@ -81,10 +81,10 @@ def _blamed(fault: BaseException) -> BaseException:
     """The error that names the failed worker on another machine. If no exchange with other workers has failed, `fault`
     itself.
     """
-    from .cluster import peers, tensorflow_cluster
+    from .cluster import failed_worker, tensorflow_cluster
 
     failed = _lost(fault)
-    return fault if failed is None else peers.blamed(failed, tensorflow_cluster.read())
+    return fault if failed is None else failed_worker.blamed(failed, tensorflow_cluster.read())
 
 
 def _lost(fault: BaseException) -> BaseException | None:
@@ -92,9 +92,11 @@ def _lost(fault: BaseException) -> BaseException | None:
 
     None for other exceptions.
     """
-    from .cluster import peers
+    from .cluster import failed_worker
 
-    return next((link for link in (fault, fault.__cause__) if link is not None and peers.is_of_peers(link)), None)
+    return next(
+        (link for link in (fault, fault.__cause__) if link is not None and failed_worker.is_of_peers(link)), None
+    )
 
 
 def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
@@ -102,9 +104,9 @@ def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
 
     Otherwise TensorFlow may wait in its destructors, while the other workers wait for this one.
     """
-    from .cluster import peers
+    from .cluster import failed_worker
 
-    peers.linger(noticed)
+    failed_worker.linger(noticed)
     stop.exit(1)
 
 
@@ -120,10 +122,10 @@ def _stopped(report: RunReport, request: StopRequested, options: Options, prepar
     if request.reason == "timeout":
         report.finish("timeout", 0, _over_time(options.run.max_minutes))
     elif request.engine_of:
-        from .cluster import peers
+        from .cluster import failed_worker
 
         what = f"the engine of {request.engine_of} was killed or has failed, so that all workers have ended"
-        report.finish("error", 0, _error("peer", what, peers.HINT))
+        report.finish("error", 0, _error("peer", what, failed_worker.HINT))
     elif request.reason == ENGINE_GONE:
         report.finish("crashed", 0, ENGINE_LOST)
     else:
@@ -135,7 +137,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
         import tensorflow as tf  # seconds; everything below imports it too
 
         from .assembly import assemble
-        from .fit.built import save_model
+        from .fit.built_training import save_model
         from .setup import actual_settings
 
     actual_settings.write_into_run_folder()

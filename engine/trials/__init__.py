@@ -6,15 +6,15 @@ The records:
     search_record.py      the part of it about a search (engine/tune)
 
 The measurement:
-    bench.py              one training of a few measured seconds, which is ended early if it is clearly slower
+    trial_runner.py       one training of a few measured seconds, which is ended early if it is clearly slower
     trial_preset.py       the options that every trial sets for itself, and changes of options
     comparing.py          trials of two settings in turn, and their losses if a change affects what the model learns
     significance.py       the rule by which a change is called faster, and what may be chance
 
 The report:
-    sentences.py          each result in a sentence, shared by all views
+    proof_sentences.py    each result in a sentence, shared by all views
     scaling_sentences.py  a measurement of scaling in words
-    tables.py             the tables of all of them, for a terminal and in Markdown
+    trial_tables.py       the tables of all of them, for a terminal and in Markdown
 """
 
 LEAST_REPEATS = 3  # pairs of trials; fewer do not show their spread

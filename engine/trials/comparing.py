@@ -18,11 +18,11 @@ from ..presets import Preset
 from ..runs import Run
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Progress, Started
-from . import sentences
-from .bench import Measures
+from . import proof_sentences
 from .record import Comparison, Learning
 from .significance import agree_by_far, gain, gain_and_spread, order
 from .trial import Trial
+from .trial_runner import Measures
 
 FINAL = ("oom", "error")
 CHANCES = 2
@@ -123,7 +123,7 @@ class Comparing:
         return self.bench.measure(self.b if side == "b" else self.a, side, repeat)
 
     def _doing(self, side: str, repeat: int) -> str:
-        what = sentences.changes(self.comparison.changes)
+        what = proof_sentences.changes(self.comparison.changes)
         which = f"with {what}" if side == "b" else f"without {what}"
         return f"repeat {repeat} of {self.repeats}: {which}"
 

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
-from ..files.shapes import Fields
+from ..files.declared_types import Fields
 from ..files.writing import write_atomically
 from ..runs import events
 from ..runs.events import Stage
@@ -279,7 +279,7 @@ def search_of(record: Record) -> Search:
 
 
 def of_plain(path: Path, plain: Mapping[str, Any]) -> Record:
-    """The record from the plain values of a proof.json, which were checked before (files/shapes.py).
+    """The record from the plain values of a proof.json, which were checked before (files/declared_types.py).
 
     UNREAD if `plain` is empty. Entries that are not fields of Record are left out.
     """

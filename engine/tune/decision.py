@@ -21,15 +21,15 @@ from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..proof.request import Request
 from ..runs.events import Started
-from ..trials import comparing, sentences, significance
+from ..trials import comparing, proof_sentences, significance
 from ..trials.comparing import Comparing
 from ..trials.record import Comparison, Record, medians
 from ..trials.search_record import Limits, Search
 from ..trials.trial_preset import with_changes
 from . import losses
 from .candidates.judgement import Best
+from .candidates.search_space import BATCH, value_of
 from .candidates.search_trials import OutOfTime, Trials
-from .candidates.space import BATCH, value_of
 from .losses import Losses
 from .stages.batch_size import rounded
 from .time_plan import TimePlan
@@ -151,7 +151,7 @@ class Deciding:
 
     def _instead(self, settings: dict[str, Any]) -> dict[str, Any]:
         self._chosen = "the fastest settings that do not learn clearly worse"
-        what = sentences.changes(settings) if settings else "the preset as it is"
+        what = proof_sentences.changes(settings) if settings else "the preset as it is"
         self._search.learning = f"the fastest settings {self._fault} and are not chosen: {what} instead"
         return settings
 

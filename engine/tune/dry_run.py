@@ -16,16 +16,16 @@ from ..proof import duration
 from ..proof.request import Request, conflict
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
-from ..trials.bench import Bench
 from ..trials.comparing import BaselineFailed
 from ..trials.record import Record
 from ..trials.search_record import Candidate, Limits, Memory, Search
 from ..trials.trial import Trial
 from ..trials.trial_preset import PROBE_SECONDS
+from ..trials.trial_runner import Bench
 from . import memory_model
 from .candidates.screening import Screening
+from .candidates.search_space import BATCH, Space, value_of
 from .candidates.search_trials import OutOfTime, Trials
-from .candidates.space import BATCH, Space, value_of
 from .memory_model import MemoryModel
 from .report import memory_sentences
 from .stages.batch_size import STEPS_OF_A_PROBE, rounded

@@ -28,7 +28,7 @@ from ..proof.request import Request
 from ..runs import Run
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, EpochEnd, Event, Progress, Started
-from ..trials import comparing, sentences
+from ..trials import comparing, proof_sentences
 from ..trials.comparing import CHANCES, FINAL
 from ..trials.search_record import LossCheck, Search
 from ..trials.trial import Trial
@@ -204,7 +204,7 @@ class Losses:
         """One training for the loss. It is repeated once if the first attempt failed by chance. `seconds` is its
         expected time.
         """
-        what = sentences.changes(made.settings) if side == "b" else "the preset"
+        what = proof_sentences.changes(made.settings) if side == "b" else "the preset"
         for _ in range(CHANCES):
             self._report(f"loss: {what} trains on {made.samples:,} samples, {repeat} of {self._pairs}")
             trial = self._trials.learn(preset, side, repeat, length, self._trials.trial_seconds + SLACK * seconds)

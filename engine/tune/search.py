@@ -15,16 +15,16 @@ from ..proof import duration
 from ..proof.request import Request, conflict
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
-from ..trials import sentences
-from ..trials.bench import Bench
+from ..trials import proof_sentences
 from ..trials.comparing import BaselineFailed
 from ..trials.record import Record, medians
 from ..trials.search_record import Candidate, Limits, Search
 from ..trials.trial import Trial
+from ..trials.trial_runner import Bench
 from . import memory_model
 from .candidates.screening import Screening
+from .candidates.search_space import BATCH, Space, value_of
 from .candidates.search_trials import OutOfTime, SideBySide, Trials
-from .candidates.space import BATCH, Space, value_of
 from .decision import Deciding
 from .memory_model import MemoryModel
 from .stages.device import DeviceStages
@@ -32,8 +32,8 @@ from .stages.input import InputStage
 from .stages.recheck import SecondLook
 from .time_plan import SCREENING_SECONDS
 from .wide import storage
-from .wide.search import Member, WideSearch
 from .wide.storage import StudyError
+from .wide.wide_search import Member, WideSearch
 
 FOR_LARGEST = 3  # trials whose time is kept for the largest batch, if only the batch size is searched
 
@@ -201,7 +201,7 @@ class Searcher:
         except OutOfTime:
             if self._space is None:
                 raise BaselineFailed("the minutes do not allow a single trial") from None
-            minutes = f"{sentences.OUT_OF_TIME} of {self.limits.minutes:g} min"
+            minutes = f"{proof_sentences.OUT_OF_TIME} of {self.limits.minutes:g} min"
             self.record.ended_because = f"{minutes} allows no further trial before the pairs that prove the gain"
         self._deciding = True
         self.trials.reserved_seconds = 0.0

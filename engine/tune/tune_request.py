@@ -14,16 +14,16 @@ from ..job.machine_gpus import Machine
 from ..options import OPTIONS, by_key
 from ..options.catalogue import did_you_mean
 from ..presets import Preset
-from ..proof import duration, request, starting
+from ..proof import duration, proof_start, request
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
 from ..trials import LEAST_REPEATS, STAGES, TRIAL_SECONDS
 from ..trials.search_record import Limits
 from ..units import MINUTE
-from .report.sentences import nothing_to_measure
+from .report.search_sentences import nothing_to_measure
 from .time_plan import SCREENING_SECONDS, TimePlan
 from .wide import storage
-from .wide.search import Member
+from .wide.wide_search import Member
 
 # Stages that change a single option, and this option.
 ONLY_OPTION = {
@@ -167,7 +167,7 @@ def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
 def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> subprocess.Popen[bytes]:
     """Resume a search with the request of `resumed`, and return its process. Raises ProofError."""
     asked = resumed(proof, minutes)
-    return starting.start_again(proof, anyway, None if minutes is None else asked)
+    return proof_start.start_again(proof, anyway, None if minutes is None else asked)
 
 
 def resumed(proof: Proof, minutes: float | None = None) -> Request:
@@ -177,7 +177,7 @@ def resumed(proof: Proof, minutes: float | None = None) -> Request:
     resumed.
     """
     more = f"gputui tune --resume {proof.id} --minutes N gives it N more minutes"
-    starting.refuse_to_resume(proof, "tune", "a search", "gputui tune", more, minutes is not None)
+    proof_start.refuse_to_resume(proof, "tune", "a search", "gputui tune", more, minutes is not None)
     asked, record = proof.request, proof.record
     limits = asked.search or Limits()
     if minutes is not None:

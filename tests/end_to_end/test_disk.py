@@ -29,8 +29,8 @@ from gputui.engine.system.locks import Lock
 from gputui.engine.system.run_clock import RunClock
 from gputui.engine.telemetry.sampler import Sampler
 from gputui.engine.trainer.checkpoint.checkpoints import NotWritten
-from gputui.engine.trainer.common.faults import TrainerError
-from gputui.engine.trainer.fit import built
+from gputui.engine.trainer.common.training_errors import TrainerError
+from gputui.engine.trainer.fit import built_training
 from gputui.engine.trainer.session import _failed
 from gputui.engine.trainer.setup.devices import Devices
 
@@ -268,20 +268,20 @@ def test_a_model_that_finds_no_room_is_waited_for_and_then_told(build: Build, mo
     monkeypatch.setattr(time, "sleep", waits.append)
     expected = r"^largest file size \(ulimit -f\) reached at .* the training has ended well, but its model could not be"
     with no_writing(most_bytes=4096), pytest.raises(TrainerError, match=expected) as fault:
-        built.save_model(loop.built, loop.step)
+        built_training.save_model(loop.built, loop.step)
     assert not file.exists()
     assert "gputui resume saves it from the last checkpoint" in fault.value.hint
     assert fault.value.hint.startswith("raise the limit on the size of files (ulimit -f)")
     assert waits == [], "such a limit stays as long as the process"
-    save, refusals = built._save, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))]
+    save, refusals = built_training._save, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))]
 
     def save_later(*words: Any) -> None:
         if refusals:
             raise refusals.pop()
         save(*words)
 
-    monkeypatch.setattr(built, "_save", save_later)
-    built.save_model(loop.built, loop.step)
+    monkeypatch.setattr(built_training, "_save", save_later)
+    built_training.save_model(loop.built, loop.step)
     assert len(waits) == 1
     assert file.stat().st_size > 4096
 

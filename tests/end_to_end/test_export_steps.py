@@ -75,7 +75,7 @@ def labels(batches: Any, count: int) -> list[list[int]]:
 
 def compared(wanted: Options, replicas: int, whole: bool) -> str:
     """In what the script differs from the trainer, or nothing."""
-    from gputui.engine.trainer.common.faults import DataError
+    from gputui.engine.trainer.common.training_errors import DataError
     from gputui.engine.trainer.data import pipeline
 
     script = ran_until_training(wanted, replicas, whole)

@@ -21,7 +21,7 @@ from gputui.engine.diagnosis.verdict import remedies
 from gputui.engine.job.machine_gpus import Fault, Gpu, Machine
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.runs import Run
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.setup.devices import require_gpus
 from gputui.engine.trainer.setup.gpu_identity import LibraryLog
 

@@ -14,7 +14,7 @@ from gputui.engine import runs
 from gputui.engine.interpreter import installed
 from gputui.engine.runs import Run, run_cluster
 from gputui.engine.runs.run_cluster import Cluster
-from gputui.engine.trainer.cluster.meeting import Meeting
+from gputui.engine.trainer.cluster.rendezvous import Meeting
 from gputui.tui import cli
 
 from tests.support.cluster import free_ports

@@ -32,12 +32,12 @@ BESIDE = """
 import json
 from types import SimpleNamespace
 import psutil
-from gputui.engine.proof import starting
+from gputui.engine.proof import proof_start
 from gputui.engine.job import this_machine
 words = ["python", "-m", "gputui.engine.trainer", "/nowhere/theirs"]
 psutil.process_iter = lambda names: [SimpleNamespace(info={"cmdline": words}, pid=PID)]
 here = this_machine.read()
-print(json.dumps([bool(starting.beside(frozenset([name]), here)) for name in (here.gpus[0].uuid, "GPU-another")]))
+print(json.dumps([bool(proof_start.beside(frozenset([name]), here)) for name in (here.gpus[0].uuid, "GPU-another")]))
 """
 
 
@@ -236,9 +236,9 @@ def test_a_gpu_that_fails_everything_is_lost_until_it_answers(
     program = f"""
 import json, time
 from pathlib import Path
-from gputui.engine.telemetry.nvml import one_gpu
+from gputui.engine.telemetry.nvml import gpu_reader
 from gputui.engine.telemetry.nvml.connection import Nvml
-one_gpu.LOOK_AGAIN_SECONDS = 0.05
+gpu_reader.LOOK_AGAIN_SECONDS = 0.05
 fall, nvml = Path({str(fall)!r}), Nvml()
 told = [nvml.read()]
 fall.touch()
@@ -290,8 +290,8 @@ def test_each_loss_is_warned_of_once(nvml: FakeNvml, tmp_path: Path) -> None:
 import json, time
 from pathlib import Path
 from gputui.engine.telemetry import sampler
-from gputui.engine.telemetry.nvml import one_gpu
-one_gpu.LOOK_AGAIN_SECONDS = 0.1
+from gputui.engine.telemetry.nvml import gpu_reader
+gpu_reader.LOOK_AGAIN_SECONDS = 0.1
 fall, told = Path({str(fall)!r}), []
 thread = sampler.GpuReader(lambda event: told.append(getattr(event, "kind", "")), 0.05)
 thread.start()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from gputui.engine import presets, runs
 from gputui.tui import cli, show
-from gputui.tui.form.state import INFO
+from gputui.tui.form.form_state import INFO
 
 
 @pytest.mark.parametrize("words", [[], ["watch"]])

@@ -12,7 +12,7 @@ import pytest
 from gputui import engine
 from gputui.engine import presets, runs
 from gputui.engine.process import launch
-from gputui.engine.process.fork_server import ForkServer
+from gputui.engine.process.fork_client import ForkServer
 from gputui.engine.runs import checkpoint_files
 from gputui.engine.system.identity import Process
 
@@ -53,7 +53,7 @@ train: {epochs: 100000, validation_split: 0}
 run: {checkpoint: epoch}
 """
 NAMES = ["psutil", "pydantic", "pynvml", "yaml", "ruamel", "textual", "click", "gputui.tui.cli"]
-SCRIPT = Path(engine.__file__).parent / "bootstrap" / "run.py"
+SCRIPT = Path(engine.__file__).parent / "bootstrap" / "run_module.py"
 MAIN = "import sys; sys.argv[0] = 'gputui'; from gputui.tui import main; main()"
 
 

@@ -17,7 +17,7 @@ from gputui.engine.figures import GPU, HOST, NOT_SHOWN, PROFILE, RUN, View
 from gputui.engine.options import OPTIONS
 from gputui.engine.profile.xprof_tables import Shares
 from gputui.engine.runs.events import HostReading, Progress, Summary
-from gputui.engine.telemetry.nvml.one_gpu import CORE
+from gputui.engine.telemetry.nvml.gpu_reader import CORE
 from gputui.engine.trials.trial import FIGURES, Trial
 from gputui.tui.reading.run.gpu_reading import Gpu
 

@@ -11,10 +11,10 @@ import pynvml
 import pytest
 from gputui.engine.runs.events import Event, GpuReadings, Warn
 from gputui.engine.telemetry import sampler
-from gputui.engine.telemetry.nvml import gpm_nvlink, one_gpu, queries
+from gputui.engine.telemetry.nvml import gpm_nvlink, gpu_reader, queries
 from gputui.engine.telemetry.nvml.connection import NO_GPU
 from gputui.engine.telemetry.nvml.gpm_nvlink import GPM_KEYS, Gpm, NvLink
-from gputui.engine.telemetry.nvml.one_gpu import Device
+from gputui.engine.telemetry.nvml.gpu_reader import Device
 from gputui.engine.telemetry.nvml.queries import NOT_AVAILABLE, PCIE, QUESTIONS
 from gputui.engine.telemetry.nvml.reasons import Code, Reason
 from gputui.engine.telemetry.nvml.xid_errors import DriverError
@@ -233,8 +233,8 @@ def opened(answers: Patch, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Dev
     answers(HandleByIndex=lambda index: refusing(codes["open"])() if "open" in codes else f"handle {index}",
             UUID="GPU-a", Name=b"H100", PciInfo=SimpleNamespace(busId=b"00000000:01:00.0"))  # fmt: skip
     asked = (asking("busy", 0.5), asking("power_w", 300.0), asking("power_limit_w", 700.0, slow=True))
-    monkeypatch.setattr(one_gpu, "QUESTIONS", asked)
-    monkeypatch.setattr(one_gpu, "Flow", lambda _: SimpleNamespace(read=lambda fresh: {}, tells_pcie=False))
+    monkeypatch.setattr(gpu_reader, "QUESTIONS", asked)
+    monkeypatch.setattr(gpu_reader, "Flow", lambda _: SimpleNamespace(read=lambda fresh: {}, tells_pcie=False))
 
     def make(**failing: int) -> Device:
         codes.clear()
@@ -250,7 +250,7 @@ def test_a_gpu_is_lost_where_nothing_answers_and_found_again_later(
     opened: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("gputui.engine.telemetry.nvml.one_gpu.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gputui.engine.telemetry.nvml.gpu_reader.time.monotonic", lambda: now[0])
     gpu = opened()
     codes = gpu.__dict__["codes"]
     first = gpu.read(True)

@@ -15,7 +15,7 @@ import pynvml
 import pytest
 from gputui.engine.telemetry import gpu_processes
 from gputui.engine.telemetry.gpu_processes import HIDDEN, NOT_HERE, described
-from gputui.engine.telemetry.nvml.one_gpu import Work
+from gputui.engine.telemetry.nvml.gpu_reader import Work
 from gputui.tui.drawing.gpu_details import doing
 from gputui.tui.reading import machine
 from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess, numbers

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import checks, presets
 from gputui.engine.doctor import libraries
-from gputui.engine.interpreter import inquiry, installed, interpreter
+from gputui.engine.interpreter import installed, installed_query, interpreter
 from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.presets import saving
 from gputui.engine.process import launch
@@ -27,7 +27,7 @@ from tests.support.front_door import until
 
 def says(path: Path, answer: str) -> Path:
     """An interpreter with this answer to what is installed."""
-    path.with_suffix(".answer").write_text(f"{inquiry.MARK}{answer}\n")
+    path.with_suffix(".answer").write_text(f"{installed_query.MARK}{answer}\n")
     return script(path, f"cat {path.with_suffix('.answer')}")
 
 
@@ -146,8 +146,8 @@ def test_packages_whose_files_would_be_overwritten_are_removed_first(tmp_path: P
 def test_nobody_waits_for_an_answer_that_was_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = script(tmp_path / "python", f"echo >> {tmp_path}/asked; exec sleep 600")
     told: list[str] = []
-    monkeypatch.setattr(inquiry, "ANSWER_SECONDS", 3600.0)
-    monkeypatch.setattr(inquiry, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(installed_query, "ANSWER_SECONDS", 3600.0)
+    monkeypatch.setattr(installed_query, "NOTICE_SECONDS", 0.01)
     monkeypatch.setattr(interpreter, "notice", told.append)
     with ThreadPoolExecutor() as threads:
         waiting = [threads.submit(interpreter.look, str(python)) for _ in range(2)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from gputui.engine.process import known_failures
 from gputui.engine.process.ending import Evidence, classify
 from gputui.engine.trainer import session
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.common.training_errors import TrainerError
 
 from tests.support.cases import all_hold
 

@@ -15,7 +15,7 @@ from gputui.engine.options.validation import validated
 from gputui.engine.presets import saving
 from gputui.engine.proof import request
 from gputui.tui import cli
-from gputui.tui.form.state import FormState
+from gputui.tui.form.form_state import FormState
 
 CODE = "def build(context):\n    ...\n"
 

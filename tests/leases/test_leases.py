@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gputui.engine.leases import lease, starting
+from gputui.engine.leases import lease, start_devices
 from gputui.engine.leases.free_gpus import GpuUse, Wish
 from gputui.engine.leases.lease import NotFree
 from gputui.engine.options import Options, gpu_choice
@@ -168,11 +168,11 @@ def test_a_file_of_another_user_or_of_an_ended_process_tells_nothing(tmp_path: P
 def test_only_a_queued_run_waits_for_devices_that_it_names_itself() -> None:
     (held,) = lease.take([lease.CPU], "digits " * 99)
     options = Options(device=replace(Options().device, visible="none"))
-    assert list(starting.lease_devices(options, "mine").leases) == []
+    assert list(start_devices.lease_devices(options, "mine").leases) == []
     with pytest.raises(NotFree, match=r"^the CPU is used by .{1,40}'s digits digits .{1,80}$"):
-        starting.lease_devices(options, "mine", among=[lease.CPU])
+        start_devices.lease_devices(options, "mine", among=[lease.CPU])
     held.release()
-    devices = starting.lease_devices(options, "mine", among=[lease.CPU])
+    devices = start_devices.lease_devices(options, "mine", among=[lease.CPU])
     assert [each.name for each in devices.leases] == [lease.CPU]
     devices.release()
     assert lease.holders() == {}

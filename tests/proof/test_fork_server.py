@@ -13,12 +13,12 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.job import this_machine
 from gputui.engine.job.machine_gpus import Machine
-from gputui.engine.process import fork_server, launch
-from gputui.engine.process.fork_server import ForkServer
-from gputui.engine.proof import starting
+from gputui.engine.process import fork_client, launch
+from gputui.engine.process.fork_client import ForkServer
+from gputui.engine.proof import proof_start
 from gputui.engine.runs import Run, control
 from gputui.engine.system.identity import Process
-from gputui.engine.trials.bench import Bench, Stop, below
+from gputui.engine.trials.trial_runner import Bench, Stop, below
 
 from tests.support.front_door import ended, happened, until
 from tests.support.standing_in import engines_of, stand_in
@@ -165,7 +165,7 @@ def test_however_trainer_engine_or_server_end_the_others_are_as_always(
     assert os.getsid(trainer.pid) == engine.pid != os.getsid(0)
     assert "tensorflow" not in Path(f"/proc/{engine.pid}/maps").read_text()
     assert Process.of(trainer.pid).serves(run.path)
-    others = [what for what, _ in starting._of_other_homes(Machine((), "", 2, 2**30), None)]
+    others = [what for what, _ in proof_start._of_other_homes(Machine((), "", 2, 2**30), None)]
     assert any(f"(process {trainer.pid})" in what for what in others)
     assert not any(f"(process {first.pid})" in what for what in others)
     for process in (trainer, engine):
@@ -226,7 +226,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(
 ) -> None:
     with (tmp_path / "standing-in" / "sitecustomize.py").open("a") as stream:
         stream.write(SILENT_SERVER)
-    monkeypatch.setattr(fork_server, "READY_SECONDS", 0.5)
+    monkeypatch.setattr(fork_client, "READY_SECONDS", 0.5)
     for number, server in enumerate((ForkServer(tmp_path / "trials"), ForkServer(tmp_path / "trials", lambda: True))):
         run, engine_runs = server.start(presets.resolve("quickstart"), tmp_path / "trials" / str(number), tmp_path)
         training_until_stopped(run, engine_runs)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import Options
-from gputui.engine.proof import duration, folder, improved_preset, request, starting
+from gputui.engine.proof import duration, folder, improved_preset, proof_start, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run, create_at
 from gputui.engine.runs.events import Outcome
 from gputui.engine.system.identity import Process
-from gputui.engine.trials import bench, comparing, sentences, trial_preset
+from gputui.engine.trials import comparing, proof_sentences, trial_preset, trial_runner
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.record import Record
 from gputui.tui import cli
@@ -73,15 +73,15 @@ def test_the_speed_of_a_trial_is_its_mean_and_an_end_without_figures_is_no_succe
     run = Run(tmp_path)
     steps = {"measured_steps": 200, "measured_seconds": 4.0, "global_batch_size": 32}
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "samples_per_second": 9e9, **steps}))
-    row = bench.outcome(run, "a", 1)
+    row = trial_runner.outcome(run, "a", 1)
     assert (row.samples_per_second, row.step_ms, row.error) == (1600.0, 20.0, None)
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "measured_steps": 0}))
-    assert bench.outcome(run, "a", 1).outcome == "error"
+    assert trial_runner.outcome(run, "a", 1).outcome == "error"
     run.file("result.json").write_text(json.dumps({"outcome": "stopped", **steps}))
-    assert bench.outcome(run, "a", 1).outcome == "crashed", "nobody asked it to stop"
-    assert bench.outcome(run, "a", 1, asked=True).outcome == "stopped"
+    assert trial_runner.outcome(run, "a", 1).outcome == "crashed", "nobody asked it to stop"
+    assert trial_runner.outcome(run, "a", 1, asked=True).outcome == "stopped"
     run.file("result.json").unlink()
-    assert bench.outcome(run, "b", 1).outcome == "crashed"
+    assert trial_runner.outcome(run, "b", 1).outcome == "crashed"
 
 
 # ---- what is learnt -----------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_more_replicas_are_compared_by_their_samples_and_the_efficiency_is_told(
         batches = {row["side"]: row["global_batch_size"] for row in told["comparisons"][0]["trials"]}
         assert batches == {"a": 32, "b": 64}
         said = "2 replicas instead of 1: an efficiency of 92 %"
-        for text in (sentences.result(typed(Record, told)), as_markdown(typed(Record, told))):
+        for text in (proof_sentences.result(typed(Record, told)), as_markdown(typed(Record, told))):
             assert (said in text) == (setting == "strategy.kind=mirrored"), setting
 
 
@@ -384,7 +384,7 @@ def test_a_proof_whose_process_is_gone_is_shown_as_crashed(home: Path) -> None:
     record.tell_process(this)
     record.write()
     assert proof.state == "running"
-    assert starting.beside((), HERE) == f"the proof {proof.id} is running"
+    assert proof_start.beside((), HERE) == f"the proof {proof.id} is running"
     record.start_ticks = this.start_ticks - 5  # an earlier process of that number
     record.write()
     assert proof.state == "crashed"

@@ -15,12 +15,12 @@ from gputui.engine.options import Options
 from gputui.engine.profile import reports
 from gputui.engine.profile.reports import ProfileError, ProfileReport
 from gputui.engine.profile.xprof_tables import InputStage, InputTime, Operation, Shares
-from gputui.engine.proof import request, starting
+from gputui.engine.proof import proof_start, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
-from gputui.engine.trials import sentences
+from gputui.engine.trials import proof_sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.record import Record
 from gputui.tui.base.glyphs import PLAIN
@@ -226,16 +226,16 @@ def test_a_stopped_loop_counts_only_what_was_decided(tmp_path: Path, stop_at: in
         made.prover.prove()
     made.record.state = "stopped"
     made.record.write("ended")
-    assert sentences.conclusion(typed(Record, made.written)) == said
+    assert proof_sentences.conclusion(typed(Record, made.written)) == said
 
 
 def test_a_loop_without_time_or_without_anything_to_try_says_so(tmp_path: Path) -> None:
     told = proved(tmp_path, loop(limit_seconds=30.0), lambda o, n: noisy(1000.0, n)).written
-    assert sentences.conclusion(typed(Record, told)) == "the time budget allowed no change to be measured"
+    assert proof_sentences.conclusion(typed(Record, told)) == "the time budget allowed no change to be measured"
     (tmp_path / "more").mkdir()
     settings = ("xla=true", "precision.policy=mixed_bfloat16")
     told = proved(tmp_path / "more", loop(*settings), lambda o, n: Planted()).written
-    assert sentences.conclusion(typed(Record, told)) == "nothing was found to make it faster (no change to try)"
+    assert proof_sentences.conclusion(typed(Record, told)) == "nothing was found to make it faster (no change to try)"
     assert "as it is" in shown(told)
 
 
@@ -277,7 +277,7 @@ def test_a_slower_change_is_said_to_be_so_with_what_it_learns_and_is_not_offered
         proved(tmp_path / name, asked, lambda o, n: Planted(1000 / o.workload.width, loss=o.workload.width / 10))
         measured = Proof(tmp_path / name / "proof"), subprocess.Popen(["true"])
         with monkeypatch.context() as patched, measured[1]:
-            patched.setattr(starting, "begin", lambda *_: measured)
+            patched.setattr(proof_start, "begin", lambda *_: measured)
             assert proof_command.run_proof(asked, as_json=False, anyway=True) == 0
         return str(capsys.readouterr().out)
 
@@ -315,7 +315,7 @@ def test_the_profile_is_part_of_the_proof_and_of_all_its_views(tmp_path: Path, m
     monkeypatch.setattr(reports, "read", lambda run: REPORT)
     made = proved(tmp_path, of_preset(profile=True), lambda o, n: Planted(5000.0 if o.input.one_batch else 1000.0, 0.8))
     told = made.written
-    assert sentences.profile_of(typed(Record, told)) == REPORT
+    assert proof_sentences.profile_of(typed(Record, told)) == REPORT
     assert made.bench.asked[-1].run.profile == "30-49"
     text = as_markdown(typed(Record, told))
     assert "a step of 12.3 ms on the CPU: waiting for input 81 %, computing 14 %, Python, outside the graph 5 %" in text

@@ -22,12 +22,12 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.options import Options
-from gputui.engine.proof import folder, request, starting
+from gputui.engine.proof import folder, proof_start, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
 from gputui.engine.telemetry.host import Children, Host
-from gputui.engine.trials import bench, sentences, significance
+from gputui.engine.trials import proof_sentences, significance, trial_runner
 from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.record import Comparison, Record
 from gputui.tui import cli
@@ -105,8 +105,8 @@ def _lines(told: dict[str, Any]) -> list[str]:
     said += [trial_line(title, one) for title, one in trials(typed(Record, told))]
     return (
         said
-        + [sentences.verdict(one) for one in typed(Record, told).comparisons]
-        + [sentences.conclusion(typed(Record, told))]
+        + [proof_sentences.verdict(one) for one in typed(Record, told).comparisons]
+        + [proof_sentences.conclusion(typed(Record, told))]
     )
 
 
@@ -156,7 +156,7 @@ CONTRARY = {
 
 
 def _agree(one: dict[str, Any]) -> None:
-    sentence, gain, spread = sentences.verdict(typed(Comparison, one)), one["gain"], one["spread"]
+    sentence, gain, spread = proof_sentences.verdict(typed(Comparison, one)), one["gain"], one["spread"]
     for contrary in CONTRARY[one["decision"]]:
         assert contrary not in sentence, sentence
     if one["decision"] == "failed":
@@ -177,9 +177,9 @@ def _agree(one: dict[str, Any]) -> None:
 
 def _medians_are_explained(told: dict[str, Any], said: list[str]) -> None:
     """Where the medians of both sides say another factor than the pairs, both are said."""
-    other = sentences.differing_medians(typed(Record, told))
+    other = proof_sentences.differing_medians(typed(Record, told))
     if other and told["gain_total"] is not None:
-        assert any(other in line and sentences.speedup(typed(Record, told)) in line for line in said)
+        assert any(other in line and proof_sentences.speedup(typed(Record, told)) in line for line in said)
 
 
 def test_the_medians_and_the_pairs_of_a_machine_that_changes_are_both_said(tmp_path: Path) -> None:
@@ -227,26 +227,26 @@ def test_a_proof_is_kept_from_what_shares_its_devices(
     record = folder.empty_record(proof.path, proof.request)
     record.write("measuring")
     assert proof.state == "running"
-    found = starting.beside(starting.of_request(_asked(*ours), GPUS), GPUS)
+    found = proof_start.beside(proof_start.of_request(_asked(*ours), GPUS), GPUS)
     assert bool(found) == shared, found
-    assert not starting.beside(starting.of_request(_asked(*ours), GPUS), GPUS, but=proof.path)
+    assert not proof_start.beside(proof_start.of_request(_asked(*ours), GPUS), GPUS, but=proof.path)
 
 
 def test_a_run_on_another_machine_shares_no_device(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "process_iter", lambda names: [])
     run = recorded.write(home, gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
-    assert starting.beside((), GPUS) == f"the run {run.id} is running"
+    assert proof_start.beside((), GPUS) == f"the run {run.id} is running"
     life = SimpleNamespace(host="box7")
     monkeypatch.setattr(Run, "liveness", property(lambda _: life))
     monkeypatch.setattr(Run, "state_of", lambda *_: "running")
-    assert not starting.beside((), GPUS)
+    assert not proof_start.beside((), GPUS)
 
 
 def test_a_comparison_with_a_side_on_the_cpu_is_kept_from_every_training() -> None:
-    with_cpu = starting.of_request(request.of_change("quickstart", ["device.visible=none"]), GPUS)
-    assert starting.overlap(with_cpu, ["GPU-of-another-training"])
-    on_gpus = starting.of_request(request.of_change("quickstart", ["device.visible=[1]"]), GPUS)
-    assert not starting.overlap(on_gpus, ["GPU-of-another-training"])
+    with_cpu = proof_start.of_request(request.of_change("quickstart", ["device.visible=none"]), GPUS)
+    assert proof_start.overlap(with_cpu, ["GPU-of-another-training"])
+    on_gpus = proof_start.of_request(request.of_change("quickstart", ["device.visible=[1]"]), GPUS)
+    assert not proof_start.overlap(on_gpus, ["GPU-of-another-training"])
 
 
 def test_a_start_is_kept_from_what_uses_the_same_gpu(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,16 +263,16 @@ def test_a_start_is_kept_from_what_uses_the_same_gpu(home: Path, monkeypatch: py
         "[3]": "the training recorded (process 7) is running",
     }.items():  # fmt: skip
         options = presets.resolve("quickstart", [f"device.visible={ours}"]).options
-        assert starting.in_the_way(options, GPUS) == found, ours
+        assert proof_start.in_the_way(options, GPUS) == found, ours
     search = write_search(home / "theirs", kind="tune")
     (search.path / "trials").mkdir()
     words[-1] = str(other.path.rename(search.path / "trials" / "06-s"))
     options = presets.resolve("quickstart", ["device.visible=[3]"]).options
     told = f"the search {search.id} of the home {home / 'theirs'} (process 7) is running"
-    assert starting.in_the_way(options, GPUS) == told
+    assert proof_start.in_the_way(options, GPUS) == told
     both = presets.resolve("quickstart", ["device.visible=[2, 1]", "strategy.kind=mirrored"]).options
-    assert starting.in_the_way(both, GPUS) == "the run recorded is running"
-    assert not starting.in_the_way(both, GPUS, but=run.path)
+    assert proof_start.in_the_way(both, GPUS) == "the run recorded is running"
+    assert not proof_start.in_the_way(both, GPUS, but=run.path)
 
 
 def test_an_ab_whose_sides_train_on_the_same_device_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,7 +305,7 @@ def test_a_trial_tells_who_used_its_cores_and_gpus(tmp_path: Path) -> None:
 
     def seen(throttle: str = "[]", **host: float) -> str:
         Run(tmp_path).file("events.jsonl").write_text("\n".join(told(throttle, **host)) + "\n")
-        return bench.disturbed(Run(tmp_path), "")
+        return trial_runner.disturbed(Run(tmp_path), "")
 
     assert seen(cpu=1.0, others=0.05, held=5e6) == ""
     assert seen(cpu=0.4, others=0.3, held=5e6) == "", "there were cores left"
@@ -314,7 +314,9 @@ def test_a_trial_tells_who_used_its_cores_and_gpus(tmp_path: Path) -> None:
     for reason, said in (("power cap", ""), ("software thermal", "its GPU was slowed down (software thermal)")):
         assert seen(f'["{reason}"]', cpu=0.4, others=0.0, held=5e6) == said
     seen(cpu=0.4, others=0.0, held=5e9)
-    assert bench.disturbed(Run(tmp_path), "the run X is running").startswith("the run X is running, other programs")
+    assert trial_runner.disturbed(Run(tmp_path), "the run X is running").startswith(
+        "the run X is running, other programs"
+    )
 
 
 def test_the_spread_that_counts_gets_smaller_with_more_pairs() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from gputui.engine.options import Options
 from gputui.engine.presets import defaults
-from gputui.engine.process.fork_server import ForkServer
+from gputui.engine.process.fork_client import ForkServer
 from gputui.engine.proof import process, request
 from gputui.engine.runs import results
-from gputui.engine.trials import bench
-from gputui.engine.trials.bench import Bench, Stop
+from gputui.engine.trials import trial_runner
+from gputui.engine.trials.trial_runner import Bench, Stop
 
 from tests.support.proving import HERE, Planted, proving
 from tests.support.small_disk import no_writing
@@ -56,7 +56,7 @@ def test_a_trial_waits_for_a_full_disk_and_then_fails_the_proof_and_not_its_sett
         planted.setattr(ForkServer, "start", refused)
         row = measures.measure(defaults(()), "a", 1)
     assert (row.outcome, row.error, numbers) == ("crashed", "not started: [Errno 11] refused", [])
-    monkeypatch.setattr(bench, "ROOM_SECONDS", 0.0)
+    monkeypatch.setattr(trial_runner, "ROOM_SECONDS", 0.0)
     made = proving(tmp_path / "proof", request.of_change("quickstart", [SIXTEEN]), lambda o, n: Planted())
 
     def work() -> None:

@@ -18,9 +18,9 @@ from gputui.engine.proof import folder, request, trial_diagnosis
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import Diagnosis
 from gputui.engine.trials import comparing, scaling_sentences, significance
-from gputui.engine.trials.bench import Bench
 from gputui.engine.trials.record import Comparison
 from gputui.engine.trials.trial import Trial
+from gputui.engine.trials.trial_runner import Bench
 
 from tests.support.judged import measured
 from tests.support.typed import typed

@@ -20,7 +20,7 @@ from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError, Request
 from gputui.engine.scaling import scaling_request
 from gputui.engine.scaling.rounds import Rounds
-from gputui.engine.trials import scaling_sentences, sentences
+from gputui.engine.trials import proof_sentences, scaling_sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.trial import Trial
@@ -94,9 +94,9 @@ def test_rounds_go_up_and_down_and_each_is_compared_with_its_own_single_replica(
     assert four["speedup"] == pytest.approx(3.4, abs=0.02)
     assert data["gain_total"] == four["speedup"]
     assert len(record.trials) == 9
-    said = sentences.result(typed(Record, data))
+    said = proof_sentences.result(typed(Record, data))
     assert said.startswith("4 replicas train 3.40 times as fast as 1: an efficiency of 85 % (spread 0.")
-    assert "weak scaling" in sentences.result(typed(Record, data))
+    assert "weak scaling" in proof_sentences.result(typed(Record, data))
 
 
 def test_the_global_batch_is_kept_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_the_global_batch_is_kept_where_that_is_asked_for(tmp_path: Path) -> Non
         (1, 256, "single"), (2, 128, "mirrored"), (4, 64, "mirrored"),
     }  # fmt: skip
     assert {point["global_batch_size"] for point in told(record)["scaling"]["points"]} == {256}
-    assert "strong scaling" in sentences.result(typed(Record, told(record)))
+    assert "strong scaling" in proof_sentences.result(typed(Record, told(record)))
 
 
 def test_what_grew_with_the_replicas_is_told_as_far_as_it_was_measured(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go
         *_, two, four = data["scaling"]["points"]
         assert (four["decision"], len(four["trials"])) == ("failed", trials)
         assert (two["decision"], len(two["trials"])) == ("measured", 3)
-        assert sentences.result(typed(Record, data)).startswith("2 replicas train 2.00 times")
+        assert proof_sentences.result(typed(Record, data)).startswith("2 replicas train 2.00 times")
         for text in (as_markdown(typed(Record, data)), "\n".join(scaling_sentences.remarks(typed(Record, data)))):
             assert f"4 replicas could not be measured: {outcome}" in text
     with pytest.raises(BaselineFailed, match="one replica could not be measured"):
@@ -180,7 +180,7 @@ def test_one_that_was_stopped_goes_on_with_what_it_has_and_keeps_its_time(tmp_pa
         Rounds(wanted, record, bench).measure()
     record.state = "stopped"
     record.write()
-    assert sentences.result(typed(Record, told(record))).startswith("4 replicas train 4.00 times")
+    assert proof_sentences.result(typed(Record, told(record))).startswith("4 replicas train 4.00 times")
     known = typed(Record, told(record)).all_trials
     again, more = measured(path, wanted, lambda o, n: Planted(1000.0 * replicas(o)), known)
     assert len(more.asked) == 5, "4 of 9 were measured before"

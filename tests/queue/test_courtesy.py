@@ -13,8 +13,8 @@ import pytest
 from gputui.engine.leases import lease, tickets
 from gputui.engine.leases.free_gpus import GpuUser
 from gputui.engine.leases.tickets import Ticket
-from gputui.engine.queue import courtesy, entries, settings
-from gputui.engine.queue.devices import CPU, Device
+from gputui.engine.queue import entries, fair_share, queue_settings
+from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.system.identity import Place, Process
 
 from tests.support.fakenvml import FakeNvml
@@ -26,7 +26,7 @@ pytest_plugins = ("tests.support.fakenvml.fixture",)
 @pytest.fixture(autouse=True)
 def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     no_runner(monkeypatch)
-    monkeypatch.setattr(courtesy, "LEAST_RUNNING_SECONDS", 0.0)
+    monkeypatch.setattr(fair_share, "LEAST_RUNNING_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_free_devices_are_left_to_a_user_who_waits_longer_for_a_minute_at_most(
     runner.tick()
     runner.tick()
     assert states() == {again.id: "waiting"}
-    monkeypatch.setattr(courtesy, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(fair_share, "TURN_SECONDS", 0.0)
     runner.tick()
     assert states() == {again.id: "running"}, "the others have had their time"
 
@@ -120,7 +120,7 @@ def test_a_run_gives_way_to_a_process_of_another_program_on_its_gpu(monkeypatch:
 
 LOOKS = """
 import json, sys, time
-from gputui.engine.queue.devices import Look
+from gputui.engine.queue.free_devices import Look
 look = Look()
 look.idle_seconds = 1.0
 first = look()
@@ -158,7 +158,7 @@ def test_a_ticket_counts_while_its_owner_s_runner_is_alive() -> None:
 
 
 def test_the_settings_choose_gpus_their_number_and_the_hours() -> None:
-    file = settings.path()
+    file = queue_settings.path()
     file.parent.mkdir(parents=True)
     file.write_text("gpus: [1, 0]\nmost: 1\n")
     trainings, made = Trainings(), [waiting(f"p{number}") for number in range(2)]
@@ -173,7 +173,7 @@ def test_the_settings_choose_gpus_their_number_and_the_hours() -> None:
     runner.tick()
     assert entries.news()["why"][made[1].id] == f"needs a GPU; {file} leaves too few to the queue"
     file.write_text('hours: "20-8"\nmost: many\nnever: {}\nidle: 3\nidle_seconds: 0\n')
-    read = settings.read()
+    read = queue_settings.read()
     assert [read.is_time(hour) for hour in (20, 23, 0, 7, 8, 19)] == [True, True, True, True, False, False]
     assert read.idle_seconds == 0
     assert [line.removeprefix(str(file)) for line in read.faults] == [
@@ -182,4 +182,4 @@ def test_the_settings_choose_gpus_their_number_and_the_hours() -> None:
         ":4: idle is no setting; there are gpus, never, most, hours, idle_seconds",
     ]
     file.write_text("gpus: [")
-    assert len(settings.read().faults) == 1
+    assert len(queue_settings.read().faults) == 1

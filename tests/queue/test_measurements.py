@@ -10,7 +10,7 @@ from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import ProofError
 from gputui.engine.queue import adding, entries, jobs
-from gputui.engine.queue.devices import CPU, Device
+from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.queue.runner import REFUSED
 from gputui.engine.system import locks
 from gputui.tui import cli

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from gputui.engine import runs
 from gputui.engine.queue import entries, start
-from gputui.engine.queue.devices import CPU, Device
+from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.queue.runner import NOT_FREE, REFUSED
 from gputui.engine.runs import Run, RunError
 from gputui.engine.system import locks

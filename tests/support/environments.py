@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from gputui.engine.interpreter import inquiry
+from gputui.engine.interpreter import installed_query
 
 ROOT = Path(__file__).parents[2]
 # What gputui needs and a trainer does not, by the names of modules and of their packages.
@@ -26,7 +26,8 @@ def stand_in(path: Path, version: str = "3.12.1", packages: dict[str, str] = VER
         "places": dict.fromkeys(packages, str(path.parent)),
         "path": [str(path.parent)],
     }
-    return script(path, f"echo '{inquiry.MARK}{json.dumps(told)}'; echo bye")  # as where something is said at exit
+    # the last word is that of a program that prints something when it ends
+    return script(path, f"echo '{installed_query.MARK}{json.dumps(told)}'; echo bye")
 
 
 def script(path: Path, line: str) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.tui.app import GputuiApp
-from gputui.tui.form.state import FormState
+from gputui.tui.form.form_state import FormState
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.widgets.option_row import OptionRow
 from textual.pilot import Pilot

@@ -14,13 +14,13 @@ from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.options import SCHEMA_VERSION, Options
 from gputui.engine.presets import Preset
 from gputui.engine.proof import folder
-from gputui.engine.proof.loop import Prover
+from gputui.engine.proof.proof_loop import Prover
 from gputui.engine.proof.request import Request
 from gputui.engine.runs import Run, create_at, events
 from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.trials.bench import LEAST_REPORTS, Bench, Judge, Stop, outcome
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.trial import Trial
+from gputui.engine.trials.trial_runner import LEAST_REPORTS, Bench, Judge, Stop, outcome
 from gputui.engine.tune.search import Searcher
 
 HERE = Machine(gpus=(), no_gpu_reason="none planted", cpus=2, memory_bytes=16 * 2**30)

@@ -12,8 +12,8 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.proof.folder import Proof
 from gputui.engine.queue import entries
-from gputui.engine.queue.devices import CPU, Device
 from gputui.engine.queue.entries import Entry
+from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.queue.runner import Runner
 from gputui.engine.runs import Run, events
 from gputui.engine.system import locks

@@ -15,7 +15,7 @@ from gputui.engine.runs.parsing import EventWriter
 
 if TYPE_CHECKING:
     from gputui.engine.trainer.data.pipeline import Pipeline
-    from gputui.engine.trainer.fit.loop import TrainingLoop
+    from gputui.engine.trainer.fit.training_loop import TrainingLoop
     from gputui.engine.trainer.setup.devices import Devices
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from gputui.engine.files.shapes import completed
+from gputui.engine.files.declared_types import completed
 from gputui.engine.trials.record import Record, of_plain
 
 Declared = TypeVar("Declared")

@@ -16,8 +16,8 @@ from gputui.engine.files.writing import write_atomically
 from gputui.engine.runs import Run, checkpoint_files
 from gputui.engine.runs.checkpoint_files import MANIFEST
 from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints
-from gputui.engine.trainer.checkpoint.state import State
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.checkpoint.training_state import State
+from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.setup.devices import Devices
 
 from tests.support.front_door import gputui, happened, last_losses

@@ -18,8 +18,8 @@ from gputui.engine.options import options_json
 from gputui.engine.runs import Run
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.trainer import session
-from gputui.engine.trainer.common.faults import DataError, TrainerError
 from gputui.engine.trainer.common.stopping import StopSwitch
+from gputui.engine.trainer.common.training_errors import DataError, TrainerError
 from gputui.engine.trainer.data import pipeline as pipelines
 from gputui.engine.trainer.data.pipeline import Pipeline
 from gputui.engine.trainer.measure.run_report import RunReport

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gputui.engine.job import environment_variables
 from gputui.engine.job.visible_devices import VARIABLE
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.setup import environment
 from gputui.engine.trainer.setup.environment import Prepared
 

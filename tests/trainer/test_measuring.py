@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from gputui.engine import plan
-from gputui.engine.trainer.common.faults import TrainerError
-from gputui.engine.trainer.measure import pulses
+from gputui.engine.trainer.common.training_errors import TrainerError
+from gputui.engine.trainer.measure import progress_reports
 
 from tests.support.training import Build, Training
 
@@ -65,7 +65,7 @@ def test_where_no_step_was_done_since_the_last_look_no_shares_of_the_time_are_to
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end looks again at once: that moment is all Python, and a diagnosis takes the mean of the last moments."""
-    monkeypatch.setattr(pulses, "PULSE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_reports, "PULSE_SECONDS", 0.0)
     training = build(*ENDLESS, "measure_seconds=0.4")
     slowed(training, 0.02)
     told = training.events("progress")
@@ -78,7 +78,7 @@ def test_where_no_step_was_done_since_the_last_look_no_shares_of_the_time_are_to
 def test_the_loss_of_the_last_steps_is_told_beside_the_mean_of_the_epoch(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulses, "PULSE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_reports, "PULSE_SECONDS", 0.0)
     held = build(*DATA, "batch_size=32", "validation_split=0.2", "steps_per_epoch=3", "epochs=2").train()
     told = {event["step"]: loss for event in held.events("progress") if (loss := event["window_loss"]) is not None}
     assert list(told) == [1, 2, 3, 4, 5, 6]

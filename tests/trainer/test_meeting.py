@@ -9,9 +9,9 @@ import time
 
 import pytest
 from gputui.engine.runs.run_cluster import Cluster, port_of
-from gputui.engine.trainer.cluster import meeting
-from gputui.engine.trainer.cluster.meeting import Hello, Meeting
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.cluster import rendezvous
+from gputui.engine.trainer.cluster.rendezvous import Hello, Meeting
+from gputui.engine.trainer.common.training_errors import TrainerError
 
 from tests.support.cluster import free_ports
 from tests.support.front_door import until
@@ -76,7 +76,7 @@ class Worker(threading.Thread):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(meeting, "time", found)
+    monkeypatch.setattr(rendezvous, "time", found)
     return found
 
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.fit import micro_batches
 from gputui.engine.trainer.setup.devices import Devices
 

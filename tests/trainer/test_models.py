@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine import presets
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.setup import models
 from keras import layers
 

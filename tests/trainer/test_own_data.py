@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine.runs import title
-from gputui.engine.trainer.own.pipeline import user_functions
 from gputui.engine.trainer.own.user_code import UserCode
+from gputui.engine.trainer.own.user_pipeline import user_functions
 
 from tests.support.own import Write
 from tests.support.training import Training

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.own.user_code import UserError
 
 from tests.support.own import Write

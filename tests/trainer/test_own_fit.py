@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine.trainer import exported
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.fit import model_fit
 from gputui.engine.trainer.own import counting
 from gputui.engine.trainer.own.user_code import UserError

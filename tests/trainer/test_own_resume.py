@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from gputui.engine import presets
 from gputui.engine.runs import Run, code_files
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.own.user_code import UserError
 
 from tests.support.forking import Forks, trainer_of

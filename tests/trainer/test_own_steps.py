@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gputui.engine.trainer.checkpoint.object_graph import optimizers
 from gputui.engine.trainer.common.epoch_callbacks import as_keras, flat, floats
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.common.training_errors import TrainerError
 
 from tests.support.own import Write
 from tests.support.training import Training

@@ -19,8 +19,8 @@ from gputui.engine.trainer.data import pipeline as pipelines
 from gputui.engine.trainer.data.batches import Share
 from gputui.engine.trainer.data.pipeline import Pipeline
 from gputui.engine.trainer.measure.run_report import RunReport
-from gputui.engine.trainer.own.pipeline import OwnPipeline, opened
 from gputui.engine.trainer.own.returned import Returned
+from gputui.engine.trainer.own.user_pipeline import OwnPipeline, opened
 
 from tests.support.cases import all_hold
 from tests.support.training import options

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.trainer.measure import pulses as pulsing
+from gputui.engine.trainer.measure import progress_reports
 from gputui.engine.trainer.setup.devices import Devices
 
 from tests.support.training import Build, Training, built, options
@@ -184,7 +184,7 @@ def test_input_wait_and_python_are_told_apart(
     data = ("data=synthetic", "shape=[4]", "samples=4000", "batch_size=10", "parallel_calls=off", "prefetch=off")
     wanted = options(*ENDLESS, *data, "measure_seconds=1")
     training = built(tmp_path / kind, dataclasses.replace(cpus, kind=kind), wanted)
-    monkeypatch.setattr(pulsing, "PULSE_SECONDS", 0.1)
+    monkeypatch.setattr(progress_reports, "PULSE_SECONDS", 0.1)
     source = training.pipeline.source
     assert source.load is not None
     loading: list[float] = []

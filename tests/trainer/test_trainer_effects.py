@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine import runs
-from gputui.engine.trainer.common.faults import TrainerError
-from gputui.engine.trainer.measure import health
-from gputui.engine.trainer.measure import pulses as pulsing
+from gputui.engine.trainer.common.training_errors import TrainerError
+from gputui.engine.trainer.measure import health, progress_reports
 from gputui.engine.trainer.measure.run_report import RunReport
 from gputui.engine.trainer.setup import models
 from gputui.engine.trainer.setup.devices import Devices
@@ -197,7 +196,7 @@ POISONED = ("data=synthetic", "shape=[4]", "samples=4000", "shuffle=off", "batch
 @pytest.fixture
 def pulses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the figures after each step instead of a few times a second."""
-    monkeypatch.setattr(pulsing, "PULSE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_reports, "PULSE_SECONDS", 0.0)
 
 
 def poisoned(training: Training, index: int, value: float) -> Training:

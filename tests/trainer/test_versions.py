@@ -9,7 +9,7 @@ import pytest
 
 def test_a_version_that_lacks_a_private_function_is_named_with_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     from gputui.engine.trainer.common import versions
-    from gputui.engine.trainer.common.faults import TrainerError
+    from gputui.engine.trainer.common.training_errors import TrainerError
     from keras.src.losses import loss
 
     with monkeypatch.context() as lacking:

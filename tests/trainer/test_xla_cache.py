@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from gputui.engine import presets
 from gputui.engine.telemetry import resource_limits
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.data.finishing import within_limits
 from gputui.engine.trainer.setup import xla_cache
 from gputui.engine.trainer.setup.xla_cache import XlaCache

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 from gputui.tui.app import GputuiApp
-from gputui.tui.base.faults import Faults
-from gputui.tui.form.state import FormState
+from gputui.tui.base.unexpected_errors import Faults
+from gputui.tui.form.form_state import FormState
 from gputui.tui.reading.run.reader import RunReader
 from gputui.tui.screens.base import AppScreen
 from gputui.tui.screens.form.screen import FormScreen

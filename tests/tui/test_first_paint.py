@@ -16,7 +16,7 @@ from gputui.engine.options import OPTIONS
 from gputui.engine.presets import PresetError, resolving
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.settings import Settings
-from gputui.tui.form.state import to_text
+from gputui.tui.form.form_state import to_text
 
 LATER = ("pydantic", "yaml", "ruamel", "gputui.engine.runs", "gputui.engine.checks")
 

@@ -10,9 +10,20 @@ import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import OPTIONS
 from gputui.engine.trials import STAGES
+from gputui.tui.form.form_state import (
+    INFO,
+    LONGEST,
+    FormState,
+    History,
+    Moment,
+    kind,
+    proposed,
+    to_text,
+    to_value,
+    value_of,
+)
 from gputui.tui.form.option_search import around, marked, search, suggestion
 from gputui.tui.form.search_limits import POLICIES, LimitTexts, WrongLimit
-from gputui.tui.form.state import INFO, LONGEST, FormState, History, Moment, kind, proposed, to_text, to_value, value_of
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
 

@@ -11,8 +11,7 @@ import pytest
 from gputui.engine.trials import search_record as shapes
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.search_record import Candidate, Memory
-from gputui.engine.tune.report import findings as told
-from gputui.engine.tune.report import memory_sentences
+from gputui.engine.tune.report import memory_sentences, search_results
 from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.drawing import tune, tune_leaderboard, tune_memory
 from gputui.tui.drawing import tune as drawing
@@ -34,7 +33,7 @@ ODD: list[dict[str, Any]] = [
 
 
 def test_candidates_stand_in_the_order_of_what_matters() -> None:
-    names = [tune_leaderboard.settings(one) for one in told.ranked(typed(Record, ENDED))]
+    names = [tune_leaderboard.settings(one) for one in search_results.ranked(typed(Record, ENDED))]
     assert names[0] == "in pairs: batch_size=256, policy=mixed_bfloat16, cache=memory"
     assert names[1] == "cache=memory  with batch_size=256, policy=mixed_bfloat16"
     assert set(names[2:4]) == {"the preset", "in pairs: the preset"}
@@ -44,16 +43,16 @@ def test_candidates_stand_in_the_order_of_what_matters() -> None:
     assert tune_leaderboard.settings(typed(Candidate, once_more)) == "preset, once more"
     assert tune_leaderboard.outcome(typed(Candidate, left_out), typed(Record, ENDED), RICH) == ("  left out", "label")
     going_on = ENDED | running()
-    first, second, third, *_ = told.ranked(typed(Record, going_on))
+    first, second, third, *_ = search_results.ranked(typed(Record, going_on))
     assert first.decision == "running"
     assert second.settings == {}  # measured with its input
     assert third.samples_per_second == 1490.0
-    assert told.is_best(third, typed(Record, going_on))
-    assert not told.is_best(second, typed(Record, going_on))
+    assert search_results.is_best(third, typed(Record, going_on))
+    assert not search_results.is_best(second, typed(Record, going_on))
 
 
 def test_what_each_option_brought() -> None:
-    found = {one.stage: one for one in told.brought(typed(Record, ENDED))}
+    found = {one.stage: one for one in search_results.brought(typed(Record, ENDED))}
     assert list(found) == ["batch_size", "steps_per_execution", "precision", "xla", "input", "threads"]  # as limited
     assert found["batch_size"].gain == pytest.approx(1.7 * 1.72 - 1)
     assert found["batch_size"].spread == pytest.approx(0.05)
@@ -63,22 +62,24 @@ def test_what_each_option_brought() -> None:
     assert found["threads"].figures == "not tried"
     instead = copy.deepcopy(ENDED)  # XLA with the precision as it was
     instead["search"]["best"] = BATCH | {"input.cache": "memory", "compile.xla": True}
-    assert {one.stage: one.figures for one in told.brought(typed(Record, instead | {"state": "running"}))}[
+    assert {one.stage: one.figures for one in search_results.brought(typed(Record, instead | {"state": "running"}))}[
         "precision"
     ] == "no gain"
     again = copy.deepcopy(ENDED)  # the best settings measured anew, now with their input, are no option of it
     again["search"]["candidates"][-2:] = [recorded_search.candidate("input", {}, 660.0, None, settings=BATCH | POLICY)]
-    assert next(one.figures for one in told.brought(typed(Record, again)) if one.stage == "input") == "not tried"
+    assert (
+        next(one.figures for one in search_results.brought(typed(Record, again)) if one.stage == "input") == "not tried"
+    )
     combined = copy.deepcopy(ENDED)  # then one with a larger batch and threads, of which none was tried so
     more = {"input.batch_size": 512, "device.intra_op_threads": 4}
     combined["search"]["best"] = combined["changes_kept"] = KEPT | more
     combined["search"]["candidates"].append(recorded_search.candidate("wide", KEPT | more, 1600.0, 0.09))
-    found = {one.stage: one for one in told.brought(typed(Record, combined))}
+    found = {one.stage: one for one in search_results.brought(typed(Record, combined))}
     assert (found["batch_size"].figures, found["batch_size"].settings) == ("kept", {"input.batch_size": 512})
     assert (found["threads"].figures, found["threads"].settings) == ("kept", {"device.intra_op_threads": 4})
     assert (found["wide"].name, found["wide"].figures) == ("combination", "+9.0 % ± 2.1 %")
     assert found["precision"].figures == "+24.0 % ± 2.1 %*"
-    now = {one.stage: one.figures for one in told.brought(typed(Record, ENDED | running()))}
+    now = {one.stage: one.figures for one in search_results.brought(typed(Record, ENDED | running()))}
     assert now == {
         "batch_size": "+192 % ± 5.0 %*",
         "precision": "+24.0 % ± 2.1 %*",
@@ -134,7 +135,7 @@ def test_what_was_not_proven_is_told_as_such() -> None:
         )
         rows = [
             tune_leaderboard.cells(one, typed(Record, data), tune_leaderboard.widths(118), RICH)
-            for one in told.ranked(typed(Record, data))
+            for one in search_results.ranked(typed(Record, data))
         ]
         assert not any(row[0].text.startswith(RICH.up) or "kept" in row[6].text for row in rows)
         assert sum(" ".join(said.split()[:2]) in row[6].text for row in rows) == 4
@@ -149,11 +150,13 @@ def test_what_was_not_proven_is_told_as_such() -> None:
         assert lines[trials - 1].endswith(ends), (height, lines)
     instead = ENDED["comparisons"][0] | {"changes": {"input.batch_size": 40}}
     data = ENDED | {"changes_kept": instead["changes"], "comparisons": [instead]}
-    assert {one.stage for one in told.brought(typed(Record, data)) if one.state == "not chosen"} == {
+    assert {one.stage for one in search_results.brought(typed(Record, data)) if one.state == "not chosen"} == {
         "batch_size", "precision", "input"}  # fmt: skip
     going_on = ENDED | running() | {"comparisons": [instead | {"decision": "running", "trials": []}]}
     assert "batch_size=40 against the preset" in plain(drawing.pairs_line(typed(Record, going_on), 118, RICH))
-    assert not any(told.is_chosen(one, typed(Record, going_on)) for one in told.ranked(typed(Record, going_on)))
+    assert not any(
+        search_results.is_chosen(one, typed(Record, going_on)) for one in search_results.ranked(typed(Record, going_on))
+    )
 
 
 @pytest.mark.parametrize("glyphs", [RICH, PLAIN])
@@ -165,7 +168,7 @@ def test_rows_fit_and_odd_records_are_no_obstacle(glyphs: Any) -> None:
         rows += drawing.options(data, width, 9, glyphs) + drawing.pairs(data, width, 9, glyphs)
         rows += [line(data, width, glyphs) for line in (drawing.options_line, drawing.memory_line, drawing.pairs_line)]
         draw(tune_memory.plot(data), width, 12, glyphs)
-        for one in told.ranked(data):
+        for one in search_results.ranked(data):
             rows += tune_leaderboard.detail(one, width, 9, glyphs)
             for whole in (52, 70, width):
                 columns = tune_leaderboard.widths(whole)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 import pytest
-from gputui.engine.table import Table
-from gputui.tui.printing.tables import Columns, show_table
+from gputui.engine.text_table import Table
+from gputui.tui.printing.plain_tables import Columns, show_table
 from rich.console import Console
 
 HEAD = ["trial", "", "samples/s", "memory", "host", "outcome"]

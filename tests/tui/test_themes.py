@@ -10,8 +10,8 @@ import pytest
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.themes import HIGH_CONTRAST, MONOCHROME, THEMES
 from gputui.tui.screens.dialogs import Copyable, CopyScreen
-from gputui.tui.screens.runs.table import ColumnsScreen
-from gputui.tui.widgets.painted import STYLES, Painted, Panel
+from gputui.tui.screens.runs.run_table import ColumnsScreen
+from gputui.tui.widgets.row_widgets import STYLES, Painted, Panel
 from textual.color import Color
 from textual.containers import Vertical
 from textual.geometry import Region

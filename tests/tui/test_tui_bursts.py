@@ -18,8 +18,8 @@ from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS, Ask, ChoiceScreen
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.presets.screen import PresetsScreen
+from gputui.tui.screens.runs.run_table import ColumnsScreen
 from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.screens.runs.table import ColumnsScreen
 from gputui.tui.screens.tune.limits_dialog import TuneDialog
 from gputui.tui.upstream import typeahead
 from gputui.tui.widgets.limit_rows import Words

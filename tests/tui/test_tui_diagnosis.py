@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.proof import folder, starting
+from gputui.engine.proof import folder, proof_start
 from gputui.engine.queue import entries
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
@@ -237,7 +237,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return "process"
 
     monkeypatch.setattr(folder, "start", start)
-    monkeypatch.setattr(starting, "beside", lambda ours, here, but: "")
+    monkeypatch.setattr(proof_start, "beside", lambda ours, here, but: "")
     return found
 
 
@@ -300,7 +300,7 @@ async def test_a_proof_beside_another_training_waits_or_measures_anyway(
 ) -> None:
     """Without an engine that imports TensorFlow beside its trials."""
     busy = ["the run [red]x\x1b is running"]
-    monkeypatch.setattr(starting, "beside", lambda ours, here, but: busy[0])
+    monkeypatch.setattr(proof_start, "beside", lambda ours, here, but: busy[0])
     queued.no_runner(monkeypatch)
     closed: list[str] = []
     run = diagnosed(home)

@@ -18,7 +18,7 @@ from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.options import OPTIONS
 from gputui.engine.process import launch
 from gputui.tui.app import GputuiApp
-from gputui.tui.form.state import INFO, FormState
+from gputui.tui.form.form_state import INFO, FormState
 from gputui.tui.screens.dialogs import ChoiceScreen
 from gputui.tui.widgets.findings import Findings
 from gputui.tui.widgets.option_help import help_text

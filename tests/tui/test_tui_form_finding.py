@@ -11,7 +11,7 @@ from gputui.engine.options import OPTIONS
 from gputui.engine.presets import Preset
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
-from gputui.tui.form.state import FormState
+from gputui.tui.form.form_state import FormState
 from gputui.tui.screens.form.changes import LEAST, shared
 from gputui.tui.widgets.option_row import OptionRow
 from textual.widgets import Static

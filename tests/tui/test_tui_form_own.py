@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gputui.engine.job import this_machine
 from gputui.engine.options.own_code import OWN_CODE_LABELS
-from gputui.tui.form.state import FormState
+from gputui.tui.form.form_state import FormState
 from textual.pilot import Pilot
 from textual.widgets import Static
 

@@ -9,7 +9,7 @@ import pytest
 from gputui.engine import presets, runs
 from gputui.engine.job import this_machine
 from gputui.tui.app import GputuiApp
-from gputui.tui.form.state import FormState
+from gputui.tui.form.form_state import FormState
 from gputui.tui.screens.form.changes import TextScreen
 from gputui.tui.screens.help import HelpScreen
 from gputui.tui.widgets.option_row import OptionRow

@@ -11,7 +11,7 @@ import pytest
 from gputui.engine.job import this_machine
 from gputui.engine.presets import saving
 from gputui.tui import app
-from gputui.tui.form.state import FormState
+from gputui.tui.form.form_state import FormState
 from gputui.tui.reading import preset_files
 from gputui.tui.reading.preset_files import Group, Listing
 from gputui.tui.screens.presets import screen as presets

@@ -10,7 +10,7 @@ from gputui.engine import presets
 from gputui.engine.job import this_machine
 from gputui.engine.presets import saving
 from gputui.tui.app import GputuiApp
-from gputui.tui.form.state import FormState
+from gputui.tui.form.form_state import FormState
 from gputui.tui.reading import preset_files
 from gputui.tui.reading.preset_files import Listing
 from gputui.tui.screens.dialogs import Ask, AskText

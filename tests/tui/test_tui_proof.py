@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.proof import folder, starting
+from gputui.engine.proof import folder, proof_start
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import Request
 from gputui.engine.runs import Run
@@ -26,7 +26,7 @@ from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.drawing import proof as drawing
 from gputui.tui.drawing import proof_comparisons
 from gputui.tui.drawing.rows import length, plain
-from gputui.tui.form.state import FormState
+from gputui.tui.form.form_state import FormState
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.proof.proofs import ProofsScreen
 from gputui.tui.screens.proof.scaling import ScalingScreen
@@ -417,9 +417,9 @@ async def test_a_measurement_of_scaling_goes_on_and_is_started_again_and_from_th
 ) -> None:
     gone_on: list[Proof] = []
     started: list[Request] = []
-    monkeypatch.setattr(starting, "start", lambda proof: gone_on.append(proof))
+    monkeypatch.setattr(proof_start, "start", lambda proof: gone_on.append(proof))
     monkeypatch.setattr(folder, "start", lambda proof: started.append(proof.request))
-    monkeypatch.setattr(starting, "beside", lambda *known: "")  # other tests on this machine
+    monkeypatch.setattr(proof_start, "beside", lambda *known: "")  # other tests on this machine
     settings = ("device.visible=none", "logical_devices=2", "strategy.kind=mirrored", "learning_rate=0.02")
     preset = presets.resolve("quickstart", settings)
     scaling = {"keep": "global", "shared": "", "rounds": 1, "points": [point(1, 1000.0, 1.0, 1)]}

@@ -19,9 +19,9 @@ from gputui.tui.reading.run_columns import ordered
 from gputui.tui.reading.run_list import RunList, when_text
 from gputui.tui.screens.compare.screen import CompareScreen
 from gputui.tui.screens.runs import screen as runs_screen
+from gputui.tui.screens.runs.run_table import RunsTable
 from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.screens.runs.table import RunsTable
-from gputui.tui.widgets.painted import Panel
+from gputui.tui.widgets.row_widgets import Panel
 from gputui.tui.widgets.table import Column, Table
 from rich.text import Text
 from textual.app import ComposeResult

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from gputui.engine import presets
 from gputui.engine.job import this_machine
-from gputui.engine.proof import folder, starting
+from gputui.engine.proof import folder, proof_start
 from gputui.engine.proof import request as proof_request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.queue import entries
@@ -141,8 +141,8 @@ async def test_best_settings_go_into_a_file_into_the_form_and_the_report_is_copi
 
 async def test_a_stopped_search_goes_on_and_says_why_it_cannot(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     going_on: list[Proof] = []
-    monkeypatch.setattr(starting, "start", lambda proof: going_on.append(proof))
-    monkeypatch.setattr(starting, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
+    monkeypatch.setattr(proof_start, "start", lambda proof: going_on.append(proof))
+    monkeypatch.setattr(proof_start, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
     proof = write_search(home, state="stopped", changes_kept={}, gain_total=None, ended_because="a stop was requested")
     other = write_search(home, "20260921-140000-go", **running())
     for one in (proof, other):
@@ -281,7 +281,7 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
     queued.no_runner(monkeypatch)
     monkeypatch.setattr(folder, "start", start)
     monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
-    monkeypatch.setattr(starting, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
+    monkeypatch.setattr(proof_start, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
     beside = write_search(home, **running())
     (beside.path / "request.json").write_text(proof_request.of_preset("tune", "quickstart", ()).to_json())
     compose = TuneDialog.compose

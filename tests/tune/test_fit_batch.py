@@ -12,7 +12,7 @@ import pytest
 from gputui.engine.options import Options
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.trials import sentences
+from gputui.engine.trials import proof_sentences
 from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.search_record import Limits, Memory, Search
@@ -166,7 +166,10 @@ def test_a_preset_that_runs_out_of_memory_is_measured_with_less_and_the_batch_th
     searcher.record.state = "done"
     searcher.record.write("ended")
     data = dict(vars(searcher.record)) | {"search": None}
-    assert sentences.conclusion(typed(Record, data)) == "the preset runs out of memory, and trains with batch_size=1500"
+    assert (
+        proof_sentences.conclusion(typed(Record, data))
+        == "the preset runs out of memory, and trains with batch_size=1500"
+    )
 
 
 def test_a_prediction_without_time_for_its_trials_asks_for_more_minutes(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from gputui.engine.trials.search_record import Limits
 from gputui.engine.trials.trial import Trial
 from gputui.engine.tune import decision, losses, tune_request
 from gputui.engine.tune.losses import Data, Length, affordable, epochs_and_steps, margin, of_earlier
-from gputui.engine.tune.report import sentences
+from gputui.engine.tune.report import search_sentences
 
 from tests.support.proving import HERE, Planted, searching
 from tests.support.typed import typed
@@ -107,7 +107,7 @@ def test_a_learning_rate_that_only_the_users_code_can_set_is_not_scaled_and_told
 
     found = searched(tmp_path / "p", asked(learning_rate="sqrt"), own)
     assert "train.learning_rate" not in found["changes_kept"]
-    told = sentences.learning(typed(Record, {**found, "search": asdict(found["search"])}))
+    told = search_sentences.learning(typed(Record, {**found, "search": asdict(found["search"])}))
     assert "the learning rate is not scaled: your code chose the optimizer" in told
 
 
@@ -115,7 +115,7 @@ def test_a_worse_loss_may_be_allowed_and_the_end_says_what_may_mend_it(tmp_path:
     bold = searched(tmp_path / "p", asked(allow_worse_loss=True))
     assert bold["changes_kept"]["input.batch_size"] == 128
     assert bold["search"].learning == "the fastest settings learn clearly worse, which was allowed"
-    told = " ".join(sentences.next_steps(typed(Record, {**bold, "search": asdict(bold["search"])})))
+    told = " ".join(search_sentences.next_steps(typed(Record, {**bold, "search": asdict(bold["search"])})))
     assert "--learning-rate linear" in told
     assert "--allow-worse-loss" not in told
 

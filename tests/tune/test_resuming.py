@@ -16,7 +16,7 @@ import psutil
 import pytest
 from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.options import OPTIONS, Options, by_key
-from gputui.engine.proof import folder, process, request, starting
+from gputui.engine.proof import folder, process, proof_start, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
@@ -211,8 +211,8 @@ def test_a_search_that_has_ended_is_given_more_minutes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Proof] = []
-    monkeypatch.setattr(starting, "start", started.append)
-    monkeypatch.setattr(starting, "beside", lambda ours, here, but=None: "")
+    monkeypatch.setattr(proof_start, "start", started.append)
+    monkeypatch.setattr(proof_start, "beside", lambda ours, here, but=None: "")
     proof = recorded("one", "done", seconds=300.0, ended_because="the time budget of 5 min allows no further trial")
     assert cli.run(["tune", "--resume", proof.id]) == 2
     assert f"gputui tune --resume {proof.id} --minutes N gives it N more minutes" in capsys.readouterr().err
@@ -269,7 +269,7 @@ def test_the_gpus_of_all_strategies_that_may_be_tried_count(home: Path) -> None:
         (Limits(leave=["strategy.kind"]), {"GPU-0"}),
     ]:
         wanted = request.of_preset("tune", "quickstart", ["strategy.kind=single"], search=limits)
-        assert starting.of_request(wanted, here) == expected, limits
+        assert proof_start.of_request(wanted, here) == expected, limits
 
 
 def test_what_only_waits_for_a_training_is_none(home: Path) -> None:
@@ -278,7 +278,7 @@ def test_what_only_waits_for_a_training_is_none(home: Path) -> None:
     words = ["-c", waiting, "gputui.engine.trainer", "--fork-server"]
     here = Machine(gpus=(), no_gpu_reason="none", cpus=2, memory_bytes=2**34)
     with psutil.Popen([sys.executable, *words]) as server:
-        found = [what for what, _ in starting._of_other_homes(here, None)]
+        found = [what for what, _ in proof_start._of_other_homes(here, None)]
         server.kill()
     assert not any(f"(process {server.pid})" in what for what in found)
 

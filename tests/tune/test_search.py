@@ -13,13 +13,13 @@ import pytest
 from gputui.engine.options import Options
 from gputui.engine.proof import request
 from gputui.engine.proof.request import Request
-from gputui.engine.trials import sentences
+from gputui.engine.trials import proof_sentences
 from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.search_record import Candidate, Limits
 from gputui.engine.trials.trial import Trial
 from gputui.engine.tune import tune_request
-from gputui.engine.tune.report.findings import brought
+from gputui.engine.tune.report.search_results import brought
 from gputui.engine.tune.stages import recheck
 
 from tests.support.proving import HERE, Planted, searching
@@ -154,7 +154,7 @@ def test_no_trial_ends_the_search(tmp_path: Path, outcome: Any) -> None:
     assert all(outcome in one.why for one in tried)
     assert searcher.record.comparisons == []
     searcher.record.write()
-    said = sentences.conclusion(typed(Record, json.loads(searcher.record.path.read_text())))
+    said = proof_sentences.conclusion(typed(Record, json.loads(searcher.record.path.read_text())))
     assert "nothing is faster" in said
     assert "nothing is faster" not in searcher.record.ended_because, "the conclusion says it"
 

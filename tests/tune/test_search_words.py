@@ -13,11 +13,11 @@ from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.trials.record import Record, search_of
 from gputui.engine.trials.search_record import Limits, LossCheck, Memory
-from gputui.engine.tune.report import findings, memory_sentences, sentences
+from gputui.engine.tune.report import memory_sentences, search_results, search_sentences
 from gputui.tui.commands import proof as command
 from gputui.tui.printing import proof as proof_tables
 from gputui.tui.printing import tune
-from gputui.tui.printing.tables import broken
+from gputui.tui.printing.plain_tables import broken
 
 from tests.support.proving import Planted, searching
 from tests.support.typed import typed
@@ -82,7 +82,7 @@ def test_the_end_shows_a_leaderboard_what_each_option_brought_and_what_to_do_nex
     check = searched.data["search"]["losses"][0]
     one_pair = [trial for trial in check["trials"] if trial["repeat"] == 1]
     assert "in both pairs of trainings)" in said
-    assert sentences.loss_check(typed(LossCheck, check | {"trials": one_pair})).endswith(
+    assert search_sentences.loss_check(typed(LossCheck, check | {"trials": one_pair})).endswith(
         "from one pair, as there was time for no more)"
     )
     last = said.splitlines()[-5:]
@@ -175,7 +175,7 @@ def test_a_footnote_stands_only_where_a_figure_refers_to_it(searched: Proof, cap
 def test_of_an_option_that_brought_nothing_the_best_gain_is_told_also_where_it_is_none_at_all() -> None:
     tried = [{"stage": "xla", "tried": {"compile.xla": True}, "decision": "rejected", "gain": gain}
              for gain in (-0.1, 0.0, None)]  # fmt: skip
-    (one,) = findings.brought(typed(Record, {"search": {"candidates": tried, "limits": {"only": ["xla"]}}}))
+    (one,) = search_results.brought(typed(Record, {"search": {"candidates": tried, "limits": {"only": ["xla"]}}}))
     assert (one.state, one.gain) == ("nothing", 0.0)
 
 
@@ -197,14 +197,14 @@ def test_both_sides_of_each_comparison_stand_in_the_table_with_their_own_trials(
         "comparisons": [{"changes": {"compile.xla": True}, "trials": first, "gain": 0.8, "decision": "kept"},
                         {"changes": {"input.cache": "memory"}, "trials": second, "decision": "failed"}],
     }  # fmt: skip
-    rows = findings.ranked(typed(Record, data))
+    rows = search_results.ranked(typed(Record, data))
     assert [(row.number, row.samples_per_second) for row in rows] == [
         (3, None), (-3, 200.0), (0, 130.0), (-2, 110.0), (-1, 100.0), (-4, 90.0), (2, 300.0), (1, None)]  # fmt: skip
-    assert [findings.since_start(row, typed(Record, data)) for row in rows] == [
+    assert [search_results.since_start(row, typed(Record, data)) for row in rows] == [
         None, 0.8, pytest.approx(0.3), None, None, None, None, None]  # fmt: skip
     assert rows[4].peak_bytes == 7
     assert [row.run for row in rows[1].trials] == ["b150.0", "b250.0", "b900.0"]
-    assert findings.ranked(typed(Record, {"search": {"before_speed": None}})) == []
+    assert search_results.ranked(typed(Record, {"search": {"before_speed": None}})) == []
 
 
 def test_memory_is_predicted_by_the_line_and_the_largest_error_told() -> None:
@@ -214,5 +214,5 @@ def test_memory_is_predicted_by_the_line_and_the_largest_error_told() -> None:
               {"peak_bytes": None, "predicted_bytes": 900}, {"peak_bytes": 50}]  # fmt: skip
     assert memory_sentences.largest_error(typed(Memory, {"points": points})) == 0.25
     assert memory_sentences.largest_error(typed(Memory, {"points": points[2:]})) is None
-    assert findings.limit_seconds(typed(Record, {"search": {"limits": {"minutes": 2.5}}})) == 150.0
-    assert findings.limit_seconds(typed(Record, {})) is None
+    assert search_results.limit_seconds(typed(Record, {"search": {"limits": {"minutes": 2.5}}})) == 150.0
+    assert search_results.limit_seconds(typed(Record, {})) is None

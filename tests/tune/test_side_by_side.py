@@ -23,7 +23,7 @@ from gputui.engine.job import this_machine
 from gputui.engine.runs.events import Started
 from gputui.engine.runs.events import EVENTS_FILE
 from gputui.engine.runs.event_reading import read_events
-from gputui.engine.trials.bench import Bench, Stop
+from gputui.engine.trials.trial_runner import Bench, Stop
 from gputui.engine.tune.candidates.search_trials import Asked, SideBySide
 from gputui.engine.tune.candidates.search_trials import Trials
 folder, here = Path(sys.argv[1]), this_machine.read()

@@ -10,8 +10,8 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import EVENTS_FILE
-from gputui.engine.trials.bench import SpeedWatch, below
 from gputui.engine.trials.search_record import Limits, Search
+from gputui.engine.trials.trial_runner import SpeedWatch, below
 from gputui.engine.tune.candidates.screening import Screening
 from gputui.engine.tune.candidates.search_trials import Trials
 

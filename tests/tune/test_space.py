@@ -8,7 +8,7 @@ from typing import Any
 from gputui.engine import presets
 from gputui.engine.job.machine_gpus import Gpu
 from gputui.engine.trials.search_record import Limits
-from gputui.engine.tune.candidates.space import Space
+from gputui.engine.tune.candidates.search_space import Space
 
 from tests.support.proving import HERE, started
 

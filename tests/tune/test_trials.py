@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gputui.engine.presets import defaults
 from gputui.engine.runs import Run
-from gputui.engine.trials.bench import disturbed, outcome
+from gputui.engine.trials.trial_runner import disturbed, outcome
 from gputui.engine.tune.candidates.search_trials import OutOfTime, Trials
 
 from tests.support import recorded

@@ -6,7 +6,7 @@ import pytest
 from gputui.engine.trials.search_record import Candidate
 from gputui.engine.trials.trial import Trial
 from gputui.engine.tune.candidates import judgement
-from gputui.engine.tune.report import sentences
+from gputui.engine.tune.report import search_sentences
 
 from tests.support.typed import typed
 
@@ -51,7 +51,7 @@ def test_waits_that_promise_much_more_than_is_measured_are_not_believed() -> Non
 def test_a_list_says_what_a_gain_by_waits_is_where_one_counted() -> None:
     figures = {"gain": 0.04}, {"gain": 0.2, "gain_by_waits": 0.06}, {"gain": -0.04, "gain_by_waits": 0.01}
     by_speed = [typed(Candidate, one) for one in figures]
-    assert sentences.about_gains(by_speed) == sentences.ABOUT_COLUMNS
-    assert sentences.about_gains([*by_speed, typed(Candidate, {"gain": 0.04, "gain_by_waits": 0.06})]).endswith(
-        sentences.ABOUT_WAITS
+    assert search_sentences.about_gains(by_speed) == search_sentences.ABOUT_COLUMNS
+    assert search_sentences.about_gains([*by_speed, typed(Candidate, {"gain": 0.04, "gain_by_waits": 0.06})]).endswith(
+        search_sentences.ABOUT_WAITS
     )

@@ -22,7 +22,7 @@ from gputui.engine.trials.search_record import Candidate, Limits
 from gputui.engine.tune import tune_request
 from gputui.engine.tune.search import Searcher
 from gputui.engine.tune.wide import members, storage
-from gputui.engine.tune.wide.axes import doubles, halves
+from gputui.engine.tune.wide.search_axes import doubles, halves
 from gputui.engine.tune.wide.study import Study
 from gputui.tui import cli
 
@@ -63,7 +63,7 @@ from pathlib import Path
 from tests.tune.test_wide import asked
 from tests.support.proving import HERE
 from gputui.engine.tune.wide import members
-from gputui.engine.tune.wide.axes import Axis
+from gputui.engine.tune.wide.search_axes import Axis
 from gputui.engine.tune.wide.study import Study
 study = Study(sys.argv[1], "quickstart", Path("/elsewhere"))
 study.join(members.common(asked(), HERE, 2.0))

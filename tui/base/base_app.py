@@ -21,15 +21,15 @@ from textual.scrollbar import ScrollBar, ScrollBarRender
 
 from ...engine.files import places
 from ...engine.files.writing import write_atomically
-from ..upstream.app import UpstreamApp
+from ..upstream.textual_app import UpstreamApp
 from ..upstream.thread_imports import import_one_at_a_time
 from ..upstream.typeahead import Typeahead
 from . import keys
 from .errors import clean
-from .faults import Faults
 from .glyphs import glyphs_of
 from .settings import Settings
 from .themes import CALM, THEMES, own_colours
+from .unexpected_errors import Faults
 
 if TYPE_CHECKING:
     from textual.driver import Driver
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
     from ...engine.runs import Run
     from ...engine.runs.trash import Trash
-    from ..form.state import FormState
+    from ..form.form_state import FormState
 
 OWN_THEMES = {theme.name: theme for theme in THEMES}
 SHOWN_SECONDS = {"information": 4.0, "warning": 6.0, "error": 8.0}

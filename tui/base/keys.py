@@ -17,7 +17,7 @@ from textual.events import Key
 from textual.keys import REPLACED_KEYS, Keys, key_to_character
 
 from ...engine.files.values import brief
-from ..upstream.app import keymap_of, name_of
+from ..upstream.textual_app import keymap_of, name_of
 
 
 class Verb(NamedTuple):

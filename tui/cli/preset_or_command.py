@@ -19,7 +19,7 @@ from ..base.errors import Refused, clean
 from . import completion
 
 if TYPE_CHECKING:
-    from ..form.state import FormState
+    from ..form.form_state import FormState
 
 
 class PresetOrCommand(click.Group):
@@ -80,7 +80,7 @@ def unknown(word: str, commands: Iterable[str]) -> str:
 def form_state(name_or_path: str, settings: Sequence[str]) -> FormState:
     """The form's state for a preset; `settings` become its unsaved changes. Raises PresetError."""
     from ...engine import presets
-    from ..form.state import FormState
+    from ..form.form_state import FormState
 
     changed = presets.resolve(name_or_path, settings)
     state = FormState.open(presets.find(name_or_path).absolute())

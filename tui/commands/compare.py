@@ -12,7 +12,7 @@ from ...engine.compare import baseline
 from ...engine.compare.baseline import LineUp
 from ...engine.compare.comparison import Comparison, compare
 from ..base.errors import Refused, complain
-from ..printing.tables import show_table
+from ..printing.plain_tables import show_table
 from ..wording.comparison import as_csv, as_json, as_markdown, remarks, table_rows
 
 

@@ -15,7 +15,7 @@ from ...engine.doctor import Finding
 from ...engine.files.values import to_json
 from ...engine.interpreter import interpreter
 from ..base.errors import DONE, FAILED, Refused, clean
-from ..printing.tables import console
+from ..printing.plain_tables import console
 from ..wording.doctor import conclusion, sign, terminal, worst_first
 
 STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"}

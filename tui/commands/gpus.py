@@ -17,10 +17,10 @@ from ...engine.leases import free_gpus
 from ...engine.leases.free_gpus import GpuUse, GpuUser, Wish
 from ...engine.leases.lease import NotFree
 from ...engine.options import gpu_choice
-from ...engine.table import Table
+from ...engine.text_table import Table
 from ...engine.units import share, size
 from ..base.errors import Refused, clean, complain
-from ..printing.tables import show_table
+from ..printing.plain_tables import show_table
 
 WAIT_SECONDS = 5.0
 PER_USER = 3  # of the processes that a line names

@@ -12,11 +12,11 @@ from rich.text import Text
 from ...engine.options import OPTIONS, OptionInfo
 from ...engine.options.own_code import OWN_CODE_LABELS
 from ...engine.options.synonyms import keys_of, option_meant, synonyms_of
-from ...engine.table import Table
+from ...engine.text_table import Table
 from ..base.errors import Refused
+from ..form.form_state import to_text
 from ..form.option_search import search
-from ..form.state import to_text
-from ..printing.tables import console, show_table
+from ..printing.plain_tables import console, show_table
 
 NAME_WIDTH, TEXT_WIDTH = 11, 100
 

@@ -20,7 +20,7 @@ from ...engine.interpreter import interpreter
 from ...engine.job import this_machine
 from ...engine.presets import Preset, PresetError, saving
 from ..base.errors import DONE, WRONG, Refused, clean, complain
-from ..printing.tables import show_table
+from ..printing.plain_tables import show_table
 from .train import place
 
 

@@ -18,13 +18,13 @@ from ...engine.job import this_machine
 from ...engine.plan import LEAST_STEPS
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
-from ...engine.proof import duration, folder, improved_preset, request, starting
+from ...engine.proof import duration, folder, improved_preset, proof_start, request
 from ...engine.proof.folder import Proof
 from ...engine.proof.markdown import as_markdown
 from ...engine.proof.request import ProofError, Request
 from ...engine.runs import Run
 from ...engine.runs.run import WAITING
-from ...engine.trials import sentences
+from ...engine.trials import proof_sentences
 from ...engine.trials.record import Record
 from ...engine.tune import tune_request
 from ...engine.tune.report import markdown
@@ -44,8 +44,8 @@ from ..base.errors import (
 from ..printing import diagnosis
 from ..printing import proof as proof_tables
 from ..printing import tune as search_tables
+from ..printing.plain_tables import console
 from ..printing.proof import LiveProof, ProofLines, trials
-from ..printing.tables import console
 from . import runs
 from .train import Presses
 
@@ -95,7 +95,7 @@ def run_proof(
     presses = Presses(asked.stop_signal)  # from here on Ctrl-C is for the proof
     if wait and not _waited(asked, presses, quiet):
         return INTERRUPTED
-    proof, process = starting.begin(asked, anyway)
+    proof, process = proof_start.begin(asked, anyway)
     for remark in request.remarks(asked, this_machine.read()):
         complain(remark)
     begun = f"{NOUNS.get(asked.kind, 'proof')} {proof.id}: {budget(asked)}"
@@ -115,7 +115,7 @@ def _refuse_with_queue(queue: bool, after: str | None, follows: bool) -> None:
 
 def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
     """Wait until no other training uses the devices; returns False if Ctrl-C ended the wait."""
-    starting.wait(asked, lambda what: _say(what, as_json), lambda: presses.count > 0)
+    proof_start.wait(asked, lambda what: _say(what, as_json), lambda: presses.count > 0)
     return presses.count == 0
 
 
@@ -176,7 +176,7 @@ def _to_its_end(
         print(as_markdown(data), end="")
     else:
         proof_tables.show_result(data, was_followed=True)
-    saved = output is not None and bool(sentences.to_take(data))
+    saved = output is not None and bool(proof_sentences.to_take(data))
     if output is not None and saved:
         improved_preset.save(proof, Path(output))
         _say(_saved(output, data), as_json)
@@ -191,7 +191,7 @@ def _to_its_end(
 
 
 def _saved(output: str, data: Record) -> str:
-    marked = ", with settings that are not proved, as its first line says" if sentences.unproved(data) else ""
+    marked = ", with settings that are not proved, as its first line says" if proof_sentences.unproved(data) else ""
     return f"{output} is saved{marked}; gputui --preset {output} trains with it"
 
 

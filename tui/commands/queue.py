@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine import runs as run_folders
 from ...engine.files.values import mapping, to_json
-from ...engine.queue import devices, entries, settings
+from ...engine.queue import entries, free_devices, queue_settings
 from ...engine.queue.entries import Entry
 from ...engine.runs import RunError
 from ...engine.units import clock
@@ -111,7 +111,7 @@ def _added(entry: Entry) -> int:
 def show_queue(as_json: bool) -> None:
     """Print the queue as a table, or as one JSON object per line."""
     listing = entries.listing()
-    for line in (*listing.damage, *settings.read().faults):
+    for line in (*listing.damage, *queue_settings.read().faults):
         complain(line)
     rows = _rows(listing.entries)
     if as_json:
@@ -159,7 +159,7 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
                 "run": entry.run,
                 "kind": entry.what or entry.kind,
                 "state": entry.state,
-                "needs": devices.needs_text(entry, gpus),
+                "needs": free_devices.needs_text(entry, gpus),
                 "when": when,
                 "why": queue.why_of(entry, why),
                 "group": entry.group,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ...engine.proof import folder, starting
+from ...engine.proof import folder, proof_start
 from ...engine.scaling import scaling_request
 from ..base.errors import Refused
 from . import proof as proof_command
@@ -56,7 +56,7 @@ def _latest() -> folder.Proof:
     """The newest measurement of scaling that has ended before its time, else the newest of all. Raises ProofError if
     there is none.
     """
-    return starting.latest_to_resume(
+    return proof_start.latest_to_resume(
         lambda request: request.kind == "scaling",
         ENDED,
         "there is no measurement of scaling to go on with; gputui scaling --preset NAME starts one",

@@ -25,7 +25,7 @@ from ...engine.checks import Finding
 from ...engine.files.values import to_json
 from ...engine.job import several_tasks, start_worker
 from ...engine.job.machine_gpus import Machine
-from ...engine.leases import starting as devices
+from ...engine.leases import start_devices
 from ...engine.leases.lease import NotFree
 from ...engine.options import Options
 from ...engine.presets import Preset
@@ -46,7 +46,7 @@ from ..base.errors import (
     exit_code,
     report,
 )
-from ..printing.tables import console
+from ..printing.plain_tables import console
 
 POLL_SECONDS = 0.1
 AGAIN_SECONDS = 0.3  # a program that started this one, such as a launcher, may pass Ctrl-C on and so double it
@@ -141,7 +141,7 @@ def _placed(preset: Preset, finding: Finding) -> str:
 
 def _warn_of_others(options: Options, here: Machine) -> None:
     """Write to a person's terminal who else uses the GPUs that the options name."""
-    if here.gpus and sys.stderr.isatty() and (others := devices.in_use(options, here)):
+    if here.gpus and sys.stderr.isatty() and (others := start_devices.in_use(options, here)):
         complain(f"warning: {others}\n--wait starts when they are free, device.visible=free:1 takes another GPU")
 
 
@@ -151,7 +151,7 @@ def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[
     """
     while True:
         if wait:
-            devices.wait(options, complain, lambda: presses.count > 0)
+            start_devices.wait(options, complain, lambda: presses.count > 0)
         if presses.count:
             raise KeyboardInterrupt
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ...engine.proof import folder, starting
+from ...engine.proof import folder, proof_start
 from ...engine.trials import STAGES
 from ...engine.trials.search_record import Limits
 from ...engine.tune import tune_request
@@ -66,7 +66,7 @@ def _latest(any_ended: bool) -> folder.Proof:
     """The newest search that has ended before its time (with `any_ended` also a completed search), else the newest of
     all. Raises ProofError if there is none.
     """
-    return starting.latest_to_resume(
+    return proof_start.latest_to_resume(
         lambda request: request.kind == "tune" and not (request.search and request.search.dry_run),
         ("running", "waiting") if any_ended else ENDED,
         "there is no search to go on with; gputui tune --preset NAME starts one",

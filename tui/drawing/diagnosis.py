@@ -13,7 +13,7 @@ from ...engine.diagnosis import label
 from ...engine.diagnosis.measurements import stage_ms
 from ...engine.figures import evidence, of_run
 from ...engine.files.values import mapping, number
-from ...engine.trials import sentences
+from ...engine.trials import proof_sentences
 from ...engine.units import NONE, counted, share, times
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
@@ -231,7 +231,7 @@ def _remedy(order: int, remedy: Told, width: int) -> list[Row]:
     gain = number(remedy.get("expected_gain"))
     most = f"at most {times(gain)} as fast" if gain is not None else "gain unknown until measured"
     learns = ", changes what is learnt" if remedy.get("changes_learning") else ""
-    changes = clean(sentences.changes(mapping(remedy.get("changes"))))
+    changes = clean(proof_sentences.changes(mapping(remedy.get("changes"))))
     row: Row = [(f"{order:>2} ", "label"), (changes, "title"), (f"  {most}", "value"), (learns, "warn")]
     if length(row) > width:
         return [

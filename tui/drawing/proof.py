@@ -7,7 +7,7 @@ cleaned.
 from __future__ import annotations
 
 from ...engine.figures import shown
-from ...engine.trials import sentences
+from ...engine.trials import proof_sentences
 from ...engine.trials.record import Record
 from ...engine.units import NONE, amount, seconds
 from ..base.errors import clean
@@ -72,7 +72,7 @@ def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> li
         return [[("no speed has been measured so far" if data.is_read else "reading the proof ...", "label")]]
     text = amount(before) if after is None else f"{amount(before)} → {amount(after)}"
     lines = tall(text, glyphs)
-    other = sentences.differing_medians(data)
+    other = proof_sentences.differing_medians(data)
     by_them = f", {other} by these medians" if other else ""
     beside: list[Row] = [[], [(f"{_SPEED.unit}{by_them}", "label")], _gain(data)]
     if low or len(lines) == 1 or len(lines[0]) + 5 + max(map(length, beside)) > width:
@@ -95,7 +95,7 @@ def _in_one_row(speeds: str, before: str, by_medians: str, gain: Row, width: int
 def _gain(data: Record) -> Row:
     gain = data.gain_total
     if gain is not None:
-        return [(sentences.speedup(data), "good" if gain > 1 else "value")]
+        return [(proof_sentences.speedup(data), "good" if gain > 1 else "value")]
     is_unsure = data.kind == "ab" and any(comparison.decision == "undecided" for comparison in data.comparisons[:1])
     return [(UNSURE, "label")] if is_unsure else []
 
@@ -142,8 +142,8 @@ def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
         return []
     remedies = [remedy.get("changes") for remedy in diagnosis.get("remedies") or ()]
     lines = {
-        "also ": sentences.others(diagnosis),
-        "to try ": "; ".join(sentences.changes(changes) for changes in remedies if changes),
+        "also ": proof_sentences.others(diagnosis),
+        "to try ": "; ".join(proof_sentences.changes(changes) for changes in remedies if changes),
     }
     return [
         [(name, "label"), (fitting(clean(text), width - len(name), glyphs), "value")]
@@ -154,7 +154,7 @@ def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
 
 def conclusion(data: Record) -> str:
     """The result of the proof in a sentence."""
-    return sentences.conclusion(data) if data.is_read else "proof.json cannot be read"
+    return proof_sentences.conclusion(data) if data.is_read else "proof.json cannot be read"
 
 
 def elapsed(data: Record, clock: float) -> float:

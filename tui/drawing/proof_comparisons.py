@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ...engine import figures
 from ...engine.figures import Figure
-from ...engine.trials import sentences
+from ...engine.trials import proof_sentences
 from ...engine.trials.record import Comparison, Record
 from ...engine.trials.trial import Trial
 from ...engine.units import NONE, amount, change, counted, spread
@@ -70,7 +70,7 @@ def compared(data: Record) -> list[Compared]:
                 changes={"input.one_batch": True},
                 trials=ablation.trials,
                 decision="running" if going_on and ablation.input_cost is None else "measured",
-                why=sentences.input_cost(ablation),
+                why=proof_sentences.input_cost(ablation),
             )
         )
     if trial := data.profile_trial:  # its speed is not compared
@@ -81,14 +81,14 @@ def compared(data: Record) -> list[Compared]:
                 changes={},
                 trials=[trial],
                 decision="measured" if data.profile else missing,
-                notes=sentences.profile_in_brief(data),
+                notes=proof_sentences.profile_in_brief(data),
             )
         )
     return [*rows, *(Compared(**vars(comparison)) for comparison in data.comparisons)]
 
 
 def changes(comparison: Comparison) -> str:
-    return clean(getattr(comparison, "title", "") or sentences.changes(comparison.changes))
+    return clean(getattr(comparison, "title", "") or proof_sentences.changes(comparison.changes))
 
 
 def most(comparison: Comparison) -> str:

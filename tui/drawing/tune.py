@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from ...engine import figures
 from ...engine.files.values import number
-from ...engine.trials import sentences
+from ...engine.trials import proof_sentences
 from ...engine.trials.record import Record, search_of
 from ...engine.tune.report import memory_sentences
-from ...engine.tune.report.findings import (
+from ...engine.tune.report.search_results import (
     WITHOUT_INPUT,
     Brought,
     brought,
@@ -23,7 +23,7 @@ from ...engine.tune.report.findings import (
     is_decided,
     limit_seconds,
 )
-from ...engine.tune.report.sentences import ceiling_in_words, learning, left_in_words, unproven
+from ...engine.tune.report.search_sentences import ceiling_in_words, learning, left_in_words, unproven
 from ...engine.units import MINUTE, NONE, amount, change, seconds, share
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
@@ -73,7 +73,7 @@ def _before_and_best(data: Record) -> tuple[float | None, float | None]:
     if data.gain_total is not None and before is not None and after is not None:
         return before, after
     was, best = search_of(data).before_speed, search_of(data).best_speed
-    return was, None if is_decided(data) and not sentences.to_take(data) else best
+    return was, None if is_decided(data) and not proof_sentences.to_take(data) else best
 
 
 def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
@@ -81,7 +81,7 @@ def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
     if before is None:
         return [[("no speed has been measured so far" if data.is_read else "reading the search ...", "label")]]
     text = amount(before) if best is None or best == before else f"{amount(before)} → {amount(best)}"
-    other = sentences.differing_medians(data) if data.gain_total is not None else ""
+    other = proof_sentences.differing_medians(data) if data.gain_total is not None else ""
     unit = f"{_SPEED.unit}, {other} by these medians" if other else _SPEED.unit
     beside: list[Row] = [_gain(data), [(unit, "label")], _ceiling(data)]
     lines = tall(text, glyphs)
@@ -98,7 +98,7 @@ def _gain(data: Record) -> Row:
     neither.
     """
     if data.gain_total is not None:
-        return [(sentences.speedup(data), "good")]
+        return [(proof_sentences.speedup(data), "good")]
     so_far = gain_so_far(data)
     if so_far is None:
         return []
@@ -187,7 +187,7 @@ def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
         row: Row = [(f"{option.name:<{_NAME}}", "label"), (f"{_figures(option, glyphs):<{_FIGURES}}", _style(option))]
         if bar:
             row += [(proof_comparisons.whisker(_drawn(option), low, high, bar - 2, glyphs) + "  ", _style(option))]
-        kept = clean(sentences.changes(option.settings)) if option.settings else _dropped(option, data)
+        kept = clean(proof_sentences.changes(option.settings)) if option.settings else _dropped(option, data)
         rows.append(fit([*row, (fitting(kept, max(0, width - length(row)), glyphs), "value")], width))
     return _filled(rows, height)
 

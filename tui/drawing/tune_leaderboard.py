@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...engine import figures
-from ...engine.trials import sentences
+from ...engine.trials import proof_sentences
 from ...engine.trials.record import Record
 from ...engine.trials.search_record import Candidate
 from ...engine.trials.trial import Trial
-from ...engine.tune.report import tables
-from ...engine.tune.report.findings import PAIRS, WITHOUT_INPUT, Ranked, is_chosen, is_dropped, since_start
-from ...engine.tune.report.sentences import unproven
+from ...engine.tune.report import search_tables
+from ...engine.tune.report.search_results import PAIRS, WITHOUT_INPUT, Ranked, is_chosen, is_dropped, since_start
+from ...engine.tune.report.search_sentences import unproven
 from ...engine.units import NONE, change, count, size, spread
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
@@ -79,7 +79,7 @@ def _cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: 
         "start": Cell(change(since_start(candidate, data)), right=True),
         "gain": Cell(change(candidate.gain), right=True),
         "spread": Cell(NONE if sigma is None else f"{sign} {spread(sigma)}", right=True),
-        "memory": Cell(tables.memory(candidate), right=True),
+        "memory": Cell(search_tables.memory(candidate), right=True),
         "outcome": Cell(f"  {word}", style),
         "why": Cell(f"  {fitting(_why(candidate), columns.get('why', 0) - 3, glyphs)}", "label"),
     }
@@ -108,13 +108,13 @@ def settings(candidate: Candidate) -> str:
 
 
 def _changes(changed: Mapping[str, Any]) -> str:
-    return clean(sentences.changes(changed)).replace("\n", " ")
+    return clean(proof_sentences.changes(changed)).replace("\n", " ")
 
 
 def speed(candidate: Candidate) -> str:
     """The speed in samples per second as text, with a mark if it was measured without the input."""
     measured = candidate.samples_per_second
-    mark = WITHOUT_INPUT if tables.is_marked(candidate) else " "
+    mark = WITHOUT_INPUT if search_tables.is_marked(candidate) else " "
     return f"{count(measured)}{mark}"
 
 

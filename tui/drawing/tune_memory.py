@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from ...engine.trials.record import Record
 from ...engine.trials.search_record import Memory, MemoryPoint
-from ...engine.tune.report.findings import memory_of
 from ...engine.tune.report.memory_sentences import kind_of_memory, predicted
+from ...engine.tune.report.search_results import memory_of
 from ...engine.units import GIB
 from ..reading.run.series import NOTHING, Line
 from .plot.curves import Curve, Plot

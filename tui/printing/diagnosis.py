@@ -10,11 +10,11 @@ from ...engine.diagnosis.measurements import stage_ms
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileReport
 from ...engine.profile.xprof_tables import InputTime, Operation
-from ...engine.table import Table
-from ...engine.trials import tables
+from ...engine.text_table import Table
+from ...engine.trials import trial_tables
 from ...engine.units import NONE, amount, counted, share, size
 from ..base.errors import clean
-from .tables import show_table
+from .plain_tables import show_table
 
 
 def show(diagnosis: Mapping[str, Any]) -> None:
@@ -24,12 +24,12 @@ def show(diagnosis: Mapping[str, Any]) -> None:
         print(f"confidence {share(diagnosis['confidence'])}, from {counted(diagnosis['steps'], 'steps')}")
     if diagnosis["evidence"]:
         print()
-        show_table(tables.evidence(diagnosis))
+        show_table(trial_tables.evidence(diagnosis))
     if diagnosis["others"]:
         print(f"\nalso: {', '.join(label(name) for name in diagnosis['others'])}")
     if diagnosis["remedies"]:
         print()
-        show_table(tables.remedies(diagnosis).numbered())
+        show_table(trial_tables.remedies(diagnosis).numbered())
 
 
 def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:

@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.text import Text
 
 from ...engine.figures import Figure, shown
-from ...engine.table import Table
-from ...engine.trials import scaling_sentences, sentences, tables
+from ...engine.text_table import Table
+from ...engine.trials import proof_sentences, scaling_sentences, trial_tables
 from ...engine.trials.record import Record, elapsed_of
 from ...engine.trials.trial import Trial
 from ...engine.units import seconds, size
 from ..base.errors import clean
 from . import diagnosis, tune
 from .diagnosis import show, show_stages
-from .tables import broken, say, show_table
+from .plain_tables import broken, say, show_table
 
 
 def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
@@ -30,7 +30,7 @@ def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
             time.strftime("%Y-%m-%d %H:%M", time.localtime(proof.started_t)),
             seconds(proof.seconds),
             size(sizes.get(proof.id)),
-            sentences.conclusion(proof) if proof.state != "running" else proof.doing,
+            proof_sentences.conclusion(proof) if proof.state != "running" else proof.doing,
         ]
         for proof in proofs
     ]
@@ -39,7 +39,7 @@ def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
 
 def show_trials(data: Record) -> None:
     """Print every trial, also trials that failed."""
-    table = tables.trials(trials(data), head="")
+    table = trial_tables.trials(trials(data), head="")
     if table.rows:
         show_table(table)
         print()
@@ -51,8 +51,8 @@ def show_result(data: Record, was_followed: bool = False) -> None:
 
     `was_followed`: the user has followed the search line by line, so that its losses are not printed a second time.
     """
-    if sentences.only_predicts(data):
-        say(sentences.conclusion(data))
+    if proof_sentences.only_predicts(data):
+        say(proof_sentences.conclusion(data))
         return
     if data.kind == "diagnosis" and data.diagnosis:
         show(data.diagnosis)
@@ -63,7 +63,7 @@ def show_result(data: Record, was_followed: bool = False) -> None:
     if data.profile_trial:
         print("\n".join(_profile(data)), end="\n\n")
     if data.kind == "loop" and data.comparisons:
-        show_table(tables.comparisons(data.comparisons))
+        show_table(trial_tables.comparisons(data.comparisons))
         print()
     if data.kind == "tune":
         tune.show_tables(data)
@@ -76,22 +76,22 @@ def show_result(data: Record, was_followed: bool = False) -> None:
         tune.show_words(data, was_followed)
     for comparison in data.comparisons:
         if comparison.learning:
-            say(sentences.learned(comparison.learning))
-    if disturbed := sentences.disturbance(data):
+            say(proof_sentences.learned(comparison.learning))
+    if disturbed := proof_sentences.disturbance(data):
         say(disturbed)
-    if other := sentences.differing_medians(data):
-        say(f"{sentences.speedup(data)} by the gains of the pairs, {other} by the medians above")
+    if other := proof_sentences.differing_medians(data):
+        say(f"{proof_sentences.speedup(data)} by the gains of the pairs, {other} by the medians above")
     if data.state == "running":
         say(f"running: {data.doing}")
         return
     if data.ended_because:
         say(f"ended because: {data.ended_because}")
-    say(sentences.result(data))
+    say(proof_sentences.result(data))
 
 
 def _show_scaling(data: Record) -> None:
     """Print one row for each number of replicas, and what limits the scaling."""
-    table = tables.scaling(data)
+    table = trial_tables.scaling(data)
     if table.rows:
         show_table(table)
         say(scaling_sentences.ABOUT)
@@ -102,15 +102,19 @@ def _show_scaling(data: Record) -> None:
 
 def _profile(data: Record) -> list[str]:
     """The lines of the profile that XProf has read, or the reason why there is no profile."""
-    report = sentences.profile_of(data)
-    return diagnosis.lines(report) if report is not None else [clean(line) for line in sentences.profile_in_brief(data)]
+    report = proof_sentences.profile_of(data)
+    return (
+        diagnosis.lines(report)
+        if report is not None
+        else [clean(line) for line in proof_sentences.profile_in_brief(data)]
+    )
 
 
 def _before_and_after(data: Record) -> Table:
     """The medians before and after: of an A/B comparison always both sides; of a loop or a search the second only if a
     change was kept.
     """
-    table = tables.before_and_after(data, ("without", "with") if data.kind == "ab" else ("before", "after"))
+    table = trial_tables.before_and_after(data, ("without", "with") if data.kind == "ab" else ("before", "after"))
     if data.kind in ("loop", "tune") and not data.after:
         return Table(["median", "as it is"], [row[:2] for row in table.rows], right=[1])
     return table
@@ -184,7 +188,7 @@ def _news(data: Record) -> Iterator[tuple[str, str]]:
         yield "diagnosis", data.diagnosis["sentence"]
     for number, comparison in enumerate(data.comparisons):
         if comparison.decision != "running":
-            yield f"comparison {number}", sentences.verdict(comparison)
+            yield f"comparison {number}", proof_sentences.verdict(comparison)
 
 
 def trials(data: Record) -> list[tuple[str, Trial]]:
@@ -202,7 +206,7 @@ def trials(data: Record) -> list[tuple[str, Trial]]:
         for trial in point.trials:
             titled[trial.run] = (scaling_sentences.replicas(point.replicas), trial)
     for comparison in data.comparisons:
-        what = sentences.changes(comparison.changes)
+        what = proof_sentences.changes(comparison.changes)
         for trial in comparison.trials:
             titled.setdefault(trial.run, (f"{'with' if trial.side == 'b' else 'without'} {what}", trial))
     return [titled[run] for run in sorted(titled)] if data.kind == "scaling" else list(titled.values())

@@ -13,7 +13,7 @@ from ...engine.figures import shown
 from ..base.errors import clean
 from ..reading.run_columns import COLUMNS, ONLY_GOING_ON, SPEED, STEP_TIME
 from ..reading.run_list import Entry
-from .tables import show_table
+from .plain_tables import show_table
 
 # In the order of their columns, and in the order in which they get room.
 LISTED = (

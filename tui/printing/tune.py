@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...engine import figures
-from ...engine.trials import sentences as proof_sentences
+from ...engine.trials import proof_sentences
 from ...engine.trials.record import Comparison, Record, search_of
 from ...engine.trials.search_record import Candidate, LossCheck
 from ...engine.trials.trial import Trial
-from ...engine.tune.report import memory_sentences, sentences, tables
-from ...engine.tune.report.findings import WITHOUT_INPUT, limits_of, memory_of, ranked
+from ...engine.tune.report import memory_sentences, search_sentences, search_tables
+from ...engine.tune.report.search_results import WITHOUT_INPUT, limits_of, memory_of, ranked
 from ...engine.units import change, count
-from .tables import say, show_table
+from .plain_tables import say, show_table
 
-ABOUT_INPUT = f"{WITHOUT_INPUT} {sentences.ABOUT_INPUT}"
+ABOUT_INPUT = f"{WITHOUT_INPUT} {search_sentences.ABOUT_INPUT}"
 _SPEED = figures.of_run("samples_per_second")
 
 
@@ -23,14 +23,14 @@ def show_tables(data: Record) -> None:
     candidates = ranked(data)
     if not candidates:
         return
-    show_table(tables.leaderboard(data))
+    show_table(search_tables.leaderboard(data))
     if any(candidate.gain is not None for candidate in candidates):
-        say(sentences.about_gains(candidates))
-    if any(map(tables.is_marked, candidates)):
+        say(search_sentences.about_gains(candidates))
+    if any(map(search_tables.is_marked, candidates)):
         say(ABOUT_INPUT)
     print()
-    show_table(tables.options(data, together=True))
-    say(sentences.ABOUT_BROUGHT)
+    show_table(search_tables.options(data, together=True))
+    say(search_sentences.ABOUT_BROUGHT)
     print()
 
 
@@ -42,16 +42,16 @@ def show_words(data: Record, was_followed: bool) -> None:
         say(f"memory: {sentence} ({memory_sentences.kind_of_memory(memory_of(data))})")
     if list(limits_of(data).only) == ["batch_size"] and (sentence := memory_sentences.fitted(data)):
         say(sentence)
-    for sentence in (sentences.ceiling_in_words(data), sentences.study_in_words(data)):
+    for sentence in (search_sentences.ceiling_in_words(data), search_sentences.study_in_words(data)):
         if sentence:
             say(sentence)
-    for line in sentences.learnt(data) if was_followed else sentences.learning(data):
+    for line in search_sentences.learnt(data) if was_followed else search_sentences.learning(data):
         say(line)
 
 
 def show_next(data: Record, saved: bool) -> None:
     """Print what can be done next with the result; `saved`: the best settings were saved to a file."""
-    for line in sentences.next_steps(data, saved):
+    for line in search_sentences.next_steps(data, saved):
         say(line)
 
 
@@ -63,12 +63,12 @@ def news(data: Record) -> Iterator[tuple[str, str]]:
     for number, candidate in enumerate(search_of(data).candidates):
         if candidate.decision != "running":
             yield f"candidate {number}", candidate_line(candidate)
-            if tables.is_marked(candidate):
+            if search_tables.is_marked(candidate):
                 yield "without input", ABOUT_INPUT
             if candidate.gain is not None:
-                yield "gains", f"({sentences.ABOUT_GAINS})"
-            if sentences.is_weighed(candidate):
-                yield "waits", f"({sentences.ABOUT_WAITS})"
+                yield "gains", f"({search_sentences.ABOUT_GAINS})"
+            if search_sentences.is_weighed(candidate):
+                yield "waits", f"({search_sentences.ABOUT_WAITS})"
             yield from _disturbed(candidate)
     yield from _losses(data)
     for number, comparison in enumerate(data.comparisons):
@@ -79,13 +79,13 @@ def news(data: Record) -> Iterator[tuple[str, str]]:
 
 def candidate_line(candidate: Candidate) -> str:
     """The line of a candidate: what was tried, its speed, its gain and the decision."""
-    mark = WITHOUT_INPUT if tables.is_marked(candidate) else " "
+    mark = WITHOUT_INPUT if search_tables.is_marked(candidate) else " "
     speed = candidate.samples_per_second
     speed_text = "" if speed is None else _SPEED.text(speed) + mark
     gain = "" if candidate.gain is None else change(candidate.gain)
     return (
-        f"{_head(sentences.stage(candidate), sentences.title(candidate))} {speed_text:>17} {gain:>8}  "
-        f"{sentences.outcome(candidate)}".rstrip()
+        f"{_head(search_sentences.stage(candidate), search_sentences.title(candidate))} {speed_text:>17} {gain:>8}  "
+        f"{search_sentences.outcome(candidate)}".rstrip()
     )
 
 
@@ -110,7 +110,7 @@ def _losses(data: Record) -> Iterator[tuple[str, str]]:
         for trial in check.trials:
             yield trial.run, f"{_head('loss', _loss_title(check, trial))} {_loss(check, trial)}"
         if check.decision != "running":
-            yield f"losses {number}", sentences.loss_check(check)
+            yield f"losses {number}", search_sentences.loss_check(check)
 
 
 def _loss(check: LossCheck, trial: Trial) -> str:
@@ -132,7 +132,7 @@ def _pairs(number: int, comparison: Comparison) -> Iterator[tuple[str, str]]:
         a, b = (good.get((side, trial.repeat)) for side in "ab")
         if a and b:
             speeds = f"{_SPEED.text(a.figure(_SPEED.key))} -> {_SPEED.text(b.figure(_SPEED.key))}"
-            gain = change(sentences.pair_gain(a, b))
+            gain = change(search_sentences.pair_gain(a, b))
             yield f"pair {number} {trial.repeat}", f"{'pair ' + str(trial.repeat):<19} {speeds}  {gain}"
 
 
@@ -140,7 +140,7 @@ def trials(data: Record) -> Iterator[tuple[str, Trial]]:
     """Yield the title and the trial for all trials of a search except those in pairs."""
     for candidate in search_of(data).candidates:
         for trial in candidate.trials:
-            yield sentences.title(candidate), trial
+            yield search_sentences.title(candidate), trial
     for check in search_of(data).losses:
         for trial in check.trials:
             yield f"loss: {_loss_title(check, trial)}", trial

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...engine.files.values import mapping, number, text, whole
 from ...engine.job import this_machine
-from ...engine.queue import any_entry, devices, entries
+from ...engine.queue import any_entry, entries, free_devices
 from ...engine.queue.entries import Entry
 from ...engine.queue.jobs import ProofJob
 from ...engine.runs import Run
@@ -34,7 +34,7 @@ def read() -> Queue:
         held = entry.state == "held"
         why = "the queue is paused" if paused and not held else why_of(entry, reasons)
         when = f"in about {clock(soonest)}" if soonest is not None and place == 1 and not (held or paused) else ""
-        needs, after = devices.needs_text(entry, count), entry.after or ""
+        needs, after = free_devices.needs_text(entry, count), entry.after or ""
         waiting[entry.run] = Waiting(entry.run, place, held, why, when, needs, entry.waits_since, after)
     return Queue(waiting, len(begun))
 
@@ -67,7 +67,7 @@ def place_text(entry: Entry) -> str:
     """Return the place of a new entry, and what it waits for, in one line."""
     listed: Sequence[Entry] = [other for other in entries.all_entries() if other.state in entries.WAITS]
     place = next((number for number, other in enumerate(listed, 1) if other.run == entry.run), 1)
-    needs = devices.needs_text(entry, gpus())
+    needs = free_devices.needs_text(entry, gpus())
     if entries.is_paused():
         why = "the queue is paused; gputui queue start goes on"
     elif entry.after:

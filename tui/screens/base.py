@@ -21,7 +21,7 @@ from textual.widget import Widget
 from ..base.base_app import BaseApp
 from ..base.glyphs import Glyphs, glyphs_of
 from ..base.keys import VERBS, key_of
-from ..upstream.widgets import StyledOnce
+from ..upstream.textual_widgets import StyledOnce
 from ..widgets.key_footer import KEYS_BESIDE_FROM, KEYS_FROM, ScreenTab, ScreenTabs
 from . import catalogue
 

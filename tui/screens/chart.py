@@ -27,7 +27,7 @@ from ..drawing.rows import Row, fit, length, spread, whole_words
 from ..upstream.partial_updates import send_changed_cells
 from ..widgets.charts import BigChart
 from ..widgets.key_footer import KeyFooter
-from ..widgets.painted import Panel
+from ..widgets.row_widgets import Panel
 from .base import AppScreen, Header
 from .help import LOSS
 from .runs.actions import RunActions

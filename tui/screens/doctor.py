@@ -22,7 +22,7 @@ from ..base.errors import clean
 from ..base.themes import colour
 from ..drawing.rows import Row
 from ..widgets.key_footer import KeyFooter
-from ..widgets.painted import Panel
+from ..widgets.row_widgets import Panel
 from ..widgets.table import Column, Table
 from ..wording.doctor import conclusion, sign, terminal, worst_first
 from .base import FollowingScreen, Header

@@ -18,7 +18,7 @@ from ...engine.job import this_machine
 from ...engine.leases.lease import NotFree
 from ...engine.process import launch
 from ...engine.process import resuming as run_resuming
-from ...engine.proof import starting
+from ...engine.proof import proof_start
 from ...engine.runs import RunError, code_files, title
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.launched_with import options_of, python_of
@@ -85,7 +85,7 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
         return queue.place_text(adding.queue_preset(preset))
 
     def in_the_way() -> str:
-        return starting.in_the_way(preset.options, this_machine.read())
+        return proof_start.in_the_way(preset.options, this_machine.read())
 
     return Start(launch.title_of(preset), in_the_way, launch_it, queue_it)
 
@@ -108,7 +108,7 @@ def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> St
         if not steps_in(run.file("checkpoints")):  # raised before any question
             raise RunError(run_resuming.without_checkpoint(run))
         preset = presets.resolve(str(run.file("preset.yaml")))
-        return starting.in_the_way(preset.options, this_machine.read(), run.path)
+        return proof_start.in_the_way(preset.options, this_machine.read(), run.path)
 
     def launch_it() -> tuple[Run, Any]:
         kind = options_of(run).get("strategy.kind")
@@ -250,11 +250,11 @@ def _measurement(
 
     def in_the_way() -> str:
         from ...engine.job import this_machine
-        from ...engine.proof import starting
+        from ...engine.proof import proof_start
 
         here = this_machine.read()
         own = () if but is None else (but,)
-        return starting.blocks(request(), here, *own)
+        return proof_start.blocks(request(), here, *own)
 
     def begin() -> tuple[Proof, subprocess.Popen[bytes]]:
         warm_engine.close(app)

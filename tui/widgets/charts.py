@@ -24,7 +24,7 @@ from ..drawing.plot.scales import Scale
 from ..drawing.rows import Row
 from ..reading.earlier_starts import NONE, EarlierStarts
 from ..reading.run.snapshot import Snapshot
-from .painted import Painted, Panel
+from .row_widgets import Painted, Panel
 
 EMPTY = Plot("", "", ())
 

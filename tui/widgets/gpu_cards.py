@@ -27,7 +27,7 @@ from ..drawing.plot.canvas import curve_rows, draw
 from ..drawing.plot.curves import Curve, Plot
 from ..drawing.rows import Row, fit, gauge, headline, length, whole_words
 from ..reading.run.gpu_reading import Gpu
-from .painted import Painted
+from .row_widgets import Painted
 
 _BUSY = f"{GPU['busy'].label} "
 WIDE = 76  # from this width on, one line has room for all of a GPU's figures

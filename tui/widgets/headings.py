@@ -13,7 +13,7 @@ from textual.widget import Widget
 from ..base.glyphs import glyphs_of
 from ..base.keys import bind
 from ..drawing.rows import whole_words
-from ..form.state import FormState, about_group
+from ..form.form_state import FormState, about_group
 
 INDENT = 3  # of the name of a part: the mark of the focus, and whether it is folded
 

@@ -16,8 +16,8 @@ from textual.widgets import Input
 from ..base import keys
 from ..base.glyphs import Glyphs
 from ..drawing.rows import Row, length
-from ..upstream.widgets import ChosenKeys, ShownKey, lay_out_again
-from .painted import Painted
+from ..upstream.textual_widgets import ChosenKeys, ShownKey, lay_out_again
+from .row_widgets import Painted
 
 ALWAYS = ("help", "back", "leave")  # the way to the other keys, and the way out
 

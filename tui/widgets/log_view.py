@@ -23,8 +23,8 @@ from ..drawing.log_rows import LogRow
 from ..drawing.rows import Row, headline
 from ..reading.run.reader import Picture
 from ..reading.run.snapshot import Epoch
-from ..upstream.widgets import ScrollRequests
-from .painted import Painted
+from ..upstream.textual_widgets import ScrollRequests
+from .row_widgets import Painted
 
 KEYS_FROM = 60  # columns from which on the title names the keys
 STYLES = ("muted", "fold", "epoch", "warn", "bad")

@@ -12,7 +12,7 @@ from textual.content import Content
 
 from ...engine.units import named
 from ..base.errors import clean
-from ..form.state import INFO, FormState, shown, to_text
+from ..form.form_state import INFO, FormState, shown, to_text
 from .findings import STYLES, Remark
 
 NAME_WIDTH = 9

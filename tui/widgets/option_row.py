@@ -18,8 +18,8 @@ from ...engine.units import named
 from ..base import keys
 from ..base.errors import clean
 from ..base.glyphs import glyphs_of
+from ..form.form_state import INFO, FormState, kind, to_text
 from ..form.option_search import Hit, around, marked
-from ..form.state import INFO, FormState, kind, to_text
 
 LABEL_WIDTH, NARROW_LABEL_WIDTH = 22, 20
 FULL_WIDTH = 56  # a narrower row shows less

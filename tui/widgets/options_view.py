@@ -22,9 +22,9 @@ from textual.widgets import Static
 from ...engine.options import OPTIONS
 from ..base import keys
 from ..base.errors import clean
+from ..form.form_state import FormState
 from ..form.option_search import search, suggestion
-from ..form.state import FormState
-from ..upstream.widgets import use_layout
+from ..upstream.textual_widgets import use_layout
 from .headings import GroupHeading, PartHeading
 from .option_row import OptionRow
 

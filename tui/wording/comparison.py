@@ -13,7 +13,7 @@ from ...engine import units
 from ...engine.compare.comparison import Comparison, FigureRow, OptionRow
 from ...engine.files.values import to_json
 from ...engine.runs.titles import Title
-from ...engine.table import Table, escaped
+from ...engine.text_table import Table, escaped
 from ..base.errors import clean
 
 WITHIN = "~ is within the spread of repeats"

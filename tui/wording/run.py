@@ -32,7 +32,9 @@ ENDED = {
     "crashed": "crashed",
     "waiting": "waiting in the queue",
 }
-ENDLESS = 900_000_000  # a trial has about this many steps or more, as it ends by its time (engine/trials/bench.py)
+ENDLESS = (
+    900_000_000  # a trial has about this many steps or more, as it ends by its time (engine/trials/trial_runner.py)
+)
 ASKED_FOR = ("stopped", "timeout")  # ends that are no failure
 
 

@@ -1,7 +1,7 @@
 """Opens, reads and closes NVML through `pynvml`, the module of nvidia-ml-py.
 
 One thread does all three. Nothing may call NVML after `close`, and an open NVML cannot be used in a forked child. How a
-single GPU is read is in one_gpu.py.
+single GPU is read is in gpu_reader.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pynvml
 
 from ...system.background_call import BackgroundCall
 from .. import chips
-from .one_gpu import Device
+from .gpu_reader import Device
 from .reasons import Code, NvmlUnavailable, or_none, text_of
 from .xid_errors import DriverError, DriverErrors
 

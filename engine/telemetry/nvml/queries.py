@@ -1,7 +1,7 @@
 """The questions that NVML is asked about a GPU: for each one function per generation of drivers, the newest first.
 
 A function returns values, or a Reason for a value that the driver marks as not available by the largest number of its
-type; or it raises an exception. one_gpu.py decides when each question is asked.
+type; or it raises an exception. gpu_reader.py decides when each question is asked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Checkpoints from which a run is resumed exactly, even in the middle of an epoch, and when they are written.
 
-The content is defined in state.py. The position in the data follows from the step (data/pipeline.py). A checkpoint is
-written under another name, synced to disk and renamed. It is checked before it is used. If it is damaged, an older one
-is used.
+The content is defined in training_state.py. The position in the data follows from the step (data/pipeline.py). A
+checkpoint is written under another name, synced to disk and renamed. It is checked before it is used. If it is damaged,
+an older one is used.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ...runs import checkpoint_files, events
 from ...runs.checkpoint_files import PREFIX, Damage
 from ...units import counted
 from ..cluster.exchange import Exchange
-from ..common.faults import TrainerError
+from ..common.training_errors import TrainerError
 from ..measure.run_report import RunReport
-from .state import State
+from .training_state import State
 
 
 class NotWritten(Exception):

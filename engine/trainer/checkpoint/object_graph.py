@@ -1,7 +1,7 @@
 """Finds variables, optimizers and random generators in the objects of a user's code.
 
 Only objects that can belong to a training are searched: Keras' objects, containers, and the objects, functions and
-classes of the user's own code. state.py saves them.
+classes of the user's own code. training_state.py saves them.
 """
 
 from __future__ import annotations

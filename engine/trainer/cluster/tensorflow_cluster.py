@@ -17,11 +17,11 @@ import tensorflow as tf
 from ...options import OPTIONS, Options
 from ...runs import Run
 from ...runs.run_cluster import SOURCE, VARIABLE, Cluster
-from ..common.faults import TrainerError
+from ..common.training_errors import TrainerError
 from .connections import Connections
 from .exchange import Exchange
-from .meeting import Hello, Meeting
-from .peers import SUSPENSION
+from .failed_worker import SUSPENSION
+from .rendezvous import Hello, Meeting
 
 # Options in which workers may differ, as they are settings of a machine. All take the seed of the chief.
 OWN = {

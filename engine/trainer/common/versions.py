@@ -19,7 +19,7 @@ import keras
 import tensorflow as tf
 
 from ...interpreter import supported_versions
-from .faults import TrainerError
+from .training_errors import TrainerError
 
 try:
     # Traces a call without computing it: keras.ops has no function for it.

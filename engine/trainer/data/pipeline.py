@@ -18,8 +18,8 @@ import tensorflow as tf
 
 from ... import plan
 from ...options import Options
-from ..common.faults import DataError
-from . import batching, files
+from ..common.training_errors import DataError
+from . import batching, file_sources
 from .batches import BY_ELEMENT, Share
 from .batching import Elements, Sizes
 from .finishing import finish
@@ -32,9 +32,9 @@ _SOURCES = {
     "mnist": keras_dataset,
     "fashion_mnist": keras_dataset,
     "cifar10": keras_dataset,
-    "npz": files.npz,
-    "images": files.images,
-    "tfrecord": files.tfrecord,
+    "npz": file_sources.npz,
+    "images": file_sources.images,
+    "tfrecord": file_sources.tfrecord,
 }
 
 

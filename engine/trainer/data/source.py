@@ -15,7 +15,7 @@ from ...files.places import KERAS_FILES, keras_folder
 from ...options import Options
 from ...plan import SAMPLES, split_counts
 from ...units import counted
-from ..common.faults import DataError
+from ..common.training_errors import DataError
 
 MAX_FLOAT_BYTES = 2**30
 MAX_CLASSES = 1_000_000

@@ -16,7 +16,7 @@ from ..common.epoch_callbacks import floats
 from ..measure.first_times import FirstTimes
 from ..measure.health import Health
 from . import train_function
-from .built import Built
+from .built_training import Built
 from .train_function import constant
 
 Trace = Callable[[], Any]  # traces a step without running it, or returns the earlier trace

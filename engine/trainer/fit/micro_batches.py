@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from ...options import Options
-from ..common.faults import TrainerError
+from ..common.training_errors import TrainerError
 from ..common.versions import get_keras_mask, unscale_loss_for_distribution
 from ..data.finishing import rows_of, sample_count
 

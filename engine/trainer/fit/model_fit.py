@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from ...plan import MULTI_WORKER
-from ..common.faults import TrainerError
+from ..common.training_errors import TrainerError
 from ..measure.run_report import RunReport
 
 if TYPE_CHECKING:

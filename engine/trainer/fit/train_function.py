@@ -1,8 +1,8 @@
 """The function that `model.fit` calls for each execution: several steps in one graph, with the input wait measured.
 
-It is built once here. The loop around it is loop.py. It replaces Keras' own function, which fails for strategies with
-several steps in an execution, runs too many steps if the executions do not divide the epoch, and cannot separate
-waiting for input from computing.
+It is built once here. The loop around it is training_loop.py. It replaces Keras' own function, which fails for
+strategies with several steps in an execution, runs too many steps if the executions do not divide the epoch, and cannot
+separate waiting for input from computing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from ..common.epoch_callbacks import flat
-from ..common.faults import TrainerError
+from ..common.training_errors import TrainerError
 from ..common.versions import GLOBAL_SEED_GENERATOR, get_global_attribute, set_global_attribute
 from ..data.batches import Batches
 from ..data.finishing import first_cast

@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..common.faults import TrainerError
+from ..common.training_errors import TrainerError
 from .run_report import RunReport
 
 COST_SHARE = 1 / 200  # share of the time that checks may take with "auto"

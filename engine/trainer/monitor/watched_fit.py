@@ -17,7 +17,7 @@ from ...runs.parsing import EventWriter
 from ..common.epoch_callbacks import floats
 from ..common.versions import ended_step
 from ..measure.first_times import FirstEvaluation
-from ..measure.pulses import LossWindow, Pulses
+from ..measure.progress_reports import LossWindow, Pulses
 from ..measure.run_figures import Moment, Plan
 from ..measure.run_report import RunReport
 from ..setup import environment

@@ -21,7 +21,7 @@ from ...options import OPTIONS, OptionInfo, Options
 from ...options.own_code import Handed, obstacle
 from ...runs import Run, code_copy, code_files
 from ..checkpoint.object_graph import Found, Module, optimizers, walk
-from ..checkpoint.state import State
+from ..checkpoint.training_state import State
 from ..common.epoch_callbacks import EpochCallbacks, Loop
 from ..data.batches import Share
 from ..data.finishing import fits_devices
@@ -31,12 +31,12 @@ from ..setup.xla import Xla
 from . import returned, unsaved_state, variables
 from .callbacks import OwnCallbacks, usable
 from .model_checks import check_batches, check_evaluation, custom_step, overrides_fit
-from .pipeline import OwnPipeline, opened, user_functions
 from .py_dataset import Indexed, workers
 from .returned import Returned
 from .streams import Batched, Samples, Stream, prefetches
 from .unsaved_state import GlobalSettings
 from .user_code import UserCode, UserError
+from .user_pipeline import OwnPipeline, opened, user_functions
 
 RESUMED_BATCHES = (
     "your code batches its data: after resuming, the batches already seen in this pass are skipped; where your code "

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..checkpoint.state import host_random_kept
+from ..checkpoint.training_state import host_random_kept
 from .streams import Samples, Stream
 from .user_code import UserError
 

@@ -25,8 +25,8 @@ import tensorflow as tf
 from ... import entry as entries
 from ...entry import Entry
 from ...runs import code_copy
-from ..common.faults import TrainerError
 from ..common.stopping import StopRequested
+from ..common.training_errors import TrainerError
 
 _OURS = str(Path(__file__).resolve().parents[2])
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})

@@ -18,7 +18,7 @@ import keras
 import tensorflow as tf
 
 from ..checkpoint.object_graph import optimizers
-from ..checkpoint.state import host_random_kept
+from ..checkpoint.training_state import host_random_kept
 from ..common.versions import compute_output_spec, global_seed_generator
 from .model_checks import custom_step
 from .user_code import UserCode, UserError

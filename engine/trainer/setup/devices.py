@@ -25,10 +25,10 @@ from ...plan import MULTI_WORKER
 from ...telemetry import chips, resource_limits
 from ..cluster import tensorflow_cluster
 from ..cluster.tensorflow_cluster import Joined
-from ..common.faults import TrainerError
-from . import gpu_identity, nvml_answers
+from ..common.training_errors import TrainerError
+from . import gpu_identity, machine_query
 from .gpu_identity import LibraryLog, TrainingGpu
-from .nvml_answers import NoAnswer, ask
+from .machine_query import NoAnswer, ask
 
 _ON_THE_CPU = "set device.visible=none to train on the CPU"
 
@@ -71,7 +71,7 @@ def configure(options: Options, joined: Joined | None = None) -> Devices:
     """
     log = LibraryLog()
     _set_threads(options)
-    here, gpus = nvml_answers.read(), tf.config.list_physical_devices("GPU")
+    here, gpus = machine_query.read(), tf.config.list_physical_devices("GPU")
     able = usable_gpus(gpus, here)
     require_gpus(options, here, len(gpus), able, log)
     opened = _to_open(options, able)

@@ -16,8 +16,8 @@ from ...files.places import home
 from ...job import environment_variables
 from ...job.environment_variables import is_true
 from ...options import OPTIONS, by_key
-from ..common.faults import TrainerError
-from . import nvml_answers, xla_cache
+from ..common.training_errors import TrainerError
+from . import machine_query, xla_cache
 from .xla_cache import XlaCache, add, drop, flag_name
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _show_gpus(options: Options) -> None:
 
 
 def _require_allocated(names: list[Any]) -> None:
-    here = nvml_answers.read()
+    here = machine_query.read()
     for name in names:
         if here.allocation is not None and not here.allocation.allows(name, here.devices):
             raise TrainerError(
@@ -282,8 +282,8 @@ def pin_to_numa_node(options: Options) -> str:
         return "no GPU trains"
     if resource_limits.numa_nodes() < 2:
         return "the machine has one NUMA node"
-    gpus = training_gpus(options, nvml_answers.read())
-    nodes = nvml_answers.cpus_beside([gpu.index for gpu in gpus])
+    gpus = training_gpus(options, machine_query.read())
+    nodes = machine_query.cpus_beside([gpu.index for gpu in gpus])
     if not gpus or not all(nodes):
         return "the driver does not report which CPUs are close to the GPUs"
     if len(set(nodes)) > 1:

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from ...job.machine_gpus import Gpu, Machine
 from ..common.versions import memory_limits
-from . import nvml_answers
+from . import machine_query
 
 _UNCERTAIN = "TensorFlow does not report the PCI addresses of its GPUs: assumed to be the first in CUDA's order"
 _STANDARD_ERROR = 2
@@ -99,7 +99,7 @@ def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
     number in TensorFlow.
     """
     gpu = before_opening(ordinal, machine)
-    free = nvml_answers.memory_free_bytes(gpu.index) if gpu and not gpu.mig else None
+    free = machine_query.memory_free_bytes(gpu.index) if gpu and not gpu.mig else None
     return free or (gpu.memory_total_bytes if gpu else None) or driver_memory_total_bytes(ordinal)
 
 

@@ -11,7 +11,7 @@ from keras import layers
 
 from ...options import Options
 from ...options.workload import BLOCKS
-from ..common.faults import TrainerError
+from ..common.training_errors import TrainerError
 from ..data.batching import TOKENS, sequence_length
 
 MAX_TOKENS = 2048

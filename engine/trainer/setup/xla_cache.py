@@ -26,8 +26,8 @@ from ...interpreter import installed
 from ...options import Options
 from ...system import locks
 from ...system.identity import Place, Process
-from ..common.faults import TrainerError
-from . import nvml_answers
+from ..common.training_errors import TrainerError
+from . import machine_query
 
 EXECUTABLES = "--tf_xla_persistent_cache_directory"
 AUTOTUNING = "--xla_gpu_per_fusion_autotune_cache_dir"
@@ -142,7 +142,7 @@ def _has(variable: str, name: str) -> bool:
 def _chip(options: Options) -> tuple[str, bool]:
     """The name of the chips that may train, and whether they are GPUs. The name is empty if it is unknown."""
     if options.device.visible != "none":
-        here = nvml_answers.read()
+        here = machine_query.read()
         if here.shown:
             return "+".join(sorted({gpu.name or "" for gpu in here.shown})), True
         if here.missing:

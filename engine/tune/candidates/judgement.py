@@ -26,7 +26,7 @@ from ...presets import Preset
 from ...trials.search_record import Candidate
 from ...trials.significance import LEAST_GAIN
 from ...trials.trial import Trial
-from .space import BATCH, TOGETHER
+from .search_space import BATCH, TOGETHER
 
 # Errors of the logarithm of a gain by waits. A resnet50 on two cores gained 5.5 % with 4 steps in an execution,
 # while its waits said 6.0 %, and 5.7 to 11.5 % with a faster input, while they said 11 %. The input's threads take a

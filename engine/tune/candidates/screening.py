@@ -12,16 +12,16 @@ from typing import Any
 
 from ... import units
 from ...presets import Preset, PresetError
-from ...trials import sentences
-from ...trials.bench import SLOWER, Judge, below
+from ...trials import proof_sentences
 from ...trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
 from ...trials.search_record import Candidate, Search
 from ...trials.trial import Trial
 from ...trials.trial_preset import ONE_BATCH, PROBE_SECONDS, with_changes
+from ...trials.trial_runner import SLOWER, Judge, below
 from . import judgement
 from .judgement import Best, speed
+from .search_space import value_of
 from .search_trials import Asked, OutOfTime, Trials
-from .space import value_of
 
 MOST_TRIALS = 2  # of a candidate
 SIDE = "s"  # of a trial that screens
@@ -269,7 +269,7 @@ class Screening:
         return with_changes(preset, ONE_BATCH) if without_input else preset
 
     def _doing(self, candidate: Candidate) -> str:
-        what = f"trying {sentences.changes(candidate.tried)}" if candidate.tried else candidate.reason
+        what = f"trying {proof_sentences.changes(candidate.tried)}" if candidate.tried else candidate.reason
         again = ", once more" if candidate.trials else ""
         return f"{candidate.stage.replace('_', ' ')}: {what}{again}"
 

@@ -14,10 +14,10 @@ from ... import checks, plan
 from ...job.machine_gpus import Machine
 from ...presets import Preset
 from ...runs import Run
-from ...trials.bench import Bench, Judge, Stop
 from ...trials.comparing import Stopped
 from ...trials.trial import Trial
 from ...trials.trial_preset import with_changes
+from ...trials.trial_runner import Bench, Judge, Stop
 
 LEAST_SECONDS = 3.0  # no trial takes less time
 SLOWEST = 6.0  # times the time of other trials: the most that a trial may take, without its measured time

@@ -1,8 +1,8 @@
 """Reports what a search has found, from its record.
 
-findings.py          the leaderboard, and what each option brought
-tables.py            the same as tables, for a terminal and in Markdown
-sentences.py         the same in words, shared by all views
+search_results.py    the leaderboard, and what each option brought
+search_tables.py     the same as tables, for a terminal and in Markdown
+search_sentences.py  the same in words, shared by all views
 memory_sentences.py  the memory of batches: predictions, and sentences
 markdown.py          the sections about a search in the report
 """

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...proof.markdown import capital, trials_table
-from ...table import escaped
-from ...trials import sentences as proof_sentences
+from ...text_table import escaped
+from ...trials import proof_sentences
 from ...trials.record import Record, search_of
 from ...units import count, size
-from . import memory_sentences, sentences, tables
-from .findings import WITHOUT_INPUT, limits_of, memory_of, ranked
+from . import memory_sentences, search_sentences, search_tables
+from .search_results import WITHOUT_INPUT, limits_of, memory_of, ranked
 
 
 def sections(data: Record) -> Iterator[str]:
@@ -54,20 +54,20 @@ def _leaderboard(data: Record) -> Iterator[str]:
     candidates = ranked(data)
     if not candidates:
         return
-    yield f"## Leaderboard\n\nThe best first; {sentences.about_gains(candidates)}."
-    yield tables.leaderboard(data, in_report=True).markdown()
-    if any(map(tables.is_marked, candidates)):
-        yield f"\\{WITHOUT_INPUT} {sentences.ABOUT_INPUT}."
-    if ceiling := sentences.ceiling_in_words(data):
+    yield f"## Leaderboard\n\nThe best first; {search_sentences.about_gains(candidates)}."
+    yield search_tables.leaderboard(data, in_report=True).markdown()
+    if any(map(search_tables.is_marked, candidates)):
+        yield f"\\{WITHOUT_INPUT} {search_sentences.ABOUT_INPUT}."
+    if ceiling := search_sentences.ceiling_in_words(data):
         yield f"{capital(ceiling)}."
 
 
 def _options(data: Record) -> Iterator[str]:
-    table = tables.options(data)
+    table = search_tables.options(data)
     if table.rows:
         yield "## What each option brought"
         yield table.markdown()
-        yield f"{capital(sentences.ABOUT_BROUGHT)}."
+        yield f"{capital(search_sentences.ABOUT_BROUGHT)}."
 
 
 def _memory(data: Record) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _memory(data: Record) -> Iterator[str]:
         return
     words = capital(memory_sentences.in_words(data))
     yield f"## Memory\n\n{escaped(words)} ({memory_sentences.kind_of_memory(memory)})."
-    yield tables.batches(data).markdown()
+    yield search_tables.batches(data).markdown()
     if list(limits_of(data).only) == ["batch_size"] and (fitted := memory_sentences.fitted(data)):
         yield f"{capital(fitted)}."
 
@@ -84,8 +84,10 @@ def _memory(data: Record) -> Iterator[str]:
 def _learning(data: Record) -> Iterator[str]:
     if not search_of(data).losses:
         return
-    yield "## What is learnt\n\n" + "\n".join(f"- {escaped(capital(line))}." for line in sentences.learning(data))
-    yield tables.losses(data).markdown()
+    yield "## What is learnt\n\n" + "\n".join(
+        f"- {escaped(capital(line))}." for line in search_sentences.learning(data)
+    )
+    yield search_tables.losses(data).markdown()
 
 
 def _trials(data: Record, head: str = "Trials of the search") -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ... import units
 from ...trials.record import Record
 from ...trials.search_record import Memory
-from .findings import limits_of, memory_of
+from .search_results import limits_of, memory_of
 
 FAR = 8  # factor; beyond it from the measured batches a prediction is a guess
 NEAR = 1.1  # factor; a larger batch within it counts as the batch that was trained

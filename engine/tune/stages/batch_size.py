@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ...trials.search_record import Candidate
 from ..candidates.screening import Screening
-from ..candidates.space import BATCH, value_of
+from ..candidates.search_space import BATCH, value_of
 from ..memory_model import MemoryModel
 
 LEAST_GROWTH = 0.05  # gain of a doubling

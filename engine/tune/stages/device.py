@@ -15,7 +15,7 @@ from typing import Any
 
 from ...trials.search_record import Candidate
 from ..candidates.screening import Screening
-from ..candidates.space import BATCH, POLICY, TOGETHER, Space, value_of
+from ..candidates.search_space import BATCH, POLICY, TOGETHER, Space, value_of
 from ..memory_model import MemoryModel
 from .batch_size import BatchSize, LargestBatch
 

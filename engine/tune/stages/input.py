@@ -8,7 +8,7 @@ from typing import Any
 from ...proof import trial_diagnosis
 from ...trials.trial_preset import ONE_BATCH
 from ..candidates.screening import Screening
-from ..candidates.space import BATCH, Space
+from ..candidates.search_space import BATCH, Space
 
 REACHED = 0.05  # relative; with a speed this near to the ceiling the input does not hold the training back
 HIGH = 0.2  # share of the time waited for the input that XProf's input-pipeline analyzer calls high

@@ -16,7 +16,7 @@ from typing import Any
 from ...trials.search_record import Candidate
 from ..candidates.judgement import may_be_faster, standard_error, takes_too_much
 from ..candidates.screening import Screening
-from ..candidates.space import BATCH
+from ..candidates.search_space import BATCH
 
 SHARE = 1 / 3  # of the time of all trials before the second look,
 LEAST = 2  # or so many trials, if there were few

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...trials.bench import LEAST_REPORTS, SLOWER, Judge
 from ...trials.search_record import Candidate
-from . import axes, members, storage
-from .axes import Axis, Params
+from ...trials.trial_runner import LEAST_REPORTS, SLOWER, Judge
+from . import members, search_axes, storage
+from .search_axes import Axis, Params
 from .storage import StudyError
 
 COMMON, AXES = "gputui", "gputui_axes"  # attributes of a study
@@ -136,8 +136,8 @@ class Study:
         """The axes of the study. If it has no axes yet, `mine` are stored as its axes."""
         with storage.faults_of(self.location):
             if AXES not in self._study.user_attrs:
-                self._study.set_user_attr(AXES, axes.as_plain(mine))
-            return axes.from_plain(self._study.user_attrs[AXES])
+                self._study.set_user_attr(AXES, search_axes.as_plain(mine))
+            return search_axes.from_plain(self._study.user_attrs[AXES])
 
     def look_around(self, common: Mapping[str, Any]) -> None:
         """Mark the running trials of members that have ended without a result as failed.

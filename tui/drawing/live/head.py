@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from ....engine.figures import LOSS, at, of_run, summed_up
 from ....engine.files.values import number
 from ....engine.runs.events import LATER_COMPILING, waits_for_others
-from ....engine.trials import sentences
+from ....engine.trials import proof_sentences
 from ....engine.units import NONE, abbreviated, amount, clock, counted, named, percent, seconds
 from ...base.errors import clean
 from ...base.glyphs import Glyphs
-from ...form.state import proposed
+from ...form.form_state import proposed
 from ...reading.run.epoch_mean import UNFINISHED, of_result
 from ...reading.run.snapshot import Message, Snapshot
 from ...reading.run.store import BEFORE_RESUME
@@ -286,7 +286,7 @@ def _with_offer(rows: list[Row], hint: str, apply_key: str, width: int) -> list[
     changes = proposed(hint) if apply_key else {}
     if not changes:
         return rows
-    offer: Row = [(apply_key, "title"), (f" puts {clean(sentences.changes(changes))} into the form", "value")]
+    offer: Row = [(apply_key, "title"), (f" puts {clean(proof_sentences.changes(changes))} into the form", "value")]
     if length(rows[-1]) + 2 + length(offer) <= width:
         return [*rows[:-1], [*rows[-1], ("  ", ""), *offer]]
     return [*rows, fit([("  ", ""), *offer], width)]

@@ -1,6 +1,6 @@
 """The last reading of a GPU as plain fields, each a value or the reason why there is none, with TensorFlow's figures.
 
-Readings come from the events of engine/telemetry/nvml/one_gpu.py. Fields of a wrong type count as absent.
+Readings come from the events of engine/telemetry/nvml/gpu_reader.py. Fields of a wrong type count as absent.
 """
 
 from __future__ import annotations

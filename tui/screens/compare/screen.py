@@ -27,7 +27,7 @@ from ...upstream.partial_updates import send_changed_cells
 from ...widgets.charts import Chart
 from ...widgets.key_footer import KeyFooter
 from ...widgets.option_row import NOT_GIVEN
-from ...widgets.painted import Panel
+from ...widgets.row_widgets import Panel
 from ...widgets.table import Column, OpeningTable, Table
 from ...wording.comparison import (
     as_markdown,
@@ -43,7 +43,7 @@ from ...wording.comparison import (
     value_text,
 )
 from ..base import Header
-from .curves import HIGH, LEAST_HEIGHT, ComparedCurves, moment_of
+from .compared_curves import HIGH, LEAST_HEIGHT, ComparedCurves, moment_of
 
 NOISE, NARROW_NOISE = "spread of repeats", "spread"
 HEAD_WIDTH = 28  # at least, if the names of runs are whole titles

@@ -22,7 +22,7 @@ from ...base import keys
 from ...base.errors import clean
 from ...base.themes import colour
 from ...drawing.rows import fitting
-from ...form.state import INFO, FormState, to_text
+from ...form.form_state import INFO, FormState, to_text
 from ...widgets.key_footer import KeyFooter
 from ...widgets.option_row import NOT_GIVEN
 from ...widgets.table import Column, Table

@@ -12,7 +12,7 @@ from textual import on, work
 from textual.timer import Timer
 
 from ...base.errors import clean
-from ...form.state import Act, FormState, History, Moment, to_text
+from ...form.form_state import Act, FormState, History, Moment, to_text
 from ...widgets.findings import Findings
 from ...widgets.option_row import OptionRow
 from .view import FormView

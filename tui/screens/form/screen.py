@@ -18,7 +18,7 @@ from textual.widgets import Input
 from ....engine.interpreter import interpreter
 from ...base import keys
 from ...base.errors import clean
-from ...form.state import FormState, Moment
+from ...form.form_state import FormState, Moment
 from ...widgets.findings import Findings
 from ...widgets.option_help import MARKS, ROW_KEYS
 from ...widgets.option_row import OptionRow, ValueInput

@@ -16,7 +16,7 @@ from textual.widgets import Input, Static
 
 from ...base.errors import clean
 from ...drawing.rows import with_short_paths
-from ...form.state import FormState
+from ...form.form_state import FormState
 from ...widgets.findings import Findings, Remark
 from ...widgets.headings import PartHeading
 from ...widgets.key_footer import KeyFooter

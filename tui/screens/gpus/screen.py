@@ -38,7 +38,7 @@ from ...reading.run_list import when_text
 from ...upstream.partial_updates import send_changed_cells
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.key_footer import KeyFooter
-from ...widgets.painted import Panel
+from ...widgets.row_widgets import Panel
 from ...widgets.table import Column, Table
 from ..base import FollowingScreen, Header
 from ..help import NOT_OFFERED

@@ -22,7 +22,7 @@ from ...drawing.live.head import MEASURING, is_due
 from ...drawing.rows import Row, spread
 from ...reading.run.snapshot import Snapshot
 from ...widgets.key_footer import KeyFooter
-from ...widgets.painted import Page, Panel
+from ...widgets.row_widgets import Page, Panel
 from ..base import AppScreen, Header
 from ..runs.actions import put_into_form
 

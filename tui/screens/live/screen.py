@@ -19,7 +19,7 @@ from ....engine.units import counted
 from ...base import keys
 from ...drawing.live import phases
 from ...drawing.plot import cursor
-from ...form.state import proposed
+from ...form.form_state import proposed
 from ...widgets.charts import ChartGrid
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.log_view import LogLines, LogPanel

@@ -33,7 +33,7 @@ from ...widgets.charts import Chart, ChartGrid
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.key_footer import KeyFooter
 from ...widgets.log_view import LogPanel
-from ...widgets.painted import Panel
+from ...widgets.row_widgets import Panel
 from ...wording import run as wording
 from ..base import FollowingScreen, Header
 

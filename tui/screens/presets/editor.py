@@ -19,7 +19,7 @@ from textual.app import SuspendNotSupported
 from ....engine.files import located_yaml
 from ....engine.presets import PresetError
 from ...base.errors import clean
-from ...form.state import FormState
+from ...form.form_state import FormState
 from ..dialogs import Ask
 from . import saving
 

@@ -20,7 +20,7 @@ from ....engine.presets.saving import SaveError
 from ....engine.runs.titles import FILE
 from ....engine.units import counted
 from ...base.errors import clean
-from ...form.state import FormState
+from ...form.form_state import FormState
 from ...reading import preset_files
 from ...upstream.thread_imports import in_background
 from ..dialogs import Ask, AskText

@@ -32,7 +32,7 @@ from ...base import keys
 from ...base.errors import clean
 from ...base.glyphs import Glyphs, glyphs_of
 from ...drawing.rows import whole_words
-from ...form.state import INFO, shown, to_text
+from ...form.form_state import INFO, shown, to_text
 from ...reading import preset_files
 from ...reading.preset_files import GROUPS, Group, Listing, PresetFile
 from ...upstream.thread_imports import in_background

@@ -21,9 +21,9 @@ from ....engine.proof import folder as proof_folder
 from ....engine.proof.folder import Proof
 from ....engine.proof.markdown import as_markdown
 from ....engine.runs import Run, RunError
-from ....engine.trials import KEEPS, sentences
-from ....engine.tune.report.findings import limit_seconds
-from ....engine.tune.report.sentences import more_minutes
+from ....engine.trials import KEEPS, proof_sentences
+from ....engine.tune.report.search_results import limit_seconds
+from ....engine.tune.report.search_sentences import more_minutes
 from ....engine.units import counted, estimate
 from ...base.errors import clean
 from ..dialogs import Ask, AskText
@@ -178,8 +178,8 @@ async def apply_kept(app: BaseApp, proof: Proof, data: Record) -> None:
 
     Changes that are not proved are marked as such. If the preset has no file, the improved preset is opened instead.
     """
-    kept = sentences.to_take(data)
-    mark = " (not proved)" if sentences.unproved(data) else ""
+    kept = proof_sentences.to_take(data)
+    mark = " (not proved)" if proof_sentences.unproved(data) else ""
     try:
         source, options = await asyncio.to_thread(_wanted, proof, kept)
         if source is None:
@@ -188,9 +188,9 @@ async def apply_kept(app: BaseApp, proof: Proof, data: Record) -> None:
     except (RunError, PresetError, OSError) as fault:
         app.complain(str(fault))
         return
-    app.apply_to_preset(source, kept, options, sentences.changes(kept) + mark)
+    app.apply_to_preset(source, kept, options, proof_sentences.changes(kept) + mark)
     if mark:
-        app.notify(clean(f"{sentences.changes(kept)}: {sentences.not_proved(data)}"), markup=False)
+        app.notify(clean(f"{proof_sentences.changes(kept)}: {proof_sentences.not_proved(data)}"), markup=False)
 
 
 def _improved(proof: Proof) -> str:

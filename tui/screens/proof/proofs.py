@@ -11,11 +11,11 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ....engine.trials import sentences
+from ....engine.trials import proof_sentences
 from ....engine.trials.record import search_of
 from ....engine.trials.scaling_sentences import in_brief as scaled
-from ....engine.tune.report.findings import gain_so_far
-from ....engine.tune.report.sentences import unproven
+from ....engine.tune.report.search_results import gain_so_far
+from ....engine.tune.report.search_sentences import unproven
 from ....engine.units import NONE, change, size, times
 from ...base import keys
 from ...base.errors import clean
@@ -25,7 +25,7 @@ from ...drawing.rows import Row, fitting
 from ...reading.proofs import ProofEntry, ProofList
 from ...reading.run_list import when_text
 from ...widgets.key_footer import KeyFooter
-from ...widgets.painted import Panel
+from ...widgets.row_widgets import Panel
 from ...widgets.table import Column, OpeningTable
 from ..base import Header
 from ..runs.actions import DeletingScreen, until_quitting
@@ -185,10 +185,10 @@ def _kept(entry: ProofEntry) -> str:
     kept = entry.data.changes_kept
     if entry.data.kind == "tune":
         best = kept or search_of(entry.data).best
-        return f"search: {clean(sentences.changes(best)) if best else 'nothing found so far'}"
+        return f"search: {clean(proof_sentences.changes(best)) if best else 'nothing found so far'}"
     if entry.data.kind == "scaling":
         return clean(scaled(entry.data))
     listed = entry.data.comparisons
     if not kept and entry.data.kind == "ab" and listed:
-        return clean(sentences.changes(listed[0].changes))
-    return clean(sentences.changes(kept)) if kept else "nothing kept"
+        return clean(proof_sentences.changes(listed[0].changes))
+    return clean(proof_sentences.changes(kept)) if kept else "nothing kept"

@@ -27,7 +27,7 @@ from ...drawing import proof as drawing
 from ...drawing import proof_comparisons
 from ...drawing.rows import Row, fitting
 from ...widgets.key_footer import KeyFooter
-from ...widgets.painted import Panel
+from ...widgets.row_widgets import Panel
 from ...widgets.table import Column, Table
 from .. import catalogue
 from ..base import FollowingScreen, Header, Reading

@@ -27,7 +27,7 @@ from ....engine.runs.titles import FILE, Notes, name_of, title, title_of
 from ....engine.runs.trash import delete_all
 from ....engine.units import clock, count, counted, size
 from ...base.errors import clean
-from ...form.state import to_text
+from ...form.form_state import to_text
 from ...reading.run_list import entry_of
 from ...wording.run import ENDED
 from ..base import AppScreen, FollowingScreen
@@ -306,10 +306,10 @@ async def put_into_form(app: BaseApp, run: Run, changes: Mapping[str, Any]) -> N
 
     If the run is a fit of the user's own script, only show a message, as the form cannot start it.
     """
-    from ....engine.trials import sentences
+    from ....engine.trials import proof_sentences
 
     if await asyncio.to_thread(_can_be_trained, run):
-        app.apply(run, changes, sentences.changes(changes))
+        app.apply(run, changes, proof_sentences.changes(changes))
     else:
         app.complain("this is a fit of your own script: change it there")
 

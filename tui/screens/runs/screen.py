@@ -24,14 +24,14 @@ from ...drawing.rows import Row, fitting, length, spread
 from ...reading.run_columns import COLUMNS, ordered
 from ...reading.run_list import Entry, RunList, folded
 from ...widgets.key_footer import KeyFooter
-from ...widgets.painted import Panel
+from ...widgets.row_widgets import Panel
 from .. import catalogue
 from ..base import Header
 from ..help import LOSS
 from . import queue_actions
 from .actions import DeletingScreen, listed, until_quitting
 from .queue_actions import QueueActions
-from .table import Order, RunsTable
+from .run_table import Order, RunsTable
 
 if TYPE_CHECKING:
     from ....engine.runs.trash import Deletable, Trash
@@ -260,7 +260,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
     @work(group="columns")
     async def action_columns(self) -> None:
-        from .table import ColumnsScreen
+        from .run_table import ColumnsScreen
 
         chosen = await self.app.push_screen_wait(ColumnsScreen(self.table.names))
         if chosen is not None:

@@ -20,7 +20,7 @@ from textual.widgets import Input, Label
 from ....engine.presets import PresetError
 from ....engine.runs import RunError
 from ....engine.trials import STAGES
-from ....engine.tune.report.findings import WORDS
+from ....engine.tune.report.search_results import WORDS
 from ...base import keys
 from ...base.errors import clean
 from ...form.search_limits import POLICIES, RATES, LimitTexts, WrongLimit
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ....engine.trials.search_record import Limits
     from ....engine.tune.time_plan import TimePlan
     from ...base.base_app import BaseApp
-    from ...form.state import FormState
+    from ...form.form_state import FormState
 
 
 SAID = "{start} starts it, {mark} switches, {previous} {next} choose, {back} leaves"

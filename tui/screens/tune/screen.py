@@ -19,10 +19,10 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from ....engine import figures
-from ....engine.trials import RESUMABLE, sentences
+from ....engine.trials import RESUMABLE, proof_sentences
 from ....engine.trials.record import elapsed_of
-from ....engine.tune.report.findings import WITHOUT_INPUT, Ranked, ranked
-from ....engine.tune.report.sentences import nothing_to_measure
+from ....engine.tune.report.search_results import WITHOUT_INPUT, Ranked, ranked
+from ....engine.tune.report.search_sentences import nothing_to_measure
 from ...base import keys
 from ...base.settings import Charts
 from ...base.themes import painted_colour
@@ -37,7 +37,7 @@ from ...drawing.tune_leaderboard import HEADS, WIDTHS
 from ...reading.proofs import SearchReader, SearchReading
 from ...widgets.charts import Chart
 from ...widgets.key_footer import KeyFooter
-from ...widgets.painted import Panel
+from ...widgets.row_widgets import Panel
 from ...widgets.table import Column, Table
 from ...wording.run import doing
 from .. import catalogue
@@ -281,7 +281,7 @@ class TuneScreen(ProofView[SearchReading]):
             ended = self.data.state == "done" and not nothing_to_measure(self.data)
             return ended or self.data.state in RESUMABLE
         if action in ("apply", "save"):
-            return bool(sentences.to_take(self.data))
+            return bool(proof_sentences.to_take(self.data))
         if action == "chart":
             return bool(self.charts())
         return action not in ("save_report", "copy") or bool(self.data)

@@ -14,9 +14,9 @@ from pathlib import Path
 from ..leases import lease, tickets
 from ..leases.tickets import Ticket
 from ..system.identity import Process
-from . import devices
-from .devices import CPU, Device
+from . import free_devices
 from .entries import Entry
+from .free_devices import CPU, Device
 
 TURN_SECONDS = 60.0  # for which free devices are left to another user
 ASKED_AFTER_SECONDS = 10.0  # a run gives way to another user who has waited for so long
@@ -40,7 +40,7 @@ class Courtesy:
         ours = None
         if waiting:
             first, on_cpu = waiting[0], waiting[0].needs == CPU or not gpus
-            ours = Ticket(self._me, len(waiting), devices.count(first, gpus), first.waits_since, on_cpu)
+            ours = Ticket(self._me, len(waiting), free_devices.count(first, gpus), first.waits_since, on_cpu)
         if ours != self._ours:
             tickets.write(ours) if ours else tickets.remove()
         self._ours, self._others = ours, tickets.of_others()

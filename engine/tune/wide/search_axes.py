@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...presets import Preset, PresetError
-from ...trials import STAGES, sentences
+from ...trials import STAGES, proof_sentences
 from ...trials.trial_preset import with_changes
-from ..candidates.space import BATCH, STEPS_TOGETHER, TOGETHER, Settings, Space, value_of
+from ..candidates.search_space import BATCH, STEPS_TOGETHER, TOGETHER, Settings, Space, value_of
 from ..stages.batch_size import rounded
 
 AS_IT_IS = "as in the preset"
@@ -114,7 +114,9 @@ def _choices(stage: str, tried: Sequence[Settings], preset: Preset) -> list[Axis
 
 def _axis(name: str, tried: Sequence[Settings], preset: Preset) -> Axis:
     as_it_is = {key: value_of(preset, key) for settings in tried for key in settings}
-    choices = {AS_IT_IS: as_it_is} | {sentences.changes(settings): as_it_is | dict(settings) for settings in tried}
+    choices = {AS_IT_IS: as_it_is} | {
+        proof_sentences.changes(settings): as_it_is | dict(settings) for settings in tried
+    }
     return Axis(name, choices=choices)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import figures
-from ..table import Code, Table
+from ..text_table import Code, Table
 from ..units import NONE, change, spread, times
-from . import scaling_sentences, sentences
+from . import proof_sentences, scaling_sentences
 from .record import Comparison, Record
 from .trial import Trial
 
@@ -17,7 +17,7 @@ _FIGURES = figures.shown("trial")
 
 def settings(changed: Mapping[str, Any]) -> str:
     """The cell of changed settings. Empty if there are none."""
-    return Code(sentences.changes(changed)) if changed else ""
+    return Code(proof_sentences.changes(changed)) if changed else ""
 
 
 # ---- trials and comparisons ----------------------------------------------------------------------
@@ -37,7 +37,7 @@ def trials(titled: Iterable[tuple[str, Trial]], head: str = "side") -> Table:
             title,
             str(trial.repeat),
             *(figure.bare(trial.figure(figure.key)) for figure in columns),
-            sentences.outcome(trial),
+            proof_sentences.outcome(trial),
         ]
         for title, trial in rows
     ]
@@ -50,7 +50,7 @@ def comparisons(rows: Sequence[Comparison]) -> Table:
     """A table with a row for each comparison: the change, its gain and spread, and the decision with its reason."""
     cells = [
         [
-            sentences.changes(comparison.changes),
+            proof_sentences.changes(comparison.changes),
             change(comparison.gain),
             spread(comparison.spread),
             at_most(comparison.expected_gain),

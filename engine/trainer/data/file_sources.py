@@ -25,7 +25,7 @@ from ...options import Options
 from ...options.workload import BYTE_ENCODINGS
 from ...plan import split_counts
 from ...units import counted
-from ..common.faults import DataError
+from ..common.training_errors import DataError
 from .source import Batch, Part, Source, check_arrays, check_test_part, from_arrays
 
 _NO_NPZ = (ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error)

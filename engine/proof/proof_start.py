@@ -20,7 +20,7 @@ from ..checks import training_gpus, visible_gpus
 from ..files.writing import write_atomically
 from ..job import this_machine
 from ..job.machine_gpus import Gpu, Machine
-from ..leases import starting as leases
+from ..leases import start_devices
 from ..options import Options, gpu_choice
 from ..presets import PresetError
 from ..runs import Run
@@ -80,7 +80,7 @@ def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
     count.
     """
     if request.chooses_gpus:
-        return leases.why_not(request.baseline().options, here)
+        return start_devices.why_not(request.baseline().options, here)
     return beside(of_request(request, here), here, but)
 
 

@@ -22,7 +22,7 @@ from ..files import writing
 from ..job.machine_gpus import Machine
 from ..options import Options
 from ..presets import Preset
-from ..process.fork_server import ForkServer
+from ..process.fork_client import ForkServer
 from ..runs import Run, RunError, results
 from ..runs.event_reading import Tail, read_events
 from ..runs.events import EVENTS_FILE, Progress, Started
@@ -115,7 +115,7 @@ class Bench:
 
     `paths_from` is the folder from which relative paths of the presets start, and `seconds` the measured time of a
     trial. `beside` is a function of the options of a training. It returns in words which other training uses the same
-    devices (proof/starting.py), or an empty text.
+    devices (proof/proof_start.py), or an empty text.
     """
 
     def __init__(

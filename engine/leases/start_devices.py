@@ -11,7 +11,7 @@ from ..job import this_machine
 from ..job.machine_gpus import Machine
 from ..job.training_gpus import training_gpus, visible_gpus
 from ..options import Options, gpu_choice
-from . import free_gpus, lease, needs
+from . import free_gpus, lease, memory_needs
 from .free_gpus import GpuUse, Wish, name_of
 from .lease import CPU, Lease, NotFree
 
@@ -42,7 +42,9 @@ def wish_of(options: Options, machine: Machine) -> Wish | None:
     Raises NotFree if it is not known how much memory the run needs.
     """
     choice = gpu_choice.parse(options.device.visible)
-    return None if choice is None else Wish.of(choice, machine, needs.memory_bytes(options) if choice.shared else 0)
+    return (
+        None if choice is None else Wish.of(choice, machine, memory_needs.memory_bytes(options) if choice.shared else 0)
+    )
 
 
 def names_of(options: Options, machine: Machine, all_visible: bool = False) -> list[str]:

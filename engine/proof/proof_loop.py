@@ -13,12 +13,12 @@ from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
-from ..trials import comparing, sentences, significance
-from ..trials.bench import Bench
+from ..trials import comparing, proof_sentences, significance
 from ..trials.comparing import BaselineFailed, Comparing, Stopped
 from ..trials.record import Comparison, Record, medians
 from ..trials.trial import Trial
 from ..trials.trial_preset import with_changes
+from ..trials.trial_runner import Bench
 from . import duration, trial_diagnosis
 from .request import Request, conflict
 from .trial_diagnosis import Picking
@@ -118,7 +118,7 @@ class Prover:
             self._most_planned = self._planned + of_change * (len(untried) - 1)
             if not self._time_left():
                 minutes = (self.request.limit_seconds or 0) / 60
-                late = sentences.OUT_OF_TIME
+                late = proof_sentences.OUT_OF_TIME
                 self.record.ended_because = f"{late} of {minutes:g} min does not allow another comparison"
                 return
             self._picking.tried(untried[0])

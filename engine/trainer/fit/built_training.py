@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ...files import writing
 from ...files.writing import sync
-from ..common.faults import TrainerError
+from ..common.training_errors import TrainerError
 from ..setup import models
 
 PATIENCE_SECONDS = 30.0

@@ -1,6 +1,6 @@
 """What is said about a search in sentences, shared by all views: candidates, memory, losses, what is next.
 
-`data` is the record of a search, the content of proof.json. findings.py reads it.
+`data` is the record of a search, the content of proof.json. search_results.py reads it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 
 from ... import units
 from ...proof.improved_preset import BATCH
-from ...trials import LEAST_REPEATS, RESUMABLE, sentences
+from ...trials import LEAST_REPEATS, RESUMABLE, proof_sentences
 from ...trials.record import UNREAD, Record, search_of
 from ...trials.search_record import Candidate, LossCheck, StudyState
 from ...trials.significance import LEAST_GAIN, gain
 from ...trials.trial import Trial
-from .findings import PAIRS, WORDS, is_best, is_dropped, limits_of
+from .search_results import PAIRS, WORDS, is_best, is_dropped, limits_of
 
 LEAST_MINUTES, LONG_TRIAL = 2, 15.0  # the fewest minutes to propose; seconds of a trial if none was measured
 HARMLESS = 0.05  # relative; with a smaller gain without the input, the input does not hold the training back
@@ -53,7 +53,7 @@ def stage(candidate: Candidate) -> str:
 def title(candidate: Candidate) -> str:
     """The changes that a candidate has tried. For a measurement of the best settings, its reason in words."""
     tried = candidate.tried
-    return sentences.changes(tried) if tried else candidate.reason or "the preset as it is"
+    return proof_sentences.changes(tried) if tried else candidate.reason or "the preset as it is"
 
 
 def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
@@ -150,7 +150,7 @@ def left_in_words(elapsed: float | None, limit: float | None) -> str:
 
 def loss_check(check: LossCheck) -> str:
     """A sentence with both losses of a comparison and the decision."""
-    what = sentences.changes(check.settings)
+    what = proof_sentences.changes(check.settings)
     if check.decision == "running":
         return f"the loss with {what} is being compared with that of the preset"
     a, b = check.loss_a, check.loss_b
@@ -208,15 +208,15 @@ def _next_steps(data: Record, saved: bool) -> Iterator[str]:
     name, state = data.id, data.state
     if state in RESUMABLE:
         yield f"gputui tune --resume {name} goes on with it"
-    if state == "done" and sentences.unproved(data):
+    if state == "done" and proof_sentences.unproved(data):
         yield f"gputui tune --resume {name} --minutes {more_minutes(data)} gives it more time, to prove them"
-    if sentences.to_take(data) and not saved:
-        mark = ", marked as not proved" if sentences.unproved(data) else ""
+    if proof_sentences.to_take(data) and not saved:
+        mark = ", marked as not proved" if proof_sentences.unproved(data) else ""
         yield f"gputui proof {name} -o fastest.yaml saves the fastest preset{mark}"
     if state != "running" and data.comparisons:
         yield f"gputui proof {name} --markdown > report.md writes the report"
     yield from _learns_worse(data)
-    if state == "done" and data.ended_because.startswith(sentences.OUT_OF_TIME):
+    if state == "done" and data.ended_because.startswith(proof_sentences.OUT_OF_TIME):
         again = f"gputui tune --resume {name} --minutes N tries the rest in N more minutes"
         yield f"not everything was tried: {again}"
 
@@ -228,7 +228,7 @@ def nothing_to_measure(data: Record) -> str:
         return "it has only predicted the memory; gputui tune --preset NAME searches"
     if data.state != "done" or search.unproved or limits_of(data).wide:
         return ""
-    if data.ended_because.startswith(sentences.OUT_OF_TIME):
+    if data.ended_because.startswith(proof_sentences.OUT_OF_TIME):
         return ""
     proved = "its gain is proved" if data.changes_kept else "nothing is faster than the preset"
     return f"every option was tried, and {proved}: there is nothing to measure with more minutes"

@@ -28,7 +28,7 @@ from textual.screen import ModalScreen, Screen
 from textual.worker import WorkerFailed
 
 from ...engine.files import places
-from ..upstream.app import failed_node, is_built, is_gone
+from ..upstream.textual_app import failed_node, is_built, is_gone
 from .errors import clean
 
 TOO_MANY, WITHIN_SECONDS = 5, 10.0  # this many faults of a screen within this time close it

@@ -16,17 +16,17 @@ from typing import Any
 
 from ...job.machine_gpus import Machine
 from ...proof.request import Request
-from ...trials.bench import Judge
 from ...trials.comparing import Stopped
 from ...trials.search_record import Candidate, Limits, StudyState
 from ...trials.significance import LEAST_GAIN
+from ...trials.trial_runner import Judge
 from ..candidates.judgement import speed
 from ..candidates.screening import Screening
+from ..candidates.search_space import BATCH, POLICY, XLA, Settings, Space, value_of
 from ..candidates.search_trials import OutOfTime, Place, SideBySide, undisturbed
-from ..candidates.space import BATCH, POLICY, XLA, Settings, Space, value_of
 from ..memory_model import MemoryModel
 from . import members, storage
-from .axes import Combinations, axes_of
+from .search_axes import Combinations, axes_of
 from .storage import StudyError
 from .study import Found, Proposal, Study
 

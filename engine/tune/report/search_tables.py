@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ... import figures
-from ...table import Table
-from ...trials import sentences as proof_sentences
+from ...text_table import Table
+from ...trials import proof_sentences
 from ...trials.record import Record, search_of
 from ...trials.search_record import Candidate
-from ...trials.tables import settings
+from ...trials.trial_tables import settings
 from ...units import NONE, amount, change, count, size, spread
-from . import sentences
-from .findings import PAIRS, WITHOUT_INPUT, brought, chosen, in_all, memory_of, ranked, since_start
+from . import search_sentences
+from .search_results import PAIRS, WITHOUT_INPUT, brought, chosen, in_all, memory_of, ranked, since_start
 
 _SPEED = figures.of_run("samples_per_second")
 
@@ -30,7 +30,7 @@ def leaderboard(data: Record, in_report: bool = False) -> Table:
             change(candidate.gain),
             spread(candidate.spread),
             size(candidate.peak_bytes) if in_report else memory(candidate),
-            sentences.outcome(candidate, data) or "measured",
+            search_sentences.outcome(candidate, data) or "measured",
             *([", ".join(trial.run for trial in candidate.trials) or NONE] if in_report else []),
         ]
         for place, candidate in enumerate(ranked(data), 1)
@@ -46,7 +46,7 @@ def is_marked(candidate: Candidate) -> bool:
 
 def _settings(candidate: Candidate) -> str:
     """The cell of a candidate's settings that differ from the preset. If there are none, and for pairs, its title."""
-    return settings({} if candidate.stage == PAIRS else candidate.settings) or sentences.title(candidate)
+    return settings({} if candidate.stage == PAIRS else candidate.settings) or search_sentences.title(candidate)
 
 
 def _speed(candidate: Candidate) -> str:
@@ -100,7 +100,7 @@ def losses(data: Record) -> Table:
     rows = [
         [
             settings(check.settings),
-            sentences.which_loss(check),
+            search_sentences.which_loss(check),
             amount(check.loss_a),
             amount(check.loss_b),
             amount(check.worse_from),

@@ -1,4 +1,4 @@
-"""`PYTHON run.py -m MODULE WORDS`: what `python -P -m MODULE WORDS` does where gputui is installed.
+"""`PYTHON run_module.py -m MODULE WORDS`: what `python -P -m MODULE WORDS` does where gputui is installed.
 
 Python itself puts the folder of this file on the path, in the place where it would put the current one.
 """

@@ -19,7 +19,7 @@ from textual.widget import Widget
 from ..base import keys
 from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing.rows import Row, differences, edged, fit
-from ..upstream.widgets import LightStrip
+from ..upstream.textual_widgets import LightStrip
 
 STYLES = (
     "title", "label", "value", "track", "good", "warn", "bad", "grid", "cursor", "fill1", "here", "badge", "edge",

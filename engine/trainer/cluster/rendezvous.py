@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...runs.run_cluster import Cluster, host_of, port_of
-from ..common.faults import TrainerError
+from ..common.training_errors import TrainerError
 from . import connections
 from .connections import Connections
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import tensorflow as tf
 
 from ...runs.run_cluster import Cluster, host_of, port_of
-from ..common.faults import TrainerError
+from ..common.training_errors import TrainerError
 
 ANSWER_SECONDS = 3.0
 LINGER_SECONDS = 5.0  # the others learn of the failure at about the same time, and ask who still answers

@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ...engine.table import Table
+from ...engine.text_table import Table
 from ..base.errors import clean
 
 _INDENT = "    "

@@ -1,9 +1,9 @@
 """The training loop around `model.fit`: what happens in which order, from any step to the last.
 
-fit calls `_execute` for each execution, which is one or several steps in one graph. The other parts are watch.py
-(health, progress, memory, input stages), evaluation.py and checkpoint/checkpoints.py. The time of a step is measured by
-measure/step_clock.py and measure/step_parts.py. No step waits for the device, and the only Python work of a step is a
-mark of the clock.
+fit calls `_execute` for each execution, which is one or several steps in one graph. The other parts are
+between_executions.py (health, progress, memory, input stages), evaluation.py and checkpoint/checkpoints.py. The time of
+a step is measured by measure/step_clock.py and measure/step_parts.py. No step waits for the device, and the only Python
+work of a step is a mark of the clock.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..checkpoint import object_graph
 from ..checkpoint.checkpoints import CheckpointSaver
 from ..cluster.exchange import Agreement, Wishes
 from ..common.epoch_callbacks import EpochCallbacks, floats
-from ..common.faults import TrainerError
 from ..common.stopping import StopRequested
+from ..common.training_errors import TrainerError
 from ..measure import communication, step_parts
 from ..measure.communication import ExchangeTimer
 from ..measure.first_times import FirstTimes
 from ..measure.profile import Profiler
 from ..measure.run_figures import Plan
-from .built import Built
+from .between_executions import Watch
+from .built_training import Built
 from .evaluation import Evaluation, Restoring
 from .model_fit import FitData, ModelFit
 from .train_function import Executions
-from .watch import Watch
 
 _NO_STEP = "Keras ended an epoch before its first step: an operation reported the end of its data"
 _NO_STEP_HINT = (

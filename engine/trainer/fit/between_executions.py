@@ -8,10 +8,10 @@ from typing import Any
 
 from ..data.stages import StageMeter, StageWatch
 from ..measure.health import Health
-from ..measure.pulses import LossWindow, Pulses
+from ..measure.progress_reports import LossWindow, Pulses
 from ..measure.run_figures import Moment
 from ..measure.step_parts import StepParts
-from .built import Built
+from .built_training import Built
 from .model_fit import FitData
 
 

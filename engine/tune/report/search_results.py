@@ -1,6 +1,6 @@
 """What a search has found so far, read from proof.json: its candidates in order, and what each option brought.
 
-sentences.py says the same in words.
+search_sentences.py says the same in words.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from ...proof.improved_preset import leading_to, together
 from ...trials import STAGES
+from ...trials.proof_sentences import changes, to_take
 from ...trials.record import Record, search_of
 from ...trials.search_record import Candidate, Limits, Memory
-from ...trials.sentences import changes, to_take
 from ...units import MINUTE, change, spread
 
 PAIRS = "pairs"  # the stage of a candidate that was measured in pairs with the preset
