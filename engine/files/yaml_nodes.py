@@ -133,7 +133,14 @@ def _shown(node: yaml.Node) -> str:
     return shorten(node.value) if isinstance(node, yaml.ScalarNode) else "here"
 
 
+# What to do about PyYAML's most frequent messages, by a part of the message.
+_HINTS = {
+    "'\\t'": "; indent with spaces, not tabs",
+    "mapping values are not allowed": "; the line is indented too far, or has a second colon (put its text in quotes)",
+}
+
+
 def _reason(fault: yaml.MarkedYAMLError) -> str:
     problem = " ".join(str(fault.problem or fault.context or "not valid YAML").split())
-    hint = "; indent with spaces, not tabs" if "'\\t'" in problem else ""
+    hint = next((hint for part, hint in _HINTS.items() if part in problem), "")
     return f"not valid YAML: {problem}{hint}"

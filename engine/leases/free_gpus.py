@@ -106,7 +106,7 @@ def look() -> list[GpuUse]:
     try:
         readings = BackgroundCall(_readings).result(PATIENCE_SECONDS)
     except (NvmlUnavailable, TimeoutError) as fault:
-        raise NotFree(f"the GPUs cannot be looked at: {fault}") from None
+        raise NotFree(f"the GPUs cannot be read: {fault}") from None
     return [_use(reading) for reading in readings]
 
 

@@ -56,7 +56,7 @@ def test_a_program_runs_on_a_leased_gpu_and_others_see_who_has_it(nvml: FakeNvml
     ("words", "error"),
     [
         (("lease", "x", "true"), "'x' is no number of GPUs; write 1, 2@24GB or 1@A100"),
-        (("lease", "9", "true"), "9 GPUs cannot be had: this process may use 2 such; gputui gpus lists all"),
+        (("lease", "9", "true"), "9 GPUs cannot be leased: this process may use 2 such; gputui gpus lists all"),
         (("lease", "1"), "name the program: gputui lease 1 -- python train.py"),
         (("lease", "1", "no-such-program"), "there is no program no-such-program"),
         (

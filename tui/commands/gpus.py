@@ -99,7 +99,7 @@ def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
     wish = Wish.of(choice, this_machine.read())
     if len(wish.names) < choice.count:
         raise Refused(
-            f"{choice.kind} cannot be had: this process may use {len(wish.names)} such; gputui gpus lists all"
+            f"{choice.kind} cannot be leased: this process may use {len(wish.names)} such; gputui gpus lists all"
         )
     while True:
         try:
