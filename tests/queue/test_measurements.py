@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from gputui.engine.leases import free_gpus
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import ProofError
@@ -75,6 +76,22 @@ def test_a_waiting_measurement_is_shown_so_and_can_be_taken_out(
     assert "leave out --json" in said("ab", *CHANGE, "--queue", "--json", code=WRONG)
     assert "--after RUN needs --queue" in said("ab", *CHANGE, "--after", "latest", code=WRONG)
     assert not entries.all_entries()
+
+
+def test_the_gpus_are_shown_with_what_the_queue_starts_next(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_runner(monkeypatch)
+    named, any_one, held = waiting(visible=[1]), waiting(visible="free:1"), waiting(visible=[0])
+    add(held, named, any_one)
+    entries.hold(held.id)
+    boxes = [free_gpus.GpuUse(index, f"GPU-{index}", "NVIDIA A100", 0, 40 * 1024**3, 0.0, ()) for index in range(2)]
+    monkeypatch.setattr(free_gpus, "look", lambda: boxes)
+    assert cli.run(("gpus", "--json")) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["next"] for line in lines] == [any_one.id, named.id]
+    assert cli.run(("gpus",)) == 0
+    assert any_one.id in capsys.readouterr().out.splitlines()[1]
 
 
 def test_the_runner_follows_measurements_as_it_follows_runs(monkeypatch: pytest.MonkeyPatch) -> None:

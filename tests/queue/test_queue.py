@@ -112,6 +112,9 @@ def test_the_commands_say_what_is_done_and_what_to_do(
     one, two = waiting("one"), waiting("two")
     entries.add(one)
     entries.add(two)
+    assert said("queue", "up", "latest") == f"{two.id} is moved up\n"
+    assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
+    assert said("queue", "down", "latest") == f"{two.id} is moved down\n"
     assert said("queue", "top", "two") == f"{two.id} is at the top\n"
     assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
     assert "is held" in said("queue", "hold", "one", "two")

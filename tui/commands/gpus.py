@@ -17,6 +17,7 @@ from ...engine.leases import free_gpus
 from ...engine.leases.free_gpus import GpuUse, GpuUser, Wish
 from ...engine.leases.lease import NotFree
 from ...engine.options import gpu_choice
+from ...engine.queue import any_entry
 from ...engine.text_table import Table
 from ...engine.units import share, size
 from ..base.errors import Refused, clean, complain
@@ -33,13 +34,32 @@ def show_gpus(as_json: bool) -> None:
         gpus = free_gpus.look()
     except NotFree as fault:
         raise Refused(f"{fault}\ngputui doctor says what to do; trainings run on the CPU") from None
+    following = _following(gpus)
     if as_json:
         for gpu in gpus:
-            print(to_json(_as_json(gpu)))
+            print(to_json(_as_json(gpu) | {"next": following.get(gpu.uuid)}))
+    elif gpus and following:
+        rows = [(*_row(gpu), following.get(gpu.uuid, "")) for gpu in gpus]
+        show_table(Table((*HEAD, "next"), rows, right=(0, 2, 3)))
     elif gpus:
         show_table(Table(HEAD, [_row(gpu) for gpu in gpus], right=(0, 2, 3)))
     else:
         print("This machine has no NVIDIA GPU; trainings run on the CPU.")
+
+
+def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
+    """Return for each GPU, by its UUID, the first run or measurement in the queue that could use it."""
+    if not any_entry():
+        return {}
+    from ...engine.queue import entries, free_devices  # only if something is queued
+
+    seen = [free_devices.Device(gpu.uuid, gpu.index, kind=gpu.name, total_bytes=gpu.memory_total_bytes) for gpu in gpus]
+    following: dict[str, str] = {}
+    for entry in entries.all_entries():
+        if entry.state == "waiting":
+            for device in free_devices.usable(entry, seen):
+                following.setdefault(device.name, entry.run)
+    return following
 
 
 def _row(gpu: GpuUse) -> tuple[str, ...]:

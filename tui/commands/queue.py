@@ -203,6 +203,8 @@ def change(verb: str, names: Sequence[str]) -> None:
 
 def _queued(name: str) -> str:
     """Return the id of the queued run that `name` is or is a part of."""
+    if name == "latest" and (listed := entries.all_entries()):
+        return max(listed, key=lambda entry: entry.queued_at).run
     files = [path.stem for path in sorted(entries.queue_folder().glob("[!.]*.json"))]
     matching = [run for run in files if run == name] or [run for run in files if name and name in run]
     if len(matching) == 1:
