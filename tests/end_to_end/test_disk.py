@@ -271,6 +271,9 @@ def test_a_model_that_finds_no_room_is_waited_for_and_then_told(build: Build, mo
         built_training.save_model(loop.built, loop.step)
     assert not file.exists()
     assert "gputui resume saves it from the last checkpoint" in fault.value.hint
+    with no_writing(most_bytes=4096), pytest.raises(TrainerError) as later:
+        built_training.save_model(loop.built, loop.step + 1)  # steps were trained after the last checkpoint
+    assert "and train again; with run.checkpoint set" in later.value.hint
     assert fault.value.hint.startswith("raise the limit on the size of files (ulimit -f)")
     assert waits == [], "such a limit stays as long as the process"
     save, refusals = built_training._save, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))]

@@ -7,6 +7,7 @@ import dataclasses
 import math
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from gputui.engine import presets
@@ -285,6 +286,18 @@ def test_the_context_is_that_of_gputui() -> None:
     calls = [node for node in ast.walk(ast.parse(script())) if isinstance(node, ast.Call)]
     (made,) = [call for call in calls if ast.unparse(call.func) == "SimpleNamespace"]
     assert [keyword.arg for keyword in made.keywords] == [field.name for field in dataclasses.fields(Context)]
+
+
+def test_fit_gets_what_the_code_returns_for_it() -> None:
+    calls = [node for node in ast.walk(ast.parse(script())) if isinstance(node, ast.Call)]
+    (fit,) = [call for call in calls if ast.unparse(call.func) == "model.fit"]
+    words = {word.arg: compile(ast.Expression(word.value), "fit", "eval") for word in fit.keywords}
+    keras = SimpleNamespace(utils=SimpleNamespace(PyDataset=object))
+    defaults = {"class_weight": None, "initial_epoch": 0, "validation_freq": 1, "validation_steps": None}
+    given = {"class_weight": {0: 2.0}, "initial_epoch": 2, "validation_freq": 3, "validation_steps": 4}
+    for made, expected in (({}, defaults), (given, given)):
+        names = {"made": made, "keras": keras, "validation": None}
+        assert {name: eval(words[name], {}, names) for name in defaults} == expected
 
 
 def test_what_keras_does_by_itself_with_a_pydataset_is_said() -> None:

@@ -128,3 +128,28 @@ def test_xla_aborts_on_blackwell_where_tensorflow_was_built_before_cuda_12_8(mon
     ):  # fmt: skip
         monkeypatch.setattr(installed, "build_info", lambda version=built: {"cuda_version": version})
         assert compatibility.xla_aborts(capability) is aborts, (built, capability)
+
+
+def test_a_cudnn_with_which_xla_fails_matters_if_xla_works_on_one_of_the_chips(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = {"is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": "9.3.0"}
+    monkeypatch.setattr(installed, "build_info", lambda: build)
+    monkeypatch.setattr(installed, "cudnn_version", lambda: (9, 5))
+    for chips, level in (
+        ([], "warning"), ([(8, 0)], "warning"), ([(8, 0), (9, 0)], "warning"), ([(9, 0), (12, 0)], "warning"),
+        ([(12, 0), (9, 0)], "warning"), ([None, (12, 0)], "warning"), ([(12, 0)], ""), ([(12, 0), (10, 0)], ""),
+    ):  # fmt: skip
+        found = list(libraries.cudnn([{"compute_capability": chip} for chip in chips], True))
+        assert [finding.level for finding in found] == ([level] if level else []), chips
+        assert all(finding.about == "XLA" for finding in found)
+        notes = list(libraries.cudnn([{"compute_capability": chip} for chip in chips], False))
+        assert [finding.level for finding in notes] == (["note"] if level else []), chips
+
+
+def test_the_memory_limit_that_is_proposed_fits_the_gpu() -> None:
+    for on in (VOLTA, TWO, BLACKWELL):
+        for parts in (1, 2, 3, 4):
+            together = f"memory_growth=off logical_devices={parts} memory_limit_mb="
+            (finding, *_) = found_by("partitions", on, f"{together}999999")
+            most = finding.change.removeprefix("give at most ")
+            assert found_by("partitions", on, together + most) == [], (parts, finding)
+            assert found_by("partitions", on, f"{together}{int(most) * 5 // 4}"), "it is most of what there is"

@@ -161,9 +161,13 @@ def test_memory_that_ran_out_at_batch_size_one_suggests_no_smaller_than_one() ->
 
 def test_memory_that_ran_out_proposes_to_go_on_by_itself_where_that_is_not_asked_for() -> None:
     assert "run.on_oom=accumulate goes on with the same batch" in out_of_memory(2, "x").hint
-    assert "on_oom" in end(1, OOM_LINES[0]).hint
-    for ending in (out_of_memory(1, "x"), end(1, OOM_LINES[0], on_oom="halve")):
-        assert "on_oom" not in ending.hint
+    for batch, on_oom, proposed in (
+        (2, "stop", True), (1, "stop", False), (2, "halve", False), (2, "accumulate", False), (1, "accumulate", False),
+    ):  # fmt: skip
+        endings = [out_of_memory(batch, "x", on_oom=on_oom)]
+        endings += [end(1, line, on_oom=on_oom) for line in OOM_LINES[:1] if batch > 1]
+        for ending in endings:
+            assert ("on_oom" in ending.hint) is proposed, (batch, on_oom)
 
 
 def test_batches_ahead_on_the_gpu_are_named_where_an_allocation_failed_and_not_where_the_hosts_memory_ran_out() -> None:

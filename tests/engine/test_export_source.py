@@ -114,3 +114,32 @@ def test_a_sign_within_a_text_begins_no_comment() -> None:
     assert isinstance(node, ast.FunctionDef)
     done = Specialiser(text, options("tfrecord_input='img  # a'"), {}).function(node)
     assert done.endswith('return ("img  # a", 1)  # workload.tfrecord_input: why')
+
+
+CHOSEN = """
+def function(options, given):
+    train = options.train
+    if train.deterministic:
+        given += 1
+    if train.nesterov and options.input.one_batch:
+        given += 2
+    return given
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys"),
+    [
+        ((), ""),
+        (("seed=5",), ""),
+        (("optimizer=sgd", "momentum=0.5"), ""),
+        (("nesterov=true",), "  # train.nesterov"),
+        (("one_batch=true",), ""),
+    ],
+)
+def test_what_is_left_out_because_of_a_default_names_no_option(settings: tuple[str, ...], keys: str) -> None:
+    """An option that was changed, and because of which lines are left out, is named at the line that follows."""
+    (node,) = ast.parse(CHOSEN).body
+    assert isinstance(node, ast.FunctionDef)
+    done = Specialiser(CHOSEN, options(*settings), {}).function(node)
+    assert done == f"def function(given):\n    return given{keys}"

@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 import pytest
 from gputui.engine.runs.events import Event, GpuReadings, Warn
-from gputui.engine.telemetry import sampler
+from gputui.engine.telemetry import resource_limits, sampler
 from gputui.engine.telemetry.nvml import gpm_nvlink, gpu_reader, queries
 from gputui.engine.telemetry.nvml.connection import NO_GPU
 from gputui.engine.telemetry.nvml.gpm_nvlink import GPM_KEYS, Gpm, NvLink
@@ -281,6 +281,35 @@ def test_a_gpu_is_lost_where_nothing_answers_and_found_again_later(
     now[0] += 31
     back = gpu.read(True)
     assert ("missing" not in back, "lost_since" not in back, back["busy"]) == (True, True, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "used", "total"),
+    [
+        ({"memory_used_bytes": 7, "memory_total_bytes": 80}, 7, 80),
+        ({"memory_used_bytes": 0, "memory_total_bytes": 0}, 70, 100),  # Jetson and GB10 have the host's memory
+        (Code.NOT_SUPPORTED, 70, 100),
+        (Code.NO_PERMISSION, None, None),
+        (Code.UNKNOWN, None, None),
+    ],
+)
+def test_a_gpu_without_memory_of_its_own_shows_how_full_that_of_the_host_is(
+    answer: Any, used: int | None, total: int | None, opened: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked_memory(_: Any) -> dict[str, Any]:
+        if isinstance(answer, dict):
+            return dict(answer)
+        raise pynvml.NVMLError(answer)
+
+    question = queries.Question(queries.MEMORY.keys, (asked_memory,))
+    asked_busy = queries.Question(("busy",), (lambda _: {"busy": 0.5},))
+    monkeypatch.setattr(gpu_reader, "MEMORY", question)
+    monkeypatch.setattr(resource_limits, "memory", lambda: SimpleNamespace(total=100, available=30))
+    gpu = opened()
+    monkeypatch.setattr(gpu_reader, "QUESTIONS", (question, asked_busy))
+    reading = gpu.read(True)
+    assert (reading["memory_used_bytes"], reading["memory_total_bytes"]) == (used, total)
+    assert reading.get("shared_with_host", False) is (total == 100)
 
 
 def test_a_question_that_was_refused_is_asked_again_at_the_next_slow_reading(opened: Callable[..., Device]) -> None:

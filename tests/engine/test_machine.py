@@ -8,6 +8,7 @@ import pytest
 from gputui.engine.diagnosis.gpu_accumulators import Gpus
 from gputui.engine.doctor import visible_gpus as doctor_visible
 from gputui.engine.doctor.nvml_query import NvmlAnswers
+from gputui.engine.job import this_machine
 from gputui.engine.job.visible_devices import Device, Shown, visible
 
 from tests.support.fakenvml import FakeNvml
@@ -86,6 +87,27 @@ def test_of_several_gpus_the_one_counts_that_others_fill_most() -> None:
     assert [gpus.taken_by_others(name) for name in (None, "GPU-0", "GPU-1")] == [7.0, 0.0, 7.0]
 
 
+@pytest.mark.parametrize(
+    ("processes", "more", "taken"),
+    [
+        ([], {}, 0.0),
+        ([(True, 9)], {}, 0.0),
+        ([(False, 3), (True, 9), (False, 4)], {}, 7.0),
+        ([(None, 5), (False, 3)], {}, 3.0),  # a container hides whose process it is: perhaps the training's
+        ([("no", 5)], {}, 0.0),
+        ([(False, None), (False, 3)], {}, 3.0),
+        ([(False, 3)], {"mig": [{"uuid": "MIG-0"}]}, 0.0),
+    ],
+)
+def test_memory_of_others_is_that_of_processes_known_to_be_of_others(
+    processes: list[tuple[Any, int | None]], more: dict[str, Any], taken: float
+) -> None:
+    listed = [{"own": own, "memory_used_bytes": size} for own, size in processes]
+    gpus = Gpus(None)
+    gpus.take(0.0, [{"index": 0, "uuid": "GPU-0", "processes": listed} | more], ("GPU-0",))
+    assert gpus.taken_by_others("GPU-0") == taken
+
+
 def test_one_instance_alone_is_visible_beside_no_whole_gpu() -> None:
     devices = [Device(0, "GPU-a"), Device(1, "GPU-b", ("MIG-b1", "MIG-b2")), Device(2, "GPU-c", ())]
     for value, shown in (
@@ -106,3 +128,30 @@ def test_an_instance_stands_for_its_gpu_with_its_own_memory(nvml: FakeNvml, chos
 def test_a_gpu_in_mig_mode_without_instances_cannot_compute(nvml: FakeNvml) -> None:
     assert visible_gpus(nvml, None, "gpus=2 mig=0@0") == [[1, False, 80 * GIB]]
     assert visible_gpus(nvml, "0", "gpus=2 mig=0@0") == []
+
+
+@pytest.mark.parametrize(
+    ("reading", "free"),
+    [
+        ({"memory_total_bytes": 80, "memory_used_bytes": 10, "memory_reserved_bytes": 1}, 69),
+        ({"memory_total_bytes": 80, "memory_used_bytes": 10}, 70),
+        ({"memory_total_bytes": 80, "memory_used_bytes": 80, "memory_reserved_bytes": 1}, 0),
+        ({"memory_total_bytes": 80, "memory_used_bytes": None}, None),
+        ({"memory_used_bytes": 10}, None),
+        ({"missing": "the GPU is lost"}, None),
+    ],
+)
+def test_free_memory_is_that_which_neither_programs_nor_the_driver_have(
+    reading: dict[str, Any], free: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = {"index": 0, "memory_total_bytes": 5, "memory_used_bytes": 0}
+    monkeypatch.setattr(this_machine, "_readings", lambda: [other, {"index": 1} | reading])
+    assert this_machine.memory_free_bytes(1) == free
+    assert this_machine.memory_free_bytes(2) is None, "there is no such GPU"
+
+
+def test_free_memory_with_the_driver_that_reserves_some(nvml: FakeNvml) -> None:
+    program = (
+        "import json\nfrom gputui.engine.job import this_machine\nprint(json.dumps(this_machine.memory_free_bytes(0)))"
+    )
+    assert nvml.run(program, "gpus=1") == 69.5 * GIB

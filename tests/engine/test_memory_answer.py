@@ -93,6 +93,31 @@ def test_it_says_what_happened_and_where_the_training_goes_on(tmp_path: Path) ->
     assert "with run.checkpoint set" in told.hint
 
 
+@pytest.mark.parametrize(
+    ("trainers", "words"),
+    [
+        ([[7]], "after step 7"),
+        ([[7, 20]], "after step 20"),
+        ([[]], "in the first steps"),
+        ([[7, 20], [11]], "after step 11"),
+        ([[7, 20], []], "in the first steps"),
+        ([[], [3]], "after step 3"),
+        ([[7], [9], []], "in the first steps"),
+    ],
+)
+def test_the_step_is_that_of_the_trainer_whose_memory_has_run_out(
+    trainers: list[list[int]], words: str, tmp_path: Path
+) -> None:
+    run, preset = made(tmp_path / "run", phases=("compiling",))
+    lines: list[dict[str, Any]] = []
+    for steps in trainers:
+        lines += [STARTED, {"type": "phase", "phase": "training"}]
+        lines += [{"type": "progress", "step": step, "steps": 90, "metrics": {}} for step in steps]
+    texts = [json.dumps({"t": 1.0 + i, "run": "r", **event}) for i, event in enumerate(lines)]
+    run.file("events.jsonl").write_text("\n".join(texts) + "\n")
+    assert chosen(oom_answer(run, preset, 0)).event.message.startswith(f"out of memory {words}: ")
+
+
 def test_half_the_batch_begins_again_and_keeps_the_checkpoints_of_the_larger_one(tmp_path: Path) -> None:
     run, preset = made(tmp_path / "run", "on_oom=halve", "batch_size=3")
     (run.path / "origin.json").write_text(json.dumps({"preset": "mine", "changes": {

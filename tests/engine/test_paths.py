@@ -136,6 +136,34 @@ def test_a_path_that_is_right_from_the_current_folder_only_is_told_with_the_reme
     assert launched(capsys, "--preset", "general", "--set", typed)
 
 
+@pytest.mark.parametrize(
+    ("preset", "file"),
+    [
+        ("workload: {data: 'npz:some.npz'}", "some.npz"),
+        ("workload: {data: 'images:some'}", "some/a.png"),
+        ("workload: {data: 'tfrecord:s*.rec'}", "some.rec"),
+        ("workload: {entry: 'some.py:build'}", "some.py"),
+        ("workload: {entry: 'some.thing:build'}", "some/thing.py"),
+    ],
+)
+def test_the_current_folder_is_proposed_only_if_the_path_is_there_and_not_at_the_preset(
+    preset: str, file: str, project: Path
+) -> None:
+    here, there = Path(file), project / file
+    (project / "general.yaml").write_text(preset + "\n")
+    for at, proposed in (((), False), ((here,), True), ((there,), False), ((here, there), False)):
+        for path in (here, there):
+            path.parent.mkdir(exist_ok=True)
+            path.unlink(missing_ok=True)
+            if not any(path.parent.iterdir()) and path.parent.name == "some":
+                path.parent.rmdir()
+        for path in at:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(CODE)
+        found = checks.of_preset(presets.resolve(str(project / "general.yaml")), this_machine.read())
+        assert any("for the current folder give --set" in finding.change for finding in found) is proposed, at
+
+
 def test_a_resolved_preset_means_the_same_wherever_it_is_written(project: Path) -> None:
     for name in ("data.yaml", "code.yaml", "sub/below.yaml"):
         preset = presets.resolve(str(project / name))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from gputui.engine import runs
 from gputui.engine.queue import entries, start
 from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.queue.runner import NOT_FREE, REFUSED
-from gputui.engine.runs import Run, RunError
+from gputui.engine.runs import Run, RunError, events
 from gputui.engine.system import locks
 
 from tests.support.queued import GPUS, Trainings, add, entry_file, no_runner, states, waiting
@@ -207,3 +207,17 @@ def test_a_waiting_run_is_waiting_everywhere_and_what_would_disturb_it_is_refuse
         entries.remove(gone.id)
         assert Run(gone.path).state == "stopped"
     assert not entries.all_entries()
+
+
+@pytest.mark.parametrize("outcome", [None, "ok", "stopped", "timeout", "crashed", "oom", "error"])
+def test_a_run_taken_out_of_the_queue_keeps_the_result_that_it_has(outcome: str | None) -> None:
+    run = waiting()
+    result = run.file("result.json")
+    if outcome is not None:  # it was queued to be resumed
+        result.write_text(json.dumps(asdict(events.Summary(outcome=outcome, steps=7))))  # type: ignore[arg-type]
+    before = result.read_text() if outcome else ""
+    add(run)
+    entries.remove(run.id)
+    assert not states()
+    assert run.state == outcome or (outcome is None and run.state == "stopped")
+    assert result.read_text() == before or outcome is None

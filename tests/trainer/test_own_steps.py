@@ -13,6 +13,8 @@ import pytest
 from gputui.engine.trainer.checkpoint.object_graph import optimizers
 from gputui.engine.trainer.common.epoch_callbacks import as_keras, flat, floats
 from gputui.engine.trainer.common.training_errors import TrainerError
+from gputui.engine.trainer.own.returned import checked
+from gputui.engine.trainer.own.user_code import UserError
 
 from tests.support.own import Write
 from tests.support.training import Training
@@ -303,3 +305,34 @@ def test_a_missing_package_is_told_with_their_import_line(own: Write) -> None:
         own("import keras\nimport no_such_package\ndef build(context): ...\n", *SHORT)
     words = "train.py:2: ModuleNotFoundError: No module named 'no_such_package'\n    import no_such_package"
     assert fault.value.message == words
+
+
+@pytest.mark.usefixtures("cpus")
+def test_a_loss_comes_from_the_compiled_model_the_return_or_the_model_s_own_methods() -> None:
+    class Computes(keras.Model):  # type: ignore[misc]
+        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+            return 0.0
+
+    class Steps(keras.Model):  # type: ignore[misc]
+        def train_step(self, data: Any) -> dict[str, Any]:
+            return {"loss": 0.0}
+
+    class Tests(keras.Model):  # type: ignore[misc]
+        def test_step(self, data: Any) -> dict[str, Any]:
+            return {"loss": 0.0}
+
+    train = (np.zeros((3, 4)), np.zeros(3))
+    for kind, compiled, given, trains in (
+        (keras.Model, False, None, False), (keras.Model, False, "mse", True), (keras.Model, True, None, True),
+        (keras.Model, True, "mse", False), (Computes, False, None, True), (Steps, False, None, True),
+        (Tests, False, None, False), (Computes, True, "mse", False), (Steps, False, "mse", True),
+    ):  # fmt: skip
+        model = kind()
+        if compiled:
+            model.compile("sgd", "mse")
+        parts = {"model": model, "train": train, "loss": given}
+        if trains:
+            assert checked(parts, "build").model is model
+        else:
+            with pytest.raises(UserError, match="already compiled" if compiled else "no loss is given"):
+                checked(parts, "build")

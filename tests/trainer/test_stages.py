@@ -181,6 +181,19 @@ def test_what_tensorflow_fuses_carries_the_name_of_the_work() -> None:
     assert (read.ms_per_batch, load.ms_per_batch) == pytest.approx((0.08, 5.0))
 
 
+def test_the_time_of_a_stage_is_that_of_all_its_operations() -> None:
+    root, load = (0, "Root"), (0, "ParallelMapV2")
+    tallies = {
+        (root,): Tally(3, 1.0, None, 1e6, 10),
+        (root, load): Tally(3, 1.0, 2, 50e6, 10),
+        (root, load, (0, "Interleave")): Tally(3, 1.0, None, 30e6, 10),
+        (root, load, (0, "Interleave"), (0, "TFRecord")): Tally(3, 1.0, None, 20e6, 10),
+    }
+    read, load_stage = Naming(tallies, (Stage(SOURCE, ""), Stage("load", "Map")), 1).stages()
+    assert (read.name, read.op, load_stage.name) == (SOURCE, "Interleave", "load")
+    assert (read.ms_per_batch, load_stage.ms_per_batch) == pytest.approx((5.0, 5.0))
+
+
 # ---- the buffer -------------------------------------------------------------------------------
 
 

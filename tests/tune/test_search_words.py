@@ -162,6 +162,22 @@ def test_who_has_followed_a_search_is_not_told_its_losses_twice_and_lines_break_
     assert all(len(line) <= 60 for line in lines)
 
 
+def test_a_training_for_the_loss_is_a_line_that_says_how_far_it_came() -> None:
+    for outcome, error, words in (
+        ("ok", None, "trained on 4,800 samples"),
+        ("timeout", None, "trained on 4,800 samples"),  # as long as the search allows it
+        ("oom", "out of memory at batch size 64", "oom: out of memory at batch size 64"),
+        ("error", "a loss that is not finite", "error: a loss that is not finite"),
+        ("crashed", None, "crashed"),
+        ("stopped", None, "stopped"),
+    ):
+        for side, title in (("a", "the preset as it is"), ("b", "batch_size=64")):
+            trial = {"side": side, "repeat": 1, "run": "7-s", "outcome": outcome, "error": error}
+            check = {"settings": {"input.batch_size": 64}, "samples": 4800, "trials": [trial]}
+            line = dict(tune.news(typed(Record, {"search": {"losses": [check]}})))["7-s"]
+            assert " ".join(line.split()) == f"loss {title} {words}"
+
+
 def test_a_footnote_stands_only_where_a_figure_refers_to_it(searched: Proof, capsys: Any) -> None:
     data = json.loads((searched.path / "proof.json").read_text())
     for candidate in data["search"]["candidates"]:

@@ -22,7 +22,7 @@ from gputui.engine.trials.search_record import Candidate, Limits
 from gputui.engine.tune import tune_request
 from gputui.engine.tune.search import Searcher
 from gputui.engine.tune.wide import members, storage
-from gputui.engine.tune.wide.search_axes import doubles, halves
+from gputui.engine.tune.wide.search_axes import Axis, doubles, halves
 from gputui.engine.tune.wide.study import Study
 from gputui.tui import cli
 
@@ -202,6 +202,18 @@ def test_a_member_that_was_killed_leaves_no_trial_running(tmp_path: Path) -> Non
     study = Study(str(location), "quickstart", tmp_path)
     study.join(members.common(asked(), HERE, 2.0))
     assert [one.state.name for one in trials_in(location)] == ["FAIL"]
+
+
+@needs_optuna
+@pytest.mark.parametrize(("trial_seconds", "patience"), [(2.0, 300.0), (30.0, 300.0), (31.0, 310.0), (600.0, 6000.0)])
+def test_others_wait_ten_times_a_trial_and_at_least_five_minutes(
+    trial_seconds: float, patience: float, tmp_path: Path
+) -> None:
+    study = Study(str(tmp_path / "study.log"), "quickstart", tmp_path)
+    study.join(members.common(asked(), HERE, 2.0))
+    began = time.time()
+    trial = study.ask([Axis("compile.steps_per_execution", (1, 2, 4))], lambda params: {}, trial_seconds).trial
+    assert began <= trial.user_attrs["member"]["until_t"] - patience <= time.time()
 
 
 def test_a_member_of_another_machine_is_given_up_when_its_trial_is_long_over() -> None:
