@@ -6,7 +6,10 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`from gputui.engine import Monitor`: the Keras callback, for a script that has imported Keras anyway."""
+    """Return the Keras callback for `from gputui.engine import Monitor`. It is loaded here, as it imports Keras.
+
+    Raises AttributeError for any other name.
+    """
     if name == "Monitor":
         from importlib import import_module  # by name: nothing here may load TensorFlow before it is asked for
 

@@ -1,7 +1,7 @@
 """`python -P -m gputui.engine RUN_DIR`: the engine process of one run.
 
-`--warm PYTHON` instead of the folder: start the trainer now, and take the folder from standard input later
-(launch.Warm).
+With `--warm PYTHON` instead of the folder, it starts the trainer with that Python at once, and reads the folder from
+standard input later (launch.Warm).
 """
 
 import os

@@ -1,7 +1,7 @@
 """Checks `workload.entry` without running it: whether the file and the function exist and are valid Python.
 
-The user's code is parsed and never imported here, so that a missing file or function or a syntax error is reported with
-file and line before anything is launched. Only the trainer runs the code.
+The user's code is parsed and not imported. A missing file or function or a syntax error is reported with file and line
+before anything is launched. Only the trainer runs the code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_SOURCE_BYTES = 1024**2  # a larger file was not written by a person, and tak
 
 @dataclass(frozen=True)
 class Entry:
-    """A function, and the file or the module that contains it; the other of the two is None."""
+    """A function, and the file or the module that contains it. Either `file` or `module` is None."""
 
     file: str | None
     module: str | None
@@ -46,7 +46,7 @@ class EntryFault(Exception):
 
 
 def parse(text: str) -> Entry:
-    """Return the function, and the file or module, that a valid value of workload.entry names."""
+    """Return the function, and the file or module, that a value of workload.entry names. The value must be valid."""
     match = ENTRY.fullmatch(text)
     assert match is not None, "the option has been validated"
     place, function = match["place"], match["function"]
@@ -54,10 +54,10 @@ def parse(text: str) -> Entry:
 
 
 def source_file(entry: Entry, folder: Path, search_path: Sequence[str] | None = None) -> Path:
-    """Return the file that contains the function. Raises EntryFault if there is none.
+    """Return the file that contains the function's module. The function itself is not searched.
 
-    Files and modules are searched in `folder`, and modules then in `search_path`, the sys.path of the Python that
-    trains.
+    A file is searched in `folder`. A module is searched in `folder`, then in `search_path`, the sys.path of the Python
+    that trains (by default of this Python). Raises EntryFault if there is none.
     """
     if entry.file is not None:
         path = folder / os.path.expanduser(entry.file)
@@ -75,10 +75,10 @@ def source_file(entry: Entry, folder: Path, search_path: Sequence[str] | None = 
 
 
 def look(text: str, folder: Path, search_path: Sequence[str] | None = None, newer_python: bool = False) -> None:
-    """Raise EntryFault if the entry's code cannot run: there is no file, no such function, or the file is not valid
-    Python.
+    """Raise EntryFault if the entry's code cannot run.
 
-    With `newer_python`, a syntax error is ignored, as the Python that trains may accept the code.
+    The reason is a missing file or function, a file that is not valid Python, or a function that does not accept one
+    argument. With `newer_python`, a syntax error is ignored, as the Python that trains may accept the code.
     """
     entry = parse(text)
     path = source_file(entry, folder, search_path)
@@ -153,9 +153,7 @@ def _takes_one_argument(node: ast.stmt | None, name: str, shown: str) -> None:
 
 
 def _find_module(name: str, folder: Path, search_path: Sequence[str]) -> ModuleSpec | None:
-    """Return the specification of a module, found without importing any of its packages; None if there is no such
-    module.
-    """
+    """Return the specification of a module; None if there is no such module. None of its packages is imported."""
     places: list[str] | None = [str(folder), *search_path]
     spec = None
     for length, _ in enumerate(name.split("."), start=1):

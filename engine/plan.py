@@ -1,7 +1,7 @@
-"""How long a training is and how samples are shared out: batches, steps, replicas, what is left out, what is enough.
+"""Calculates the steps, batches, samples and replicas of a training, and how long is enough for a measurement.
 
-Plain numbers, worked out before anything is built; the trainer, proofs, checks and views all take them from here, and
-exported scripts hold the same functions (export/engine_source.py). Imports nothing at run time.
+These plain numbers are known before anything is built. The trainer, proofs, checks and views all use these functions,
+and exported scripts contain the same functions (export/engine_source.py). Imports nothing at run time.
 """
 
 from __future__ import annotations
@@ -24,31 +24,42 @@ MOST_TIMES = 12  # times the requested seconds: then a measured run ends, even w
 
 
 def split_counts(samples: int, validation_split: float) -> tuple[int, int]:
-    """The numbers of samples for training, at least one, and for validation."""
+    """Return the numbers of samples for training (at least one) and for validation; `validation_split` is a share, 0 to
+    1.
+    """
     validation = min(samples - 1, round(samples * validation_split))
     return samples - validation, validation
 
 
 def batches_per_pass(samples: int, global_batch: int, replicas: int = 1, drop_remainder: bool = False) -> int:
-    """Batches of so many samples; each replica needs at least one sample of a last, smaller batch."""
+    """Return the number of batches in one pass over `samples` samples.
+
+    A last, smaller batch counts only if each replica gets at least one of its samples and `drop_remainder` is False.
+    """
     whole, rest = divmod(samples, global_batch)
     return whole if drop_remainder or rest < replicas else whole + 1
 
 
 def samples_seen(steps: int, samples: int, global_batch: int, batches: int) -> int:
-    """Samples that so many steps train on, in passes of so many batches, the last of which may be smaller."""
+    """Return the number of samples that `steps` steps train on, in passes of `batches` batches.
+
+    The last batch of a pass may be smaller.
+    """
     passes, rest = divmod(steps, batches)
     of_a_pass = min(samples, batches * global_batch)
     return passes * of_a_pass + min(rest * global_batch, of_a_pass)
 
 
 def smaller_last_batch(samples: int, global_batch: int, batches: int) -> bool:
-    """Whether a pass of so many batches ends with one of another size."""
+    """Return True if the last of the `batches` batches of a pass is smaller than `global_batch`."""
     return batches * global_batch > samples
 
 
 def training_samples(workload: Workload, train: Train) -> int | None:
-    """Samples of a pass; None if the data would have to be opened, as a user's own data and files."""
+    """Return the number of samples in one pass of the training, without the validation samples of a split.
+
+    None if the data would have to be opened to know it, as for a user's own code and for files.
+    """
     if workload.entry is not None:
         return None
     kind = workload.source[0]
@@ -63,12 +74,15 @@ def training_samples(workload: Workload, train: Train) -> int | None:
 
 
 def devices(options: Options, gpus: int) -> int:
-    """Logical devices for so many GPUs; without a GPU, those of the CPU."""
+    """Return the number of logical devices on `gpus` GPUs; without a GPU, the number on the CPU."""
     return max(1, gpus) * options.device.logical_devices
 
 
 def replicas(strategy: Strategy, devices: int, workers: int = 1) -> int:
-    """How many replicas of the model train in parallel, if each of the workers has so many devices."""
+    """Return the number of replicas of the model that train in parallel, over all workers.
+
+    `devices` is the number of logical devices of each worker. Only multi_worker counts the workers.
+    """
     if strategy.kind not in SEVERAL_REPLICAS:
         return 1
     here = devices if strategy.devices == "all" else max(1, len(strategy.devices))
@@ -76,20 +90,21 @@ def replicas(strategy: Strategy, devices: int, workers: int = 1) -> int:
 
 
 def global_batch(options: Options, replicas: int) -> int:
-    """Samples in one step, over all replicas."""
+    """Return the number of samples in one step, over all replicas."""
     return options.input.batch_size * replicas
 
 
 def gpus_used(replicas: int, logical_devices: int) -> int:
-    """GPUs that so many replicas are on, each of them divided into so many logical devices."""
+    """Return the number of GPUs on which `replicas` replicas train. Each GPU has `logical_devices` logical devices."""
     return -(-replicas // logical_devices)
 
 
 def rate_factor(scaling: str, growth: float) -> float:
-    """The factor of the learning rate for a global batch that is `growth` times as large.
+    """Return the factor of the learning rate for a global batch that is `growth` times as large.
 
     `linear`: Goyal et al. 2017, Accurate, Large Minibatch SGD. `sqrt`: Krizhevsky 2014, One weird trick; for Adam,
-    Malladi et al. 2022, On the SDEs and Scaling Rules for Adaptive Gradient Algorithms. Anything else keeps it.
+    Malladi et al. 2022, On the SDEs and Scaling Rules for Adaptive Gradient Algorithms. For any other `scaling` it is
+    1.
     """
     if scaling == "linear":
         return growth
@@ -100,12 +115,12 @@ def rate_factor(scaling: str, growth: float) -> float:
 
 
 def steps_per_epoch(train: Train, batches: int) -> int:
-    """`train.steps_per_epoch`, or one pass of so many batches."""
+    """Return `train.steps_per_epoch`, or if it is not given, `batches`, the number of batches of one pass."""
     return train.steps_per_epoch or batches
 
 
 def training_steps(options: Options) -> int | None:
-    """The steps of a training without replicas, None if the data would have to be opened."""
+    """Return the number of steps of a training on one replica; None if the data would have to be opened."""
     train, given = options.train, options.input
     samples = training_samples(options.workload, train)
     if samples is None and train.steps_per_epoch is None:
@@ -115,9 +130,9 @@ def training_steps(options: Options) -> int | None:
 
 
 def decay_steps(train: Train, steps: int, steps_per_epoch: int) -> int:
-    """`train.decay_steps`, or if it is not given, its value in a run of `steps` steps.
+    """Return `train.decay_steps`, or if it is not given, its value in a run of `steps` steps.
 
-    All steps after warm-up and hold; a third of them between two drops of `step`; an epoch for a cycle of `cyclical`.
+    By default it is all steps after warm-up and hold; a third of them for `step`; the steps of an epoch for `cyclical`.
     """
     if train.decay_steps is not None:
         return train.decay_steps
@@ -128,12 +143,15 @@ def decay_steps(train: Train, steps: int, steps_per_epoch: int) -> int:
 
 
 def whole_executions(steps: int, together: int) -> int:
-    """The most steps up to `steps` that are executions of `together` steps."""
+    """Return the largest multiple of `together` that is at most `steps`."""
     return steps // together * together
 
 
 def steps_together(steps_per_epoch: int, together: int) -> int:
-    """Steps in one execution of Keras' own fit, which runs whole executions only: they have to divide the epoch."""
+    """Return the largest number of steps per execution, up to `together`, that divides the steps of an epoch.
+
+    Keras' own fit needs this, as it runs only whole executions.
+    """
     return max(count for count in range(1, together + 1) if steps_per_epoch % count == 0)
 
 
@@ -141,23 +159,30 @@ def steps_together(steps_per_epoch: int, together: int) -> int:
 
 
 def warmup_steps(steps: int) -> int:
-    """Steps left out of the figures: 20, or a fifth of a short run, and always the first."""
+    """Return how many of the `steps` steps are left out of the figures: 20, or a fifth of a short run, but at least
+    one.
+    """
     return max(1, min(WARMUP_STEPS, steps // 5))
 
 
 def enough(seconds: float, steps: int, asked: float) -> bool:
-    """Whether a run with `run.measure_seconds` has measured enough.
+    """Return True if a run with `run.measure_seconds` (`asked`) has measured enough.
 
-    If too few steps fall into the requested seconds, it continues: a few steps allow no judgement.
+    `seconds` and `steps` were measured up to now. A run with fewer than 20 steps continues up to 12 times the requested
+    seconds.
     """
     return seconds >= asked and (steps >= LEAST_STEPS or seconds >= MOST_TIMES * asked)
 
 
 def expected_seconds(asked: float, step_seconds: float) -> float:
-    """The seconds that will be measured with steps of that length."""
+    """Return the seconds that will be measured if `asked` seconds are requested and a step takes `step_seconds`."""
     return max(asked, min(MOST_TIMES * asked, LEAST_STEPS * step_seconds))
 
 
 def seconds_to_ask(step_seconds: float) -> int:
-    """Whole seconds to request so that enough steps of that length are measured, with some room."""
+    """Return the whole seconds to request for run.measure_seconds, so that 20 steps are measured, with a margin of a
+    half.
+
+    It is much less than the time of 20 steps, as a run with few steps measures up to 12 times as long.
+    """
     return int(1.5 * LEAST_STEPS * step_seconds / MOST_TIMES) + 1

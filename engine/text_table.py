@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 
 class Code(str):
-    """The text of a cell that can be typed as it is, such as a setting: in Markdown it stands in backticks."""
+    """The text of a cell that can be typed as it is, such as a setting. Markdown shows it in backticks."""
 
 
 @dataclass(frozen=True)
 class Table:
     """A head and rows of texts.
 
-    `right` are the columns of figures, which are aligned at their right edges; `spare` are columns that a narrow view
-    may leave out, beginning with the last.
+    `right` has the indexes of the columns of figures, which are aligned at their right edges. `spare` has the indexes
+    of columns that a narrow view may leave out, beginning with the last.
     """
 
     head: Sequence[str]
@@ -24,13 +24,16 @@ class Table:
     spare: Sequence[int] = ()
 
     def markdown(self, aligned: bool = False) -> str:
-        """The table in Markdown. `aligned`: the columns of figures are aligned at the right there as well."""
+        """Return the table in Markdown.
+
+        With `aligned`, the columns in `right` are aligned at the right there as well.
+        """
         rule = ["---:" if aligned and column in self.right else "---" for column in range(len(self.head))]
         lines = [self.head, rule, *self.rows]
         return "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines)
 
     def numbered(self) -> Table:
-        """The table with a first column that counts its rows, from 1."""
+        """Return the table with an additional first column that counts the rows, from 1."""
         rows = [[str(number), *row] for number, row in enumerate(self.rows, 1)]
         right, spare = ([column + 1 for column in columns] for columns in (self.right, self.spare))
         return Table(["", *self.head], rows, right, spare)
@@ -41,5 +44,5 @@ def _markdown_cell(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text for Markdown, in one line and without the bars that divide cells."""
+    """Return the text for a cell of Markdown: on one line, and with the bars that divide cells escaped."""
     return str(text).replace("|", "\\|").replace("\n", " ")

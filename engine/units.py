@@ -1,8 +1,8 @@
 """Values as text, in one form everywhere: bytes, shares, durations, rates and counts.
 
-A space stands before every unit, `%` and `°C` included, as ISO 80000-1 and the SI brochure write it: `82 %`. Bytes are
-in the binary units of IEC 80000-13 (KiB, MiB, GiB), in which GPUs, containers and TensorFlow count their memory; rates
-of bytes are too. Files keep the unit that their key names (`peak_memory_bytes`, `device.memory_limit_mb`). Numbers have
+A space stands before every unit, also before `%` and `°C`, as in ISO 80000-1 and the SI brochure: `82 %`. Bytes and
+rates of bytes have the binary units of IEC 80000-13 (KiB, MiB, GiB), in which GPUs, containers and TensorFlow count
+their memory. Files keep the unit that their key names (`peak_memory_bytes`, `device.memory_limit_mb`). Numbers have
 about three significant digits and commas between thousands. An unknown value is a dash, never 0.
 """
 
@@ -18,10 +18,9 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def amount(value: float | None, decimals: int | None = None) -> str:
-    """Return a number with `decimals` decimals; without `decimals`, with about three significant digits: 0.0123, 1.23,
-    123, 12,346.
+    """Return a number with `decimals` decimals, or by default with about three significant digits.
 
-    None becomes a dash.
+    Examples are 0.0123, 1.23, 123 and 12,346. None becomes a dash.
     """
     if value is None:
         return NONE
@@ -39,7 +38,7 @@ def three_digits(value: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """Return a whole number: 12,346."""
+    """Return a number rounded to a whole number, such as 12,346. None becomes a dash."""
     return amount(value, 0)
 
 
@@ -70,21 +69,25 @@ def share(value: float | None, decimals: int = 0) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a share (0 to 1) in percent with at least five characters, so that repainted places keep their width: ` 82
-    %`, `  - %`.
+    """Return a share (0 to 1) in percent with at least five characters, so that repainted places keep their width.
+
+    Examples are ` 82 %` and, for None, ` - %`.
     """
     return f"{NONE:>3} %" if value is None else f"{share(value):>5}"
 
 
 def change(value: float | None, unit: str = "%") -> str:
-    """Return a relative difference with its sign: +131 %, -3.2 %; the difference of two shares has the unit
-    `points`.
+    """Return a relative difference, given as a share (0.05 is 5 %), with its sign: +131 %, -3.2 %. None becomes a dash.
+
+    For the difference of two shares, the unit is `points`.
     """
     return NONE if value is None else f"{100 * value:+.{_change_decimals(value)}f} {unit}"
 
 
 def spread(value: float | None, unit: str = "%") -> str:
-    """Return the spread of relative differences, with as many decimals as `change`: 3.2 %."""
+    """Return the spread of relative differences, given as a share, with as many decimals as `change` and no sign: 3.2
+    %.
+    """
     return NONE if value is None else f"{100 * value:.{_change_decimals(value)}f} {unit}"
 
 
@@ -112,7 +115,7 @@ def rate(value: float | None) -> str:
 
 
 def gibibytes(value: float | None) -> str:
-    """Return a number of bytes in GiB without the unit, if several numbers stand before one unit: 61.4, 512."""
+    """Return a number of bytes in GiB without the unit: 61.4, 512. The unit follows once after several numbers."""
     return NONE if value is None else f"{value / GIB:.{0 if value >= 100 * GIB else 1}f}"
 
 
@@ -136,8 +139,9 @@ def clock(value: float | None) -> str:
 
 
 def axis_time(value: float) -> str:
-    """Return a duration, given in seconds, for the tick of an axis, in the shortest exact form: 0, 20 s, 5 min, 1:30 h,
-    2 d.
+    """Return a duration, given in seconds, for the tick of an axis, in the shortest form: 0, 20 s, 5 min, 1:30 h, 2 d.
+
+    From an hour on, it is cut to minutes, and from two days on rounded to three digits.
     """
     if value < MINUTE:
         return f"{value:.0f} s" if value else "0"
@@ -151,7 +155,7 @@ def axis_time(value: float) -> str:
 
 
 def estimate(value: float) -> str:
-    """Return an estimated duration, given in seconds, rounded coarsely: 10 s, 90 s, 4 min, 2.5 h."""
+    """Return an estimated duration, given in seconds, rounded coarsely: 10 s (the least), 90 s, 4 min, 2.5 h."""
     if value < 100:
         return f"{max(10, round(value, -1)):.0f} s"
     return f"{value / MINUTE:.0f} min" if value < 100 * MINUTE else f"{value / HOUR:.1f} h"
@@ -174,20 +178,27 @@ _UNITLESS = ("value", "")
 
 
 def is_plain(unit: str) -> bool:
-    """Return True if values of the unit are written as numbers without a special form."""
+    """Return True if values of the unit are written as plain numbers, followed by the unit if it has one.
+
+    False for units with a form of their own, such as `share`, `bytes` and `seconds`.
+    """
     return unit not in _FORMS
 
 
 def bare(value: float | None, unit: str, decimals: int | None = None) -> str:
     """Return a value without its unit, except for units whose form includes the unit, such as 82 % and 1.5 GiB.
 
-    `decimals` is used for units without a form of their own.
+    `unit` is the name of a form such as `share` or `bytes`, or any unit such as `ms`. `decimals` is used only for the
+    latter.
     """
     form = _FORMS.get(unit)
     return form(value) if form is not None else amount(value, decimals)
 
 
 def with_unit(value: float | None, unit: str, decimals: int | None = None) -> str:
-    """Return a value with its unit: 12.3 ms, 1,234 samples/s. None becomes a dash without a unit."""
+    """Return a value with its unit: 12.3 ms, 1,234 samples/s. None becomes a dash without a unit.
+
+    `unit` and `decimals` are as for `bare`.
+    """
     needs_none = value is None or unit in _FORMS or unit in _UNITLESS
     return bare(value, unit, decimals) + ("" if needs_none else f" {unit}")

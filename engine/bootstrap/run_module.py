@@ -1,6 +1,6 @@
-"""`PYTHON run_module.py -m MODULE WORDS`: what `python -P -m MODULE WORDS` does where gputui is installed.
+"""`PYTHON run_module.py -m MODULE WORDS` does the same as `python -P -m MODULE WORDS` in a Python with gputui installed.
 
-Python itself puts the folder of this file on the path, in the place where it would put the current one.
+Python itself puts the folder of this file first on the path, instead of the current folder.
 """
 
 import os

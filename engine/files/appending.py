@@ -21,7 +21,10 @@ _BLOCK_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Gap:
-    """A period in which no line could be written: its length, the reason, and the numbers of late and of lost lines."""
+    """A period in which no line could be written.
+
+    `late` is the number of lines that were written after it, and `lost` the number of lines that were dropped.
+    """
 
     seconds: float
     reason: str
@@ -30,7 +33,10 @@ class Gap:
 
 
 class LineFile:
-    """A file of lines; only this process appends to it, and only one of its threads at a time."""
+    """A file to which lines are appended. Only this process appends to it, and only one of its threads at a time.
+
+    At most `kept_bytes` of lines wait in memory; beyond that, the oldest are lost.
+    """
 
     def __init__(self, path: Path, kept_bytes: int = KEPT_BYTES) -> None:
         self._path, self._kept_bytes = path, kept_bytes
@@ -53,11 +59,14 @@ class LineFile:
 
     @property
     def missing(self) -> int:
-        """The number of lines that are not in the file: those that wait in memory, and those that are lost."""
+        """The number of lines that are not in the file: lines that wait in memory, and lines lost since writing last
+        worked.
+        """
         return len(self._waiting) + self._lost
 
     def append(self, line: str) -> Gap | None:
-        """Write a line after the lines that wait in memory.
+        """Write a line after the lines that wait in memory, or let it wait if the disk refused a line 0.25 s ago or
+        less.
 
         If writing works again after a gap, return the gap; else None.
         """
@@ -98,8 +107,9 @@ class LineFile:
         return lines
 
     def _write(self, descriptor: int, lines: list[bytes]) -> None:
-        """Write as many of the `lines` as the disk accepts; if the last of these is written only in part, remove that
-        part.
+        """Write as many of the `lines` as the disk accepts. If a line was written only in part, remove that part.
+
+        Raises OSError.
         """
         self._take_back_part(descriptor)
         block, written = memoryview(b"".join(lines)), 0
@@ -111,9 +121,9 @@ class LineFile:
             self._take_back_part(descriptor)
 
     def _count(self, lines: list[bytes], written: int) -> bytes:
-        """Remove the written lines from the lines that wait; `written` is the number of written bytes.
+        """Remove the written lines from the lines that wait. `written` is the number of written bytes.
 
-        Return the written part of the next line.
+        Return the part of the next line that was written; empty if there is none.
         """
         for line in lines:
             if written < len(line):
@@ -151,10 +161,10 @@ class LineFile:
 
 
 def _end_last_line(path: Path, part: bytes) -> None:
-    """Remove the `part` of a line that this process has written, or end a line that a killed process has written in
-    part.
+    """Make a file end with a complete line, so that the next line begins on a new line. A missing file is no error.
 
-    The next line then begins on a new line.
+    If the file ends with `part`, which this process has written, that part is removed. If another line is incomplete,
+    as a killed process has left it, a newline is added.
     """
     with contextlib.suppress(FileNotFoundError), path.open("rb+", buffering=0) as stream:
         size = stream.seek(0, os.SEEK_END)

@@ -1,7 +1,7 @@
 """Tests whether a value from a file has its declared type, so that its reader need not check again.
 
-The declarations are the type hints of dataclasses, such as the events in runs/events.py. A test is made once.
-Annotated[Mapping[str, Any], Fields(...)] declares the entries of a mapping.
+The declarations are the type hints of dataclasses, such as the events in runs/events.py. The test of a dataclass is
+made once. Annotated[Mapping[str, Any], Fields(...)] declares the entries of a mapping.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Fields:
 class Form:
     """The types of a mapping's named entries.
 
-    A mapping without a declared entry fits, too, as readers can do without the entry.
+    A declared entry may be missing, as readers can do without it. Entries that are not declared are allowed.
     """
 
     def __init__(self, hints: Mapping[str, Any]) -> None:
@@ -88,7 +88,8 @@ def form_of(declared: Any) -> Form:
 
 
 def completed(declared: Any, content: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the values of all fields of a dataclass: from `content`, or else their defaults.
+    """Return the values of all fields of a dataclass: from `content`, or else their defaults. Undeclared entries are
+    kept.
 
     Return None if a field without a default is missing, or if a value does not have its declared type.
     """
@@ -96,7 +97,7 @@ def completed(declared: Any, content: Mapping[str, Any]) -> dict[str, Any] | Non
 
 
 def _filled(declared: Any, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same as `completed`, without the check; dataclasses within the fields are filled, too."""
+    """Return the same as `completed`, but without the check. Dataclasses within the fields are filled, too."""
     filled = {field.name: _default(field) for field in fields(declared) if _has_default(field)} | dict(content)
     for name, hint in get_type_hints(declared).items():
         inner = next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
@@ -117,8 +118,10 @@ def _default(field: Field[Any]) -> Any:
 
 
 def fits(hint: Any) -> Fits:
-    """Return the function that tests whether a value has the type of a hint; supports the kinds of hints that
-    runs/events.py uses.
+    """Return the function that tests whether a value has the type of a hint.
+
+    It supports the kinds of hints that runs/events.py uses. A Literal accepts every text, as another version of gputui
+    may have more words.
     """
     if hint in _SCALARS:
         return _SCALARS[hint]
@@ -160,6 +163,6 @@ def _each(parts: Sequence[Fits], values: Sequence[Any]) -> list[bool]:
 
 
 def _kinds(hint: Any) -> frozenset[type]:
-    """Return the exact types of values for which only the size must be tested."""
+    """Return the exact types of values that a hint accepts without a further test, except for the size of numbers."""
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return frozenset(kind for member in members for kind in _KINDS.get(member, ()))

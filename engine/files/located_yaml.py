@@ -18,7 +18,7 @@ __all__ = ["Located", "YamlFault", "parse", "printable", "read", "read_text", "s
 
 
 def read(path: Path) -> dict[str, Located]:
-    """Return the two upper levels of a YAML file, with line numbers.
+    """Return the values of a YAML file by key, each with its line number, in the two upper levels.
 
     Raises YamlFault, or OSError if the file cannot be read.
     """
@@ -39,7 +39,7 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str) -> dict[str, Located]:
-    """Return the two upper levels of a YAML text, with line numbers. Raises YamlFault."""
+    """Return the values of a YAML text by key, each with its line number, in the two upper levels. Raises YamlFault."""
     from . import yaml_nodes  # PyYAML is not needed for the first paint
 
     return yaml_nodes.parse(text)
@@ -57,5 +57,5 @@ def scalar(text: str) -> Any:
 
 
 def stays_text(text: str) -> bool:
-    """Return True if YAML reads the unquoted text as the same text, and not as a number, for example."""
+    """Return True if YAML reads the unquoted text as the same text, and not as another value such as a number."""
     return scalar(text) == text and not trap(text)

@@ -32,8 +32,10 @@ def home() -> Path:
 
 
 def _of_user(variable: str, default: str) -> Path:
-    """Return gputui's folder in a folder that the XDG Base Directory Specification defines: in the one that `variable`
-    names, or else in `default` of the user's home folder.
+    """Return gputui's folder in a folder that the XDG Base Directory Specification defines.
+
+    The environment variable `variable` names that folder. If it is not set, the folder is `default` in the user's home
+    folder.
     """
     given = os.environ.get(variable, "").strip()
     return (Path(os.path.expanduser(given)) if given else user_home() / default) / "gputui"
@@ -56,8 +58,9 @@ def runs_folder() -> Path:
 
 
 def config_folder() -> Path:
-    """Return the folder of the user's presets and settings; it is in gputui's home folder if the user has no home
-    folder.
+    """Return the folder of the user's presets and settings.
+
+    For a user without a home folder it is in gputui's home folder.
     """
     try:
         return _of_user("XDG_CONFIG_HOME", ".config")
@@ -75,8 +78,9 @@ def settings_file() -> Path:
 
 
 def named_presets() -> dict[str, Path]:
-    """Return the file of every preset that has a name, by this name; a preset of the user replaces a shipped preset of
-    the same name.
+    """Return the file of every preset that can be given by name, by this name.
+
+    A preset of the user replaces a shipped preset of the same name.
     """
     files: dict[str, Path] = {}
     for folder in (SHIPPED_PRESETS, user_presets_folder()):
@@ -98,14 +102,17 @@ SCRATCH_VARIABLE = "GPUTUI_SCRATCH"  # environment variable of engine and traine
 
 
 def make(path: Path, exist_ok: bool = False) -> None:
-    """Create a folder that only this user may open; missing parent folders get the usual permissions."""
+    """Create a folder that only this user may open. Missing parent folders get the usual permissions.
+
+    Raises FileExistsError if it exists and `exist_ok` is False, or another OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=ONLY_MINE, exist_ok=exist_ok)
     tighten(path)
 
 
 def tighten(path: Path) -> None:
-    """Restrict an existing folder to this user; a folder of another user is not changed."""
+    """Restrict an existing folder to this user. A folder of another user is not changed, and errors are ignored."""
     with contextlib.suppress(OSError):
         about = path.lstat()
         if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and about.st_mode & 0o077:
@@ -113,10 +120,10 @@ def tighten(path: Path) -> None:
 
 
 def make_scratch() -> None:
-    """Create the folder for temporary files that TensorFlow does not delete; the engine removes the folder later.
+    """Create a folder for temporary files that TensorFlow does not delete, and name it in the variable GPUTUI_SCRATCH.
 
-    Temporary files of the user's code stay in the usual folder. If the folder cannot be created, TensorFlow's files are
-    written there, too.
+    The engine removes the folder later. If it cannot be created, the variable is not set, and TensorFlow's files are
+    written to the usual folder for temporary files. Temporary files of the user's code are always written there.
     """
     folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"gputui-{os.urandom(6).hex()}")
     os.environ.pop(SCRATCH_VARIABLE, None)
@@ -126,7 +133,7 @@ def make_scratch() -> None:
 
 
 def remove_scratch() -> None:
-    """Remove the trainer's temporary folder with its content."""
+    """Remove the folder that GPUTUI_SCRATCH names, with its content, if the variable is set."""
     import shutil  # not needed before the trainer has ended
 
     folder = os.environ.get(SCRATCH_VARIABLE)

@@ -47,8 +47,9 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 class _NeverWaiting(io.FileIO):
-    """A file that raises OSError if no data can be read at once, as for some files of /proc; Python would
-    return None.
+    """A file that raises OSError if no data can be read at once, as for some files of /proc.
+
+    FileIO would return None.
     """
 
     def readall(self) -> bytes:
@@ -80,9 +81,10 @@ def read_bytes(path: Path, most: int = MAX_OBJECT_BYTES) -> bytes:
 
 
 class GrowingFile:
-    """Reads the complete lines of a file that grows, each line once; a last line that is not complete is read later.
+    """Reads the complete lines of a file that grows, each line once, from byte `offset` on.
 
-    Each reading opens the file again, and raises OSError as `open_regular` does.
+    A last line that is not complete is left for a later reading. Each reading opens the file again, and raises OSError
+    as `open_regular` does.
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
@@ -90,7 +92,11 @@ class GrowingFile:
         self.size = offset  # bytes of the file at the last reading
 
     def block(self, most: int = -1) -> bytes:
-        """Return all new lines as one block. If `most` is given, read at most that many bytes."""
+        """Return all new lines as one block; empty if there are none. At most `most` bytes are read if it is not
+        negative.
+
+        With `most`, the block is empty also if the next line is longer.
+        """
         with open_regular(self.path) as stream:
             self.size = stream.seek(0, os.SEEK_END)
             stream.seek(self.offset)
@@ -100,7 +106,7 @@ class GrowingFile:
         return block
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the new lines, one after the other, as the file may be larger than the memory."""
+        """Yield the new lines with their newlines, one after the other, as the file may be larger than the memory."""
         with open_regular(self.path) as stream:
             self.size = stream.seek(0, os.SEEK_END)
             stream.seek(self.offset)
@@ -118,7 +124,8 @@ def why(fault: OSError) -> str:
 
 @dataclass(frozen=True)
 class Object:
-    """The content of a JSON file; empty if there is no such file. `damage` says which part cannot be used.
+    """The content of a JSON file; empty if there is no such file. `damage` is a sentence about a part that cannot be
+    used.
 
     `unreadable` is True if the file may exist, but cannot be read now.
     """
@@ -129,7 +136,10 @@ class Object:
 
 
 def read_object(path: Path, form: Form | None = None) -> Object:
-    """Read a JSON file that has one object. Entries whose type is not the type that `form` declares are left out."""
+    """Return the content of a JSON file that has one object. Errors are in the result's `damage` and are not raised.
+
+    Entries whose type is not the type that `form` declares are left out.
+    """
     try:
         content = parse_object(read_bytes(path))
     except FileNotFoundError:

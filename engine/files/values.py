@@ -26,14 +26,16 @@ LATEST_T = 253402300799.0  # the end of the year 9999, in Unix seconds
 
 
 def number(value: Any) -> float | None:
-    """Return the value if it is a number of allowed size; None for anything else."""
+    """Return the value if it is a number of at most 1e100 in size; None for anything else, such as a bool, NaN or
+    infinity.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST:
         return value
     return None
 
 
 def whole(value: Any) -> int | None:
-    """Return the value if it is a whole number of at most 64 bits; None for anything else."""
+    """Return the value if it is a whole number of at most 64 bits; None for anything else, such as a bool or 1.0."""
     if isinstance(value, int) and not isinstance(value, bool) and -LARGEST_WHOLE <= value <= LARGEST_WHOLE:
         return value
     return None
@@ -56,7 +58,10 @@ def moment(value: Any) -> float | None:
 
 
 def harmless(text: str) -> str:
-    """Return the text without characters that could control a terminal; line breaks are kept."""
+    """Return the text with `?` for characters that could control a terminal.
+
+    Line breaks are kept; a tab becomes a space.
+    """
     if text.isprintable():  # nearly every text
         return text
     return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "?" for c in text)
@@ -70,8 +75,8 @@ def nameable(path: str) -> bool:
 def brief(line: str, limit: int = LONGEST_LINE) -> str:
     """Return the line in at most `limit` characters.
 
-    First the middle of its longest words is left out, then words in its middle. The first word, which is mostly a file
-    with a line number, is shortened last.
+    First the middle of its longest words is replaced by `...`, then words in its middle. The first word, which is
+    mostly a file with a line number, is shortened last.
     """
     place, _, rest = line.partition(" ")
     while len(place) + 1 + len(rest) > limit and len(longest := max(rest.split(" "), key=len)) > LONGEST_WORD:
@@ -83,7 +88,10 @@ def brief(line: str, limit: int = LONGEST_LINE) -> str:
 
 
 def _whole_words(text: str, limit: int) -> str:
-    """Return the text without some words in its middle; if it has hardly any spaces, it is cut within a word."""
+    """Return the text in at most `limit` characters, with `...` for words in its middle.
+
+    If it has hardly any spaces, it is cut within a word.
+    """
     if len(text) <= limit:
         return text
     front, mark, back = _without_middle(text, limit - 2).rpartition("...")
@@ -100,8 +108,9 @@ def _without_middle(text: str, limit: int) -> str:
 
 
 def harmless_in(value: Any) -> Any:
-    """Return nested values in which every text and every name is made harmless; values that are nested too deep are
-    left out.
+    """Return nested values in which every text and every name is made harmless.
+
+    The content of mappings and lists below MAX_DEPTH + 1 levels is left out.
     """
     return _harmless_in(value, MAX_DEPTH + 1)
 
@@ -127,12 +136,12 @@ def depth(value: Any) -> int:
 
 
 def finite(value: float | None) -> float | None:
-    """Return the number; None if it is NaN or infinite, which JSON cannot express."""
+    """Return the number as a float; None if it is None, NaN or infinite, which JSON cannot express."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
 def plain(value: Any) -> Any:
-    """Return nested values in which each float that is NaN or infinite is replaced by None."""
+    """Return nested values in which each float that is NaN or infinite is None. Tuples become lists."""
     if isinstance(value, float):
         return finite(value)
     if isinstance(value, Mapping):

@@ -31,7 +31,11 @@ PROBE_BYTES = 16384
 
 
 def refusal(fault: BaseException) -> int | None:
-    """Return the error number if the error means that a disk refuses to be written to; None for any other error."""
+    """Return the error number if the error means that a disk refuses to be written to; None for any other error.
+
+    These are a full disk, a used quota, a read-only disk and a limit on the size of files. Errors of TensorFlow and
+    HDF5 are recognized by their text.
+    """
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault.errno if fault.errno in _WHAT else None
     match = _IN_TEXT.search(str(fault))
@@ -42,9 +46,9 @@ def refusal(fault: BaseException) -> int | None:
 
 
 def passes(number: int) -> bool:
-    """Return True if waiting may remove the error.
+    """Return True if waiting may remove the error with this number.
 
-    A limit on the size of files does not change while the process lives.
+    Only a limit on the size of files does not change while the process lives.
     """
     return number != errno.EFBIG
 
@@ -71,13 +75,14 @@ def reason(fault: BaseException) -> str:
 
 
 def describe(number: int, path: Path | str) -> str:
-    """Return the message about a disk that refuses to be written to; `number` is the error number."""
+    """Return the message about a disk that refuses to be written to. `number` is the error number from `refusal`."""
     return f"{_WHAT[number]} at {path} ({_no_inodes(path) if number == errno.ENOSPC else ''}{os.strerror(number)})"
 
 
 def try_writing(folder: Path) -> str:
-    """Write an unnamed file to the folder; return the message of `describe` if the disk refuses it, else an
-    empty text.
+    """Write an unnamed file to the folder. Return a message if the disk refuses it, else an empty text.
+
+    Other errors, such as missing permission, also give an empty text.
     """
     try:
         with tempfile.TemporaryFile(dir=folder) as stream:
@@ -98,7 +103,10 @@ def _no_inodes(path: Path | str) -> str:
 
 
 def used_bytes(*folders: str | os.PathLike[str]) -> int:
-    """Return the bytes on disk that all files in these folders use, including their subfolders."""
+    """Return the bytes on disk that all files in these folders use, including their subfolders.
+
+    A folder that cannot be read counts as empty.
+    """
     total = 0
     for folder in folders:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
@@ -117,7 +125,7 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     """Replace the content of a file: a reader sees the old content or the new content, never a part of it.
 
     Raises OSError with the file's name, and then leaves no temporary file. `durable` waits until the content is on the
-    disk; a file that is rewritten every second does not need it.
+    disk. It is not needed for a file that is rewritten every second.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -138,7 +146,10 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until the content of a file, or the entries of a folder, are on the disk."""
+    """Wait until the content of a file, or the entries of a folder, are on the disk. Raises OSError.
+
+    A file system that cannot do this is no error.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -153,18 +164,18 @@ def sync(path: Path) -> None:
 
 
 class ExistsError(Exception):
-    """The output file already exists; the text says what the user can do."""
+    """The output file or folder already exists. The text says what the user can do."""
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise ExistsError if the path is a file or a folder that is not empty."""
+    """Raise ExistsError if the path exists. An empty folder is accepted."""
     if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
         kind = "folder" if path.is_dir() else "file"
         raise ExistsError(f"{path} exists, and is not overwritten; name another {kind}, or remove it first")
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file that does not exist yet. Raises ExistsError, or OSError; no file is left then."""
+    """Write a file that does not exist yet. Raises ExistsError if it exists, or OSError; then nothing new is left."""
     try:
         stream = path.open("x", encoding="utf-8")
     except FileExistsError:
@@ -192,7 +203,7 @@ class _Forgiving(io.FileIO):
 
 
 def forgive_full_disk() -> None:
-    """Replace standard output and error, so that printing never fails: output that the disk refuses is dropped.
+    """Replace standard output and error of this process by streams that drop output that the disk refuses.
 
     Each line is written at once, as a log is read while it is written, and a process may end without Python's own end.
     """

@@ -17,7 +17,8 @@ MAX_BITS = 4000  # of a whole number: Python converts no longer ones to text
 def _number(loader: Any, node: yaml.ScalarNode) -> int | float:
     """Return the number of a YAML scalar.
 
-    Raises YamlFault for text that YAML 1.1 reads as another number than a person does.
+    Raises YamlFault for text that YAML 1.1 reads as another number than a person does, and ValueError for a number that
+    is too long.
     """
     if message := trap(node.value):
         raise YamlFault(message, node.start_mark.line + 1)
@@ -51,7 +52,7 @@ _ODD = re.compile(r"[?!&*]")
 
 
 def parse(text: str) -> dict[str, Located]:
-    """Return the two upper levels of a YAML text, with line numbers. Raises YamlFault.
+    """Return the values of a YAML text by key, each with its line number, in the two upper levels. Raises YamlFault.
 
     Errors of syntax have the words of PyYAML's parser in Python. Valid YAML that is not allowed in a preset is refused
     without that parser, which would take seconds for a long file.

@@ -1,4 +1,4 @@
-"""Values with their place, errors, and words that YAML reads as unexpected numbers.
+"""The values of a YAML text with their lines (`Located`), its errors, and advice on words that YAML reads as numbers.
 
 Does not import PyYAML: the first paint of the form needs this module and reads no YAML.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class YamlFault(Exception):
-    """An error at a place in a YAML text: `line` counts from 1, `key` is the dotted key, or empty."""
+    """An error at a place in a YAML text. `line` counts from 1. `key` is a key such as `input.batch_size`, or empty."""
 
     def __init__(self, message: str, line: int = 1, key: str = "") -> None:
         super().__init__(message)
@@ -20,7 +20,7 @@ class YamlFault(Exception):
 
 @dataclass(frozen=True)
 class Located:
-    """A value, and the number of its line. The value of a mapping is a dict of key -> Located."""
+    """A value and the number of its line, counted from 1. The value of a mapping is a dict of `Located` by key."""
 
     value: Any
     line: int
@@ -54,8 +54,9 @@ def _base_60(digits: str) -> str:
 
 
 def shorten(value: object, limit: int = 40) -> str:
-    """Return the value as text for an error message: on one line, without control characters, about `limit` characters
-    at most.
+    """Return the value as text for an error message: on one line, without control characters, about `limit` characters.
+
+    A text is put in quotes. What is left out is replaced by `...`.
     """
     text = printable(value[: 2 * limit] if isinstance(value, str) else repr(value))
     text = text if len(text) <= limit else text[:limit] + "..."
@@ -63,5 +64,5 @@ def shorten(value: object, limit: int = 40) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text on one line, without characters that control a terminal."""
+    """Return the text with `?` for line breaks and for characters that control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -23,18 +23,21 @@ HEAD = ("", "all changes")
 
 
 class LayoutFault(Exception):
-    """The layout of a YAML text cannot be kept; the message gives the reason."""
+    """The layout of a YAML text cannot be kept. The message gives the reason."""
 
 
 class _Plain(RoundTripRepresenter):
-    """Writes None as the word null: an empty value would look like a mistake."""
+    """Writes None as the word null, as an empty value would look like a mistake."""
 
 
 _Plain.add_representer(type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null"))
 
 
 def load(text: str) -> tuple[YAML, CommentedMap]:
-    """Return a writer that keeps the indentation of the text, and the text as a mapping. Raises LayoutFault."""
+    """Return a writer that keeps the indentation of the text, and the text as a mapping of keys to values.
+
+    Raises LayoutFault.
+    """
     _, indent, offset = load_yaml_guess_indent(text)
     yaml = YAML()
     yaml.Representer = _Plain
@@ -70,8 +73,9 @@ def node(value: Any) -> Any:
 
 
 def scalar(value: Any) -> Any:
-    """Return the value, or the value in quotes if it is text that YAML 1.1 would read as something else; `off` needs no
-    quotes.
+    """Return the value; a text that YAML 1.1 would read as something else is returned in quotes.
+
+    `off` gets no quotes, as options accept it.
     """
     if isinstance(value, str) and value != "off" and not located_yaml.stays_text(value):
         return DoubleQuotedScalarString(value)
@@ -86,8 +90,8 @@ def with_comments(text: str, comments: Mapping[tuple[str, str], str], kind: str)
 
     If a value has a line of its own, the comment is put at the end of that line, or above it if the line cannot take
     it. If the value is in braces, the comment is put above the line on which its group begins. An older comment of the
-    same kind is replaced. Values that the text does not have are skipped. The comment of HEAD, which is no value,
-    becomes the first line.
+    same kind is replaced. Values that the text does not have are skipped. The comment of the key HEAD becomes the first
+    line. Raises LayoutFault.
     """
     _, document = load(text)
     lines = text.splitlines(keepends=True)
@@ -107,8 +111,9 @@ def with_comments(text: str, comments: Mapping[tuple[str, str], str], kind: str)
 
 
 def _headed(lines: list[str], comment: str, kind: str) -> list[str]:
-    """Return the lines with the comment of HEAD as the first line, and without an older comment of the same
-    kind there.
+    """Return the lines with the comment of HEAD as the first line; an older one of the same kind is removed.
+
+    If `comment` is empty, the older one is only removed.
     """
     start = f"# {kind}: {HEAD[1]}: "
     rest = [line for line in lines if not line.startswith(start)]
@@ -116,16 +121,18 @@ def _headed(lines: list[str], comment: str, kind: str) -> list[str]:
 
 
 def _can_follow(line: str) -> bool:
-    """Return True if a comment can be put at the end of the line: the value ends there, and no other comment follows
-    it.
+    """Return True if a comment can be put at the end of the line: its value ends there, and it has no comment yet.
+
+    False also for quoted texts and for some other values with which this is hard to decide.
     """
     value = line.partition(":")[2].strip()
     return bool(value) and "#" not in value and value[0] not in "|>&*!\"'" and value.count("[") == value.count("]")
 
 
 def _inserted(lines: list[str], above: Mapping[int, list[str]], kind: str) -> list[str]:
-    """Return the lines with the comments of `above` before the lines of these numbers, and without older comments on
-    the same values.
+    """Return the lines with the comments of `above` before the lines of these numbers, counted from 0.
+
+    Older comments on the same values are removed.
     """
     result: list[str] = []
     for number, line in enumerate(lines):
