@@ -1,4 +1,7 @@
-"""Checks options against this machine before anything starts. The functions that other packages use are named here."""
+"""Checks options against this machine before anything starts.
+
+`__all__` has the names that other packages use.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Checks options against each other and against this machine, before anything is launched.
 
-Each rule is one function in one table: it gets the options and the machine, and yields findings that say what to
-change. Nothing here starts a process or touches a device. The form and the command line show the same findings.
+Each rule is one function in the table RULES: it gets the options and the machine, and yields findings that say what to
+change. No rule starts a training or computes on a GPU. The form and the command line show the same findings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Rule = Callable[[Options, Machine], Iterator[Finding]]
 
 
 def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
-    """Return all findings about a preset.
+    """Return all findings about a preset: those of `check`, then a warning if much training has no checkpoint.
 
     An error about a relative path says if the path would exist in the current folder.
     """
@@ -29,8 +29,9 @@ def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
 
 
 def on_screen(preset: Preset, machine: Machine) -> list[Finding]:
-    """Return all findings about a preset whose run is started from a screen, from which a training on several machines
-    cannot be started.
+    """Return all findings about a preset whose run is started from a screen.
+
+    A training on several machines cannot be started from a screen, which is then an error.
     """
     elsewhere = multi_worker.by_command(preset.options.strategy.kind)
     findings = of_preset(preset, machine)

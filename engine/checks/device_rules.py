@@ -1,4 +1,7 @@
-"""Rules about devices, XLA and the strategy: what this machine, TensorFlow or XLA cannot do with these options."""
+"""Rules about devices, XLA and the strategy: what this machine, TensorFlow or XLA cannot do with these options.
+
+Each function is a rule of all_checks.py. It yields no finding if the options fit.
+"""
 
 from __future__ import annotations
 
@@ -112,8 +115,9 @@ def xla(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _has_smaller_batch(options: Options, machine: Machine) -> bool | None:
-    """Return True if some step of the training gets the last, smaller batch of an epoch; None if the number of samples
-    is not known.
+    """Return True if some step of the training gets the last, smaller batch of an epoch.
+
+    None if the number of samples is not known.
     """
     if options.input.drop_remainder or options.input.one_batch:
         return False

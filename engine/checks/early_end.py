@@ -34,7 +34,10 @@ _WITHOUT_EFFECT = (
 
 
 def unkept(preset: Preset) -> Iterator[Finding]:
-    """Yield a warning if the run has no checkpoints and much training would be lost if it ended early."""
+    """Yield a warning if the run has no checkpoints and much training would be lost if it ended early.
+
+    Much is an expected time of 10 minutes or more; if the time is not known, 100 epochs or more.
+    """
     options = preset.options
     if options.run.checkpoint != "off":
         return
@@ -53,7 +56,8 @@ def expected_seconds(preset: Preset) -> float | None:
     """Return how long the preset will train, in seconds, according to an earlier run with the same options on this
     machine.
 
-    None if no such run has completed an epoch.
+    Options on which the time of an epoch does not depend may differ. None if none of the 20 newest runs is such a run
+    and has completed an epoch.
     """
     mine, here = _what_matters(_values(preset.options)), Place.here().host
     for run in runs.all_runs()[:LOOKED_AT]:
@@ -66,7 +70,10 @@ def expected_seconds(preset: Preset) -> float | None:
 
 
 def _times(run: Run) -> tuple[float, float] | None:
-    """Return the seconds of a run's start, and of one of its epochs; None if they are not known."""
+    """Return the seconds of a run's start, and the mean seconds of one of its epochs.
+
+    None if the run has no time or has not completed an epoch.
+    """
     result = run.whole_result  # of all sittings, as the epochs are
     whole, start, epochs = (at(result, key) for key in ("seconds", "startup_seconds", "epochs"))
     if not whole or not epochs:
@@ -87,8 +94,9 @@ def _what_matters(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def time_limit(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield a note about the effect of run.max_minutes=auto on this machine, and a warning if the run has no
-    checkpoints.
+    """Yield a note about the effect of run.max_minutes=auto on this machine; nothing for another value.
+
+    In a Slurm job, also yield a warning if the run has no checkpoints.
     """
     key, job = "run.max_minutes", machine.job_id
     if options.run.max_minutes != "auto":

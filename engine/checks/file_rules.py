@@ -1,7 +1,7 @@
 """Rules about the files and folders that options name: the user's own code, data sets, and folders to write to.
 
-Of data sets only faults of the files are found, without TensorFlow: missing, empty, or of the wrong kind. The data
-itself is read by the trainer (trainer/data/).
+Faults of data sets are found without TensorFlow, by their files: missing, empty, or of the wrong kind. The data itself
+is read by the trainer (trainer/data/).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def _no_effect(options: Options) -> Iterator[Finding]:
-    """Yield a warning for each option that had no effect in the last run of the same code."""
+    """Yield a warning for each changed option that had no effect in the last run of the same code."""
     earlier = launched_with.of_same_code(options)
     for info in OPTIONS if earlier else ():
         why = earlier.inapplicable.get(info.key) if earlier else None
@@ -93,8 +93,9 @@ def _no_effect(options: Options) -> Iterator[Finding]:
 
 
 def own_batch(options: Options) -> int | None:
-    """Return the global batch size of the user's code if the code did not use input.batch_size in its last run; else
-    None.
+    """Return the global batch size of the user's code in its last run, if the code did not use input.batch_size.
+
+    None if it did, or if there is no earlier run of this code.
     """
     earlier = launched_with.of_same_code(options)
     return earlier.global_batch_size if earlier and "input.batch_size" in earlier.inapplicable else None
@@ -116,8 +117,8 @@ def data_and_cache(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def _misspelt(cache: str) -> str | None:
-    """Return the word (`off` or `memory`) that was probably meant by `cache`, the name of a folder that does not exist;
-    else None.
+    """Return `off` or `memory` if `cache`, the name of a folder that does not exist, is similar to this word; else
+    None.
     """
     words = ("off", "memory")
     return None if cache in words or os.path.isdir(cache) else nearest(os.path.basename(cache), words)
@@ -147,7 +148,7 @@ def validation(options: Options, _machine: Machine) -> Iterator[Finding]:
 def _missing_test_part(place: str) -> list[str]:
     """Return the names of the arrays of a test part that the .npz file does not have.
 
-    Return none if the file cannot be read, which another rule reports.
+    Empty also if the file cannot be read, which another rule reports.
     """
     try:
         there = arrays_of_npz(place)
@@ -157,7 +158,7 @@ def _missing_test_part(place: str) -> list[str]:
 
 
 def _no_folder(path: str) -> str:
-    """Return the reason why the path cannot be a folder; empty if it is a folder or can be created."""
+    """Return the end of a sentence on why the path cannot be a folder; empty if it is a folder or does not exist."""
     try:
         return "" if stat.S_ISDIR(os.stat(path).st_mode) else "is a file"
     except FileNotFoundError:
@@ -175,7 +176,10 @@ Fault = tuple[str, str, str]  # level, what is wrong, what to do
 
 
 def dataset_faults(kind: str, place: str) -> Iterator[Fault]:
-    """Yield the faults of a data source that can be recognized without reading its data."""
+    """Yield the faults of a data source that can be recognized without reading its data.
+
+    `kind` and `place` are the two parts of workload.data. There are no faults for other kinds of data.
+    """
     if kind in KERAS_FILES:
         yield from _download(kind)
         return

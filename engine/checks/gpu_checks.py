@@ -1,4 +1,4 @@
-"""What the GPUs mean for a training, and checks that they exist and are allocated to the job."""
+"""Rules about GPUs: that they exist, are allocated to the job and can train, and on how many of them replicas train."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def replicas(options: Options, machine: Machine) -> int:
 def on_cpu(options: Options, machine: Machine) -> bool:
     """Return True if it is certain that no GPU trains.
 
-    Return False if NVML cannot be read, if a MIG instance is named (NVML may not know it), or if the driver does not
-    work.
+    It is not certain if NVML cannot be read, if the driver does not work, or if device.visible names a MIG instance,
+    which NVML may not know. device.visible=none is always certain.
     """
     visible = options.device.visible
     stopped = machine.fault is not None and machine.fault.level == "error"
@@ -53,7 +53,10 @@ def share_a_gpu(options: Options, machine: Machine) -> bool:
 
 
 def none_shown(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield findings if a machine with GPUs would train on the CPU, or on other GPUs than the user means."""
+    """Yield findings if a machine with GPUs would train on the CPU, or on other GPUs than the user means.
+
+    Nothing is yielded if the options or CUDA_VISIBLE_DEVICES choose the CPU.
+    """
     if options.device.visible == "none" or (options.device.visible == "all" and machine.on_cpu_by_variable):
         return
     if machine.fault and not machine.missing:
@@ -77,16 +80,16 @@ def _of_fault(fault: Fault) -> Finding:
 
 
 def _matters(fault: Fault, options: Options, machine: Machine) -> bool:
-    """Return True if the fault concerns this training.
+    """Return True, except for a misleading order of the GPUs if all GPUs train.
 
-    A misleading order of the GPUs does not matter if all of them train.
+    All GPUs train if CUDA_VISIBLE_DEVICES is not set and the strategy has several replicas.
     """
     all_train = machine.visible_devices is None and options.strategy.kind in plan.SEVERAL_REPLICAS
     return not (fault.about == gpu_faults.ORDER and all_train)
 
 
 def usable(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield findings about GPUs that shall train but cannot, or whose memory other processes use."""
+    """Yield findings about GPUs on which the run would train but cannot, or whose memory other processes use."""
     gpus = training_gpus(options, machine)
     for gpu in gpus:
         if gpu.lost:
@@ -113,7 +116,7 @@ def alike(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def too_old(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield an error if TensorFlow has no code for any of the GPUs, and would therefore train on the CPU."""
+    """Yield an error if TensorFlow has no code for any of the chosen GPUs, and would therefore train on the CPU."""
     visible = options.device.visible
     if visible == "none":
         return
@@ -148,7 +151,7 @@ def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _too_few(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield an error if the GPUs of this process are too few for a choice such as `free:2`."""
+    """Yield errors for a choice such as `free:2`: too few GPUs, or shared GPUs without a limit of their memory."""
     choice = gpu_choice.parse(options.device.visible)
     if choice is None or machine.missing:
         return
@@ -165,7 +168,10 @@ def _too_few(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield findings about GPUs that are not allocated to this job and may belong to other users."""
+    """Yield findings about GPUs that the run would use although they are not allocated to this job.
+
+    Nothing is yielded without an allocation, or for a choice such as `free:2`, which uses only allocated GPUs.
+    """
     given, visible = machine.allocation, options.device.visible
     if given is None or visible == "none" or gpu_choice.parse(visible):
         return
@@ -215,7 +221,7 @@ def _too_old(gpu: Gpu, capability: tuple[int, int], needed: tuple[int, int]) -> 
 
 
 def compiled(options: Options, machine: Machine) -> bool:
-    """Return True if XLA compiles the training step on GPUs, according to the options and chips.
+    """Return True if XLA compiles the training step on GPUs, according to the options and chips; False without a GPU.
 
     For `auto` the rules are those of trainer/setup/xla.py, which also considers the layers.
     """
@@ -261,8 +267,9 @@ def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[Finding]:
-    """Yield a finding with `message`, which says that XLA fails at convolutions, if the model has convolutions or may
-    have some.
+    """Yield a finding with `message` if the model has convolutions, or is a user's model, which may have some.
+
+    `message` says that XLA fails at convolutions.
     """
     has_convolutions = _has_convolutions(options)
     if not has_convolutions and options.workload.entry is None:
@@ -275,8 +282,9 @@ def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[F
 
 
 def _has_convolutions(options: Options) -> bool:
-    """Return True if the model is gputui's and has layers of cuDNN; False for a user's model, of which this is not
-    known.
+    """Return True if the model is gputui's and has layers of cuDNN.
+
+    False for a user's model, whose layers are not known.
     """
     return options.workload.entry is None and options.workload.model in _WITH_CUDNN
 

@@ -19,12 +19,14 @@ _RUN_OF_ITS_OWN = "measure one machine of it with strategy.kind=mirrored, and co
 
 
 def of_job(machine: Machine) -> list[Finding]:
-    """Return the findings about other tasks of the job, for a training on this machine alone."""
+    """Return the findings about other tasks of this job, for a training on this machine alone; empty without such
+    tasks.
+    """
     return of_remarks(machine.job)
 
 
 def of_remarks(remarks: Iterable[Remark]) -> list[Finding]:
-    """Return remarks on the job or the cluster as findings about strategy.kind."""
+    """Return remarks about the job or the cluster as findings about strategy.kind."""
     return [Finding(remark.level, (KEY,), remark.message, remark.change) for remark in remarks]
 
 
@@ -39,7 +41,10 @@ def others(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def together(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Yield an error for run.on_oom in a training on several machines, as one worker cannot continue alone."""
+    """Yield an error for run.on_oom in a training on several machines, as one worker cannot continue alone.
+
+    The value `stop` is allowed.
+    """
     if options.strategy.kind == MULTI_WORKER and options.run.on_oom != "stop":
         yield Finding(
             "error",
@@ -57,8 +62,9 @@ def measured_alone(kind: str) -> str:
 
 
 def by_command(kind: object) -> list[Finding]:
-    """Return an error if a run with the strategy `kind` cannot be started from a screen, as it trains on several
-    machines; else no finding.
+    """Return an error if the strategy `kind` trains on several machines, as such a run cannot be started from a screen.
+
+    For another strategy, return no finding.
     """
     if kind != MULTI_WORKER:
         return []
@@ -79,8 +85,8 @@ def _several(machine: Machine) -> Iterator[Finding]:
 
 
 def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield a warning if several workers on this host each see only their own GPUs, given by their launcher or by
-    gputui.
+    """Yield a warning if several workers of a training on several machines run on this host, each with its own GPUs
+    only.
 
     NCCL must see all GPUs of a node to find every NVLink between them (github.com/NVIDIA/nccl/issues/1066).
     """
@@ -93,7 +99,10 @@ def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _parts(fault: str) -> tuple[str, str]:
-    """Return the two parts of the text of a fault: the message, and the remedy."""
+    """Return the two parts of the text of a fault: the message, and the remedy after the last semicolon.
+
+    If there is no semicolon, the remedy is a general one.
+    """
     message, separator, change = fault.rpartition("; ")
     return (message, change) if separator else (fault, "correct it on every machine")
 
@@ -102,8 +111,9 @@ def _parts(fault: str) -> tuple[str, str]:
 
 
 def devices(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Yield errors for options that choose devices, as each worker uses all of its visible GPUs, or its CPU as one
-    device.
+    """Yield errors for options that choose devices in a training on several machines.
+
+    Each worker uses all of its visible GPUs, or its CPU as one device.
     """
     if options.strategy.kind != MULTI_WORKER:
         return
@@ -116,8 +126,9 @@ def devices(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def communication(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Yield an error if strategy.communication does not fit: some values are for one machine, and one is for several
-    machines.
+    """Yield an error if strategy.communication does not fit strategy.kind.
+
+    Some values are only for one machine, and `ring` is only for several machines.
     """
     kind, way = options.strategy.kind, options.strategy.communication
     if kind == MULTI_WORKER and way in WITHIN_A_MACHINE:

@@ -9,9 +9,10 @@ from ..files.values import LONGEST_LINE
 
 @dataclass(frozen=True)
 class Finding:
-    """A result of a check. An `error` prevents the launch; a `warning` or a `note` is only shown.
+    """A result of a check. With the level `error` it prevents the launch; a `warning` or a `note` is only shown.
 
-    `options` are the keys of the options concerned; empty if the finding is about installed packages.
+    `options` are the keys of the options concerned; empty if the finding is about installed packages. `change` says
+    what the user can do.
     """
 
     level: str
@@ -24,9 +25,9 @@ class Finding:
         return f"{about}{self.message}; {self.change}"
 
     def whole(self, line: str) -> str:
-        """Return `line`, which ends with this finding.
+        """Return `line`, which ends with the text of this finding.
 
-        If it is too long for one line of a message, put the part that says what to change on a second line.
+        If it is longer than 200 characters, the part that says what to change is put on a second line.
         """
         end = f"; {self.change}"
         return line if len(line) <= LONGEST_LINE else f"{line.removesuffix(end)}\n{self.change}"

@@ -1,4 +1,7 @@
-"""Rules about the training, its data and its model: options that contradict each other or have no effect."""
+"""Rules about the training, its data and its model: options that contradict each other or have no effect.
+
+Each function is a rule of all_checks.py. It yields no finding if the options fit.
+"""
 
 from __future__ import annotations
 
@@ -222,7 +225,7 @@ _RATE_SCALING = "train.learning_rate_scaling"
 
 
 def scaling(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield notes about the scaled learning rate, only if train.learning_rate_scaling is set.
+    """Yield notes about the scaled learning rate, only if train.learning_rate_scaling is not `none`.
 
     Without scaling there is no note, as the learning rate may have been chosen for this global batch.
     """

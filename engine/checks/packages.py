@@ -1,4 +1,4 @@
-"""Checks the Python that trains: that it is there, with TensorFlow and Keras in versions that gputui trains with."""
+"""Checks the Python that trains: that it exists, with TensorFlow and Keras in versions that gputui supports."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WAYS = f"{KEY} (or {interpreter.VARIABLE})"  # to name one
 
 
 def of_packages(option: str | None) -> list[Finding]:
-    """Return the findings about the Python that trains and its packages; `option` is the value of run.python.
+    """Return the findings about the Python that trains and its packages; empty if gputui's own Python fits.
 
-    They do not depend on other options.
+    `option` is the value of run.python. The findings do not depend on other options.
     """
     python = interpreter.chosen(option)
     own = interpreter.is_own(python)
@@ -39,8 +39,9 @@ def of_packages(option: str | None) -> list[Finding]:
 
 
 def of_resumed(python: str, preset_file: str) -> list[Finding]:
-    """Return the findings of `of_packages` for a run that is resumed: it continues in the Python that its own preset
-    names.
+    """Return the findings of `of_packages` for a run that is resumed in the Python that its own preset names.
+
+    Their remedies name run.python in `preset_file`.
     """
     where = f"{KEY} in {preset_file}"
     return [replace(finding, change=_of_resumed(finding, where)) for finding in of_packages(python)]
@@ -64,11 +65,14 @@ def _trains(option: str | None, described: Interpreter) -> Finding:
 
 
 def _from(option: str | None, what: str) -> str:
-    """Return the text; if the interpreter comes from GPUTUI_PYTHON, followed by the name of this variable."""
+    """Return the text. If the interpreter comes from GPUTUI_PYTHON, the name of this variable is added."""
     return f"{what} ({interpreter.VARIABLE})" if option is None and interpreter.from_environment() else what
 
 
 def _remark(remark: Remark, keys: tuple[str, ...], described: Interpreter) -> Finding:
-    """Return the remark as a finding; if the interpreter is not gputui's own, its path is added."""
+    """Return the remark as a finding.
+
+    If `keys` is not empty, the path of the interpreter, which is not gputui's, is added.
+    """
     what = f"{described.python}: {remark.what}" if keys else remark.what
     return Finding(remark.level, keys, what, remark.remedy)

@@ -1,4 +1,4 @@
-"""What this machine can do, and what is wrong with it: findings in plain words, each with what to do about it.
+"""Examines what this machine can do and what is wrong with it, and returns findings with remedies in plain words.
 
 The examination does not import TensorFlow and ends within a fixed time even if the driver hangs. A deep examination
 also imports TensorFlow, in a separate process. Each module examines one part of the machine.
@@ -35,7 +35,8 @@ PATIENCE_SECONDS, DEEP_PATIENCE_SECONDS = 2.0, 17.0
 class Examination:
     """One examination of the machine, which begins when the object is created. Any thread may call `end`.
 
-    `python` is the interpreter that trains; by default the interpreter that trains if run.python is not set.
+    `python` is the path of the interpreter that trains, or its environment; by default the one that trains if
+    run.python is not set. `deep` also imports TensorFlow, in another process.
     """
 
     def __init__(self, deep: bool = False, python: str | None = None) -> None:
@@ -46,9 +47,9 @@ class Examination:
         self._nvml, self._cuda = NvmlQuery(), CudaQuery()
 
     def findings(self) -> list[Finding]:
-        """Return all findings, causes before consequences.
+        """Return all findings, causes before consequences, after at most 2 s (`deep`: 17 s).
 
-        The driver and TensorFlow are asked while the rest is examined.
+        The driver and TensorFlow are queried while other parts are examined.
         """
         with installed.of(self._python):
             return self._findings()
@@ -85,7 +86,10 @@ class Examination:
 
 
 def examine(deep: bool = False, python: str | None = None) -> list[Finding]:
-    """Examine the machine, and return all findings. `deep` also imports TensorFlow, in another process."""
+    """Examine the machine, and return all findings, after at most about 2 s (`deep`: 17 s).
+
+    `deep` also imports TensorFlow, in another process. `python` is the interpreter that trains, as for `Examination`.
+    """
     examination = Examination(deep, python)
     try:
         return examination.findings()
@@ -94,5 +98,8 @@ def examine(deep: bool = False, python: str | None = None) -> list[Finding]:
 
 
 def blocks(findings: list[Finding]) -> bool:
-    """Return True if a finding prevents the intended training: on the GPUs if the machine has some, else on the CPU."""
+    """Return True if one of the findings is an error.
+
+    An error prevents the intended training: on the GPUs if the machine has some, else on the CPU.
+    """
     return any(finding.level == "error" for finding in findings)

@@ -1,7 +1,8 @@
-"""Asks the driver's CUDA library, in a child process, whether CUDA works: NVML may answer although CUDA fails.
+"""Finds out, in a child process, whether the driver's CUDA library works: NVML may answer although CUDA fails.
 
-TensorFlow does the same first. It creates no context on any GPU, and takes milliseconds once the driver is loaded. The
-errors with which CUDA refuses to start are explained by their names in cuda.h, each with what to do.
+The call is the one that TensorFlow makes first. It creates no context on any GPU, and takes milliseconds once the
+driver is loaded. The errors with which CUDA refuses to start are explained by their names in cuda.h, each with a
+remedy.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class CudaAnswer:
 
     @property
     def works(self) -> bool | None:
-        """True if CUDA starts, False if it does not; None if it has not answered."""
+        """True if CUDA starts, False if it does not; None if the library has not answered."""
         return not self.error if self.answered else None
 
 
@@ -56,7 +57,7 @@ class CudaQuery:
         self._child = Child(PROGRAM, {}, "-S", "-E")
 
     def by(self, deadline: float) -> CudaAnswer:
-        """Return the answer; UNKNOWN if there is none by the deadline (in seconds of time.monotonic)."""
+        """Return the answer. UNKNOWN if there is none by the deadline, a time of time.monotonic in seconds."""
         output = self._child.output(deadline)
         try:
             code, count = json.loads(output.text) if output else (None, 0)
@@ -71,9 +72,10 @@ class CudaQuery:
 
 
 def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) -> Iterator[Finding]:
-    """Yield a finding if CUDA does not work on a machine with GPUs.
+    """Yield an error if the CUDA library has answered that CUDA does not work.
 
-    It is left out if CUDA's error is vague and an error among the findings `before` explains it.
+    It is left out if CUDA_VISIBLE_DEVICES hides all GPUs, or if CUDA's error is vague and an error among the findings
+    `before` explains it. `driver` is the driver's version.
     """
     chosen = os.environ.get(VARIABLE)
     if not answer.error or (answer.error == _NO_DEVICE and hides_all(chosen)):
@@ -93,9 +95,10 @@ def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) ->
 
 @dataclass(frozen=True)
 class Cause:
-    """The cause of a CUDA error, and the remedy; {driver} stands for the driver's version.
+    """The cause of a CUDA error, and the remedy. In the remedy, {driver} and {container} are replaced by `filled`.
 
-    A `vague` cause only says that CUDA does not start: what the driver reports about itself or a GPU is more exact.
+    A `vague` cause only says that CUDA does not start. An error that the driver reports about itself or a GPU is more
+    exact.
     """
 
     what: str
@@ -141,21 +144,28 @@ _NAME = re.compile(r"CUDA_ERROR_(\w+)")
 
 
 def cause_of(text: str, driver: str) -> Cause:
-    """Return the cause of the error that the text names; a general cause if the text names no known error."""
+    """Return the cause of the error that the text names; a general cause if it names no known error.
+
+    `driver` is the driver's version, or empty.
+    """
     cause = cause_named_in(text)
     return filled(_OTHER if cause is None else cause, driver)
 
 
 def filled(cause: Cause, driver: str) -> Cause:
-    """Return the cause with the driver's version in its remedy, and, in a container, with the advice for containers."""
+    """Return the cause with the driver's version in its remedy, and in a container also with advice for containers.
+
+    Only remedies with the placeholders {driver} and {container} change.
+    """
     container = _CONTAINER if chips.confined() else ""
     remedy = cause.remedy.format(driver=driver or "of an unknown version", container=container)
     return replace(cause, remedy=remedy)
 
 
 def cause_named_in(text: str) -> Cause | None:
-    """Return the cause of the first known error in the text, named by its CUDA name or its message; None if there is no
-    known error.
+    """Return the cause of the first known CUDA error that the text names; None if it names none.
+
+    An error is named by its name such as CUDA_ERROR_NO_DEVICE; one error also by its message.
     """
     if "system not yet initialized" in text:
         return FABRIC

@@ -21,8 +21,9 @@ Bus = Sequence[str] | None
 def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNKNOWN) -> Iterator[Finding]:
     """Yield the findings about the driver.
 
-    `bus` has the addresses of all GPUs in the machine. `confined` is True if some of them may be withheld on purpose.
-    `cuda` is the answer of the CUDA library.
+    `seen` are NVML's answers. `bus` has the PCI addresses of all GPUs in the machine; None if they are not known.
+    `confined` is True if some GPUs may be withheld on purpose, as in a container. `cuda` is the answer of the CUDA
+    library.
     """
     if unreadable(seen):
         yield _unreadable(confined)
@@ -42,14 +43,17 @@ def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNK
 
 
 def present(seen: NvmlAnswers, bus: Bus, confined: bool = False) -> bool:
-    """Return True if there is a driver whose GPUs TensorFlow should be able to use."""
+    """Return True if there is a driver whose GPUs TensorFlow should be able to use.
+
+    The parameters are as for `findings`.
+    """
     expected = gpu_faults.gpu_expected(seen.reason, seen.code, bus)
     without = seen.code == Code.LIBRARY_NOT_FOUND or gpu_faults.driver_withheld(seen.code, confined)
     return not seen.reason or unreadable(seen) or (expected and not without)
 
 
 def unreadable(seen: NvmlAnswers) -> bool:
-    """Return True if NVML is missing although the driver's device nodes exist: CUDA may work without NVML."""
+    """Return True if NVML's library is missing although the driver's device nodes exist. CUDA may work then."""
     return seen.code == Code.LIBRARY_NOT_FOUND and chips.has_device_nodes()
 
 
@@ -80,7 +84,7 @@ def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
 
 
 def _quicker(seen: NvmlAnswers) -> str:
-    """Return the remedy for a driver that has not answered all questions in time."""
+    """Return the remedy for a driver that has not answered all queries in time."""
     longer = "gputui doctor --deep waits longer; " if (seen.late_seconds or 0) < 10 else ""
     return f"{longer}nvidia-smi -pm 1 (as root) keeps the driver loaded, so that it answers faster"
 
@@ -98,8 +102,9 @@ def _version(seen: NvmlAnswers) -> Iterator[Finding]:
 
 
 def _left_out(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
-    """Yield a warning about GPUs on the bus that the driver does not show, with their addresses if they can be
-    determined.
+    """Yield a warning about GPUs on the bus that the driver does not show.
+
+    It names their addresses if they can be determined.
     """
     if len(bus) <= seen.count:
         return

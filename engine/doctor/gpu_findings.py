@@ -1,4 +1,4 @@
-"""The GPUs: what each one supports, what prevents or disturbs its use, and copies between them.
+"""Findings about the GPUs: what each one supports, what prevents or disturbs its use, and copies between them.
 
 The rules about connections, compute mode, memory repairs and licence use the details of nvml_query.py.
 """
@@ -38,7 +38,7 @@ _REMEDIES: dict[Reason | None, str] = {
 def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
     """Yield the findings about GPUs that cannot be used, then those about the others.
 
-    `cuda_works` is None if it is not known.
+    `cuda_works` is the answer of the CUDA library; None if it is not known.
     """
     yield from hidden(seen, cuda_works)
     there = [gpu for gpu in seen.gpus if not gpu.get("missing")]
@@ -55,9 +55,9 @@ def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Find
 
 
 def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
-    """Yield a finding for each GPU that CUDA does not show.
+    """Yield a finding for each GPU that CUDA does not show: it cannot be read, or is in MIG mode without an instance.
 
-    It is an error if no usable GPU is left, or if CUDA does not work.
+    It is an error if no usable GPU is left, or if CUDA does not work; else a warning.
     """
     left = len(seen.gpus) < seen.count or any(usable(gpu) for gpu in seen.gpus)
     level = "warning" if left and cuda_works is not False else "error"
@@ -79,7 +79,10 @@ def _empty(gpu: Gpu, level: str) -> Finding:
 
 
 def _together(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield each finding once, with the numbers of all GPUs for which it was made."""
+    """Yield each finding once, with the numbers of all GPUs for which it was made.
+
+    `about` must be `GPU` and a number.
+    """
     numbers: dict[tuple[str, str, str], list[int]] = {}
     for finding in findings:
         number = int(finding.about.removeprefix("GPU "))
@@ -120,12 +123,14 @@ def _precision(gpu: Gpu, capability: tuple[int, int]) -> tuple[str, str]:
 
 
 def _left_out(gpu: Gpu) -> bool:
-    """Return True if TensorFlow does not use the GPU because it is much smaller than others, such as a display card."""
+    """Return True if TensorFlow does not use the GPU because it is much smaller than the others, such as one for a
+    display.
+    """
     return (count := gpu.get("multiprocessors")) is not None and count < gpu.get("least", 0)
 
 
 def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
-    """Yield findings if the kernels of TensorFlow, cuDNN or XLA cannot run on the chip."""
+    """Yield findings if TensorFlow does not use the GPU, or if kernels of TensorFlow, cuDNN or XLA cannot run on it."""
     if _left_out(gpu):
         few = f"it has {counted(gpu['multiprocessors'], 'multiprocessors')}, fewer than {gpu['least']}"
         remedy = "to train on it, name it alone in device.visible"
@@ -143,8 +148,10 @@ def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
 
 
 def _kernels(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
-    """Yield a finding if TensorFlow has no code for the chip, if it compiles its kernels at first use, or if XLA
-    crashes on it.
+    """Yield findings about TensorFlow's kernels on the chip.
+
+    There is a finding if TensorFlow has no code for the chip, if it compiles its kernels at first use, and if XLA
+    crashes.
     """
     newest = installed.newest_target()
     if compatibility.too_old(capability):
@@ -229,7 +236,7 @@ def _compute_mode(gpu: Gpu) -> Iterator[Finding]:
 
 
 def held(gpu: Gpu) -> str:
-    """Return the process that uses the GPU alone in exclusive mode; empty if there is none."""
+    """Return the name of the process that uses the GPU alone in exclusive mode; empty if there is none."""
     return sole(gpu.get("holders") or ()) if gpu.get("compute_mode") in EXCLUSIVE else ""
 
 
@@ -279,7 +286,7 @@ def _licence(gpu: Gpu) -> Iterator[Finding]:
 
 
 def hides(gpu: Gpu) -> Iterator[Finding]:
-    """Yield errors that prevent CUDA from using the GPU at all."""
+    """Yield the errors of compute mode and NVLink switches that prevent CUDA from using the GPU at all."""
     yield from (finding for look in (_compute_mode, _fabric) for finding in look(gpu) if finding.level == "error")
 
 
@@ -304,7 +311,10 @@ _TRANSLATES = "DMA"  # the type of an IOMMU group in the kernel: DMA, DMA-FQ; "i
 
 
 def iommu_findings(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
-    """Yield a warning if several GPUs copy to each other over PCIe and an IOMMU translates their addresses."""
+    """Yield a warning if several GPUs copy to each other over PCIe and an IOMMU translates their addresses.
+
+    `bus` has the PCI addresses of the GPUs.
+    """
     there = [gpu for gpu in seen.gpus if usable(gpu)]
     linked = all((gpu.get("nvlinks") or (0, 0))[0] for gpu in there)
     asked = all("compute_mode" in gpu for gpu in there)

@@ -1,4 +1,4 @@
-"""The host: processors, memory, shared memory, and room for runs."""
+"""Findings about the host: processors, memory, shared memory, room for runs, and the cluster it belongs to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def findings(gpus: int = 0) -> Iterator[Finding]:
 
 
 def _cluster() -> Iterator[Finding]:
-    """Yield a finding about the cluster that the environment names, to which a run started here would belong."""
+    """Yield a finding if the environment names a cluster of several workers, or names one wrongly.
+
+    A run that is started here would belong to this cluster.
+    """
     named, fault = cluster.told(os.environ)
     if fault:
         message, _, change = fault.rpartition("; ")

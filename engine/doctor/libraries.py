@@ -1,4 +1,4 @@
-"""The installed TensorFlow and the CUDA libraries that it would load, found by their files without importing them."""
+"""Findings about the installed TensorFlow and its CUDA libraries, whose files are examined without importing them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_PACKAGES = 2  # that are named one by one if they are missing
 def tensorflow(has_driver: bool) -> Iterator[Finding]:
     """Yield findings about the versions of TensorFlow, Keras and CUDA.
 
-    With a driver, a TensorFlow without CUDA is an error.
+    With `has_driver`, a TensorFlow without CUDA is an error.
     """
     meant = installed.meant()
     try:
@@ -70,14 +70,15 @@ def tensorflow(has_driver: bool) -> Iterator[Finding]:
 
 
 def missing() -> dict[str, str]:
-    """Return the CUDA libraries that TensorFlow would not find, each with the package that provides it."""
+    """Return the CUDA libraries that TensorFlow would not find: the pip package of each by its file name."""
     return {name: package for name, package in LIBRARIES.items() if not _is_there(name)}
 
 
 def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
-    """Yield findings about the `missing` libraries for training on a GPU.
+    """Yield a finding about the `missing` libraries (see `missing`), or that all are installed.
 
-    On a machine without a driver they are only notes.
+    On a machine without a driver a missing library is only a note. Nothing is yielded if TensorFlow is built without
+    CUDA.
     """
     if not _has_cuda():
         return
@@ -99,7 +100,7 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
 
 
 def cudnn(gpus: Iterable[Mapping[str, Any]], has_driver: bool) -> Iterator[Finding]:
-    """Yield a finding if the cuDNN does not fit TensorFlow, or these GPUs with XLA.
+    """Yield a finding if the version of cuDNN does not fit TensorFlow, or does not fit these GPUs with XLA.
 
     On a machine without a driver it is only a note. A chip for which the loaded cuDNN has no code is reported in
     gpu_findings.py.
@@ -120,7 +121,10 @@ def _version_of_systems() -> installed.Version | None:
 
 
 def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
-    """Yield a finding if the driver's CUDA library is missing, which is possible even if NVML works."""
+    """Yield an error if the driver's CUDA library libcuda.so.1 is missing, which is possible even if NVML works.
+
+    `driver` is the driver's version for the remedy, and `confined` is True in a container.
+    """
     if _is_there(LIBCUDA) or any((folder / LIBCUDA).exists() for folder in _driver_folders()):
         return
     package = f" {driver} (Ubuntu: libnvidia-compute-{driver.split('.')[0]})" if driver else ""
@@ -131,17 +135,17 @@ def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
 
 
 def _driver_folders() -> Iterator[Path]:
-    """Yield further folders that the loader searches for the driver's libraries, among them those of WSL and NixOS."""
+    """Yield folders that the system's loader searches for the driver's libraries, among them those of WSL and NixOS."""
     for folder in ("usr/lib", "usr/lib64", "usr/lib/wsl/lib", "run/opengl-driver/lib"):
         yield resource_limits.ROOT / folder
     yield from (resource_limits.ROOT / "usr/lib").glob("*-linux-gnu")
 
 
 def xla_tools(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
-    """Yield a finding about the files that XLA needs to compile, which are installed with TensorFlow or in the CUDA
-    toolkit's folder.
+    """Yield a finding about the two files that XLA needs to compile: ptxas and libdevice.
 
-    If several packages of CUDA are missing, nothing is reported, as installing all of them adds these files, too.
+    They are searched in NVIDIA's pip packages, on PATH and in the CUDA toolkit's folder. If more than two packages of
+    CUDA are missing, nothing is reported, as installing all of them adds these files, too.
     """
     if not _has_cuda() or len(set(missing.values())) > MOST_PACKAGES:
         return
@@ -175,7 +179,7 @@ def _has_cuda() -> bool:
 
 
 def _wheel(relative: str) -> bool:
-    """Return True if one of NVIDIA's pip packages provides the file."""
+    """Return True if one of NVIDIA's pip packages provides the file, whose path is relative to the folder `nvidia`."""
     return installed.site(f"nvidia/{relative}") is not None
 
 

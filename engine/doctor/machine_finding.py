@@ -1,4 +1,4 @@
-"""A finding of the doctor: one line that says what was found, and one that says what to do."""
+"""A finding of the doctor: one line that describes a part of the machine, and one line with the remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ LEVELS = ("ok", "note", "warning", "error")
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding about a part of the machine. `about` names the part; `remedy` is empty if nothing needs to be done."""
+    """A finding about a part of the machine, which `about` names. `level` is one of LEVELS.
+
+    `remedy` is empty if nothing needs to be done.
+    """
 
     level: str
     about: str

@@ -1,7 +1,7 @@
-"""The doctor's shortest answer to one question: why does TensorFlow see no GPU on a machine that has some?
+"""Finds out why TensorFlow sees no GPU on a machine that has some, and returns one finding with a remedy.
 
-`python -P -m gputui.engine.doctor.no_gpu machine PYTHON` prints it as JSON for a trainer that runs in PYTHON, with what
-TensorFlow has logged on standard input; with `log DRIVER` in place of `machine` only the log is looked at.
+`python -P -m gputui.engine.doctor.no_gpu machine PYTHON` prints it as JSON, for a trainer that runs in PYTHON. Standard
+input has what TensorFlow has logged. With `log DRIVER` instead of `machine`, only this log is examined.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ _BLOCKS = ("error", "warning")
 def reason(log: str = "") -> str:
     """Return one line about why TensorFlow sees no GPU, with the remedy; empty if no cause is recognized.
 
-    It takes two seconds at most. `log` is what TensorFlow has logged when it searched for GPUs. TensorFlow is not
-    imported; a short process is started.
+    It takes two seconds at most. `log` is the text that TensorFlow has logged when it searched for GPUs. TensorFlow is
+    not imported; a short process is started.
     """
     finding = first(log)
     return "" if finding is None else "; ".join(part for part in (finding.what, finding.remedy) if part)
 
 
 def first(log: str = "") -> Finding | None:
-    """Return the most important finding about why TensorFlow sees no GPU: the first error, else the first warning, else
-    None.
+    """Return the most important finding about why TensorFlow sees no GPU.
+
+    It is the first error, or the first warning if there is no error. None if there is neither.
     """
     findings = list(_causes(log))
     return next((finding for level in _BLOCKS for finding in findings if finding.level == level), None)

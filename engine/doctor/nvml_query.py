@@ -1,8 +1,8 @@
-"""Asks NVML what the doctor needs to know, step by step and in a separate thread, since a driver may be slow or hang.
+"""Queries NVML for the doctor, step by step and in a separate thread, since a driver may be slow or hang.
 
-Whatever has been answered by the deadline is used. Only what the doctor reports is asked for, so that a slow driver
-gets through as many GPUs as possible; the details come after the essential facts about all GPUs. The answers are judged
-in driver.py and gpu_findings.py.
+The answers up to the deadline are used. Only facts that the doctor reports are queried, so that a slow driver answers
+for as many GPUs as possible. The details come after the essential facts about all GPUs. The answers are judged in
+driver.py and gpu_findings.py.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _ASKED = [question for question in QUESTIONS if set(_FIGURES) & set(question.key
 class NvmlAnswers:
     """The answers of NVML up to now. If there are none, `reason` gives the reason, and `code` is NVML's error number.
 
-    `count` is the number of GPUs, 0 until it is known; `gpus` are the GPUs that have answered. `driver` and `cuda` are
-    versions. `late_seconds` is the time after which the driver had not answered all questions; None if it has.
+    `count` is the number of GPUs, 0 until it is known. `gpus` are the GPUs that have answered, with their figures by
+    name. `driver` and `cuda` are versions. `late_seconds` is the time after which essential answers were still missing;
+    None if none is.
     """
 
     gpus: tuple[dict[str, Any], ...] = ()
@@ -44,15 +45,16 @@ class NvmlAnswers:
 
 
 class NvmlQuery:
-    """Asks NVML in another thread, from the creation of the object on. A thread that hangs ends with the process."""
+    """Queries NVML in another thread, from the creation of the object on. A thread that hangs ends with the process."""
 
     def __init__(self) -> None:
         self._seen, self._began = NvmlAnswers(), time.monotonic()
         self._call = BackgroundCall(self._ask)
 
     def by(self, deadline: float) -> NvmlAnswers:
-        """Return the answers when all questions have been answered, or at the deadline (in seconds of
-        time.monotonic).
+        """Return the answers as soon as they are complete, or the answers up to the deadline.
+
+        The deadline is a time of time.monotonic in seconds.
         """
         try:
             self._call.result(max(0.0, deadline - time.monotonic()))
@@ -107,7 +109,10 @@ class NvmlQuery:
 
 
 def _gpu(index: int) -> dict[str, Any]:
-    """Return the facts and settings of one GPU; for a GPU that cannot be read, `missing` and `why`."""
+    """Return the facts and settings of one GPU by name.
+
+    A GPU that cannot be read has the reason in `missing` and `why`.
+    """
     gpu: dict[str, Any] = {"index": index}
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -121,10 +126,10 @@ def _gpu(index: int) -> dict[str, Any]:
 
 
 def _answer(handle: Any, question: Question) -> dict[str, Any]:
-    """Return the figures that answer one question.
+    """Return the figures that answer one question, by name.
 
-    A figure is None if asking failed; all are left out if this driver or chip does not have them. Raises the exception
-    if it means that the GPU is lost.
+    All are None if the query failed. Empty if this driver or chip does not have them. Raises the exception of a lost
+    GPU.
     """
     for way in question.ways:
         try:
@@ -139,14 +144,15 @@ def _answer(handle: Any, question: Question) -> dict[str, Any]:
 
 
 def _host_memory() -> dict[str, Any]:
-    """Return the host's memory as the GPU's, for GB10 and Jetson: the GPU shares it, and NVML does not report its size,
-    or reports zero.
+    """Return the size of the host's memory as the GPU's, for GB10 and Jetson.
+
+    On these chips the GPU shares the host's memory, and NVML reports no size or zero.
     """
     return {"memory_used_bytes": None, "memory_total_bytes": resource_limits.memory().total, "shared_with_host": True}
 
 
 def _settings(handle: Any) -> dict[str, Any]:
-    """Return the settings of a GPU that an administrator can change; a value is None if it is not known."""
+    """Return the settings of a GPU that an administrator can change, by name. A value is None if it is not known."""
     default = or_none(lambda: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
     return {
         "persistence": or_none(lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(handle))),
@@ -162,11 +168,12 @@ Handle = Any
 
 
 def details(gpu: Handle) -> dict[str, Any]:
-    """Return the details of a GPU that are available, by these keys:
+    """Return the details of a GPU that are available, by these keys.
 
-    `compute_mode`, `holders` (processes that compute), `pcie_lanes` (now, at most), `fabric` (the state of its
-    registration at the NVLink switches), `nvlinks` (active, all), `repair` (what waits for a reset: rows or pages),
-    `unrepaired` (a row could not be replaced) and `licensed` (of a virtual GPU).
+    `compute_mode` is NVML's number. `holders` are the processes that compute. `pcie_lanes` are the lanes now and at
+    most. `fabric` is NVML's number for the state of its registration at the NVLink switches. `nvlinks` are the numbers
+    of active and of all links. `repair` is the memory that the next reset replaces (rows or pages). `unrepaired` is
+    True if a row could not be replaced. `licensed` is for a virtual GPU.
     """
     answers = {key: or_none(functools.partial(ask, gpu)) for key, ask in _DETAILS.items()}
     return {key: answer for key, answer in answers.items() if answer is not None}
@@ -177,7 +184,7 @@ def _pcie_lanes(gpu: Handle) -> tuple[int, int]:
 
 
 def _fabric(gpu: Handle) -> int | None:
-    """Return NVML's number of the registration's state; None on boards without NVLink switches."""
+    """Return NVML's number for the state of the registration at the NVLink switches; None if there are no switches."""
     info = or_none(lambda: _fabric_v(gpu)) or _fabric_before_r545(gpu)
     state = int(info.state) & 0xFF
     return None if state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED else state
@@ -218,8 +225,9 @@ def _unrepaired(gpu: Handle) -> bool:
 
 
 def _licensed(gpu: Handle) -> bool | None:
-    """Return True if a virtual GPU (NVIDIA vGPU) has its licence, False if not (then it is slowed down); None for other
-    GPUs.
+    """Return True if a virtual GPU (NVIDIA vGPU) has its licence. Without one it is slowed down, and False is returned.
+
+    None for other GPUs.
     """
     if pynvml.nvmlDeviceGetVirtualizationMode(gpu) != pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU:
         return None

@@ -1,8 +1,8 @@
-"""Finds faults of installed Python packages that slow gputui down or make it read nothing: pynvml, compiled bytecode.
+"""Finds faults of installed Python packages that slow gputui down or prevent its readings: pynvml, compiled bytecode.
 
 Several packages provide the module `pynvml`, and only nvidia-ml-py is the right one. Without compiled bytecode
-TensorFlow is compiled again at each start: pip compiles what it installs, and uv leaves that to the first import, which
-may not be allowed to write the files.
+TensorFlow is compiled again at each start. pip compiles a package when it installs it; uv leaves this to the first
+import, which may not be allowed to write the files.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ ABOUT = "pynvml"
 
 
 def nvml_module_findings() -> Iterator[Finding]:
-    """Yield a finding about the module pynvml: whether it is missing, comes from another package, or is slowed down by
-    an old one.
-    """
+    """Yield one finding about the module pynvml: missing, from another package, slowed down by an old one, or `ok`."""
     right, old = _version(RIGHT), _version("pynvml")
     place = _place()
     owner = _owner(place) if place else None
@@ -100,7 +98,10 @@ _BY_HASH = 1  # a flag in the header of a .pyc file
 
 
 def bytecode_findings() -> Iterator[Finding]:
-    """Yield a note if Python has no valid bytecode of TensorFlow and cannot write it."""
+    """Yield a note if Python has no valid bytecode of TensorFlow and cannot write it.
+
+    Nothing is yielded for a Python of another version than gputui's own.
+    """
     python = installed.meant()
     if python.version[:2] != sys.version_info[:2]:  # whose bytecode has other names and another form
         return
@@ -123,7 +124,9 @@ def bytecode_findings() -> Iterator[Finding]:
 
 
 def _is_fresh(source: Path) -> bool:
-    """Return True if Python uses the compiled file: this Python has made it from the present source (PEP 552)."""
+    """Return True if Python uses the compiled file of `source`: this Python has made it from the present source (PEP
+    552).
+    """
     try:
         with Path(importlib.util.cache_from_source(str(source))).open("rb") as stream:
             header = stream.read(_HEADER_BYTES)
@@ -138,6 +141,6 @@ def _is_fresh(source: Path) -> bool:
 
 
 def _can_be_kept(source: Path) -> bool:
-    """Return True if the compiled file can be written; its folder may have to be created."""
+    """Return True if the compiled file of `source` can be written, also if its folder has to be created."""
     cache = Path(importlib.util.cache_from_source(str(source))).parent
     return os.access(next(folder for folder in (cache, *cache.parents) if folder.exists()), os.W_OK | os.X_OK)

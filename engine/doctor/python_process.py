@@ -15,7 +15,10 @@ from ..system.background_call import BackgroundCall
 
 @dataclass(frozen=True)
 class Output:
-    """The return code of a process, its standard output (`text`) and its standard error (`log`)."""
+    """The return code of a process, its standard output (`text`) and its standard error (`log`).
+
+    If the process could not be started, the code is -1 and `log` has the reason.
+    """
 
     returncode: int
     text: str
@@ -23,7 +26,11 @@ class Output:
 
 
 class Child:
-    """A Python process, which starts when the object is created. Any thread may call `end` at any time."""
+    """A Python process that runs `program`, the text of a program. It starts when the object is created.
+
+    `environment` is added to the environment of this process, and `flags` are options of Python. `seconds` is how long
+    it ran. Any thread may call `end` at any time.
+    """
 
     def __init__(self, program: str, environment: Mapping[str, str], *flags: str, python: str = sys.executable) -> None:
         self._began, self.seconds = time.monotonic(), 0.0
@@ -47,7 +54,10 @@ class Child:
         return Output(self._process.returncode, output, log)
 
     def output(self, deadline: float) -> Output | None:
-        """Return the output when the process has ended. If it has not ended by the deadline, end it and return None."""
+        """Return the output when the process has ended. If it has not ended by the deadline, end it and return None.
+
+        The deadline is a time of time.monotonic in seconds.
+        """
         try:
             return self._output.result(max(0.1, deadline - time.monotonic()))
         except TimeoutError:
@@ -56,9 +66,9 @@ class Child:
             return None
 
     def end(self) -> None:
-        """Kill the process.
+        """Kill the process, and wait at most 1 s until it has ended.
 
-        A process in an uninterruptible call of the driver does not end, and is not waited for any longer.
+        A process in an uninterruptible call of the driver does not end.
         """
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):

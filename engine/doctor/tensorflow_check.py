@@ -1,6 +1,7 @@
-"""The deep examination: imports TensorFlow in a separate process with a time limit, and asks which GPUs it sees.
+"""The deep examination: imports TensorFlow in a separate process with a time limit, and gets the GPUs that it sees.
 
-The process may crash or hang. What TensorFlow logs about a GPU that it cannot use is taken as the likely reason.
+The process may crash or hang. A message that TensorFlow logs about a GPU that it cannot use is taken as the likely
+reason.
 """
 
 from __future__ import annotations
@@ -51,14 +52,18 @@ _TELLING = (  # what the log has, what that means, and what to do: nothing, if a
 
 
 def started(python: str) -> Child:
-    """Return a new process that imports TensorFlow, with the level of logging at which TensorFlow says why it does not
-    use a GPU.
+    """Return a new process in which the interpreter `python` imports TensorFlow and prints the GPUs that it sees.
+
+    TensorFlow then logs why it does not use a GPU.
     """
     return Child(PROGRAM, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TF_CPP_MIN_LOG_LEVEL": "0"}, python=python)
 
 
 def findings(child: Child, seen: NvmlAnswers, deadline: float) -> Iterator[Finding]:
-    """Yield findings about whether TensorFlow can be imported, and whether it sees the GPUs that NVML sees."""
+    """Yield findings about whether TensorFlow can be imported, and whether it sees the GPUs that NVML sees.
+
+    `child` is the process from `started`. It is ended at the deadline, a time of time.monotonic in seconds.
+    """
     output = child.output(deadline)
     if output is None:
         what = f"TensorFlow could not be imported within {child.seconds:.0f} s"
@@ -108,10 +113,10 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
 
 
 def _differing(there: int, due: int, count: int, reason: Cause | None) -> Finding:
-    """Return the finding for a TensorFlow that does not see the GPUs that it should see by the driver and the settings.
+    """Return the finding for a TensorFlow that does not see as many GPUs as expected from the driver and the settings.
 
     `there` is the number of GPUs that the driver shows, `due` the number that TensorFlow should see, and `count` the
-    number that it sees.
+    number that it sees. It is an error if it sees none, else a warning.
     """
     what = f"the driver shows {there} GPU(s), but TensorFlow sees {count}"
     if due != there:
@@ -122,8 +127,9 @@ def _differing(there: int, due: int, count: int, reason: Cause | None) -> Findin
 
 
 def likely(log: str, driver: str) -> Cause | None:
-    """Return the reason that TensorFlow has logged for not using a GPU, with the remedy; None if the log has no known
-    reason.
+    """Return the reason that TensorFlow has logged for not using a GPU, with the remedy.
+
+    None if the log has no known reason. `driver` is the driver's version.
     """
     if cuda_library.cause_named_in(log):
         return cuda_library.cause_of(log, driver)

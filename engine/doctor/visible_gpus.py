@@ -1,4 +1,4 @@
-"""How many GPUs CUDA should show to a process: those of the driver, less what CUDA_VISIBLE_DEVICES and MIG hide."""
+"""Calculates how many GPUs CUDA should show to a process, without those that CUDA_VISIBLE_DEVICES and MIG hide."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ HIDDEN = "no GPU"  # what the finding is about that all GPUs are hidden on purpo
 
 
 def expected(seen: NvmlAnswers, value: str | None) -> int:
-    """Return the number of GPUs that CUDA should show; `value` is that of CUDA_VISIBLE_DEVICES, None if it is
-    not set.
+    """Return the number of GPUs that CUDA should show.
+
+    `value` is the content of CUDA_VISIBLE_DEVICES; None if it is not set.
     """
     gpus = all_of(seen)
     lost = {gpu["index"] for gpu in gpus if not usable(gpu)}
@@ -26,8 +27,9 @@ def expected(seen: NvmlAnswers, value: str | None) -> int:
 
 
 def findings(seen: NvmlAnswers) -> Iterator[Finding]:
-    """Yield findings about the choice of GPUs by CUDA_VISIBLE_DEVICES, and about a launcher that has allocated only
-    some of the GPUs.
+    """Yield findings about the choice of GPUs by CUDA_VISIBLE_DEVICES or by a launcher.
+
+    A launcher such as Slurm may have allocated only some of the GPUs.
     """
     value = os.environ.get(VARIABLE)
     if seen.count and hides_all(value):
@@ -54,7 +56,10 @@ def _allocated(seen: NvmlAnswers) -> Iterator[Finding]:
 
 
 def all_of(seen: NvmlAnswers) -> list[dict[str, Any]]:
-    """Return all GPUs that NVML counts. A GPU that has not answered yet is assumed to work."""
+    """Return all GPUs that NVML counts, with their figures by name.
+
+    A GPU that has not answered has only its `index`.
+    """
     return [*seen.gpus, *({"index": index} for index in range(len(seen.gpus), seen.count))]
 
 
