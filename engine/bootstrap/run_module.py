@@ -1,4 +1,4 @@
-"""`PYTHON run_module.py -m MODULE WORDS` does the same as `python -P -m MODULE WORDS` in a Python with gputui installed.
+"""`PYTHON run_module.py -m MODULE WORDS` does what `python -P -m MODULE WORDS` does in a Python with gputui installed.
 
 Python itself puts the folder of this file first on the path, instead of the current folder.
 """
