@@ -24,8 +24,9 @@ MOST_TIMES = 12  # times the requested seconds: then a measured run ends, even w
 
 
 def split_counts(samples: int, validation_split: float) -> tuple[int, int]:
-    """Return the numbers of samples for training (at least one) and for validation; `validation_split` is a share, 0 to
-    1.
+    """Return the numbers of samples for training, at least one, and for validation.
+
+    `validation_split` is the share for validation, from 0 to 1.
     """
     validation = min(samples - 1, round(samples * validation_split))
     return samples - validation, validation

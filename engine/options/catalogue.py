@@ -40,7 +40,7 @@ class About:
 
 
 class Limits:
-    """Limits of one type inside a union or list: pydantic's `ge`, `gt`, `le`, `lt`, `max_length`, `pattern`.
+    """Limits of one type inside a union or list, named as in pydantic: `ge`, `gt`, `le`, `lt`, `max_length`, `pattern`.
 
     `words` describe the type to a user if its name and its range do not.
     """

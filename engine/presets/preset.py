@@ -32,7 +32,7 @@ class Problem:
 
 
 class PresetError(Exception):
-    """A preset cannot be used; `problems` has at least one entry."""
+    """A preset cannot be used. `problems` has at least one entry."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)

@@ -1,4 +1,4 @@
-"""Reads the events of a run; damaged lines are left out, counted, and reported in one sentence for each file."""
+"""Reads the events of a run. Damaged lines are left out, counted, and reported in one sentence for each file."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _no_collecting(size_bytes: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RunEvents:
-    """The events of a run in the order of time; `damage` has one sentence for each damaged file."""
+    """The events of a run in the order of time. `damage` has one sentence for each damaged or unreadable file."""
 
     events: list[Event]
     damage: tuple[str, ...] = ()

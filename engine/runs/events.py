@@ -1,6 +1,6 @@
 """The events of a run: typed, one JSON object in each line of the run's event files.
 
-A value that is not available is None and never 0; fractions are 0 to 1; names carry their unit or are counts.
+A value that is not available is None and never 0. Fractions are 0 to 1. Names carry their unit or are counts.
 parsing.py writes events, and reads them as the same types.
 """
 

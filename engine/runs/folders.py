@@ -31,7 +31,7 @@ def create(
     more: Mapping[str, str] | None = None,
     cluster: Cluster | None = None,
 ) -> Run:
-    """Create a new run folder with its preset and the record of its origin; the run's id contains the time and `name`.
+    """Create a new run folder with its preset and the record of its origin. The run's id contains the time and `name`.
 
     `origin` is the content of origin.json; if it is empty, there is no such file. `more` has the texts of further files
     by their names. In a `cluster`, each worker has a run of its own; the id of each run except the chief's ends with

@@ -93,8 +93,9 @@ def check_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) ->
 
 
 def _is_certain(folder: Path, place: Place) -> bool:
-    """Return True if it is certain that a run on another machine has ended: its lock is not held, and can be
-    relied on.
+    """Return True if it is certain that a run at `place`, another machine, has ended: its lock is not held.
+
+    A lock is certain only if both share a kernel, as containers on one host do.
     """
     return place.shares_kernel and locks.held(folder / ENGINE_LOCK) is False
 

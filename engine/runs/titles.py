@@ -33,7 +33,7 @@ _LEAST_OF_A_CHANGE = 9
 
 @dataclass(frozen=True)
 class Title:
-    """The name of the preset, and one text for each changed option."""
+    """The title of a run: the name of the preset, and one text for each changed option."""
 
     preset: str
     changes: tuple[str, ...] = ()
