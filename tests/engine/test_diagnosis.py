@@ -67,7 +67,7 @@ def test_each_verdict_from_its_figures(verdict: str, known: Measurements) -> Non
 
 def test_every_verdict_of_the_table_has_a_case_and_words() -> None:
     verdicts = {rule.verdict for rule in RULES}
-    assert verdicts <= {verdict for verdict, _ in CASES}
+    assert verdicts <= {verdict for verdict, _ in CASES}, "figures that lead to a new verdict are entered in CASES"
     assert verdicts <= set(VERDICTS)
 
 
@@ -90,7 +90,8 @@ THRESHOLDS = {
 
 
 def test_the_thresholds_are_those_that_were_decided_on() -> None:
-    assert {(rule.verdict, rule.measurement): (rule.notable, rule.strong) for rule in RULES} == THRESHOLDS
+    declared = {(rule.verdict, rule.measurement): (rule.notable, rule.strong) for rule in RULES}
+    assert declared == THRESHOLDS, "a new or changed threshold is also entered in THRESHOLDS"
 
 
 DECIDING = [rule for rule in RULES if rule.rank != SUPPORTING]

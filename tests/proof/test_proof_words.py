@@ -21,14 +21,14 @@ import psutil
 import pytest
 from gputui.engine import presets
 from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.engine.options import Options
+from gputui.engine.options import OPTIONS, Options
 from gputui.engine.proof import folder, proof_start, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
 from gputui.engine.telemetry.host import Children, Host
 from gputui.engine.trials import proof_sentences, significance, trial_runner
-from gputui.engine.trials.comparing import BaselineFailed
+from gputui.engine.trials.comparing import BaselineFailed, note
 from gputui.engine.trials.record import Comparison, Record
 from gputui.tui import cli
 from gputui.tui.base.glyphs import PLAIN
@@ -347,3 +347,17 @@ def test_what_a_training_has_started_is_its_own_and_not_others(monkeypatch: pyte
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
     until(lambda: children.cores() == 0)
+
+
+# Options of the data and of the training with which a model learns the same.
+LEARNS_THE_SAME = {
+    "input.parallel_calls", "input.cache", "input.prefetch", "input.prefetch_to_device", "input.cast",
+    "input.deterministic_order", "input.private_threads", "train.epochs", "train.steps_per_epoch",
+    "train.deterministic", "train.stop_on_nan", "train.nan_check_steps",
+}  # fmt: skip
+
+
+def test_a_comparison_says_of_each_option_whether_it_changes_what_is_learnt() -> None:
+    keys = {option.key for option in OPTIONS if option.group in ("input", "train")}
+    silent = {key for key in keys if not note([key], Options())}
+    assert silent == LEARNS_THE_SAME, "a new option is entered in _CHANGES of engine/trials/comparing.py, or here"
