@@ -40,8 +40,8 @@ _UNIX_TIME = 1e9  # a smaller number is the seconds of a minute
 
 
 class LogLine(NamedTuple):
-    """How a line of the log is shown. `style` names its colour; `noise`: the line may be folded; `t` is its Unix time,
-    0 if it has none.
+    """How a line of the log is shown. `style` names its colour. `noise` is True if the line may be folded. `t` is its
+    Unix time in seconds, 0 if it has none.
     """
 
     style: str
@@ -80,11 +80,11 @@ def rows(
     lines: Sequence[str], arrived: Sequence[float], epochs: Sequence[Epoch], glyphs: Glyphs, key: str = "", *,
     fold: bool = True, width: int = 0, resumes: Sequence[float] = (),
 ) -> list[LogRow]:  # fmt: skip
-    """All rows in the order of time. `arrived` is the Unix time at which each line was first read, 0 if the line is
-    older than the view.
+    """All rows of the log, and the lines of epochs, in the order of time.
 
-    `resumes` are the times at which the run was resumed; the log has a line for each of them, but its oldest lines may
-    be missing. `key` is the key that unfolds folded lines. Lines of epochs are at most `width` wide if it is not 0.
+    `arrived` is the Unix time at which each line was first read, 0 if the line is older than the view. `resumes` are
+    the times at which the run was resumed. The log has a line for each of them, but its oldest lines may be missing.
+    `key` is the key that unfolds folded lines. Lines of epochs are at most `width` wide if it is not 0.
     """
     log_rows: list[LogRow] = []
     epochs_shown, begun = 0, False
@@ -126,8 +126,9 @@ def _folded(count: int, glyphs: Glyphs, key: str, *, at_start: bool) -> LogRow:
 
 
 def epoch_text(epoch: Epoch, width: int = 0) -> str:
-    """One line about an epoch: its number, its duration, and as many metrics in Keras' order as fit into the width; all
-    if `width` is 0.
+    """One line about an epoch: its number, its duration, and as many metrics in Keras' order as fit into `width`.
+
+    All metrics if `width` is 0.
     """
     of = f"/{epoch.epochs}" if epoch.epochs else ""
     number = f"epoch {epoch.number:>{len(of) - 1 if of else 0}}{of}"
@@ -139,12 +140,12 @@ def epoch_text(epoch: Epoch, width: int = 0) -> str:
 
 
 def only(log_rows: Sequence[LogRow], sought: str) -> list[LogRow]:
-    """The rows that contain the text; upper and lower case are equal."""
+    """The rows that contain the text. Upper and lower case are not distinguished."""
     return [row for row in log_rows if sought.casefold() in row.text.casefold()]
 
 
 def wrapped(log_rows: Sequence[LogRow], width: int) -> list[LogRow]:
-    """The rows; a row longer than `width` is split into several rows."""
+    """The rows. A row longer than `width` is split into several rows. Nothing is split if `width` is 0."""
     return [
         LogRow(text, row.style)
         for row in log_rows

@@ -30,8 +30,9 @@ _SPEED, *_OTHERS = shown("trial")
 
 
 def head(data: Record, clock: float, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """The head: the proof and its state, the speeds before and after, and its progress or result. `low`: in as few rows
-    as possible.
+    """The head: the proof and its state, the speeds before and after, and its progress or result.
+
+    `clock` is the present Unix time in seconds. `low`: in as few rows as possible.
     """
     left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, clock, glyphs), (" ", "")], width)]
@@ -81,8 +82,8 @@ def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> li
 
 
 def _in_one_row(speeds: str, before: str, by_medians: str, gain: Row, width: int) -> Row:
-    """The speeds in one row of at most `width` cells. A gain that differs from the ratio of the two speeds is shown
-    only with an explanation.
+    """The speeds in one row of at most `width` cells. If the gain differs from the ratio of the two speeds, and there
+    is no room to explain this, only the speed before and the gain are shown.
     """
     longest = f" {_SPEED.unit}, {by_medians} by these medians  " if by_medians else f" {_SPEED.unit}  "
     for text in (longest, f" {_SPEED.unit} ({by_medians})  "):
@@ -116,7 +117,7 @@ def _beside(data: Record, width: int) -> Row:
 
 
 def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """For a running proof, the used part of its time and the present activity; for an ended proof, its result and why
+    """For a running proof, the used part of its time and the present activity. For an ended proof, its result and why
     it ended.
     """
     if data.state == "running":
@@ -134,7 +135,7 @@ def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
-    """For a diagnosis, which tries no changes: its other findings and the remedies that could be tried. Empty for other
+    """For a diagnosis, which tries no changes, its other findings and the remedies that could be tried. Empty for other
     proofs.
     """
     diagnosis = data.diagnosis
@@ -158,7 +159,9 @@ def conclusion(data: Record) -> str:
 
 
 def elapsed(data: Record, clock: float) -> float:
-    """The seconds since the start of a running proof, or the whole duration in seconds of an ended proof."""
+    """The seconds since the start of a running proof, or the whole duration in seconds of an ended proof. `clock` is
+    the present Unix time.
+    """
     return max(0.0, clock - data.started_t) if data.state == "running" else data.seconds
 
 

@@ -41,7 +41,9 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
 
 
 class Gained(Protocol):
-    """An object with a gain and the spread of its repeats."""
+    """An object with a gain and the spread of its repeats, both as shares. A gain of 0.05 is 5 % faster. None if
+    unknown.
+    """
 
     @property
     def gain(self) -> float | None: ...
@@ -52,15 +54,17 @@ class Gained(Protocol):
 
 @dataclass(kw_only=True)
 class Compared(Comparison):
-    """A comparison as a row of the table; `title` replaces its changes, and `notes` its reason."""
+    """A comparison as a row of the table. If `title` is set, it is shown in place of the changes, and `notes` in place
+    of the reason.
+    """
 
     title: str = ""
     notes: Sequence[str] | None = None
 
 
 def compared(data: Record) -> list[Compared]:
-    """All comparisons in the order in which they were measured; first the comparison that measures the cost of the
-    input.
+    """All comparisons in the order in which they were measured. The comparison that measures the cost of the input
+    comes first, then the profiled trial.
     """
     going_on = data.state == "running"
     rows = []
@@ -92,13 +96,13 @@ def changes(comparison: Comparison) -> str:
 
 
 def most(comparison: Comparison) -> str:
-    """The greatest possible gain as text: 2.5 times as fast is +150 %; a dash if it is unknown."""
+    """The greatest possible gain as text: 2.5 times as fast is +150 %. A dash if it is unknown."""
     expected = comparison.expected_gain
     return NONE if expected is None else change(expected - 1)
 
 
 def measured(comparison: Gained, glyphs: Glyphs) -> str:
-    """A text such as `+148 % ± 4.1 %`: the median gain of the pairs, and their spread."""
+    """A text such as `+148 % ± 4.1 %`: the median gain of the pairs, and their spread. A dash without a gain."""
     return gain_and_spread(comparison.gain, comparison.spread, glyphs)
 
 
@@ -121,8 +125,8 @@ def decision(comparison: Comparison, glyphs: Glyphs) -> Piece:
 
 
 def reach(comparisons: Sequence[Gained]) -> tuple[float, float]:
-    """The lowest and the highest gain, with the spreads, for the bars of all comparisons; the range always includes
-    zero.
+    """The lowest and the highest gain of all comparisons with their spreads, as shares, for the bars. The range always
+    includes zero.
     """
     ends = [0.0]
     for comparison in comparisons:
@@ -131,15 +135,19 @@ def reach(comparisons: Sequence[Gained]) -> tuple[float, float]:
 
 
 def _around(comparison: Gained) -> tuple[float, float] | tuple[()]:
-    """The gains one spread below and above the median; empty without a gain. The spread is relative to the ratio of the
-    two speeds.
+    """The gains one spread below and above the median, as shares. Empty without a gain.
+
+    The spread is relative to the ratio of the two speeds, 1 + gain.
     """
     gain, sigma = comparison.gain, comparison.spread or 0.0
     return () if gain is None else (gain - (1 + gain) * sigma, gain + (1 + gain) * sigma)
 
 
 def whisker(comparison: Gained, low: float, high: float, width: int, glyphs: Glyphs) -> str:
-    """The gain as a bar from zero; whiskers around the end of the bar show the spread. Only blanks without a gain."""
+    """The gain as a bar from zero, in `width` characters. Whiskers around the end of the bar show the spread.
+
+    `low` and `high` are the gains at both ends, as shares. Only blanks without a gain, or if `width` is below 4.
+    """
     gain, around = comparison.gain, _around(comparison)
     if gain is None or not around or high <= low or width < 4:
         return " " * width
@@ -164,7 +172,7 @@ def whisker(comparison: Gained, low: float, high: float, width: int, glyphs: Gly
 
 def detail(comparison: Comparison, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Rows about a comparison: why the change was kept or not, its effect on learning, and its newest trials, as many
-    as fit.
+    as fit into `height` rows.
     """
     trials, remarks = comparison.trials, list(_remarks(comparison))
     most = max(2, height - len(trials) - len(remarks))  # the heads of the trials are a row, too
@@ -191,7 +199,7 @@ def _remarks(comparison: Comparison) -> Iterator[Piece]:
 
 
 def disturbances(trials: Sequence[Trial]) -> Iterator[str]:
-    """Yield one text for each kind of disturbance, with the number of disturbed trials."""
+    """Yield one text for each kind of disturbance, with the number of disturbed trials. None without a disturbance."""
     reasons = [clean(trial.disturbed) for trial in trials]
     for reason in dict.fromkeys(filter(None, reasons)):
         yield f"disturbed, {reasons.count(reason)} of {counted(len(reasons), 'trials')}: {reason}"
@@ -219,7 +227,7 @@ def _titles(columns: list[Figure], width: int) -> Row:
 
 
 def gains(comparison: Comparison) -> list[float]:
-    """The gain of each pair so far."""
+    """The gain of each pair so far, as a share: 0.05 is 5 % faster. Pairs with a failed trial are left out."""
     trials = comparison.trials
     return [gain for trial in trials if (gain := _gain_of(trial, trials)) is not None]
 
@@ -238,14 +246,14 @@ def _trial(trial: Trial, gain: float | None, columns: list[Figure], width: int, 
 
 
 def how_it_ended(trial: Trial) -> str:
-    """The outcome of a trial in few words. Its disturbance is only mentioned: the rows above the trials explain it."""
+    """The outcome of a trial in few words, with its error. Its disturbance is only mentioned."""
     error = clean(trial.error or "")
     more = f": {error}" if error else ", disturbed" if trial.disturbed else ""
     return clean(trial.outcome or NONE) + more
 
 
 def _both_sides(trials: Sequence[Trial]) -> str:
-    """`ab` if both sides have at least two good trials, so that medians are useful; else empty."""
+    """The sides of the trials, `ab`, if each has at least two good trials, so that medians are useful. Else empty."""
     good = [trial.side for trial in trials if trial.good]
     return "ab" if good.count("a") > 1 and good.count("b") > 1 else ""
 
@@ -264,8 +272,9 @@ def _median(side: str, trials: Sequence[Trial], columns: list[Figure], width: in
 
 
 def _gain_of(trial: Trial, trials: Sequence[Trial]) -> float | None:
-    """The gain of a changed trial over the unchanged trial of the same pair; None for other trials, or if either speed
-    is missing.
+    """The gain of a changed trial (side b) over the unchanged trial (side a) of its pair.
+
+    The gain is a share: 0.05 is 5 % faster. None for a trial of side a, for a failed trial, and if a speed is missing.
     """
     if trial.side != "b" or not trial.good:
         return None

@@ -1,4 +1,4 @@
-"""A line of the screen as pieces of text with style names, independent of colours.
+"""A line of the screen (`Row`) as pieces of text (`Piece`) with names of styles, independent of colours.
 
 Panels are functions that return rows, and are tested as such.
 """
@@ -48,13 +48,13 @@ def fit(row: Iterable[Piece], width: int) -> Row:
 
 
 def fitting(text: str, width: int, glyphs: Glyphs) -> str:
-    """The text, shortened to `width` with a mark at its end if it is longer."""
+    """The text, shortened to `width` characters with a mark at its end if it is longer."""
     return text if len(text) <= width else text[: max(0, width - len(glyphs.more))] + glyphs.more
 
 
 def whole_words(text: str, width: int, glyphs: Glyphs) -> str:
-    """The text; if it is longer than `width`, it is cut after a whole word and a mark is added. Empty if not even one
-    word fits.
+    """The text. If it is longer than `width` characters, it is cut after a whole word and a mark is added. Empty if not
+    even one word fits.
     """
     if len(text) <= width:
         return text
@@ -63,7 +63,9 @@ def whole_words(text: str, width: int, glyphs: Glyphs) -> str:
 
 
 def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
-    """The text in at most `most` lines of whole words; a mark replaces the rest of the text."""
+    """The text in at most `most` lines of whole words, each of at most `width` characters (but at least 10). A mark
+    replaces the rest of the text.
+    """
     width = max(10, width)
     lines = textwrap.wrap(text.replace("\n", " "), width)
     if len(lines) <= most:
@@ -73,8 +75,8 @@ def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
 
 
 def with_short_paths(sentence: str, width: int) -> str:
-    """The sentence; if it is longer than `width`, its paths are shortened: without their first folders and without a
-    final bin/python.
+    """The sentence. If it is longer than `width` cells, its paths are shortened: without their first folders and
+    without a final bin/python. It may still be longer.
     """
     return sentence if cell_len(sentence) <= width else _PATH.sub(lambda path: _short_path(path[0]), sentence)
 
@@ -87,13 +89,15 @@ def _short_path(path: str) -> str:
 
 
 def spread(left: Row, right: Row, width: int) -> Row:
-    """A row with `left` at its left edge and `right` at its right edge; if both do not fit, `left` is cropped."""
+    """A row with `left` at its left edge and `right` at its right edge. If both do not fit, `left` is cropped."""
     room = max(0, width - length(right))
     return fit([*fit(left, room), *right], width)
 
 
 def headline(left: Row, right: Row, width: int, rule: str) -> Row:
-    """A row with `left` and `right`, and a thin line between them: the upper edge of a panel."""
+    """A row with `left` and `right`, and a thin line between them: the upper edge of a panel. `rule` is the character
+    of the line. Without room for it, there is no line.
+    """
     room = width - length(left) - length(right) - 2
     if room < 1:
         return spread(left, right, width)
@@ -101,8 +105,9 @@ def headline(left: Row, right: Row, width: int, rule: str) -> Row:
 
 
 def edged(rows: list[Row], width: int, glyphs: Glyphs) -> list[Row]:
-    """The rows, each of `width` cells, with an edge around them that adds two cells to the width. The first row, a
-    headline, becomes the upper edge.
+    """The rows, each of `width` cells, with an edge around them that adds two cells to the width and one row below.
+
+    The first row, a headline, becomes the upper edge.
     """
     left, right, lower_left, lower_right = (glyphs.corners[at] for at in range(4))
     upper = _with_room(fit(rows[0], width), glyphs.rule)
@@ -115,7 +120,7 @@ def edged(rows: list[Row], width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _with_room(row: Row, rule: str) -> Row:
-    """The headline with a blank at both ends; its line or its longest gap is shortened for them. Unchanged if no gap is
+    """The headline with a blank at both ends. Its line or its longest gap is shortened for them. Unchanged if no gap is
     long enough.
     """
     if row and row[0][0].startswith(" ") and row[-1][0].endswith(" "):
@@ -148,7 +153,10 @@ NEAR = 4  # unchanged cells that are sent between two changes, as moving the cur
 
 
 def differences(old: Row, new: Row) -> list[tuple[int, int]]:
-    """The spans of cells, as (start, width), in which two rows differ; empty if the rows are equal."""
+    """The spans of cells, as (start, width), in which two rows differ. Empty if the rows are equal.
+
+    Changes that are at most NEAR cells apart are in one span.
+    """
     if old == new:
         return []
     same = _same(old, new)
@@ -174,7 +182,7 @@ def _same(old: Row, new: Row) -> int:
 
 
 def _cells(row: Row) -> list[Piece] | None:
-    """The row with one piece for each character; None if a character is not exactly one cell wide."""
+    """The row with one piece for each character. None if a character is not exactly one cell wide."""
     cells = [(char, style) for text, style in row for char in text]
     return cells if len(cells) == length(row) else None
 
@@ -202,7 +210,7 @@ _TALL = {
 
 
 def tall(text: str, glyphs: Glyphs) -> list[str]:
-    """The text drawn in three rows of equal width; the text itself in one row if the console cannot show box
+    """The text drawn in three rows of equal width. The text itself in one row if the console cannot show box
     characters.
     """
     if not glyphs.braille:
@@ -225,8 +233,11 @@ def gauge(
     why: str = "",
     style: str = "curve1",
 ) -> Row:
-    """A bar of exactly `width` cells, with the used cells in `style`. If `used` or `total` is unknown, `why` or a
-    question mark.
+    """A bar of `width` cells, with the cells for `used` of `total` in `style`. If `used` or `total` is unknown, `why`
+    or a question mark in its place.
+
+    `own` is the part of `used` that gputui's training uses, and `peak` the highest value so far, which gets a mark. All
+    have the same unit.
     """
     if used is None or not total or width <= 0:
         text = (why, "warn") if why and len(why) <= width else ("?", "track")

@@ -1,4 +1,4 @@
-"""A search for the fastest settings as rows: its head, what each option brought, and one line each of all else.
+"""A search for the fastest settings as rows: its head, the gain of each option, the pairs of trials, and the layout.
 
 The data comes from proof.json (engine/trials/search_record.py). Missing values are shown as a dash, and foreign text is
 cleaned.
@@ -48,7 +48,7 @@ def head(data: Record, elapsed: float | None, width: int, glyphs: Glyphs, low: b
     """The head: the search and its state, the speeds before and now, then its time and activity, or the result of an
     ended search.
 
-    `elapsed` is the time in seconds that the search has taken so far.
+    `elapsed` is the time in seconds that the search has taken so far. `low`: in as few rows as possible.
     """
     left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, elapsed or 0.0, glyphs), (" ", "")], width)]
@@ -66,8 +66,10 @@ def _about(data: Record) -> str:
 
 
 def _before_and_best(data: Record) -> tuple[float | None, float | None]:
-    """The speeds of the preset and of the best settings, measured in pairs if there are any, else in single trials. The
-    second is None if the settings were not kept.
+    """The speeds of the preset and of the best settings in samples per second, measured in pairs if there are any, else
+    in single trials.
+
+    The second is None if the settings were not kept. A speed that was not measured is None.
     """
     before, after = ((side or {}).get(_SPEED.key) for side in (data.before, data.after))
     if data.gain_total is not None and before is not None and after is not None:
@@ -94,7 +96,7 @@ def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
 
 
 def _gain(data: Record) -> Row:
-    """The gain that was measured in pairs; without one, the gain that single trials show so far. Empty if there is
+    """The gain that was measured in pairs. Without it, the gain that single trials show so far. Empty if there is
     neither.
     """
     if data.gain_total is not None:
@@ -114,7 +116,7 @@ def _ceiling(data: Record) -> Row:
 
 
 def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row:
-    """A bar of the used part of the search's time limit, with the time left in words."""
+    """A bar of the used part of the search's time limit, with the time left in words. `elapsed` is in seconds."""
     limit = limit_seconds(data)
     right: Row = [(f" {left_in_words(elapsed, limit)} ", "value")]
     room = max(0, width - length(right))
@@ -138,13 +140,13 @@ def _result(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
 
 
 def is_deciding(data: Record) -> bool:
-    """Whether the pairs that decide between the preset and the best settings are being measured."""
+    """True if the pairs of trials that decide between the preset and the best settings are being measured."""
     decided = data.comparisons
     return bool(decided) and decided[-1].decision == "running"
 
 
 def pairs(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """A panel with the pairs of trials that decide between the preset and the best settings."""
+    """A panel of `height` rows with the pairs of trials that decide between the preset and the best settings."""
     decided = data.comparisons
     proven = bool(decided) and decided[-1].decision == "kept"
     title: Row = [("proven in pairs" if proven else "measured in pairs", "title")]
@@ -172,7 +174,10 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """One row for each option: its gain with its spread, as a bar too if there is room, and the value that was kept."""
+    """One row for each option: its gain with its spread, as a bar too if there is room, and the value that was kept.
+
+    A title and the gain of all options together come first. The result has exactly `height` rows.
+    """
     all_options = brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
     low, high = proof_comparisons.reach([_drawn(option) for option in all_options])
@@ -193,7 +198,9 @@ def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
-    """Yield a row with the gain of all kept options together, compared with the start; no row without this gain."""
+    """Yield a row with the gain of all kept options together, compared with the start. No row if this gain is
+    unknown.
+    """
     gain, noise, proved = in_all(data)
     if gain is not None:
         figures_of = proof_comparisons.gain_and_spread(gain, noise, glyphs) if proved else change(gain)
@@ -204,7 +211,7 @@ def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
 
 
 def _filled(rows: list[Row], height: int) -> list[Row]:
-    """The rows in exactly `height` rows: blank rows are added, or rows cut off."""
+    """The rows in exactly `height` rows. Blank rows are added, or the last rows are cut off."""
     return [*rows, *([[]] * (height - len(rows)))][:height]
 
 
@@ -213,7 +220,7 @@ def _dropped(option: Brought, data: Record) -> str:
 
 
 def _drawn(option: Brought) -> Brought:
-    """The option; its gain is None if it is not final yet."""
+    """The option. Its gain is None if it is not final yet."""
     return option if option.state in ("kept", "not chosen", "nothing") else replace(option, gain=None)
 
 
@@ -229,8 +236,9 @@ def _style(option: Brought) -> str:
 
 
 def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
-    """One line with the gains of the kept options, then of the others that were tried, as many as fit;
-    without spreads.
+    """One line with the gains of the kept options, then of the other options that were tried, as many as fit.
+
+    Spreads are left out.
     """
     row: Row = [("brought ", "label")]
     tried = [option for option in brought(data) if option.state not in ("to come", "not tried")]
@@ -255,7 +263,7 @@ def memory_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def trial_line(name: str, now: Snapshot | None, width: int) -> Row:
-    """One line about the running trial: its phase, or its figures if it has some. If `now` is None: no trial is
+    """One line about the running trial: its phase, or its figures if it has some. If `now` is None, no trial is
     running.
     """
     if now is None:
@@ -283,7 +291,7 @@ HIGH = 45  # rows from which on there is room for two rows of charts in any case
 
 @dataclass(frozen=True)
 class SearchLayout:
-    """The heights of the parts in rows; 0 hides a part."""
+    """The heights of the parts in rows. 0 hides a part. `chart_columns` is the number of charts side by side."""
 
     head: int
     table: int
@@ -295,10 +303,10 @@ class SearchLayout:
 
 
 def share_out(width: int, height: int, head: int, candidates: int) -> SearchLayout:
-    """The layout. `height` excludes header and footer; `head` is the number of rows of the head.
+    """The layout. `height` excludes header and footer. `head` is the number of rows of the head.
 
-    If there are few rows, the charts are left out first, then the lines, then the details of the selected candidate;
-    the head and the candidates stay.
+    If there are few rows, the charts are left out first, then the lines, then the details of the selected candidate.
+    The head and the candidates stay.
     """
     head = min(head, max(1, height - 4))
     left = height - head

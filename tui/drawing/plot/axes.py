@@ -30,8 +30,8 @@ def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
 
 
 def x_scale(plot: Plot, width: int) -> Scale:
-    """The scale of the horizontal axis, from 0 to a little after the last point, so that it stays the same for a while.
-    For a finished run it ends exactly at the last point.
+    """The scale of the horizontal axis: the window of the plot, or from 0 to a little after the last point, so that it
+    stays the same for a while. For a finished run it ends exactly at the last point.
     """
     labels = max(1, width // _LABEL)
     low, high = plot.window or (0.0, max(plot.x_end, _least_end(plot)))
@@ -75,13 +75,16 @@ def column_of(place: float, across: Scale, width: int) -> int:
 
 
 def place_of(column: int, across: Scale, width: int) -> float:
-    """The place on the axis in the middle of a column."""
+    """The place on the axis in the middle of a column. `column` counts from 0, and `width` is the number of columns."""
     return across.low + column / max(1, width - 1) * (across.high - across.low)
 
 
 def tick_text(value: float, step: float) -> str:
-    """Return a label of at most six characters. Two labels that are one `step` apart differ, if six digits can tell
-    them apart.
+    """The label of `value` on an axis that has a label at each `step`, in most cases at most six characters.
+
+    From 100,000 on, the label has at most four digits and k, M or G. A smaller value whose label would be longer than
+    six characters is written with one digit, such as 1e+04. Labels of near values may then be equal, and a label below
+    -100,000 may have seven characters.
     """
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     if step < 10 and round(step * 10**digits, 6) != round(step * 10**digits):  # 2.5, 0.25
@@ -98,7 +101,9 @@ def tick_text(value: float, step: float) -> str:
 
 
 def power_text(value: float) -> str:
-    """A label of a logarithmic scale: up to three significant digits, in at most six characters."""
+    """The label of a value above 0 on a logarithmic scale: up to three significant digits, in most cases at most six
+    characters.
+    """
     if value >= 1000:
         return tick_text(value, value)
     for digits in (3, 2, 1):
@@ -124,8 +129,8 @@ def x_text(place: float, axis: str, step: float) -> str:
 
 
 def x_labels(plot: Plot, across: Scale, width: int, named: bool) -> Row:
-    """The row of labels, each below its place on the axis, as many as there is room for. `named`: the row also has the
-    axis' name.
+    """The row of labels, each below its place on the axis, as many as there is room for. If `named` is True, the row
+    also has the name of the axis.
     """
     text = [" "] * width
     free = 0

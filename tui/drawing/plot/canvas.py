@@ -21,12 +21,14 @@ _COLOURS, _KINDS_OF_DASHES = 4, 4
 
 
 def colour_of(number: int) -> int:
-    """The colour of curve `number`, from 1 to 4."""
+    """The number of the colour of curve `number`: from 1 to 4, then from 1 again. `number` counts from 0."""
     return number % _COLOURS + 1
 
 
 def dash_of(number: int) -> int:
-    """The kind of dashes of curve `number`. Two curves with the same colour have different dashes."""
+    """The kind of dashes, from 0 to 3, of curve `number`, which counts from 0. Up to 16 curves, two with the same
+    colour have different dashes.
+    """
     return (number + number // _COLOURS) % _KINDS_OF_DASHES
 
 
@@ -61,7 +63,7 @@ def _name(plot: Plot, how: tuple[str, ...]) -> Row:
 
 
 def _beside(name: Row, legends: list[Row], width: int) -> tuple[Row, Row]:
-    """The name, and the first of the legends that fits into the rest of the width; an empty legend if none fits."""
+    """The name, and the first of the legends that fits into the rest of the width. The legend is empty if none fits."""
     room = max(0, width - length(name) - 1)
     return name, next((row for row in legends if length(row) <= room), [])
 
@@ -97,7 +99,9 @@ def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
 def _legend(
     plot: Plot, valued: set[int], glyphs: Glyphs, whole: bool = False, narrow: bool = False, without: int = -1
 ) -> Row:
-    """Each curve's mark and name, with the values of the curves in `valued`; the curve `without` is left out."""
+    """Each curve's mark and name, with the values of the curves whose numbers are in `valued`. The curve with the
+    number `without` is left out. `whole` uses the long labels, and `narrow` leaves out blanks.
+    """
     row: Row = []
     several = len(plot.told) > 1
     for number, curve in enumerate(plot.told):
@@ -130,10 +134,11 @@ Part = dict[int, tuple[int, int]]  # an unbroken part of a line: for each column
 def draw(
     plot: Plot, width: int, height: int, glyphs: Glyphs, before: Scale | None = None, cursor: float | None = None
 ) -> tuple[list[Row], Scale]:
-    """The chart in exactly `height` rows of `width` cells (title, curves and axes), and the scale that was used for its
+    """The chart in at most `height` rows of `width` cells (title, curves and axes), and the scale that was used for its
     values.
 
-    `cursor` is a place on the horizontal axis for a vertical line; None: no line.
+    `before` is the scale of the previous picture, which is kept while it fits. `cursor` is a place on the horizontal
+    axis for a vertical line. Without it, no line is drawn.
     """
     axis = height >= 5
     inner, tall = max(1, width - GUTTER), max(1, height - 1 - axis)
@@ -159,7 +164,7 @@ def draw(
 
 
 def curve_rows(plot: Plot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The curves as rows, without title and axes."""
+    """The curves in `height` rows of `width` cells, without title and axes."""
     canvas = _Canvas(width, height, glyphs)
     _add_all(canvas, plot, y_scale(plot, height, None), x_scale(plot, width))
     return canvas.rows()
@@ -193,7 +198,9 @@ class _Canvas:
     # ---- beneath the curves
 
     def grid(self, rows: list[int], across: Scale | None) -> None:
-        """Draw faint lines at the labels of both axes; horizontal lines only if they are more than a row apart."""
+        """Draw faint lines at the labels of both axes. Horizontal lines are drawn only if they are more than a row
+        apart.
+        """
         near = min((below - above for above, below in pairwise(rows)), default=self._height)
         for row in rows if near > 1 else []:
             for column in range(self._width):
@@ -231,7 +238,7 @@ class _Canvas:
         return curve.marked and len(curve.line) * 3 <= self._width
 
     def lines(self, curve: Curve, scale: Scale, across: Scale) -> list[Part]:
-        """The unbroken parts of a curve; each part has the lowest and highest dot of each column, joined with the next
+        """The unbroken parts of a curve. Each part has the lowest and highest dot of each column, joined with the next
         column.
         """
         columns = self._width * self._across
@@ -277,7 +284,9 @@ class _Canvas:
                 self._marks[y, x] = "." if style.startswith("faint") else self._glyphs.legend[dash_of(number)][0]
 
     def _is_point(self, columns: dict[int, tuple[int, int]], style: str) -> bool:
-        """Return whether a part is only one dot. If so, draw a mark there, because a dot would be too small to see."""
+        """Return True if a part of a curve is only one dot. Then draw a mark there, because a dot would be too small to
+        see.
+        """
         ((column, (low, high)),) = columns.items()
         if low == high:
             self._put(low // self._down, column // self._across, self._glyphs.point, style)
@@ -321,7 +330,7 @@ def _widen(columns: Part, column: int, low: int, high: int) -> None:
 
 
 def _join(columns: Part, from_x: int, from_y: int, to_x: int, to_y: int) -> int:
-    """Widen the columns between two points to a straight line without gaps. Returns the row at which the line meets its
+    """Widen the columns between two points to a straight line without gaps. Return the row at which the line meets its
     last column.
     """
     if to_x == from_x:

@@ -31,8 +31,9 @@ class At:
 
 
 def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
-    """The point of the line that is nearest to the place; None in a gap of the line or beyond its ends, unless
-    `anywhere` is set.
+    """The point of the line that is nearest to the place `x`.
+
+    None for a line without points, and in a gap of the line or beyond its ends unless `anywhere` is set.
     """
     if not len(line):
         return None
@@ -46,7 +47,7 @@ def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
 
 
 def _in_gap(line: Line, before: int, after: int, x: float) -> bool:
-    """Whether the place is in a gap: between two points around a break, and not on a point."""
+    """True if the place is in a gap: between two points around a break, and not on a point."""
     return after in line.breaks and line.x[before] < x < line.x[after]
 
 
@@ -59,7 +60,7 @@ def _beyond(line: Line, x: float) -> bool:
 def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
     """A place on the axis in words: `step 1,234`, `epoch 2.51`, `1:12 after training began`, `12,800 samples`.
 
-    `near` is the distance of two places whose texts must still differ; it decides the number of digits.
+    `near` is the distance, in the axis' unit, of two times or epochs whose texts must still differ.
     """
     digits = max(0, math.ceil(-math.log10(near))) if near > 0 else 0
     if plot.x_unit == "time":
@@ -70,7 +71,7 @@ def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
 
 
 def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """The place, and the value of each curve there with its unit, in as many rows as needed.
+    """The place `x`, and the value of each curve there with its unit, in as many rows of `width` cells as needed.
 
     If the nearest point is further from the place than `near`, its own place is shown too.
     """
@@ -110,8 +111,10 @@ def has_values(plot: Plot) -> bool:
 
 
 def table(plot: Plot) -> str:
-    """All points as text for a spreadsheet, separated by tabs; each line has a place and the value of each curve at
-    this place.
+    """All points as text for a spreadsheet: a line of names, then a line for each place with the value of each curve
+    there.
+
+    The columns are separated by tabs. Shares are in percent.
     """
     lines = [curve.raw or curve.line for curve in plot.told]
     unit = "%" if plot.bounds == "share" else plot.unit
@@ -136,10 +139,10 @@ _LEAST_SHARE = 1e-4  # of the whole axis, that can be seen at once
 
 
 def zoomed(window: Window | None, whole: Window, centre: float, factor: float, least: float = 0.0) -> Window | None:
-    """A window `factor` times as long as the present window, around `centre`, which keeps its place on the screen. None
-    if the result is the whole axis.
+    """A window of the axis `factor` times as long as the present window, in which `centre` keeps its place on the
+    screen.
 
-    `least` is the shortest length of the result, in the axis' unit.
+    None if the result is the whole axis. `least` is the shortest length of the result, in the axis' unit.
     """
     low, high = window or whole
     length = whole[1] - whole[0]
@@ -152,15 +155,15 @@ def zoomed(window: Window | None, whole: Window, centre: float, factor: float, l
 
 
 def least_length(lines: Iterable[Line]) -> float:
-    """The shortest useful length of a window: it shows some points of the line with the closest points. 0 without
-    points.
+    """The shortest useful length of a window, in the axis' unit. It is four times the median distance between
+    neighbouring points, of the line in which they are closest. 0 if no line has two points.
     """
     apart = [median(after - before for before, after in pairwise(line.x)) for line in lines if len(line) > 1]
     return POINTS_SEEN * min(apart, default=0.0)
 
 
 def holding(window: Window | None, whole: Window, place: float) -> Window | None:
-    """The window, moved only so far that `place` is in it; None (the whole axis) stays None."""
+    """The window, moved only so far that `place` is in it. None, which stands for the whole axis, stays None."""
     if window is None or window[0] <= place <= window[1]:
         return window
     low, high = window
@@ -169,7 +172,7 @@ def holding(window: Window | None, whole: Window, place: float) -> Window | None
 
 
 def followed(window: Window | None, before: float, now: float) -> Window | None:
-    """The window; if it reached to the end of the axis, it is moved with this end from `before` to `now`."""
+    """The window. If it reached to the end of the axis, it is moved with this end from `before` to `now`."""
     if window is None or now == before or window[1] < before:
         return window
     return window[0] + now - before, now

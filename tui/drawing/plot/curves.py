@@ -14,11 +14,11 @@ from ...reading.run.series import Line
 
 @dataclass(frozen=True)
 class Curve:
-    """A line with its name; `marked` puts a mark on every point if there is room.
+    """A line with its name. `marked` puts a mark on every point if there is room.
 
-    `value` is shown as the current value; None: the line's last point. `short` is the name for a narrow chart. If there
-    is little room, the value of a `lesser` curve is left out first. A `faint` curve shows the raw values of the
-    smoothed curve after it; `raw` of that smoothed curve is the same line.
+    `value` is shown as the current value. If it is None, the line's last point is shown. `short` is the name for a
+    narrow chart. If there is little room, the value of a `lesser` curve is left out first. A `faint` curve shows the
+    raw values of the smoothed curve after it. `raw` of that smoothed curve is the same line.
     """
 
     label: str
@@ -36,11 +36,12 @@ class Plot:
     """A chart's curves with their axes. `bounds` of the values: share (0 to 100 %), zero (from 0 up) or free. `note` is
     shown after the value.
 
-    `x_unit` is the horizontal axis: time, step, epoch or samples. `key` names the chart; `how` are words that say what
-    was done to its values. `joins` are the places at which a resumed run continued. `window` is the drawn part of the
-    axis; None: the whole axis. `filled`: the area below the first curve is filled if the scale begins at zero. `corner`
-    is a text at the lower right. `since` names the moment at which the time begins. `alarm` says what is wrong with the
-    values, empty if nothing is.
+    `x_unit` is the horizontal axis: time, step, epoch or samples. `x_end` is its last point, and `final` is True if no
+    further points come. `key` names the chart. `how` are words that say what was done to its values. `joins` are the
+    places at which a resumed run continued. `window` is the drawn part of the axis, None for the whole axis. With
+    `filled`, the area below the first curve is filled if the scale begins at zero. `corner` is a text at the lower
+    right. `since` names the moment at which the time begins. `alarm` says what is wrong with the values. It is empty if
+    nothing is wrong.
     """
 
     title: str
@@ -85,7 +86,10 @@ class Plot:
 
 
 def as_drawn(plot: Plot, drawn: Charts) -> Plot:
-    """The plot, made smoothed, logarithmic or filled as the settings request; its title says what was done."""
+    """The plot, made smoothed, logarithmic or filled as the settings request. Its title says what was done.
+
+    A share is never logarithmic.
+    """
     how = []
     if drawn.logarithmic and plot.bounds != "share":
         plot = replace(plot, logarithmic=True)
@@ -98,8 +102,8 @@ def as_drawn(plot: Plot, drawn: Charts) -> Plot:
 
 
 def _smoothed(curve: Curve, weight: float) -> Iterator[Curve]:
-    """Yield the raw curve, made faint, and the smoothed curve. A curve with marks or with few points is yielded
-    unchanged.
+    """Yield the raw curve, made faint, and the smoothed curve. A curve with marks or with fewer than three points is
+    yielded unchanged.
     """
     if curve.marked or len(curve.line) < 3:
         yield curve
@@ -110,7 +114,7 @@ def _smoothed(curve: Curve, weight: float) -> Iterator[Curve]:
 
 
 def lost_at(plot: Plot) -> str:
-    """A text that says since which step the loss or a metric is not a finite number, as after a division by zero; empty
+    """A text that says since which step the loss or a metric is not a finite number, as after a division by zero. Empty
     if it is finite.
     """
     if plot.bounds != "free" or not plot.curves or (lost := plot.curves[0].line.lost) is None:
@@ -119,10 +123,10 @@ def lost_at(plot: Plot) -> str:
 
 
 def smoothed(line: Line, weight: float) -> Line:
-    """The exponential moving average of the line. `weight` (0 to 1) is the share of the earlier values after one
-    reading; a break starts a new average.
+    """The exponential moving average of the line, with the correction for its start.
 
-    A point that stands for several readings moves the average as much as all of these readings.
+    `weight` (0 to 1) is the share of the earlier values after one reading. A break starts a new average. A point that
+    stands for several readings moves the average as much as all of these readings.
     """
     keep = weight**line.each
     average, weights = 0.0, 0.0

@@ -1,4 +1,4 @@
-"""Scales of charts: round numbers that fall exactly on rows, and axes that need not move all the time."""
+"""Scales of charts: round numbers at whole rows, and ends of axes that change rarely."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NARROW = math.log10(4)  # a logarithmic scale below this has labels at equal di
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis from `low` to `high` with a label at every `step`; the first label is at `first`, or at `low` if that is
+    """An axis from `low` to `high` with a label at every `step`. The first label is at `first`, or at `low` if that is
     None.
 
-    The places of a logarithmic scale are powers of ten. Its labels are at the places in `marks`; `step` is the distance
-    between their values if it is the same for all, else 0.
+    The places of a logarithmic scale are the decimal logarithms of its values. Its labels are at the places in `marks`.
+    Its `step` is the distance between their values if it is the same for all, else 0.
     """
 
     low: float
@@ -41,17 +41,22 @@ class Scale:
         return [first + number * self.step for number in range(count + 1)]
 
     def holds(self, low: float, high: float) -> bool:
-        """Whether the values from `low` to `high` fit into the scale and fill at least a quarter of it."""
+        """True if the places from `low` to `high` are within the scale and fill at least a quarter of it, or are
+        equal.
+        """
         within = self.low <= low and high <= self.high
         return (within and (high - low) * 4 >= (self.high - self.low)) or (within and high - low == 0)
 
     def value(self, place: float) -> float:
-        """The value at a place of the scale; they differ only on a logarithmic scale."""
+        """The value at a place of the scale. The two differ only on a logarithmic scale."""
         return float(10.0 ** min(place, _LARGEST)) if self.logarithmic else place
 
 
 def share_scale(tall: int) -> Scale:
-    """A scale from 0 to 100 % whose labels are exactly on rows; a few rows above 100 % may be empty."""
+    """A scale from 0 to 100 % (1.0) whose labels are exactly on rows. A few rows above 100 % may be empty.
+
+    `tall` is the number of rows. If they do not divide, only 0 and 100 % have labels.
+    """
     gaps = max(1, tall - 1)
     for spare in range(gaps // 8 + 1):
         for parts in (5, 4, 2):
@@ -61,7 +66,9 @@ def share_scale(tall: int) -> Scale:
 
 
 def round_step(least: float) -> float:
-    """The next round number that is not less than `least`: 1, 2, 2.5 or 5 times a power of ten."""
+    """The next round number that is not less than `least`: 1, 2, 2.5 or 5 times a power of ten. `least` must be above
+    0.
+    """
     power = 10.0 ** math.floor(math.log10(least))
     return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= least * 0.999)
 
@@ -95,8 +102,10 @@ def round_scale(low: float, high: float, tall: int) -> Scale:
 
 
 def log_scale(low: float, high: float, tall: int) -> Scale:
-    """The narrowest logarithmic scale whose ends are 1, 2 or 5 times a power of ten; `low` and `high` are decimal
-    logarithms.
+    """The narrowest logarithmic scale whose ends are 1, 2 or 5 times a power of ten. `low` and `high` are decimal
+    logarithms, and `tall` is the number of rows.
+
+    A range of less than a factor of 4 gets other round values if possible.
     """
     if high - low < _NARROW and (narrow := _narrow_log_scale(low, high, tall)) is not None:
         return narrow
@@ -114,8 +123,10 @@ def log_scale(low: float, high: float, tall: int) -> Scale:
 
 
 def _narrow_log_scale(low: float, high: float, tall: int) -> Scale | None:
-    """A logarithmic scale of a narrow range, with labels at round values, as 1, 2 and 5 would be too far apart. None if
-    its lowest label is not above zero.
+    """A logarithmic scale of a narrow range, with labels at round values, as 1, 2 and 5 would be too far apart.
+
+    `low` and `high` are decimal logarithms. None if its lowest label is not above zero, or if a value is too large for
+    a number.
     """
     if not -_LARGEST < low <= high < _LARGEST:
         return None
@@ -142,7 +153,7 @@ def _lifted(scale: Scale, gaps: int, spare: int) -> Scale:
 
 
 def soon(seconds: float) -> float:
-    """A round time after `seconds`, at most an eighth or 5 seconds later, so that an axis that ends there changes
+    """A round time in seconds after `seconds`, at most an eighth or 5 seconds later. An axis that ends at it changes
     rarely.
     """
     quantum = next((s for s in reversed(TIME_STEPS) if s <= seconds / 8), 5)

@@ -32,8 +32,10 @@ class _Part(NamedTuple):
 
 
 def strokes(line: Line, across: Scale, columns: int, logarithmic: bool = False) -> Iterator[list[Stop]]:
-    """Yield the unbroken parts of the line between both ends of the axis; on a logarithmic scale the values are decimal
+    """Yield the unbroken parts of the line between both ends of the axis. On a logarithmic scale the values are decimal
     logarithms.
+
+    If there are more than PER_COLUMN points for each of the `columns`, the points of a column are combined.
     """
     line = drawable(line, logarithmic)
     for part in _parts(line):
@@ -45,8 +47,9 @@ def strokes(line: Line, across: Scale, columns: int, logarithmic: bool = False) 
 
 
 def reach(plot: Plot) -> tuple[float, float] | None:
-    """The lowest and the highest value in the window of the plot, as decimal logarithms on a logarithmic scale; None
-    without values.
+    """The lowest and the highest value in the window of the plot. On a logarithmic scale they are decimal logarithms.
+
+    None if there are no values. For a line with breaks, the whole line counts.
     """
     lows, highs = [], []
     for curve in plot.curves:
@@ -62,7 +65,10 @@ def reach(plot: Plot) -> tuple[float, float] | None:
 
 
 def drawable(line: Line, logarithmic: bool = False) -> Line:
-    """The line without the values that the scale cannot show, such as NaN; the line has a break at each of them."""
+    """The line without the values that the scale cannot show, such as NaN. The line has a break at each of them.
+
+    On a logarithmic scale, values not above 0 are left out too, and the others become decimal logarithms.
+    """
     if not logarithmic and line.once("finite", lambda: math.isfinite(sum(line.y))):
         return line
     made: Line = line.once(("drawable", logarithmic), lambda: _drawable(line, logarithmic))
@@ -102,7 +108,7 @@ def _parts(line: Line) -> Iterator[_Part]:
 
 
 def _stops(part: _Part, across: Scale, columns: int) -> list[Stop]:
-    """One stop for each point; if there are many points, one stop for each column."""
+    """One stop for each point. If there are more than PER_COLUMN points for each column, one stop for each column."""
     if len(part.x) <= PER_COLUMN * columns:
         return list(zip(part.x, part.y, part.y, part.low, part.high, strict=True))
     wide = (across.high - across.low) / max(1, columns - 1)
@@ -118,7 +124,9 @@ def _stops(part: _Part, across: Scale, columns: int) -> list[Stop]:
 
 
 def _crossing(part: _Part, index: int, edge: float) -> list[Stop]:
-    """The stop at which the line crosses the axis' end `edge`; empty if the line does not cross it."""
+    """The stop at which the line crosses the end `edge` of the axis before point `index`. Empty if it does not cross
+    it.
+    """
     if not 0 < index < len(part.x):
         return []
     before, after = part.x[index - 1], part.x[index]
