@@ -1,4 +1,4 @@
-"""The candidates of a search as table cells, and everything that is known of one of them as rows."""
+"""The candidates of a search as table cells, and all figures of one candidate as rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ENDS = {"oom": "no memory", "timeout": "time limit", "crashed": "crashed", "err
 
 
 class Cell(NamedTuple):
-    """The text of a table cell with its style; `right`: the text is at the right edge of its column."""
+    """The text of a table cell with its style. If `right` is True, the text is at the right edge of its column."""
 
     text: str
     style: str = ""
@@ -51,8 +51,8 @@ class Cell(NamedTuple):
 
 
 def widths(whole: int) -> dict[str, int]:
-    """The columns with their widths in cells. A wide screen also shows the reason; a narrow screen
-    shows fewer figures.
+    """The columns with their widths in cells, for a table of `whole` cells. A wide screen also shows the reason. A
+    narrow screen shows fewer figures.
     """
     figures_of, rest = dict(WIDTHS), whole - sum(WIDTHS.values())
     for left_out in ("spread", "memory", "gain"):
@@ -119,8 +119,9 @@ def speed(candidate: Candidate) -> str:
 
 
 def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:
-    """The decision on a candidate, and its style. For a failed candidate, how its last trial ended; for a faster
-    candidate that was not chosen at the end, the reason in two words.
+    """The decision on a candidate, and its style. For a failed candidate, how its last trial ended.
+
+    For a faster candidate that was not chosen at the end, the reason in two words.
     """
     if is_dropped(candidate, data):
         return f"{glyphs.failed} {' '.join(unproven(data).split()[:2])}", "warn"

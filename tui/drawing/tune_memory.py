@@ -1,4 +1,6 @@
-"""The memory of a search's trials over their batch size: the predicted line, what was measured, and the limit."""
+"""The chart of the memory of a search's trials over their batch size: the prediction, the measured values and the
+limit.
+"""
 
 from __future__ import annotations
 
@@ -64,14 +66,14 @@ def _scaled(value: float | None, scale: float) -> float | None:
 
 
 def _of_last(memory: Memory, measured: Sequence[tuple[float, float]]) -> float | None:
-    """The predicted memory for the batch size that was measured last; None if nothing was measured. The chart shows it
-    next to the measured value.
-    """
+    """The predicted memory in bytes for the batch size that was measured last. None if nothing was measured."""
     return predicted(memory, measured[-1][0]) if measured else None
 
 
 def _reached(memory: Memory, point: MemoryPoint, batch: float) -> float:
-    """The height of the point of a trial that ran out of memory: its predicted memory, else the limit, else 0."""
+    """The height in bytes of the point of a trial that ran out of memory: its predicted memory, else the limit,
+    else 0.
+    """
     heights = (point.predicted_bytes, predicted(memory, batch), memory.limit_bytes)
     return next((value for value in heights if value is not None), 0.0)
 

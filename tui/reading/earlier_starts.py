@@ -34,8 +34,9 @@ class Usual:
     most: float
 
     def __str__(self) -> str:
-        """The median, or the range from least to greatest if they differ much: a trainer that waited in the warm engine
-        has already imported TensorFlow.
+        """The median, or the range from least to greatest if they differ much, as a text with units.
+
+        They differ much if a trainer was started in advance and had already imported TensorFlow.
         """
         if self.most > 1.5 * self.least + 1:
             return f"{seconds(self.least)} to {seconds(self.most)}"
@@ -44,13 +45,13 @@ class Usual:
 
 @dataclass(frozen=True)
 class EarlierStarts:
-    """The usual times of the phases in their order; `runs` is the number of runs that they come from."""
+    """The usual times of the phases in their order. `runs` is the number of runs that they come from."""
 
     runs: int = 0
     phases: Mapping[str, Usual] = field(default_factory=lambda: EMPTY)
 
     def left(self, so_far: Mapping[str, float], phase: str) -> float:
-        """The estimated seconds until the first step, by the medians of earlier starts; 0 if the last phase takes
+        """The estimated seconds until the first step, by the medians of earlier starts. 0 if the last phase takes
         longer than ever before.
 
         `so_far` are the seconds of the phases, `phase` is the present phase. If it exceeds its median, its longest time
@@ -80,7 +81,7 @@ def of(run: Run) -> EarlierStarts:
 
 
 def _alike(run: Run) -> Iterator[Run]:
-    """Yield the other runs of the same preset on this machine, the newest first."""
+    """Yield the other runs of the same preset on this machine, the newest first, from the LOOKED_AT newest runs."""
     preset, here = title_of(run).preset, Place.here().host
     for other in runs.all_runs()[:LOOKED_AT]:
         if other.id != run.id and title_of(other).preset == preset and other.status.get("host", here) == here:
@@ -92,7 +93,7 @@ def _what_matters(run: Run) -> dict[str, object]:
 
 
 def start_of(run: Run) -> dict[str, float]:
-    """The seconds of each phase of the run's first start; empty if its training did not begin."""
+    """The seconds of each phase of the run's first start. Empty if its training did not begin."""
     times, begun = PhaseTimes(), False
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
@@ -121,7 +122,7 @@ def _summed(times: PhaseTimes) -> dict[str, float]:
 
 
 def usual(starts: Sequence[Mapping[str, float]]) -> EarlierStarts:
-    """The median, shortest and longest time of each phase; NONE if there are no starts."""
+    """The median, shortest and longest time of each phase. NONE if there are no starts."""
     if not starts:
         return NONE
     phases = {phase: _usual(start.get(phase, 0.0) for start in starts) for phase in starts[0]}

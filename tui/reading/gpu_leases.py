@@ -1,4 +1,4 @@
-"""Who has leased each GPU of the last readings, in words: a line for its card, and one for several GPUs alike."""
+"""The leases of the GPUs of the last readings, in words: a line for each GPU, and a line for all GPUs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from .run.gpu_reading import FREE, Gpu, numbers
 
 
 def with_leases(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """Return the GPUs with their leases as they are now. Reads some small files for each GPU; called in a thread."""
+    """Return the GPUs with their leases as they are now. Reads some small files for each GPU, so it is to be called in
+    a thread.
+    """
     return tuple(replace(gpu, lease=_text(gpu)) for gpu in gpus)
 
 
 def _text(gpu: Gpu) -> str:
-    """Return who has leased the GPU, for what and since when; or that it is free, stuck, or in use without a lease."""
+    """Return who has leased the GPU, for what and since when. Without a lease: that it is free, stuck, or in use."""
     holder = lease.holder(gpu.uuid or str(gpu.index))
     if holder is not None and not holder.stuck:
         return str(holder)
@@ -37,7 +39,7 @@ def _text(gpu: Gpu) -> str:
 
 
 def overview(gpus: Sequence[Gpu]) -> str:
-    """Return the leases of all GPUs in one line; GPUs alike are named together."""
+    """Return the leases of all GPUs in one line. GPUs with the same lease are named together."""
     alike: dict[str, list[int]] = {}
     for gpu in gpus:
         if gpu.lease and not gpu.missing:

@@ -29,10 +29,10 @@ UNKNOWN = "not visible"
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the tree: a process, or a user above the user's processes. For a user, `process` is None and `count` is
-    the number of processes on GPUs.
+    """A line of the tree: a process, or a user above the user's processes.
 
-    `gpus` are the numbers of the GPUs that the process uses; `memory_bytes` is its memory on all of them.
+    For a user, `process` is None and `count` is the number of processes on GPUs. `gpus` are the numbers of the GPUs
+    that the process uses, and `memory_bytes` is its memory on all of them.
     """
 
     key: str
@@ -90,8 +90,9 @@ def _holders(gpus: Sequence[Gpu]) -> dict[int, _Holder]:
 
 
 def _together(processes: Sequence[GpuProcess]) -> GpuProcess:
-    """A process on several GPUs as one process: its greatest use of a GPU and its shortest idle time; None if either is
-    unknown.
+    """A process on several GPUs as one process, with its greatest use of a GPU and its shortest idle time.
+
+    Both are None if a GPU does not report one of them.
     """
     if any(process.use is None or process.idle_seconds is None for process in processes):
         return replace(processes[0], use=None, idle_seconds=None)
@@ -138,7 +139,10 @@ TAKE_SECONDS = 0.1
 
 
 class MachineReader:
-    """Reads the machine for one viewer. `run` is a run that is running on this machine, None if there is none."""
+    """Reads the machine for one viewer. `run` is a run that is running on this machine, None if there is none.
+
+    `stuck_seconds` is the time since the driver has stopped answering.
+    """
 
     def __init__(self) -> None:
         self.run: Run | None = None

@@ -1,7 +1,7 @@
-"""Preset files that can be opened: of the current folder, recent ones, the user's own, shipped ones, those of a path.
+"""The preset files that can be opened: of the current folder, recent, the user's own, shipped, or below a typed path.
 
-Everything here looks at disks and may be slow, or not come back where a network folder does not answer: callers read
-in daemon threads. How much is looked at is bounded.
+All functions read disks. They may be slow, or never return if a network folder does not answer, so callers use daemon
+threads. The number of files that are read is limited.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def file() -> Path:
 
 
 def recent() -> list[Path]:
-    """The files, the latest first. Does not check whether they exist, as their disk may not answer."""
+    """The files that were opened last, the latest first. They are not checked, as their disk may not answer."""
     try:
         stored = json.loads(read_bytes(file(), MAX_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -50,12 +50,12 @@ def recent() -> list[Path]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether the path is a file; False too if its disk does not answer in time."""
+    """True if the path is a file. False also if its disk does not answer in ANSWER_SECONDS."""
     return bool(answer(path.is_file, ANSWER_SECONDS))
 
 
 def answer(ask: Callable[[], T], seconds: float) -> T | None:
-    """The result of `ask`, called in a thread; None if it fails or takes more than `seconds`."""
+    """The result of `ask`, which is called in a thread. None if it fails or takes more than `seconds`."""
     answers: list[T] = []
 
     def put() -> None:
@@ -69,8 +69,8 @@ def answer(ask: Callable[[], T], seconds: float) -> T | None:
 
 
 def note(path: Path) -> threading.Thread:
-    """Put a file at the first place of the list, in the returned thread; nothing happens if gputui's home cannot be
-    written.
+    """Put a file at the first place of the list of recent files. The returned thread does it. If gputui's home cannot
+    be written, nothing happens.
     """
     thread = threading.Thread(target=_note, args=(path,), daemon=True)
     thread.start()
@@ -114,14 +114,14 @@ class PresetFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files found at one place; `note` says which were left out, or why none was found."""
+    """The files of one group. `note` says which were left out, or why there are none."""
 
     files: tuple[PresetFile, ...] = ()
     note: str = ""
 
 
 def read(group: Group, folder: Path | None = None) -> Listing:
-    """The files of a group; for the group `path` the files in `folder`."""
+    """The files of a group. For the group `path`, the files in `folder` (by default the current folder)."""
     if group == "path":
         return in_folder(folder or Path.cwd(), "path")
     if group == "here":
@@ -133,7 +133,7 @@ def read(group: Group, folder: Path | None = None) -> Listing:
 
 
 def in_folder(folder: Path, group: Group) -> Listing:
-    """The YAML files of a folder, presets first; for the group `path` its folders too."""
+    """The YAML files of a folder, presets first. For the group `path`, its folders too."""
     try:
         with os.scandir(folder) as scanned:
             entries = list(islice(scanned, MOST_ENTRIES + 1))
@@ -163,7 +163,7 @@ def _folders(entries: list[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
 
 
 def look_at(path: Path, group: Group) -> PresetFile:
-    """The entry for a file: whether it is a preset, and the preset's description."""
+    """The entry for a file: the preset's description, or why the file is no preset or cannot be used."""
     text = ""
     try:
         text = located_yaml.read_text(path)
@@ -181,7 +181,7 @@ def look_at(path: Path, group: Group) -> PresetFile:
 
 
 def completed(text: str, names: list[str]) -> str:
-    """The path with its last part completed as far as all matching names have the same letters; unchanged if no name
+    """The path with its last part completed with the letters that all matching `names` share. Unchanged if no name
     matches.
     """
     head, begun = os.path.split(text)
@@ -194,7 +194,7 @@ def completed(text: str, names: list[str]) -> str:
 
 
 def is_path(text: str) -> bool:
-    """Whether the text is the beginning of a path, and not words to filter by."""
+    """True if the text is the beginning of a path, and not words to filter by."""
     return os.sep in text or text.startswith("~") or text in (".", "..")
 
 

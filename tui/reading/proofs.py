@@ -1,4 +1,4 @@
-"""The proofs as rows of a table; a proof that has ended is read again only when its file changes.
+"""The proofs as rows of a table. A proof that has ended is read again only if its file changes.
 
 Reading is done in a thread. Imports no Textual.
 """
@@ -19,7 +19,7 @@ from .run.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class ProofEntry:
-    """A proof and the content of its proof.json; UNREAD if the file cannot be read."""
+    """A proof and the content of its proof.json, which is UNREAD if the file cannot be read. `when` is a Unix time."""
 
     proof: Proof
     data: Record = field(default_factory=lambda: UNREAD)
@@ -36,7 +36,7 @@ class ProofEntry:
 
 
 class ProofList:
-    """Reads all proofs."""
+    """Reads all proofs, and measures the sizes of their folders."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, ProofEntry]] = {}
@@ -57,7 +57,7 @@ class ProofList:
         return [entry for _, entry in entries.values()]
 
     def measure(self) -> bool:
-        """Measure the size of one changed proof's folder; returns whether the next reading shows a new size."""
+        """Measure the size of one changed proof's folder. Return True if another call or reading is useful at once."""
         name = next(iter(self._to_measure), "")
         self._to_measure.pop(name, None)
         if name not in self._known:
@@ -87,7 +87,7 @@ class SearchReading:
 
 
 class SearchReader:
-    """Reads one search for one viewer."""
+    """Reads the record of a search and its running trial, for one viewer."""
 
     def __init__(self, proof: Proof) -> None:
         self._proof = proof

@@ -1,6 +1,6 @@
-"""The queue as its viewers see it: which runs wait, in which order and why, and about when the next one starts.
+"""The queue as its viewers see it: which runs wait, in which order and why, and about when the next run starts.
 
-Reads small files; called in a thread.
+It reads small files, and is called in a thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def read() -> Queue:
 
 
 def of(run: Run) -> Waiting | None:
-    """Return the place of a run; None if it does not wait. For a run without an entry it costs one call of `stat`."""
+    """Return the place of a run in the queue. None if it does not wait. For a run without an entry it costs one call of
+    `stat`.
+    """
     if not run.queue_file.exists():
         return None
     entry = entries.read(run.id)
@@ -81,6 +83,6 @@ def place_text(entry: Entry) -> str:
 
 
 def gpus() -> int:
-    """The number of GPUs of this machine, as the runner has counted them if it has."""
+    """The number of GPUs of this machine: as the queue's runner has counted them, else as they are read now."""
     counted = whole(entries.news().get("gpus"))
     return len(this_machine.read().gpus) if counted is None else counted

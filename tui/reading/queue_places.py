@@ -26,7 +26,7 @@ class Waiting:
     after: str = ""
 
     def __str__(self) -> str:
-        """Return place, start and reason in one line, the most important first as the end may be cut."""
+        """Return place, start and reason in one line. The most important part comes first, as the end may be cut."""
         if self.held:
             return self.why if self.why.startswith("held") else f"held: {self.why}"
         lead = ", ".join(filter(None, (f"place {self.place}", self.when)))
@@ -41,7 +41,10 @@ class Queue:
     begun: int = 0
 
     def words(self, training: int) -> str:
-        """Return for a header how many runs train and wait, and when the next starts; empty if no run waits."""
+        """Return how many runs train and wait, and when the next starts, for a header. Empty if no run waits.
+
+        `training` is the number of runs that train.
+        """
         if not self.waiting:
             return ""
         when = next((each.when for each in self.waiting.values() if each.when), "")

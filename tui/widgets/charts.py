@@ -1,6 +1,7 @@
 """Line charts: one chart, a grid of charts with the line of the run's phases, and a chart that fills the screen.
 
-A chart draws a plot, and redraws it only if one of its lines has grown; on request only its figures.
+A chart draws a plot, and redraws it only if one of its lines has grown. If the caller requests it, only the figures are
+drawn.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Chart(Painted):
     DEFAULT_CSS = "Chart { height: 1fr; width: 1fr; }"
 
     class Opened(Message):
-        """A request to see this chart alone."""
+        """A request to show the chart `key` alone on the screen."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
@@ -51,7 +52,7 @@ class Chart(Painted):
     def show(self, plot: Plot, *, curves: bool = True) -> None:
         """Set the plot. Its lines are compared by identity, as a line without new points is the same object.
 
-        Without `curves` only the first row, with the figures, is drawn now; the next call draws the rest.
+        Without `curves` only the first row, with the figures, is drawn now. The next call with `curves` draws the rest.
         """
         if plot == self.plot and not (curves and self._behind):
             return
@@ -115,10 +116,11 @@ class ChartGrid(Vertical):
         self.query_one("#phases").display = layout.charts >= least + 2
 
     def show(self, now: Snapshot, plots: Sequence[Plot], page: int, turn: int | None = None) -> None:
-        """Show the charts of a page; the last chart shows the page's number if there are several pages.
+        """Show the charts of the page `page`, which counts from 0. The last chart shows the page's number if there are
+        several pages.
 
-        With a `turn`, only every other chart draws its curves; the next turn draws the others. The figures are always
-        drawn.
+        With a `turn`, the number of a repaint, only every other chart draws its curves, and the next turn draws the
+        others. The figures are always drawn.
         """
         self._now = now
         before_first = phases.is_due(now)
@@ -237,8 +239,10 @@ class BigChart(Painted):
         self.place(self.last if last else self._whole[0])
 
     def zoom(self, factor: float, centre: float | None = None) -> None:
-        """Zoom by `factor` (below 1: in) around `centre`; None: around the cursor, or the newest point without a
-        cursor.
+        """Multiply the length of the visible part of the axis by `factor` (below 1: zoom in), around the place
+        `centre`.
+
+        If `centre` is None, around the cursor, or the newest point without a cursor.
         """
         around = centre if centre is not None else self.cursor if self.cursor is not None else self.last
         least = least_length(curve.line for curve in self._plot.curves)

@@ -1,4 +1,4 @@
-"""The list of errors, warnings and notes about the form; each entry leads to its option."""
+"""The list of errors, warnings and notes about the form. Enter on an entry goes to its option."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Remark:
 
 
 class Findings(OptionList):
-    """The list of remarks, errors first; hidden if there are none. Errors are shown whole, as they name the valid
+    """The list of remarks, errors first. It is hidden if there are none. Errors are shown whole, as they name the valid
     values.
     """
 
@@ -61,7 +61,7 @@ class Findings(OptionList):
         self.display = False
 
     def show(self, remarks: Sequence[Remark]) -> None:
-        """Show these remarks; nothing is drawn if they have not changed."""
+        """Show the remarks. Nothing is drawn if they have not changed."""
         if tuple(remarks) == self.remarks:
             return
         self.remarks = tuple(remarks)
@@ -89,8 +89,8 @@ class Findings(OptionList):
 
 
 def _prompt(remark: Remark, width: int, wraps: bool) -> Content:
-    """Return the text of a remark. Paths in its message are shortened if one line is then enough; the remedy is never
-    shortened.
+    """Return the text of a remark. Paths in its message are shortened if it is longer than one line. The remedy is
+    never shortened.
 
     If the list `wraps`, the text continues in further lines below the first word of the message.
     """

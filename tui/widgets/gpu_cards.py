@@ -1,4 +1,4 @@
-"""The cards of all GPUs in a grid, each with the readings of a GPU: busy with its history, memory, temperature ...
+"""The cards of all GPUs in a grid. A card is the part of the screen with the readings of one GPU.
 
 Depending on its space, a card is one line, a few lines, a chart of the history, or all figures. If the cards have no
 room for all figures, those of the selected GPU are shown below the grid.
@@ -46,7 +46,7 @@ class GpuCard(Painted):
     """
 
     class Clicked(Message):
-        """A request to select this GPU."""
+        """A request to select the GPU with the number `index`."""
 
         def __init__(self, index: int) -> None:
             super().__init__()
@@ -60,8 +60,9 @@ class GpuCard(Painted):
         self._behind = False  # the drawn curve is older than the figures
 
     def show(self, gpu: Gpu, x_end: float, all_of_it: bool = False, *, curve: bool = True) -> None:
-        """Show a reading. Without `curve` only its figures are drawn now; the next call draws the curve
-        of the history.
+        """Show a reading of a GPU. `x_end` is the end of the axis of its history in seconds.
+
+        Without `curve` only its figures are drawn now. The next call with `curve` draws the curve of the history.
         """
         shown = (gpu, x_end, all_of_it) == (self.gpu, self.x_end, self.all_of_it)
         if not shown or (curve and self._behind):
@@ -88,7 +89,7 @@ def kinds(gpus: Sequence[Gpu]) -> Content:
 
 
 class GpuCards(Vertical):
-    """The cards of all GPUs. `show` arranges and fills them; `pick` selects a GPU."""
+    """The cards of all GPUs. `show` arranges and fills them. `pick` selects a GPU."""
 
     DEFAULT_CSS = """
     GpuCards { height: 1fr; }
@@ -110,16 +111,17 @@ class GpuCards(Vertical):
 
     @property
     def picked(self) -> Gpu | None:
-        """The selected GPU, whose figures are shown below the cards; None if the cards have no such place."""
+        """The selected GPU, whose figures are shown below the cards. None if there are no GPUs, or no such place."""
         return self._gpus[self._picked % len(self._gpus)] if self._gpus and self._cards.detail else None
 
     def show(
         self, gpus: Sequence[Gpu], x_end: float, cards: Cards, edge: bool = False, turn: int | None = None
     ) -> None:
-        """Show the newest readings in the arrangement `cards`. A GPU that was shown once keeps its card.
+        """Show the newest readings in the arrangement `cards`. A GPU that was shown once keeps its card. `x_end` is the
+        end of the axis of the history in seconds.
 
-        With a `turn`, only every other card draws its history; the next turn draws the others. The figures are always
-        drawn.
+        With a `turn`, the number of a repaint, only every other card draws its history, and the next turn draws the
+        others. The figures are always drawn.
         """
         self.set_class(edge, "-edge")
         self.set_class(edge and not glyphs_of(self.app).braille, "-plain")
@@ -138,7 +140,7 @@ class GpuCards(Vertical):
             self._fill()
 
     def pick_edge(self, number: int) -> None:
-        """Select the first GPU (0) or the last one (-1)."""
+        """Select the first GPU (0) or the last GPU (-1)."""
         self._picked = number
         self.pick(0)
 
@@ -183,7 +185,12 @@ def card(
     gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False,
     curve: Callable[[Plot, int, int, Glyphs], list[Row]] = curve_rows,
 ) -> list[Row]:  # fmt: skip
-    """The rows of a card of this size. The history gets the rows that the other figures leave."""
+    """The rows of the card of a GPU, in `width` cells and `height` rows. The history gets the rows that the other
+    figures leave.
+
+    `x_end` is the end of the axis of the history in seconds. With `all_of_it` all figures are shown, else only the
+    noteworthy ones. `curve` draws the history.
+    """
     if gpu.missing:
         return _lost(gpu, width, height, glyphs)
     if height == 1:
@@ -208,7 +215,7 @@ def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _in_a_line(reason: str, width: int, glyphs: Glyphs) -> str:
-    """Return the reason in one line; if it is too long, without its part in parentheses."""
+    """Return the reason in one line. If it is too long, its part in parentheses is left out, and then it is cut."""
     return whole_words(reason if len(reason) <= width else reason.partition(" (")[0], width, glyphs)
 
 
@@ -217,7 +224,7 @@ def _number(gpu: Gpu, glyphs: Glyphs) -> Row:
 
 
 def _mark(gpu: Gpu, glyphs: Glyphs) -> tuple[str, str]:
-    """The mark of a GPU that the run uses; a blank for other GPUs."""
+    """The mark of a GPU that the run uses. A blank for other GPUs."""
     return (glyphs.point if gpu.ours else " ", "title")
 
 
@@ -299,7 +306,7 @@ def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _why(gpu: Gpu, figure: str) -> str:
-    """Return the reason why a figure is missing; empty if no reason is known."""
+    """Return the reason why a figure is missing. Empty if no reason is known."""
     return clean(gpu.why(figure)) if figure in gpu.reasons else ""
 
 

@@ -48,8 +48,8 @@ class GroupHeading(Widget):
 
 
 class PartHeading(Widget, can_focus=True):
-    """The heading of a part of a group that few users need; the options of the part are shown only when
-    it is unfolded.
+    """The heading of a part of a group that few users need. The options of the part are shown only while it is
+    unfolded.
     """
 
     BINDINGS = [
@@ -75,8 +75,9 @@ class PartHeading(Widget, can_focus=True):
         self._drawn: tuple[str, bool] = "", self.folded
 
     def unfold_if_newly_used(self) -> bool:
-        """Unfold the part when its first option is changed; returns whether that was the case. If the user folds the
-        part later, it stays folded.
+        """Unfold the part when its first option is changed. Return True if that was the case.
+
+        If the user folds the part later, it stays folded.
         """
         newly = self.used and not self.was_used
         self.was_used = self.used
@@ -94,7 +95,7 @@ class PartHeading(Widget, can_focus=True):
 
     @property
     def used(self) -> bool:
-        """Whether at least one option of the part differs from its default or from the file."""
+        """True if at least one option of the part differs from its default or from the file."""
         return any(not self.state.is_default(key) or self.state.is_unsaved(key) for key in self.keys)
 
     def render(self) -> Content:
@@ -113,7 +114,7 @@ class PartHeading(Widget, can_focus=True):
         return line.truncate(self.size.width, ellipsis=True)
 
     def action_fold(self, folded: bool | None = None) -> None:
-        """Fold or unfold the part; with None, change to the other state."""
+        """Fold (True) or unfold (False) the part. None changes it to the other state."""
         if folded != self.folded:
             self.folded = not self.folded
             self.refresh()

@@ -1,4 +1,6 @@
-"""The keys of a screen in its last line: as many as there is room for, made again only if they have changed."""
+"""The last line of a screen with its keys, as many as there is room for. It is made again only if the keys have
+changed.
+"""
 
 from __future__ import annotations
 
@@ -66,23 +68,25 @@ class KeyFooter(ChosenKeys):
         ]
 
     def _with_runs(self, key: ActiveBinding) -> ActiveBinding:
-        """Return the key; if it quits gputui while runs are running, its label says that they continue."""
+        """Return the key. If it quits gputui while runs are running, its label says that they continue."""
         if key.binding.action != "app.quit" or key.binding.id != "leave" or not getattr(self.app, "running_count", 0):
             return key
         return key._replace(binding=replace(key.binding, description=f"{key.binding.description}, runs go on"))
 
     def _is_offered(self, key: ActiveBinding) -> bool:
-        """Return whether the key has an effect now: `keys_without_use` of the screen does not name its verb."""
+        """Return True unless `keys_without_use` of the screen names the verb of the key, as it has no effect now."""
         without: Container[str] = getattr(self.screen, "keys_without_use", ())
         return (key.binding.id or "") not in without
 
     def _is_written(self, key: ActiveBinding) -> bool:
-        """Return whether the focused field takes the key as text; Textual (8.2) does not detect this for all signs."""
+        """Return True if the focused field takes the key as text. Textual (8.2) does not detect this for all
+        characters.
+        """
         sign, focused = keys.shown(key.binding.key), self.screen.focused
         return len(sign) == 1 and focused is not None and focused.check_consume_key(key.binding.key, sign)
 
     def _has_keys_above(self) -> bool:
-        """Return whether the header shows the keys of its screens."""
+        """Return True if the header shows the keys of its screens."""
         try:
             return self.screen.query_one(ScreenTabs).with_keys
         except NoMatches:
@@ -106,7 +110,7 @@ def _goes_to_a_place(key: ActiveBinding) -> bool:
 
 
 def _acts(key: ActiveBinding) -> bool:
-    """Return whether the key may be shown if there is room: it starts an action or opens the palette."""
+    """Return True if the key starts an action or opens the palette, so that it may be shown if there is room."""
     verb = keys.VERBS.get(key.binding.id or "")
     return verb is not None and (verb.group == "Actions" or verb.id == "palette")
 
@@ -154,15 +158,13 @@ class ScreenTabs(Painted):
         return [[piece for item in self._fitting(width) for piece in item]]
 
     def _fitting(self, width: int) -> list[Row]:
-        """Return the items; without keys if the last item would be cut, as before the layout after a change of the
-        number.
-        """
+        """Return the items. They are without keys if the last item would be cut."""
         items = self._items(self.with_keys)
         return items if sum(map(length, items)) <= width else self._items(False)
 
     @property
     def with_keys(self) -> bool:
-        """Whether the keys are shown: the terminal is at least `keys_from` columns wide."""
+        """True if the keys are shown: the terminal is at least `keys_from` columns wide."""
         return self.app.size.width >= self._keys_from
 
     def _items(self, with_keys: bool) -> list[Row]:
@@ -181,8 +183,8 @@ class ScreenTabs(Painted):
 
 
 def item(place: ScreenTab, here: bool, count: int, glyphs: Glyphs, with_key: bool) -> Row:
-    """Return the row of a screen: its key if `with_key`, its label, and `count`, the number of running runs, if it is
-    not 0.
+    """Return the tab of a screen in the header: its key if `with_key`, its label, and `count`, the number of running
+    runs, if it is not 0. `here` is True for the present screen.
     """
     style = "here" if here else "value"
     before, after = (glyphs.here[0], glyphs.here[1]) if here else (" ", " ")

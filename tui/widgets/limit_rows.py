@@ -29,7 +29,7 @@ class Step(Message):
 
 
 class LimitInput(Input):
-    """A field for a limit; it does not handle Enter, which the dialog does."""
+    """A field for a limit of a search. Enter is left to the dialog."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("field_up", "step(-1)", show=False), keys.bind("field_down", "step(1)", show=False),
@@ -55,7 +55,9 @@ class Words(Static, can_focus=True):
     ]
 
     def __init__(self, name: str, words: Sequence[tuple[str, str]], chosen: set[str], *, single: bool = False) -> None:
-        """`words` are pairs of an id and the shown text. `single`: exactly one word is on."""
+        """`words` are pairs of an id and the shown text, and `chosen` are ids. If `single` is True, exactly one word is
+        on.
+        """
         super().__init__(id=name, markup=False)
         self._words, self.chosen, self._single = words, set(chosen), single
         self._at = next((at for at, (word, _) in enumerate(words) if single and word in chosen), 0)
@@ -94,7 +96,7 @@ class Words(Static, can_focus=True):
         self.post_message(Step(by))
 
     def on_key(self, event: events.Key) -> None:
-        """Refuse a letter or digit that has no action here: it was meant as text for another place."""
+        """Refuse a letter or digit that has no action here, as it was meant as text for another field."""
         if event.is_printable and event.key not in self.screen.active_bindings:
             event.stop()
             self.app.typeahead.refuse(event)

@@ -31,9 +31,9 @@ STYLES = ("muted", "fold", "epoch", "warn", "bad")
 
 
 class LogLines(ScrollRequests, can_focus=True):
-    """Shows the rows of the log; only visible rows are rendered (Textual's Line API).
+    """Shows the rows of the log. Only visible rows are rendered (Textual's Line API).
 
-    With a searched text, only the rows that contain it are shown, or with `in_context` all rows.
+    While a text is searched, only the rows that contain it are shown, or all rows with `in_context`.
     """
 
     DEFAULT_CSS = """
@@ -99,7 +99,7 @@ class LogLines(ScrollRequests, can_focus=True):
 
     @property
     def allow_vertical_scroll(self) -> bool:
-        """Whether keys may scroll; also true before the first layout, so that an early key has an effect."""
+        """True if keys may scroll. It is also True before the first layout, so that an early key has an effect."""
         return super().allow_vertical_scroll or not self.size
 
     def _rows(self, key: str = "", *, fold: bool, width: int = 0) -> list[LogRow]:
@@ -110,7 +110,7 @@ class LogLines(ScrollRequests, can_focus=True):
 
     @property
     def count(self) -> int:
-        """The number of lines of the log and of epochs."""
+        """The number of lines of the log plus the number of epochs."""
         return len(self.lines) + len(self._epochs)
 
     def text(self) -> str:
@@ -124,7 +124,7 @@ class LogLines(ScrollRequests, can_focus=True):
         self.follows = self.validate_scroll_y(y) >= self.max_scroll_y
 
     def seek(self, text: str) -> None:
-        """Show only the rows that contain the text, at the last of them; an empty text shows all rows."""
+        """Show only the rows that contain the text, at the last of them. An empty text shows all rows."""
         self.sought, self.in_context = text, False
         self.follows = True
         self.fill()
@@ -146,7 +146,7 @@ class LogLines(ScrollRequests, can_focus=True):
         return action != "context" or bool(self.sought)
 
     def action_context(self) -> None:
-        """Show the found rows among all other rows; called again, show only the found rows."""
+        """Show the found rows among all other rows. The next call shows only the found rows."""
         at, self.follows = self.at, False
         self.in_context = not self.in_context
         self.fill()
@@ -272,7 +272,7 @@ class LogPanel(Vertical):
         self.query_one(Input).focus()
 
     def close_search(self) -> bool:
-        """End the search and show all lines; returns whether there was a search."""
+        """End the search and show all lines. Return True if there was a search."""
         if not self.has_class("-seeking") and not self.lines.sought:
             return False
         self.remove_class("-seeking")

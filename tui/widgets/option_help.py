@@ -78,7 +78,7 @@ def _defaults(key: str, state: FormState) -> str:
 
 
 def _wrapped(name: str, text: str, style: str, width: int) -> list[Content]:
-    """A name and its text in lines; all lines of the text begin in the same column."""
+    """A name and its text in lines. All lines of the text begin in the same column."""
     indent = NAME_WIDTH if name else 0
     lines = textwrap.wrap(clean(text), max(16, width - indent), break_on_hyphens=False) or [""]
     names = [name, *[""] * (len(lines) - 1)]

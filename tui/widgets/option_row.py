@@ -146,7 +146,7 @@ class OptionRow(Widget, can_focus=True):
         return Content("\n").join((line.truncate(width, ellipsis=True), error_line.truncate(width, ellipsis=True)))
 
     def _shortened(self, room: int) -> Content:
-        """Return the line without the unit; if a narrow row needs more room, also with fewer blanks after the name."""
+        """Return the line without the unit. A narrow row that needs more room also has fewer blanks after the name."""
         line = Content.assemble(*self._parts(unit=False))
         if line.cell_length <= room or not self.is_narrow:
             return line
@@ -162,13 +162,16 @@ class OptionRow(Widget, can_focus=True):
         ]
 
     def _label(self, less: int) -> str:
-        """Return the option's name; among the hits of a search, which have no headings, the key with its group."""
+        """Return the option's name, padded to the width of the labels less `less` blanks. For a hit of a search, its
+        whole key.
+        """
         name = self.info.name if self.hit is None else self.key
         return f"{name} ".ljust(self._label_width - less)
 
     def _where(self, width: int) -> str:
-        """Return the place at which a search has found the option; if it was found in the name, the usual text at the
-        right.
+        """Return the text around the words that a search has found outside the name, with the name of that place.
+
+        If the words were found in the name, or there is no search, return the usual text at the right.
         """
         match = self.hit.elsewhere if self.hit is not None else None
         if match is None or self.hit is None:
@@ -207,7 +210,7 @@ class OptionRow(Widget, can_focus=True):
         return who if only_who else "  ".join(filter(None, (who, self._default())))
 
     def _default(self) -> str:
-        """Return the default in words if the option differs from it; else empty."""
+        """Return the default in words if the option differs from it. Empty if it does not, and for an invalid value."""
         if self.key in self.state.errors or self.state.is_default(self.key):
             return ""
         if self.kind == "bool":
@@ -222,7 +225,7 @@ class OptionRow(Widget, can_focus=True):
         self.refresh()
 
     def show(self) -> None:
-        """Draw the row's new state; with an error it has a second line."""
+        """Draw the row's present state. With an error it has a second line."""
         height = 2 if self.key in self.state.errors else 1
         if height != self.size.height:
             self.styles.height = height
@@ -231,7 +234,7 @@ class OptionRow(Widget, can_focus=True):
         self.refresh()
 
     def grey(self, reason: str) -> None:
-        """Grey the row out if there is a reason why the option has no effect; an empty reason restores the row."""
+        """Grey the row out. `reason` says why the option has no effect. An empty reason restores the row."""
         if reason != self.locked:
             self.locked = reason
             self.refresh()
@@ -258,7 +261,7 @@ class OptionRow(Widget, can_focus=True):
         self._change(to_text(self.info.default))
 
     def write(self, text: str, selected: bool = False) -> None:
-        """Open a field with `text` at the place of the value; nothing if it is open."""
+        """Open a field with `text` at the place of the value. Nothing happens if a field is open."""
         if self.children:
             return
         self._before, self._edit = self.state.texts[self.key], object()
@@ -279,7 +282,7 @@ class OptionRow(Widget, can_focus=True):
 
     @property
     def _needs_room(self) -> bool:
-        """Whether the option takes free text, which may be long, and the place of the value is too narrow for it."""
+        """True if the option takes free text, which may be long, and the place of the value is too narrow for it."""
         free = not (self.info.choices or self.info.is_number)
         return free and self.size.width - self.value_column < ROOM_FOR_TEXT
 
@@ -290,7 +293,7 @@ class OptionRow(Widget, can_focus=True):
         field.styles.width = whole.width
 
     def finish(self, take: bool) -> None:
-        """Close the field. With `take` its value is accepted, else the former value is restored."""
+        """Close the field. If `take` is True its value is accepted, else the former value is restored."""
         if self.children:
             self.remove_children()
             self.remove_class("-open")
@@ -302,12 +305,12 @@ class OptionRow(Widget, can_focus=True):
         self.post_message(self.Changed(self.key, text, self._edit))
 
     def begins_with(self, character: str) -> bool:
-        """Return whether the character begins a value and so is not used as a command."""
+        """Return True if the character (a digit, a point or a minus) begins a value and so is not used as a command."""
         return character.isdigit() or (character in (".", "-"))
 
     def on_key(self, event: events.Key) -> None:
-        """Keep a digit, a point or a minus typed on the row from acting as a command; on a row for typed text it begins
-        a new value.
+        """Keep a digit, a point or a minus that is typed on the row from acting as a command. On a row for free text it
+        begins a new value.
         """
         written = event.character if event.is_printable else None
         if self.children or written is None or not self.begins_with(written):

@@ -42,7 +42,7 @@ class OptionsView(Widget):
     BINDINGS = keys.moves("step(1)", "step(-1)", "edge(0)", "edge(-1)", "section(1)", "section(-1)")
 
     class Moved(Message):
-        """The focus has moved to another row or heading, which is `last` of the view."""
+        """The focus, or the option whose help is shown, has changed. The new row or heading is `last` of the view."""
 
     def __init__(self, state: FormState) -> None:
         super().__init__(id="options")
@@ -102,7 +102,9 @@ class OptionsView(Widget):
 
     @property
     def current(self) -> Stop:
-        """The row or heading that has the focus, or had it last; if that is hidden, the first visible one."""
+        """The row or heading that has the focus, or had it last. If that is hidden, the first visible row or
+        heading.
+        """
         return self.last if self.last.display or not self.shown else self.shown[0]
 
     @property
@@ -140,14 +142,16 @@ class OptionsView(Widget):
             heading.show()
 
     def grey(self, reason: str) -> None:
-        """Grey out the options that need a GPU, for this reason; an empty reason makes them usable again."""
+        """Grey out the options that need a GPU. `reason` says why there is none. An empty reason makes them usable
+        again.
+        """
         for row in self.rows.values():
             row.grey(reason if row.info.about.gpu_only else "")
 
     # ---- searching and folding ----------------------------------------------------------------------
 
     def narrow(self, words: str) -> None:
-        """Show only the options that match the words, the best first; an empty text shows all options."""
+        """Show only the options that match the words, the best first. An empty text shows all options."""
         hits = {hit.info.key: hit for hit in search(words)} if words.strip() else None
         self._hits = list(hits) if hits is not None else None
         for key, row in self.rows.items():
@@ -171,7 +175,7 @@ class OptionsView(Widget):
         self.call_after_refresh(self._show_last)
 
     def _arrange(self) -> None:
-        """Show the rows and headings that are neither folded nor hidden by a search; hide the others."""
+        """Show the rows and headings that are neither folded nor hidden by a search. Hide all others."""
         folded = {key for part in self.parts if part.folded for key in part.keys}
         for key, row in self.rows.items():
             row.display = key in self._hits if self._hits is not None else key not in folded
@@ -196,7 +200,7 @@ class OptionsView(Widget):
         self.call_after_refresh(self._show_last)
 
     def on_resize(self) -> None:
-        """Scroll to the focused option again: remarks that appear below the options may have hidden it."""
+        """Scroll to the focused option, as remarks that appear below the options may have hidden it."""
         self.call_after_refresh(self._show_last)
 
     def _show_last(self) -> None:
@@ -205,7 +209,7 @@ class OptionsView(Widget):
             self._bring_to_view(self.last)
 
     def point_at(self, key: str) -> None:
-        """Scroll to an option and show its help; the focus stays where it is."""
+        """Scroll to an option and show its help. The focus stays on its widget."""
         self.last, self.last_key = self.rows[key], key
         self.post_message(self.Moved())
         self.call_after_refresh(self._bring_to_view, self.last)
@@ -225,7 +229,7 @@ class OptionsView(Widget):
     # ---- moving -------------------------------------------------------------------------------
 
     def focus_last(self) -> None:
-        """Focus the row or heading that had the focus last; if it is hidden, the first visible one."""
+        """Focus the row or heading that had the focus last. If it is hidden, focus the first visible row or heading."""
         if self.last.display:
             self.last.focus()
         else:
@@ -255,7 +259,7 @@ class OptionsView(Widget):
 
 
 def _second_column(lines: list[Widget]) -> set[Widget]:
-    """Return the lines of the groups for the second of two columns; both columns have about the same height."""
+    """Return the lines of the groups for the second of two columns. Both columns have about the same height."""
     starts = [at for at, line in enumerate(lines) if isinstance(line, GroupHeading)]
     heights = [2 if isinstance(line, GroupHeading) else 1 for line in lines]
     split = min(starts, key=lambda at: abs(sum(heights[:at]) - sum(heights[at:])))
@@ -267,7 +271,7 @@ def _split(lines: list[Widget], right: set[Widget]) -> list[list[Widget]]:
 
 
 def _nothing(words: str) -> Content:
-    """Return the text for a search without hits; it suggests a similar name if there is one."""
+    """Return the text for a search without hits. It suggests a similar name if there is one."""
     near = suggestion(words)
     return Content.assemble(
         ("no option matches ", "bold $text-warning"),
@@ -287,7 +291,7 @@ class InColumns(Protocol):
     """A widget that arranges its children in columns."""
 
     def bands_of(self, children: list[Widget], width: int) -> list[list[list[Widget]]]:
-        """The visible children in bands, which lie one below the other; each band is a list of columns from left to
+        """The visible children in bands, which lie one below the other. Each band is a list of columns from left to
         right.
         """
         ...

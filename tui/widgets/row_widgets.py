@@ -31,7 +31,7 @@ EDGED_FROM = 4  # rows
 
 
 class Painted(Widget):
-    """The base of painted widgets. Subclasses make `rows`; call `repaint` after their content has changed."""
+    """The base of painted widgets. Subclasses make `rows`. Call `repaint` after their content has changed."""
 
     COMPONENT_CLASSES = {f"painted--{name}" for name in STYLES}
     DEFAULT_CSS = """
@@ -103,7 +103,7 @@ class Painted(Widget):
 
     @property
     def is_edged(self) -> bool:
-        """Whether the widget has an edge now; a widget of few rows has none."""
+        """True if the widget has an edge now. It has none if it has fewer than EDGED_FROM rows."""
         return self.has_edge and self.size.height >= EDGED_FROM
 
     def _all_rows(self, width: int, height: int) -> list[Row]:
@@ -165,7 +165,7 @@ class Painted(Widget):
 
 
 class Panel(Painted):
-    """Shows the rows that `make(width, height)` returns; call `repaint` after their content has changed."""
+    """Shows the rows that `make(width, height)` returns. Call `repaint` after their content has changed."""
 
     DEFAULT_CSS = "Panel { height: 1; }"
 
@@ -191,7 +191,7 @@ class _Rows(Painted):
 
 
 class Page(VerticalScroll):
-    """Shows all rows that `make(width)` returns, and scrolls; call `repaint` after their content has changed."""
+    """Shows all rows that `make(width)` returns, and scrolls. Call `repaint` after their content has changed."""
 
     BINDINGS = keys.scrolls()
     DEFAULT_CSS = """
@@ -209,7 +209,7 @@ class Page(VerticalScroll):
         self.repaint()
 
     def repaint(self) -> None:
-        """Make the rows again; the scroll position stays."""
+        """Make the rows again. The scroll position stays."""
         width = self.scrollable_content_region.width
         if width > 0:
             rows = self.query_one(_Rows)

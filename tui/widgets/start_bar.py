@@ -56,7 +56,9 @@ class StartBar(Horizontal):
         self.query_one("#start", Button).can_focus = False
 
     def take_focus(self, what: str) -> None:
-        """Focus the Start button, so that Enter presses it, until the focus moves on; `what` is shown next to it."""
+        """Focus the Start button, so that Enter presses it, until the focus moves on. `what`, the name of a change, is
+        shown next to it.
+        """
         self._offered = f"enter starts it with {what}" if what else ""
         self._show_outlook()
         button = self.query_one("#start", Button)
@@ -71,8 +73,10 @@ class StartBar(Horizontal):
     def show(
         self, refusals: Sequence[str], options: Options, machine: Machine | None, own_batch: int | None = None
     ) -> None:
-        """Show what a start would use, or disable the button and show why it is refused. `refusals` are texts from the
-        longest to the shortest; empty: the form can be started.
+        """Show what a start would use, or disable the button and show why it is refused.
+
+        `refusals` are texts of one reason, from the longest to the shortest. They are empty if the form can be started.
+        `own_batch` is the global batch of the user's code, if it does not follow input.batch_size.
         """
         self.query_one("#start", Button).disabled = bool(refusals)
         self._refusals = [clean(refusal) for refusal in refusals]

@@ -1,4 +1,6 @@
-"""The base of every table: filled and refreshed without losing the cursor's row, in the colours of the theme."""
+"""The base of every table. It is filled and refreshed without losing the cursor's row, and has the colours of the
+theme.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from ..base import keys
 
 
 class Column(NamedTuple):
-    """A column of a table. `key` identifies it and `label` is its heading. `width` None: as wide as its cells."""
+    """A column of a table. `key` identifies it and `label` is its heading. With `width` None it is as wide as its
+    cells.
+    """
 
     key: str
     label: Text
@@ -21,7 +25,7 @@ class Column(NamedTuple):
 
 
 class Table(DataTable[Text]):
-    """The base of the tables. `fill` shows rows; each row has its own key."""
+    """The base of the tables. `fill` shows rows by their keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("open", "select_cursor", show=False, meaning="open the row under the cursor"),
@@ -45,7 +49,7 @@ class Table(DataTable[Text]):
 
     @property
     def current_key(self) -> str | None:
-        """The key of the row under the cursor; None if there is no row."""
+        """The key of the row under the cursor. None if there is no row."""
         keys = list(self._rows_shown)
         return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else None
 
@@ -76,7 +80,7 @@ class Table(DataTable[Text]):
 
 
 class OpeningTable(Table):
-    """A table whose footer has a name for the action of Enter."""
+    """A table in which Enter opens the row or column under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("open", "select_cursor", meaning="open the row or column under the cursor")
@@ -88,5 +92,5 @@ def _form(columns: Sequence[Column]) -> list[tuple[object, ...]]:
 
 
 def _look(text: Text) -> tuple[object, ...]:
-    """Return all visible properties of a text as a value to compare; the text's own `==` ignores the style."""
+    """Return all visible properties of a text as a value to compare, as the text's own `==` ignores the style."""
     return text.plain, text.style, text.spans, text.justify

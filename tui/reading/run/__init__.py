@@ -1,1 +1,1 @@
-"""Reads one run into a frozen snapshot: events and log in, figures over time, phases, epochs and GPUs out."""
+"""Reads one run into a frozen snapshot: its phases, epochs, GPUs and figures over time, from its events and its log."""

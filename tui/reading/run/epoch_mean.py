@@ -1,7 +1,7 @@
-"""The value that is shown of a run's loss or metric, and which steps it is the mean of: the same in every view.
+"""The value of a run's loss or metric that all views show, and the steps of which it is the mean.
 
 For a run that has ended it is the mean over the training steps of its last complete epoch, as Keras reports it
-(result.json); where no epoch was completed, the mean up to the end. For a running one it is the mean so far.
+(result.json). If no epoch was completed, it is the mean up to the end. For a running run it is the mean so far.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WHOLE, UNFINISHED, SO_FAR = "last whole epoch", "epoch not finished", "epoch so 
 
 @dataclass(frozen=True)
 class EpochMean:
-    """The mean of a loss or metric, None if there is none, and in words the steps that it is the mean of."""
+    """The mean of a loss or metric, None if there is none. `steps` says in a word which steps it covers."""
 
     value: float | None = None
     steps: str = ""

@@ -22,10 +22,11 @@ FREE = "free"  # the lease of a GPU that a start may have
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process on a GPU. `own`: it belongs to the run; None if that cannot be seen, and `hidden` is the reason.
+    """A process on a GPU. `own` is True if it belongs to the run. It is None if that cannot be seen, and `hidden` is
+    then the reason.
 
     `use` is the share of time in which it uses the chip, from 0 to 1. `idle_seconds` is the time since it last used the
-    chip. `idle_at_least`: it has been idle since the first reading, and perhaps longer.
+    chip. With `idle_at_least` it has been idle since the first reading, and perhaps longer.
     """
 
     pid: int
@@ -42,7 +43,7 @@ class GpuProcess:
 
     @property
     def program(self) -> str | None:
-        """The command or the name of the program; None if neither can be seen."""
+        """The command or the name of the program. None if neither can be seen."""
         return self.command or self.name
 
 
@@ -56,16 +57,18 @@ class Instance:
 
 @dataclass(frozen=True)
 class Gpu:
-    """The last reading of a GPU. `missing` is the reason why there are no readings any more; `reasons` has the reason
-    for each figure without a value.
+    """The last reading of a GPU, with the figures of TensorFlow's allocator.
 
-    `training`: the run uses the GPU. `shared_with_host`: the memory figures are those of the host. `counts_reserved`:
-    the used memory includes the memory that the driver reserves. `mig` are the instances of a GPU in MIG mode; None if
-    it is not in this mode (`mig_off`) or if that is unknown. `throttle` are reasons why the clocks are lower than the
-    chip allows; `clocks_set_by` are settings that fix the clocks. `tf_*` are bytes of TensorFlow's allocator.
-    `lease` is in words who has leased the GPU, or that it is free; empty if that was not read. `energy_wh` is the
-    energy used since the first reading. `slowed` has for each cause the share of the time since the first reading in
-    which it has held the clock down.
+    `missing`: why readings have stopped, None while they arrive. `reasons`: the reason for each figure without a value.
+
+    `training`: True if the run uses the GPU. `shared_with_host`: True if the memory figures are those of the host.
+    `counts_reserved`: True if the used memory includes the memory that the driver reserves. `mig`: the instances of a
+    GPU in MIG mode. It is None if the GPU is not in MIG mode (then `mig_off` is True), or if that is unknown (then
+    `mig_off` is False). `throttle`: reasons why the clocks are lower than the chip allows. `clocks_set_by`: settings
+    that fix the clocks. `tf_*`: bytes of TensorFlow's allocator. `lease`: a text that names the holder of the lease, or
+    says that the GPU is free. It is empty if the lease was not read. `energy_wh`: energy in Wh since the first reading,
+    None if the driver does not count it. `slowed`: for each cause, the share (0 to 1) of the time since the first
+    reading in which it lowered the clock.
     """
 
     index: int
@@ -119,7 +122,7 @@ class Gpu:
 
     @property
     def ours(self) -> bool:
-        """Whether the run uses the GPU."""
+        """True if the run uses the GPU."""
         return self.training or any(process.own for process in self.processes or ())
 
     def why(self, figure: str) -> str:
@@ -140,7 +143,9 @@ def read(
     index: int, reading: Mapping[str, Any], name: str | None, used: Sequence[Any], own: Mapping[str, Any], line: Line,
     totals: GpuTotals,
 ) -> Gpu:  # fmt: skip
-    """The GPU made from its last reading. `used` names the run's GPUs; `own` has TensorFlow's figures of this GPU."""
+    """The GPU made from its last reading. `used` has the names of the run's GPUs. `own` has TensorFlow's figures of
+    this GPU.
+    """
     missing = reading.get("missing")
     links, errors = mapping(reading.get("nvlink")), mapping(reading.get("ecc_errors"))
     return Gpu(
@@ -173,8 +178,8 @@ def read(
 
 
 def trains(reading: Mapping[str, Any], used: Sequence[Any]) -> bool:
-    """Whether the run uses the GPU of this reading; `used` names the run's GPUs by UUID or by their
-    place on the bus.
+    """True if the run uses the GPU of this reading. `used` names the run's GPUs by UUID or by their place on the PCI
+    bus.
     """
     return any(reading.get(key) in used for key in ("uuid", "pci_bus_id") if reading.get(key))
 
@@ -184,7 +189,9 @@ def _words(listed: Any) -> tuple[str, ...] | None:
 
 
 def _processes(listed: Any) -> tuple[GpuProcess, ...] | None:
-    """The run's processes first, then the others by memory, the most first; None if the driver lists no processes."""
+    """The run's processes first, then the others, the process with the most memory first. None if the driver lists no
+    processes.
+    """
     if not isinstance(listed, list):
         return None
     processes = [_process(mapping(process)) for process in listed]
@@ -229,7 +236,10 @@ def _since(lost_since: Any) -> str:
 def by_physical_gpu(
     devices: Mapping[str, Any], started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, dict[str, float]]:
-    """TensorFlow's figures with NVML's number in each name, summed for each GPU: GPU:0 may be a part of GPU 3."""
+    """TensorFlow's figures by names such as GPU:3, in which the number is that of NVML.
+
+    They are summed for each GPU, as several logical devices of TensorFlow may be parts of one GPU.
+    """
     parts = int(number(mapping(mapping(started.get("options")).get("device")).get("logical_devices")) or 1)
     numbers = _physical(started, readings, parts)
     totals: dict[str, dict[str, float]] = {}
@@ -245,8 +255,8 @@ def by_physical_gpu(
 
 
 def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]], parts: int) -> dict[int, int]:
-    """A mapping from TensorFlow's number of a GPU to NVML's number, made from the started event, else from the option
-    device.visible.
+    """A mapping from TensorFlow's number of a GPU to NVML's number. It is made from the started event, else from the
+    option device.visible.
     """
     cards = {str(reading.get("uuid")): index for index, reading in readings.items()}
     cards |= {str(index): index for index in readings}
@@ -261,8 +271,8 @@ def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, An
 
 
 def _order(device: Mapping[str, Any], parts: int) -> int | None:
-    """The place of a GPU among the GPUs that TensorFlow has opened, from the name of its first device; None without a
-    number.
+    """The place of a GPU among the GPUs that TensorFlow has opened, from the name of its first device. None if the name
+    has no number.
     """
     position = str(device.get("device")).rpartition("GPU:")[2]
     return int(position) // parts if position.isdigit() else None

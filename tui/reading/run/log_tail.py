@@ -34,7 +34,7 @@ class LogTail:
         self.count = 0
 
     def poll(self) -> None:
-        """Read the new lines, at most LOG_BYTES; the first call reads the last lines of the file."""
+        """Read the new lines, at most LOG_BYTES. The first call reads the last LOG_BYTES of the file."""
         now = time.time() if self._begun else 0.0
         try:
             if not self._begun:
@@ -52,7 +52,7 @@ class LogTail:
 
 
 def _shown(line: str) -> str:
-    """A line as a terminal would show it: text overwritten by a carriage return is removed, tabs become spaces."""
+    """A line as a terminal would show it. Text before a carriage return is removed, and tabs become spaces."""
     return clean(line.rstrip("\r").rpartition("\r")[2].expandtabs(8))
 
 
@@ -68,7 +68,7 @@ class EpochTail:
         self._file, self._store = GrowingFile(run.file(EVENTS_FILE)), Store()
 
     def read(self) -> Snapshot:
-        """The present snapshot of the run, made only from the events that this class reads; empty without events."""
+        """The present snapshot of the run, made only from these three kinds of events. Empty if there are no events."""
         try:
             for line in self._file.lines():
                 if any(kind in line for kind in _KINDS) and (event := parse_line(line.decode("utf-8", "replace"))):

@@ -1,4 +1,4 @@
-"""Reads a run folder for a viewer, in a thread of its own: events and log in, snapshots out.
+"""Reads a run folder for a viewer, in a thread of its own, and makes snapshots from the events and the log.
 
 A follower reads a limited number of events at a time and merges the two files while reading, so that a long run opens
 quickly and in little memory. A replay gives the recorded events again at their original pace.
@@ -60,8 +60,8 @@ class _ThinnedTail(Tail):
             self.damage.unreadable = why(fault)
 
     def _is_used(self, line: bytes, every: int) -> bool:
-        """Whether an event is used: every rare event, and one of `every` events of a kind that is
-        recorded each second.
+        """True for every rare event, and for one of `every` events of a kind that is recorded each second. Other events
+        are left out.
         """
         dense = _DENSE.match(line)
         if dense is None:
@@ -71,7 +71,7 @@ class _ThinnedTail(Tail):
 
 
 class MergedTail(Tail):
-    """Reads both event files of a run as one, ordered by time; each call reads a limited number of events."""
+    """Reads both event files of a run as one, ordered by time. Each call reads a limited number of events."""
 
     def __init__(self, run: Run, *, thin: bool = True) -> None:
         self._files = [_ThinnedTail(run.file(name), thin) for name in EVENT_FILES]
@@ -109,15 +109,17 @@ class _BulkFollower(Follower):
 
     @property
     def behind(self) -> bool:
-        """Whether there are more events to read at once. The number of returned events does not show that, as some are
+        """True if there are more events to read at once. The number of returned events does not show that, as some are
         held back.
         """
         return self._merged.behind
 
 
 class Replay:
-    """Returns the recorded events again, `speed` times as fast as they were recorded; the pause before a resume is
+    """Returns the recorded events again, `speed` times as fast as they were recorded. The pause before a resume is
     shortened.
+
+    `clock` returns the present time in seconds.
     """
 
     def __init__(self, run: Run, speed: float, clock: Callable[[], float]) -> None:
@@ -169,7 +171,9 @@ class Onward:
 
 
 class RunReader:
-    """Reads one run for one viewer. One thread calls `poll`; any thread may read `picture`."""
+    """Reads one run for one viewer. One thread calls `poll`. Any thread may read `picture`, the newest data for the
+    screen.
+    """
 
     def __init__(self, run: Run, replay_speed: float | None = None, clock: Callable[[], float] | None = None) -> None:
         self.run = run
@@ -186,7 +190,7 @@ class RunReader:
         return (self._replay or self._follower).ended
 
     def poll(self) -> bool:
-        """Read the new events and log lines and make a new picture; returns True if there is more to read at once."""
+        """Read the new events and log lines and make a new picture. Return True if there is more to read at once."""
         if self.ended and not self._goes_on():
             return False
         fresh = (self._replay or self._follower).poll()
@@ -207,11 +211,11 @@ class RunReader:
         return behind
 
     def _is_resumed(self) -> bool:
-        """Whether a new engine has resumed the ended run: at its start the engine moves the result away."""
+        """True if a new engine has resumed the ended run, which moves the result away at its start."""
         return self._replay is None and (self.run.liveness.starting or not self.run.file("result.json").exists())
 
     def _goes_on(self) -> bool:
-        """Whether the run is running. An ended run may have been resumed and then counts as running."""
+        """True if the run is running. An ended run may have been resumed and then counts as running."""
         if self._replay is None and self.run.alive("engine"):
             self._follower.ended = False
         return not self.ended

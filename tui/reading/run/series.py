@@ -45,8 +45,8 @@ class Line:
         return len(self.x)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The result of `make`, stored under `key`: `make` is called only once, and its result is the same object for
-        this line.
+        """The result of `make`, stored under `key` for this line. `make` is called only once, and each call returns the
+        same object.
         """
         if key not in self.made:
             self.made[key] = make()
@@ -57,7 +57,9 @@ NOTHING = Line()
 
 
 class Series:
-    """Stores the readings of a figure as at most `capacity` points."""
+    """Stores the readings of a figure as at most `capacity` points. With `peaks`, a point is the maximum of its
+    readings, else their mean.
+    """
 
     def __init__(self, *, peaks: bool = False, capacity: int = CAPACITY) -> None:
         self.last: float | None = None
@@ -97,7 +99,7 @@ class Series:
         self._broken = True
 
     def line(self) -> Line:
-        """The series as a line; the same object until a reading is added."""
+        """The series as a line. It is the same object until a reading is added."""
         if self._line is None:
             merged = self._each > 1
             low, high = (self._low[:], self._high[:]) if merged else (_none(), _none())
@@ -160,7 +162,9 @@ class Pace:
         return tuple(axis for axis in AXES if per_step.get(axis, 1.0))
 
     def place(self, axis: str, x: float, step: float) -> float:
-        """The place on the axis of a moment of the run, given as time `x` and `step`."""
+        """The place on the axis of a moment of the run. `x` is its time in seconds since the run began, and `step` its
+        step.
+        """
         if axis == "time":
             return x - self.begin
         if axis == "epoch":
@@ -169,7 +173,7 @@ class Pace:
 
 
 def along(line: Line, axis: str, pace: Pace) -> Line:
-    """The line with `x` on this axis. On the axis of time, readings before the start of training are left out."""
+    """The line with `x` on the axis `axis`. On the axis of time, readings before the start of training are left out."""
     made: Line = line.once((axis, pace), lambda: _along(line, axis, pace))
     return made
 

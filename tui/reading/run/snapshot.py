@@ -17,7 +17,7 @@ BEGINNINGS = ("starting", "importing")  # the phases with which a run begins or 
 
 @dataclass(frozen=True)
 class Span:
-    """A phase and its duration so far in seconds; `count` is how often the phase occurred."""
+    """A phase and its duration so far in seconds. `count` is how often the phase occurred."""
 
     phase: str
     detail: str = ""
@@ -26,7 +26,7 @@ class Span:
 
     @property
     def of_others(self) -> bool:
-        """Whether the phase waits for the other workers of a training on several machines; this time is not the run's
+        """True if the phase waits for the other workers of a training on several machines. Its time is not the run's
         own.
         """
         return waits_for_others(self.phase, self.detail)
@@ -34,7 +34,7 @@ class Span:
 
 @dataclass
 class PhaseTimes:
-    """Adds up the durations of phases; `begin` is called at the beginning of each. Phases before the first training
+    """Adds up the durations of phases. `begin` is called at the beginning of each. Phases before the first training
     belong to the start.
     """
 
