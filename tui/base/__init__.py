@@ -1,1 +1,3 @@
-"""Used by every screen: the application's interface, keys, themes, settings, error messages and exit codes."""
+"""The parts that every screen uses: the application's interface, keys, themes, settings, error messages and exit
+codes.
+"""

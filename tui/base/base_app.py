@@ -60,7 +60,7 @@ class PlainBar(ScrollBarRender):
 
 
 class BaseApp(UpstreamApp):
-    """The application's interface for its screens; app.py implements the methods that raise NotImplementedError."""
+    """The application's interface for its screens. app.py implements the methods that raise NotImplementedError."""
 
     # Notifications cover the footer.
     CSS = """
@@ -100,7 +100,7 @@ class BaseApp(UpstreamApp):
         return Trash(reserved)
 
     def theme_at_start(self) -> str:
-        """The name of the theme of the first paint; called before there is a console."""
+        """The name of the theme of the first paint. It is called before there is a console."""
         return CALM.name
 
     @property
@@ -121,7 +121,7 @@ class BaseApp(UpstreamApp):
             self.not_deleted = getattr(self, name).empty() or self.not_deleted
 
     async def on_event(self, event: events.Event) -> None:
-        """Keep keys and clicks until a screen that is being opened is ready; pass all other events to Textual."""
+        """Keep keys and clicks until a screen that is being opened is ready. Pass all other events to Textual."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.typeahead.take(event)
         elif isinstance(event, events.MouseUp) and not event.is_forwarded:
@@ -145,11 +145,11 @@ class BaseApp(UpstreamApp):
         return f"gputui ended by an unexpected {type(error).__name__}; please report {self.faults.log(error)}"
 
     def key(self, verb: str) -> str:
-        """The first key of a verb, as text for a message; the settings may have changed the key."""
+        """The first key of a verb, as text for a message. The settings may have changed the key."""
         return keys.key_of(self, verb)
 
     def get_key_display(self, binding: Binding) -> str:
-        """The name of the key in the footer; the Enter key is shown as ⏎ if the terminal can show this character."""
+        """The name of the key in the footer. The Enter key is shown as ⏎ if the terminal can show this character."""
         return "⏎" if binding.key == "enter" and glyphs_of(self).braille else keys.shown(binding.key)
 
     def get_driver_class(self) -> type[Driver]:
@@ -162,7 +162,7 @@ class BaseApp(UpstreamApp):
 
     @property
     def training_python(self) -> str | None:
-        """The path of the Python that the form names (run.python); None if it names none."""
+        """The path of the Python that the form names (run.python). None if it names none."""
         return None
 
     @property
@@ -197,17 +197,17 @@ class BaseApp(UpstreamApp):
         raise NotImplementedError
 
     def apply(self, run: Run, values: Mapping[str, Any], what: str) -> Any:
-        """Put values into the form with the run's preset; they are neither saved nor started. `what`
-        names the values.
+        """Put values, by option, into the form with the run's preset. They are neither saved nor started. `what` names
+        the values for the user.
         """
         raise NotImplementedError
 
     def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> Any:
-        """Put values into the form with the preset of a file; they are neither saved nor started. `what` names the
-        values.
+        """Put values, by option, into the form with the preset of the file `path`. They are neither saved nor started.
+        `what` names the values for the user.
 
-        If the form already holds this file, it gets only `values`; else it gets all values of `options` that differ
-        from the file.
+        If the form already holds this file, it gets only `values`. Otherwise it gets all values of `options` that
+        differ from the file.
         """
         raise NotImplementedError
 
@@ -221,7 +221,9 @@ class BaseApp(UpstreamApp):
         self.run_worker(partial(self._keep_copied, text, what), thread=True, group="copying")
 
     def _keep_copied(self, text: str, what: str) -> None:
-        """In a thread: keep the copied text in tmux or a file too, and show a message that names this place."""
+        """Keep the copied text in tmux or in a file, and show a message that names this place. To be called in a
+        thread.
+        """
         pass  # needed only after a copy
 
         message = clean(f"{what}; {keep(text)}")
@@ -231,9 +233,9 @@ class BaseApp(UpstreamApp):
         self, message: str, *, title: str = "", severity: SeverityLevel = "information",
         timeout: float | None = None, markup: bool = True,
     ) -> None:  # fmt: skip
-        """Show a message in the last line for a few seconds.
+        """Show a message in the last line for `timeout` seconds, by default as long as its severity requires.
 
-        A new message of severity information replaces the previous message; `withdraw` removes it.
+        A new message of severity information replaces the previous message of that severity. `withdraw` removes it.
         """
         if severity == "information":
             self.withdraw()
@@ -253,7 +255,7 @@ def file() -> Path:
 
 
 def keep(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Keep the text in tmux or in a file; returns a sentence that names the place. Waits for the disk.
+    """Keep the text in tmux or in a file, and return a sentence that names the place. Waits for the disk.
 
     tmux passes OSC 52 on only if its `set-clipboard` is on, but takes the text for its own buffer.
     """

@@ -1,6 +1,6 @@
-"""Error messages on stderr: one or two plain lines, or one line for each fault of a preset.
+"""Error messages on stderr: one or two plain lines, or one line for each fault of a preset. Also the exit codes.
 
-Deferred imports: only a command that fails pays for them.
+Deferred imports: only a command that fails needs them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BY_OUTCOME = {"ok": DONE, "oom": OUT_OF_MEMORY, "stopped": INTERRUPTED}
 
 
 def exit_code(outcome: str | None) -> int:
-    """The exit code for the outcome of a run."""
+    """The exit code for the outcome of a run. FAILED for an unknown outcome, or None."""
     return _BY_OUTCOME.get(outcome or "", FAILED)
 
 
@@ -35,9 +35,9 @@ class Refused(Exception):
 
 
 class OutputFault(Exception):
-    """Standard output cannot be written; the exception's text gives the reason.
+    """Standard output cannot be written. The exception's text gives the reason.
 
-    Not an OSError, which click, rich and the commands would handle as a fault of another file.
+    It is no OSError, which click, rich and the commands would handle as a fault of another file.
     """
 
     def __init__(self, fault: OSError) -> None:
@@ -61,13 +61,15 @@ def clean(text: object) -> str:
 
 
 def complain(text: object, limit: int = LONGEST_LINE) -> None:
-    """Write lines to stderr without control characters; the middle of a line longer than `limit` is left out."""
+    """Write lines to stderr without control characters. In a line longer than `limit` characters, the middle is left
+    out.
+    """
     with contextlib.suppress(OSError, ValueError):  # stderr may be closed
         print("\n".join(brief(line, limit) for line in clean(text).split("\n")), file=sys.stderr, flush=True)
 
 
 def report(fault: Exception) -> int:
-    """Write the exception of a command as one or two lines to stderr; returns the exit code."""
+    """Write the exception of a command as one or two lines to stderr, and return the exit code."""
     from ...engine.files import writing
     from ...engine.files.writing import ExistsError
     from ...engine.job.cluster import ClusterError
@@ -102,8 +104,8 @@ def interruptible() -> None:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a command; returns its exit code. If the command raises an exception, one or two lines are
-    written to stderr.
+    """Run a command and return its exit code. If the command raises an exception, one or two lines are written to
+    stderr.
     """
     open_closed_streams()
     if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):  # not replaced by a test
@@ -122,7 +124,7 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 def _output(given: io.TextIOWrapper) -> io.TextIOWrapper:
-    """Return a stream for the same standard output; if it cannot be written, it raises OutputFault."""
+    """Return a stream for the same standard output, whose failed writes raise OutputFault."""
     raw = _Output(given.fileno(), "w", closefd=False)
     lines, at_once = given.line_buffering, given.write_through
     return io.TextIOWrapper(

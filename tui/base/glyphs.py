@@ -1,6 +1,6 @@
-"""The characters that pictures are made of: braille and blocks, or plain ASCII for consoles without them.
+"""The characters for drawing: braille and blocks, or plain ASCII for consoles without them.
 
-No information is carried by a colour alone: a character carries it too.
+No information is carried by a colour alone, but always also by a character.
 """
 
 from __future__ import annotations
@@ -127,18 +127,18 @@ PLAIN = Glyphs(
 
 
 def glyphs_of(app: object) -> Glyphs:
-    """Return the glyphs of an application that has set `glyphs`; else glyphs that suit the environment."""
+    """Return the glyphs of an application that has set `glyphs`. Otherwise return glyphs that suit the environment."""
     glyphs = getattr(app, "glyphs", None)
     return glyphs if isinstance(glyphs, Glyphs) else suited()
 
 
 def is_poor(environment: Mapping[str, str]) -> bool:
-    """Return whether the terminal lacks most characters and control sequences, by its name in TERM."""
+    """Return True if the terminal lacks most characters and control sequences, by its name in TERM."""
     return environment.get("TERM", "").partition("-")[0] in _POOR_TERMINALS
 
 
 def suited(environment: Mapping[str, str] = os.environ) -> Glyphs:
-    """Return the glyphs that the terminal can show, judged by its name and locale; GPUTUI_ASCII=1 requests ASCII."""
+    """Return the glyphs that the terminal can show, judged by its name and locale. GPUTUI_ASCII=1 requests ASCII."""
     if environment.get("GPUTUI_ASCII", "") not in ("", "0"):
         return PLAIN
     if is_poor(environment):

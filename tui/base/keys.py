@@ -21,7 +21,7 @@ from ..upstream.textual_app import keymap_of, name_of
 
 
 class Verb(NamedTuple):
-    """An action that keys start. `keys` are Textual's names of its keys, separated by commas; the footer shows the
+    """An action that keys start. `keys` are Textual's names of its keys, separated by commas. The footer shows the
     first key.
     """
 
@@ -124,8 +124,8 @@ NAMES = frozenset(key.value for key in Keys)
 
 
 def bind(verb: str, action: str = "", label: str = "", *, show: bool = True, meaning: str = "") -> Binding:
-    """The binding of a verb. Without `action`, the action has the verb's name; without `label`, the verb's label is
-    shown.
+    """The binding of a verb. Without `action`, the action has the verb's name. Without `label`, the verb's label is
+    shown. The same holds for `meaning`, the text in the help.
     """
     declared = VERBS[verb]
     tooltip = meaning or declared.meaning
@@ -141,7 +141,7 @@ def bind(verb: str, action: str = "", label: str = "", *, show: bool = True, mea
 
 
 def numbered(verb: str, action: str = "") -> list[BindingType]:
-    """One binding for each key of a verb whose keys are numbers; the action gets the number. The footer shows only key
+    """One binding for each key of a verb whose keys are numbers. The action gets the number. The footer shows only key
     1.
     """
     declared = VERBS[verb]
@@ -152,12 +152,12 @@ def numbered(verb: str, action: str = "") -> list[BindingType]:
 
 
 def opens_place(app: App[Any], key: str) -> bool:
-    """Return whether the key opens a screen of the header. Never True for a digit, which may mean something else."""
+    """Return True if the key opens a screen of the header. Never True for a digit, which may have another meaning."""
     return not key.isdigit() and any(key in keys_of(app, verb.id) for verb in GRAMMAR if verb.group == PLACES)
 
 
 def back(action: str = "back") -> list[BindingType]:
-    """The bindings of the two keys that leave a screen; the footer shows only the first key."""
+    """The bindings of the two keys that leave a screen. The footer shows only the first key."""
     return [bind("back", action), bind("leave", action, show=False)]
 
 
@@ -165,7 +165,7 @@ def moves(
     down: str = "cursor_down", up: str = "cursor_up", first: str = "first", last: str = "last",
     page_down: str = "page_down", page_up: str = "page_up",
 ) -> list[BindingType]:  # fmt: skip
-    """The bindings of the keys that move in a list; the footer does not show them. Each parameter is the name of an
+    """The bindings of the keys that move in a list. The footer does not show them. Each parameter is the name of an
     action.
     """
     actions = {"down": down, "up": up, "first": first, "last": last, "page_down": page_down, "page_up": page_up}
@@ -173,7 +173,7 @@ def moves(
 
 
 def scrolls() -> list[BindingType]:
-    """The bindings of the keys that scroll a page; the footer does not show them."""
+    """The bindings of the keys that scroll a page. The footer does not show them."""
     return moves("scroll_down", "scroll_up", "scroll_home", "scroll_end")
 
 
@@ -216,12 +216,12 @@ def unused(events: Sequence[Key]) -> str:
 
 
 def key_of(app: App[Any], verb: str) -> str:
-    """Return the first key of a verb, as text for a message; the settings may have changed the key."""
+    """Return the first key of a verb, as text for a message. The settings may have changed the key."""
     return shown(keys_of(app, verb)[0])
 
 
 def keys_of(app: App[Any], verb: str) -> list[str]:
-    """Return Textual's names of the keys of a verb; the settings may have changed them."""
+    """Return Textual's names of the keys of a verb. The settings may have changed them."""
     return keymap_of(app).get(verb, VERBS[verb].keys).split(",")
 
 
@@ -235,7 +235,7 @@ def _named(key: str) -> str:
 
 
 def _wrong(verb: str, given: str, keys: tuple[str, ...]) -> str:
-    """Return the reason why a verb cannot get these keys; an empty text if it can."""
+    """Return the reason why a verb cannot get the keys. Empty if it can."""
     if verb not in VERBS:
         return "there is no such verb; docs/reference.md lists them"
     if VERBS[verb].place == FIELD or verb == "remedy":

@@ -1,9 +1,9 @@
 """Decides what follows an unexpected exception in a screen, a widget or a thread.
 
-Textual ends the application with any such exception. But a run may be watched at the time, so that only the failed part
-ends: the traceback goes to tui.log, one line on the screen names the fault, and everything else continues.
+Textual ends the application with any such exception. But the user may be watching a run, so only the failed part ends:
+the traceback goes to tui.log, one line on the screen names the fault, and everything else continues.
 
-An exception of a screen that is being removed, or of an application that is being left, is only logged: a thread, a
+An exception of a screen that is being removed, or of an application that is being left, is only logged, as a thread, a
 timer or a message came too late. If it only misses a widget, that is no fault.
 
 A screen that cannot be built, or that fails again and again, is closed. If it is the screen at the bottom, the
@@ -47,7 +47,7 @@ class Faults:
         self.lines: list[str] = []  # shown so far
 
     def goes_on(self, error: Exception, node: MessagePump | None = None) -> bool:
-        """Log and show an exception; returns whether the application continues without the failed part. False: it must
+        """Log and show an exception. Return True if the application continues without the failed part, False if it must
         end.
         """
         if error is self._ended_by:
@@ -66,7 +66,7 @@ class Faults:
         return True
 
     def _can_go_on(self, node: MessagePump) -> bool:
-        """Return whether the application still has a usable screen. Closes a screen that has failed too often."""
+        """Return True if the application still has a usable screen. Closes a screen that has failed too often."""
         screen = _screen_of(node)
         being_built = node in (screen, self._app) and not is_built(node)
         if not self._is_too_much(screen or node, being_built):
@@ -77,7 +77,7 @@ class Faults:
         return True
 
     def log(self, error: BaseException) -> Path:
-        """Write the traceback to tui.log; returns the path of this file, also if it could not be written."""
+        """Write the traceback to tui.log. Return the path of this file, also if it could not be written."""
         path = places.home() / "tui.log"
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,13 +87,13 @@ class Faults:
         return path
 
     def _is_too_much(self, node: MessagePump, at_once: bool) -> bool:
-        """Return whether the node has failed too often in a short time; always True with `at_once`."""
+        """Return True if the node has failed TOO_MANY times within WITHIN_SECONDS. Always True with `at_once`."""
         times = self._recent.setdefault(node, deque(maxlen=TOO_MANY))
         times.append(now := time.monotonic())
         return at_once or (len(times) == TOO_MANY and now - times[0] < WITHIN_SECONDS)
 
     def _say(self, error: BaseException) -> None:
-        """Show one line about the exception; each place in the code is shown only once."""
+        """Show one line about the exception. Each place in the code is shown only once."""
         frames = traceback.extract_tb(error.__traceback__)
         where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
         line = clean(f"a part of gputui failed ({type(error).__name__}{where}); the rest goes on; please report ")

@@ -1,4 +1,4 @@
-"""The command `gputui compare`: compares runs, and pins the baseline that they are compared with."""
+"""The command `gputui compare`: compares runs with a baseline, and pins a run as the baseline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def unpin_baseline() -> None:
 
 
 def show_comparison(names: Sequence[str], form: str, against: str | None = None) -> None:
-    """Print the comparison of the named runs with the baseline run; `form` is table, markdown, csv or json."""
+    """Print the comparison of the named runs with the baseline run. `form` is table, markdown, csv or json.
+
+    `against` names the baseline. Without it, the pinned run or the first run is the baseline.
+    """
     comparison = compare(_line_up(names, against))
     if form == "table":
         show_table(as_table(comparison))

@@ -27,7 +27,10 @@ OF_APPLY = ("minutes", "output")
 
 
 def diagnose(run: str | None, preset: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> int:
-    """Diagnose a run or a preset; `options` are the command line's options by name. Returns the exit code."""
+    """Diagnose a run or a preset, and return the exit code. `options` are the command line's options by name.
+
+    Exactly one of `run` and `preset` is given, else Refused is raised. It is also raised for options without an effect.
+    """
     if (run is None) == (preset is None):
         raise Refused("name a run, such as gputui diagnose latest, or give --preset")
     if run is not None and settings:
@@ -50,7 +53,7 @@ def _refuse_idle(options: Mapping[str, Any], names: Sequence[str], useful: bool,
 
 
 def _show_run(run: Run, as_json: bool) -> int:
-    """Print the diagnosis of a run, made from its recorded events; returns the exit code."""
+    """Print the diagnosis of a run, made from its recorded events. Always returns DONE."""
     events = event_reading.read_events(run.path)
     for damage in events.damage:
         complain(f"{run.id}: {damage}")
@@ -74,7 +77,7 @@ def _show_run(run: Run, as_json: bool) -> int:
 
 
 def _ended_too_soon(run: Run, findings: Mapping[str, Any]) -> bool:
-    """Return whether a completed run on one machine had too few steps for a verdict."""
+    """Return True if a completed run on one machine had too few steps for a verdict."""
     unknown = findings["verdict"] == "undecided" and not findings["evidence"]
     return unknown and run.result is not None and run.result["outcome"] == "ok" and run_cluster.of_run(run) is None
 
@@ -105,8 +108,9 @@ def _of_run(run: Run, options: Mapping[str, Any]) -> request.Request:
 
 
 def _of_preset(name: str, settings: Sequence[str], options: Mapping[str, Any]) -> request.Request:
-    """The request to measure a preset with and without its input, and its remedies with --apply. --repeats is the
-    number of repeats of the remedies with --apply, else of the measurement of the input.
+    """The request to measure a preset with and without its input, and with --apply also its remedies.
+
+    --repeats is the number of repeats of the remedies with --apply, else of the measurement of the input.
     """
     limits = _limits(options) | {"profile": options["profile"]}
     if options["apply"]:

@@ -1,4 +1,4 @@
-"""What `gputui doctor` prints: the findings of the engine's doctor, and those about this terminal."""
+"""The command `gputui doctor`: prints the findings about this machine and about this terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ def examine(deep: bool, python: str | None = None) -> list[Finding]:
 
 
 def show_doctor(as_json: bool, deep: bool, python: str | None) -> int:
-    """Print the findings; returns the exit code, FAILED if a finding prevents training."""
+    """Print the findings. Return the exit code, which is FAILED if a finding prevents training.
+
+    `deep` also imports TensorFlow. `python` is the path of the Python to examine, or of its environment. Raises Refused
+    if it is blank.
+    """
     if python is not None and not python.strip():
         raise Refused("--python needs the path of a Python, or of the folder of an environment that has one")
     findings = examine(deep, interpreter.file_of(python) if python else None)

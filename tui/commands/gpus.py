@@ -1,4 +1,6 @@
-"""`gputui gpus`: the GPUs of the machine and who uses them; `gputui lease`: any program on leased GPUs."""
+"""The commands `gputui gpus`, which shows the GPUs and their users, and `gputui lease`, which runs a program on leased
+GPUs.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ HEAD = ("GPU", "model", "memory", "busy", "state")
 
 
 def show_gpus(as_json: bool) -> None:
-    """Print one line per GPU: its model, memory and load, and who uses it or has leased it."""
+    """Print one line per GPU: its model, memory and load, and who uses it or has leased it.
+
+    Raises Refused if the GPUs cannot be read.
+    """
     try:
         gpus = free_gpus.look()
     except NotFree as fault:
@@ -69,7 +74,7 @@ def _row(gpu: GpuUse) -> tuple[str, ...]:
 
 
 def _state(gpu: GpuUse) -> str:
-    """Whether the GPU is free, or the reason why not, with all processes that can be seen."""
+    """A text that says if the GPU is free, or why not, with the processes that can be seen, at most PER_USER."""
     why = gpu.why_not_free()
     if not why:
         return "free" if gpu.users is not None else "free, by its memory: its processes are not visible from here"
@@ -107,7 +112,11 @@ def _user_as_json(user: GpuUser) -> dict[str, Any]:
 
 
 def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
-    """Run a command on GPUs that are chosen as by `device.visible=free:GPUS`; returns its exit code."""
+    """Return the exit code of `command`, which is run on leased GPUs.
+
+    `gpus` is a request such as 1, 2@24GB or 1@A100. If too few GPUs are free, `wait` tries again every 5 s. Without
+    `wait`, and for a wrong request or an unknown program, Refused is raised.
+    """
     choice = gpu_choice.parse(f"free:{gpus}")
     if choice is None:
         raise Refused(f"{gpus!r} is no number of GPUs; write 1, 2@24GB or 1@A100")
@@ -139,7 +148,10 @@ def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
 
 
 def _run(command: Sequence[str], uuids: str) -> int:
-    """Run the command with these GPUs, pass signals on to it, and return its exit code as a shell does."""
+    """Run the command with the GPUs `uuids`, pass signals on to it, and return its exit code.
+
+    The exit code is 128 + the signal's number if a signal ended it. Raises Refused if it cannot be started.
+    """
     try:
         process = subprocess.Popen(command, env=os.environ | {VARIABLE: uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     except OSError as fault:

@@ -1,4 +1,4 @@
-"""`gputui history`: a run's figures as CSV, as JSON Lines, or as a folder for TensorBoard."""
+"""The command `gputui history`: writes a run's figures as CSV, as JSON Lines, or as a folder for TensorBoard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from ..base.errors import Refused, clean, complain
 
 
 def show_history(name: str, form: str, output: str | None) -> None:
-    """Write the history of the named run; `form` is csv, jsonl or tensorboard (then `output` is a folder)."""
+    """Write the history of the named run. `form` is csv, jsonl or tensorboard.
+
+    `output` is the file, or for tensorboard the folder. It must not exist yet. Without it, stdout or a folder with the
+    id of the run.
+    """
     run = run_folders.find(name)
     if output is not None:
         refuse_existing(Path(output))

@@ -27,8 +27,10 @@ _LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
 
 
 def show_log(name: str, follow: bool, last: int | None) -> int:
-    """Print the log, or its last lines; returns the exit code. With `follow`, prints until the run ends and returns the
-    exit code of the training.
+    """Print the log of a run, or its `last` lines, and return DONE. With `follow`, print until the run ends and return
+    the exit code of the training.
+
+    INTERRUPTED after Ctrl-C, which does not stop the run.
     """
     run = run_folders.find(name)
     try:
@@ -95,8 +97,8 @@ class _InOrder:
         self._resumes_told = 0
 
     def with_epochs(self, blocks: Iterable[bytes], arrived: float = 0.0, cut: bool = False) -> Iterator[str]:
-        """Yield the complete lines of the blocks, and all epochs that have ended by now. `cut`: the beginning of the
-        log is missing.
+        """Yield the complete lines of the blocks, and all epochs that have ended by now. `arrived` is the Unix time for
+        lines without a time. If `cut` is True, the beginning of the log is missing.
         """
         now = self._events.read()
         epochs = deque(epoch for epoch in now.epochs if epoch.t > self._told_t)
@@ -130,8 +132,8 @@ class _InOrder:
 
 
 def _opened(run: Run, follow: bool) -> BinaryIO | None:
-    """Return the opened log. With `follow`, wait for the log of a run that is starting; None if the run ends without a
-    log.
+    """Return the opened log. With `follow`, wait for the log of a run that is starting, and return None if the run ends
+    without a log. Without `follow`, a missing log raises Refused.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""`gputui options`: lists the options for --set and presets, and explains a single option."""
+"""The command `gputui options`: lists the options for --set and presets, and explains a single option."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ NAME_WIDTH, TEXT_WIDTH = 11, 100
 
 
 def show_options(words: str, as_json: bool) -> None:
-    """Print all options, those that match the words, or one; raises Refused if none matches."""
+    """Print the options that match the words, or all options without words. A single match is explained. Raises Refused
+    if none matches.
+    """
     matches = fitting(words)
     if not matches:
         raise Refused(f"no option matches {words!r}{option_meant(words, OPTIONS)}")
@@ -40,8 +42,10 @@ def show_options(words: str, as_json: bool) -> None:
 
 
 def fitting(words: str) -> list[OptionInfo]:
-    """Return the options for the words: the option with this key or name, or all options of this group. If there are
-    none: the options with another name like the words, else the results of a search, the best first.
+    """Return the options for the words: the option with this key or name, or all options of this group.
+
+    If there are none, return the options with another name like the words, else the results of a search, the best
+    first.
     """
     if not words.strip():
         return list(OPTIONS)

@@ -1,4 +1,4 @@
-"""The commands about presets: list, show and check them, export one, and write files to start from."""
+"""The commands about presets: list, show and check presets, export one, and write files to start from."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def _export_folder(preset: Preset, target: Path) -> None:
 
 
 def _python(preset: Preset) -> str:
-    """The path of the Python that trains; `python` if the shell finds this Python by that name."""
+    """The path of the Python that trains. The word `python` if the shell finds this Python by that name."""
     python = interpreter.chosen(preset.options.run.python)
     in_path = shutil.which("python")
     return "python" if in_path and os.path.dirname(in_path) == os.path.dirname(python) else python
 
 
 def check_presets(files: Sequence[str]) -> int:
-    """Print every problem of every file; returns the exit code, WRONG if at least one file has an error."""
+    """Print every problem of every file. Return the exit code, which is WRONG if at least one file has an error."""
     here = this_machine.read()
     code = DONE
     for file in files:
@@ -118,7 +118,7 @@ def check_presets(files: Sequence[str]) -> int:
 
 
 def begin(folder: str, example: str | None = None) -> None:
-    """Write the example files into the folder, and print how to use them; raises Refused if a file already exists."""
+    """Write the example files into the folder, and print how to use them. Raises Refused if a file already exists."""
     try:
         written = saving.write(Path(folder), example)
     except FileExistsError as fault:

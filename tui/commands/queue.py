@@ -1,6 +1,6 @@
 """The commands about the queue: put runs in it, show it, change its order, pause it.
 
-Deferred imports: the queue is shown and changed without presets.
+Deferred imports: a command that shows or changes the queue needs no presets.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def go_on(_command: str | None) -> None:
 
 
 def add_preset(name: str, settings: Sequence[str], after: str | None) -> int:
-    """Check a preset, make the folder of its run and put the run in the queue; returns the exit code."""
+    """Check a preset, make the folder of its run and put the run in the queue. Return the exit code.
+
+    `after` names a run that has to end first.
+    """
     from ...engine.queue import adding
     from . import train
 
@@ -58,7 +61,11 @@ def add_preset(name: str, settings: Sequence[str], after: str | None) -> int:
 
 
 def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
-    """Put a run that has ended in the queue, which resumes it; returns the exit code."""
+    """Put a run that has ended in the queue, which resumes it. Return the exit code. Without `name`, the newest run
+    that can be resumed.
+
+    `after` names a run that has to end first. `code` (`new` or `copy`) is needed if the user's code has changed.
+    """
     from ...engine.process import resuming
     from ...engine.queue import adding
 
@@ -130,7 +137,7 @@ def show_queue(as_json: bool) -> None:
 
 
 def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
-    """Yield the rows as aligned lines; if they are wider than the terminal, the last cell of each has its own line."""
+    """Yield the rows as aligned lines. If they are wider than `width`, the last cell of each row has its own line."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
     starts = [APART.join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)) for row in rows]
     longest = max(len(start) + len(APART) + len(row[-1]) for start, row in zip(starts, rows, strict=True))
@@ -173,7 +180,11 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def _when(entry: Entry, place: int | None, left: Sequence[float]) -> str:
-    """When a run started, or about when the next one starts: as soon as the first that has begun ends."""
+    """The time since which a run has run, or about when the next run starts: when the first of those that have begun
+    ends.
+
+    Empty for all other waiting runs, and if it is unknown. `left` are the seconds left of the runs that have begun.
+    """
     if place is None:
         return time.strftime("since %H:%M", time.localtime(entry.started_at or 0))
     return f"in about {clock(min(left))}" if place == 1 and left and entry.state == "waiting" else ""
@@ -192,7 +203,7 @@ _CHANGES: Mapping[str, tuple[Callable[[str], Any], str]] = {
 
 
 def change(verb: str, names: Sequence[str]) -> None:
-    """Do the same with each of the named runs; several that are moved to the top keep their order."""
+    """Apply `verb` to each of the named runs in the queue. Several runs that are moved to the top keep their order."""
     act, done = _CHANGES[verb]
     ids = list(dict.fromkeys(_queued(name) for name in names))
     for name in reversed(ids) if verb in ("top", "down") else ids:

@@ -22,7 +22,10 @@ NAMED = 12  # of the runs to be deleted
 
 
 def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (), last: int | None = None) -> None:
-    """Print the runs that match the filters as a table, or as one JSON object per line."""
+    """Print the runs that match the filters as a table, or as one JSON object per line.
+
+    A run must have all `tags` and one of the `states`. `last` is the number of the newest runs to print, None for all.
+    """
     survey = run_folders.survey()
     entries, chosen = _newest(survey.runs, titles.tags_in(tags), states, last)
     _tell_damage(str(survey), entries)
@@ -61,14 +64,16 @@ def _newest(
 
 
 def _fits(entry: Entry, tags: Sequence[str], states: Sequence[str]) -> bool:
-    """Return whether the run has all of the tags and is in one of the states; an empty filter matches every run."""
+    """Return True if the run has all of the tags and is in one of the states. An empty filter matches every run."""
     state = STATE_LABELS.get(entry.state, entry.state)
     return all(tag in entry.notes.tags for tag in tags) and (not states or state in states)
 
 
 def _waits_for_chief(entry: Entry, chosen: Sequence[Entry]) -> bool:
-    """Return whether the run belongs to a worker whose chief's run is on this machine, but not yet among the chosen
-    runs. Such a run is later shown as a part of its chief's run.
+    """Return True if the run belongs to a worker whose chief's run is on this machine, but not yet among the chosen
+    runs.
+
+    Such a run is later shown as a part of its chief's run.
     """
     chief = run_cluster.local_chief(entry.run)
     return chief is not None and all(other.run != chief for other in chosen)
@@ -100,7 +105,9 @@ def _tell_damage(closed: str, entries: Sequence[Entry]) -> None:
 
 
 def stop_run(name: str) -> None:
-    """Ask a run to stop; returns after at most two seconds, even if the run has not ended yet."""
+    """Request a run to stop. Returns after a few seconds at most, even if the run has not ended yet. A run that waits
+    in the queue is removed from the queue.
+    """
     run = run_folders.find(name)
     if run.queue_file.exists():
         from ...engine.queue import entries  # only for a queued run
@@ -124,7 +131,10 @@ def stop_run(name: str) -> None:
 
 
 def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
-    """Delete runs permanently, after a question on the terminal. Returns WRONG if a run was not deleted."""
+    """Delete runs permanently. Return WRONG if a run was not deleted. Without `yes`, ask on the terminal first.
+
+    `latest` is the option for the newest run. Runs that have not ended are not deleted.
+    """
     to_delete = _with_workers(_to_remove(names, latest))
     states = {run: run.state for run in to_delete}
     going_on = [run for run, state in states.items() if state in run_folders.GOES_ON or state == WAITING]
@@ -140,7 +150,9 @@ def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
 
 
 def delete(items: Sequence[Deletable], what: str, reserve: Reserve | None = None) -> bool:
-    """Delete the items permanently; print the freed bytes and each refusal. Returns whether an item was refused."""
+    """Delete the items permanently, and print the freed bytes and each refusal. Return True if an item was not
+    deleted.
+    """
     sizes = {item.id: used_bytes(item.path) for item in items}
     gone, refused = trash.delete_all(items, reserve) if reserve else trash.delete_all(items)
     for reason in refused:
@@ -174,15 +186,15 @@ def _with_workers(named: Sequence[Run]) -> list[Run]:
 
 
 def _ask(to_delete: Sequence[Run]) -> None:
-    """Ask before runs are deleted; raises Abort if the answer is no, Refused without a terminal."""
+    """Ask before runs are deleted. Raises Abort if the answer is no, and Refused without a terminal."""
     ask_before_deleting(
         to_delete, [f"{run.id}  {run_folders.title(run)}" for run in to_delete], "run", "events, checkpoints and log"
     )
 
 
 def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: str, contents: str) -> None:
-    """Print what is deleted, one line per item, and ask; raises Abort if the answer is no, Refused
-    without a terminal.
+    """Print the items that are to be deleted, one of the `lines` per item, and ask. Raises Abort if the answer is no,
+    and Refused without a terminal.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refused("deleting asks first, which needs a terminal; give --yes to delete them for good")
@@ -200,7 +212,7 @@ def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: 
 
 
 def note(name: str, words: Sequence[str]) -> None:
-    """Write the words as the run's note; an empty note removes it. Without words, print the note."""
+    """Write the words as the run's note. An empty note removes it. Without words, print the note."""
     run = run_folders.find(name)
     written = titles.write_note(run, " ".join(words)) if words else titles.read_notes(run)
     if not words:

@@ -15,8 +15,9 @@ RESUMING = {"resume", "form", "wait", "anyway", "queue", "after"}  # options tha
 
 
 def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
-    """Start or resume a measurement of scaling. `given` are the names of the options on the command line. Returns the
-    exit code.
+    """Start or resume a measurement of scaling. Return the exit code.
+
+    `options` are the command's options by name. `given` are the names of the options on the command line.
     """
     again = options.pop("resume")
     form = options.pop("form")
@@ -36,7 +37,9 @@ def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any]
 
 
 def counts(text: str | None) -> list[int]:
-    """Return the numbers of replicas in a text such as `1,2,4`; an empty list without a text."""
+    """Return the numbers of replicas in a text such as `1,2,4`. The list is empty without a text. Raises Refused for
+    other texts, and for numbers outside 1 to 1024.
+    """
     try:
         numbers = [int(word) for word in text.split(",")] if text else []
     except ValueError:

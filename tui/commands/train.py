@@ -1,7 +1,7 @@
 """Runs a training without a screen: a progress bar on a terminal, plain lines elsewhere, JSON lines with --json.
 
-The command only follows the run folder. Ctrl-C asks the run to stop and shows its summary; a second one ends it at
-once. Losing the terminal (SIGHUP) ends the command and not the run.
+The command only follows the run folder. Ctrl-C requests the run to stop and shows its summary. A second Ctrl-C ends it
+at once. Losing the terminal (SIGHUP) ends the command and not the run.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ def run_preset(
     wait: bool = False,
     anyway: bool = False,
 ) -> int:
-    """Resolve, check, launch and follow a preset; returns the exit code.
+    """Resolve, check, launch and follow a preset. Return the exit code.
 
-    With `resume_if_any` the newest ended run of this preset is resumed instead; if that run has completed, nothing is
-    started. A run whose code has changed since is resumed only with a `code`: `new` or `copy`. With `wait` it starts
-    when its devices are free; with `anyway` nothing is said about others who use them.
+    With `resume_if_any` the newest ended run of this preset is resumed instead. If that run has completed, nothing is
+    started. If its code has changed, it is resumed only with a `code`: `new` or `copy`. With `wait` the run starts when
+    its devices are free. With `anyway` no message says that others use them.
     """
     preset, here, findings = checked(name, settings)
     kind = preset.options.strategy.kind
@@ -132,7 +132,7 @@ def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
 
 
 def _placed(preset: Preset, finding: Finding) -> str:
-    """The finding after the place of its option; the option is not named twice."""
+    """The finding after the place of its option. The option is not named twice."""
     where, text = place(preset, finding), str(finding)
     (key, *others) = finding.options or ("",)
     named = key and not others and where.startswith(f"--set {key}=")
@@ -146,8 +146,10 @@ def _warn_of_others(options: Options, here: Machine) -> None:
 
 
 def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[], Started]) -> Started:
-    """Return what `start` returns. With `wait` it is called when the devices are free, and again if they are taken
-    meanwhile; else it is refused with the holders.
+    """Return the result of `start`. With `wait` it is called when the devices are free, and again if they are taken
+    before it has started. Without `wait`, NotFree is raised with the holders.
+
+    Raises KeyboardInterrupt after a Ctrl-C.
     """
     while True:
         if wait:
@@ -164,8 +166,11 @@ def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[
 def resume_run(
     name: str | None, *, as_json: bool = False, detach: bool = False, code: str | None = None, wait: bool = False
 ) -> int:
-    """Resume a run from its last checkpoint and follow it; returns the exit code. Without `name`, the newest run that
-    can be resumed. With `wait` it starts when its devices are free.
+    """Resume a run from its last checkpoint and follow it. Return the exit code. Without `name`, the newest run that
+    can be resumed.
+
+    If the user's code has changed, `code` must be `new` or `copy`. With `wait` the run starts when its devices are
+    free.
     """
     run = resuming.latest() if name is None else run_folders.find(name)
     return _resume(run, as_json, detach, code, wait)
@@ -226,7 +231,7 @@ def _exit_code(run: Run, outcome: str) -> int:
 
 
 def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Finding], presses: Presses) -> None:
-    """Show the run's events until it has ended; raises OutputFault if standard output cannot be written."""
+    """Show the run's events until it has ended. Raises OutputFault if standard output cannot be written."""
     view = _view(run, as_json, findings)
     shown_stops = 0
     try:
@@ -255,7 +260,7 @@ def _detached(run: Run, findings: Sequence[Finding]) -> int:
 
 
 def _unheard(run: Run, fault: OutputFault) -> int:
-    """Write on stderr that standard output cannot be written; returns the exit code. The run itself continues."""
+    """Write on stderr that standard output cannot be written, and return NOT_WRITTEN. The run itself continues."""
     running = f"{run.id} is still running; show it with: gputui watch {run.id}"
     has_ended = f"{run.id} has ended; everything is in {run.path}"
     complain(
@@ -278,11 +283,11 @@ def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
 
 
 class Presses:
-    """Counts requests to stop, so that signals do not end this process; passes requests on even while the main thread
-    is blocked.
+    """Counts requests to stop the run, so that signals do not end this process. They are passed on even while the main
+    thread is blocked.
 
     Only a Ctrl-C at a terminal counts each time. Other signals (SIGTERM, run.stop_signal, a SIGINT that no person has
-    sent) may come from a scheduler, which may repeat them: they count only if no request came before.
+    sent) may come from a scheduler, which may repeat them. They count only if no request came before.
     """
 
     def __init__(self, stop_signal: str = "none") -> None:
@@ -300,7 +305,7 @@ class Presses:
 
     @property
     def more(self) -> str:
-        """A text that says what the next Ctrl-C does; empty if no person has pressed Ctrl-C."""
+        """A text that says what the next Ctrl-C does. Empty if no person has pressed Ctrl-C."""
         return "; press Ctrl-C again to end it at once" if run_folders.ASKED_BY_PERSON in self.asked else ""
 
     def ask(self, act: Callable[[Sequence[int]], None]) -> None:
@@ -330,7 +335,7 @@ class Presses:
 
 
 def _at_a_terminal() -> bool:
-    """Return whether this process is in the foreground of a terminal and so receives the pressed keys."""
+    """Return True if this process is in the foreground of a terminal and so receives the pressed keys."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

@@ -26,7 +26,10 @@ RESUMING = {
 
 
 def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
-    """Start or resume a search. `given` are the names of the options on the command line. Returns the exit code."""
+    """Start or resume a search. Return the exit code.
+
+    `options` are the command's options by name. `given` are the names of the options on the command line.
+    """
     following = {name: options.pop(name) for name in ("as_json", "anyway", "wait", "output", "queue", "after")}
     if options["dry_run"] and following["output"] is not None:
         raise Refused("--dry-run only predicts the memory: there is nothing to save with -o")
@@ -63,8 +66,10 @@ def _resume(name: str, minutes: float | None, *, anyway: bool, **more: Any) -> i
 
 
 def _latest(any_ended: bool) -> folder.Proof:
-    """The newest search that has ended before its time (with `any_ended` also a completed search), else the newest of
-    all. Raises ProofError if there is none.
+    """The newest search that has ended before its time, else the newest of all. With `any_ended`, the newest that has
+    ended, also a completed search.
+
+    Raises ProofError if there is none.
     """
     return proof_start.latest_to_resume(
         lambda request: request.kind == "tune" and not (request.search and request.search.dry_run),

@@ -33,8 +33,9 @@ def show(diagnosis: Mapping[str, Any]) -> None:
 
 
 def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
-    """Print the input pipeline from its source to its end, and mark the slowest stage; the times consider that calls
-    run in parallel.
+    """Print the stages of the input pipeline from its source to its end, and mark the slowest stage.
+
+    The times, in ms per batch, consider that calls run in parallel.
     """
     times = [stage_ms(stage) for stage in stages]
     slowest = max((time for time in times if time), default=None)
@@ -116,8 +117,8 @@ def _operation(operation: Operation, kernel: bool) -> str:
 
 
 def _shortened(name: str, keep_front: bool) -> str:
-    """The name, cut if it is too long. `keep_front` keeps the front, which says what a kernel does; operations say it
-    at the end.
+    """The name, cut to WIDTH characters. `keep_front` keeps its front, which says what a kernel does. Otherwise its end
+    is kept, which says that of an operation.
     """
     if len(name) <= WIDTH:
         return name

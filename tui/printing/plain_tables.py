@@ -1,4 +1,4 @@
-"""Prints tables as plain columns that fit the terminal: texts are folded between words, and figures are not divided."""
+"""Prints tables as plain columns that fit the terminal. Texts are folded between words, and figures are not divided."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def console() -> Console:
 
 
 def say(text: str) -> None:
-    """Print a text; on a terminal its lines are broken between words, elsewhere they stay whole."""
+    """Print a text. On a terminal its lines are broken between words, elsewhere they stay whole."""
     print(broken(clean(text), console().width) if sys.stdout.isatty() else clean(text))
 
 
 def broken(text: str, width: int) -> str:
-    """The text with lines of at most `width` characters; only a word that is longer makes a longer line. Continued
+    """The text with lines of at most `width` characters. Only a word that is longer makes a longer line. Continued
     lines are indented.
     """
     return "\n".join(textwrap.fill(
@@ -75,7 +75,9 @@ class Columns:
             yield Text(f"a wider terminal also shows: {', '.join(missing)}")
 
     def _least_width(self, position: int) -> int:
-        """The least width of a column: its longest text if it holds figures or short names, else its longest word."""
+        """The least width of a column in cells: that of its longest text if it holds figures or short names, else of
+        its longest word.
+        """
         most = self._most[position]
         if position in self._right or (position == 0 and most <= _WHOLE):
             return most
@@ -90,7 +92,7 @@ class Columns:
         return shown
 
     def _widths(self, shown: Sequence[int], width: int) -> list[int]:
-        """The widths of the shown columns. Room that is left is given to the texts that are folded most; if room is
+        """The widths of the shown columns. Room that is left is given to the texts that are folded most. If room is
         missing, the widest texts lose it.
         """
         widths, most = [self._least[position] for position in shown], [self._most[position] for position in shown]
@@ -111,7 +113,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def show_table(table: Table | RenderableType) -> None:
-    """Print a table: on a terminal within its width, elsewhere with lines of any length."""
+    """Print a table. On a terminal it is printed within the terminal's width, elsewhere with lines of any length."""
     made = Columns(table) if isinstance(table, Table) else table
     out = console()
     if not sys.stdout.isatty():

@@ -21,7 +21,7 @@ from .plain_tables import broken, say, show_table
 
 
 def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
-    """Print all proofs, one row per proof, with the size of the proof's folder in bytes."""
+    """Print all proofs, one row per proof. `sizes` has the size of each proof's folder in bytes, by id."""
     rows = [
         [
             proof.id,
@@ -46,10 +46,9 @@ def show_trials(data: Record) -> None:
 
 
 def show_result(data: Record, was_followed: bool = False) -> None:
-    """Print the result of a proof: its tables of comparisons and of figures before and after, then the result in a
-    sentence.
+    """Print the result of a proof: first its tables, then sentences, last the conclusion.
 
-    `was_followed`: the user has followed the search line by line, so that its losses are not printed a second time.
+    `was_followed`: the search was printed line by line. Its comparisons of the model's loss are then not printed again.
     """
     if proof_sentences.only_predicts(data):
         say(proof_sentences.conclusion(data))
@@ -111,8 +110,8 @@ def _profile(data: Record) -> list[str]:
 
 
 def _before_and_after(data: Record) -> Table:
-    """The medians before and after: of an A/B comparison always both sides; of a loop or a search the second only if a
-    change was kept.
+    """The table of the medians before and after. An A/B comparison always has both sides. A loop or a search has the
+    second only if a change was kept.
     """
     table = trial_tables.before_and_after(data, ("without", "with") if data.kind == "ab" else ("before", "after"))
     if data.kind in ("loop", "tune") and not data.after:
@@ -124,7 +123,7 @@ def _before_and_after(data: Record) -> Table:
 
 
 class ProofLines:
-    """Prints the new lines of a proof each time it is shown."""
+    """Prints the new lines of a proof at each call of `show`."""
 
     def __init__(self, out: Console) -> None:
         self.out = out
@@ -156,7 +155,9 @@ class ProofLines:
 
 
 class LiveProof(ProofLines):
-    """For a terminal: also shows the present activity and the time left, in one line that stays in place."""
+    """Prints the new lines of a proof on a terminal, and shows its present activity and the time left in a line that
+    stays in place.
+    """
 
     def __init__(self, out: Console) -> None:
         super().__init__(out)
@@ -179,7 +180,7 @@ class LiveProof(ProofLines):
 
 
 def _news(data: Record) -> Iterator[tuple[str, str]]:
-    """Yield a key and a line for each event of the proof so far; the key lets the caller print each line only once."""
+    """Yield a key and a line for each event of the proof so far. By the key, the caller prints each line only once."""
     for title, trial in trials(data):
         yield trial.run, trial_line(title, trial)
     if data.kind != "loop":
@@ -213,7 +214,7 @@ def trials(data: Record) -> list[tuple[str, Trial]]:
 
 
 def trial_line(title: str, trial: Trial) -> str:
-    """The line of an ended trial: its run, its title, and its figures or its error."""
+    """The line of an ended trial: its run, its title, and its figures. A failed trial has its outcome and its error."""
     head = f"{trial.run:<6}{title:<30}"
     if not trial.good:
         return f"{head} {trial.outcome}: {trial.error}"
@@ -233,7 +234,7 @@ def _phrase(figure: Figure, value: float) -> str:
 
 
 def left(data: Record) -> str:
-    """The time left as text, such as `, about 48 s left`; empty if no budget of time is known."""
+    """The time left as text, such as `, about 48 s left`. Empty if no budget of time is known."""
     budget = data.budget_seconds
     if budget is None:
         return ""

@@ -136,14 +136,14 @@ class LineView:
 
 
 def _doing(event: events.Phase) -> str:
-    """The phase in words if it gets a line, or which workers are waited for; empty for other phases."""
+    """The phase in words if it gets a line, or a text that the run waits for other workers. Empty for other phases."""
     if events.waits_for_others(event.phase, event.detail):
         return doing(event.phase, event.detail)
     return DOING[event.phase] if event.phase in _SAID else ""
 
 
 class BarView(LineView):
-    """For a terminal: prints the same lines, but shows the progress as one bar that stays in place."""
+    """Prints the same lines as LineView, but shows the progress as one bar that stays in place. For a terminal."""
 
     def __init__(self, run: Run, out: Console) -> None:
         super().__init__(run, out)

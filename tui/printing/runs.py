@@ -1,4 +1,4 @@
-"""The list of runs as `gputui runs` prints it: whole in a pipe, and as much as fits on a terminal."""
+"""Prints the list of runs for `gputui runs`: whole in a pipe, and as much as fits on a terminal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ APART = 2
 
 
 def show(entries: Sequence[Entry]) -> None:
-    """Print one line per run. On a terminal the columns are fitted to its width; elsewhere nothing is cut."""
+    """Print one line per run. On a terminal the columns are fitted to its width. Elsewhere no text is cut."""
     terminal = sys.stdout.isatty()
     columns = [name for name in LISTED if _tells(name, entries)]
     widths = _fitting(columns, entries, shutil.get_terminal_size().columns) if terminal else dict.fromkeys(columns, 0)
@@ -72,7 +72,7 @@ def _head(name: str) -> str:
 
 
 def _cell(name: str, entry: Entry, width: int) -> str:
-    """The text of a cell; if `width` is not 0, title and note are cut to it."""
+    """The text of a cell. If `width` is not 0, title and note are cut to `width` characters."""
     if name == "run":
         return clean(entry.title.within(width) if width else entry.title.whole)
     text = clean(COLUMNS[name].show(entry)).replace("\n", " ")
@@ -86,7 +86,7 @@ def _tells(name: str, entries: Sequence[Entry]) -> bool:
 
 
 def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dict[str, int]:
-    """The columns that fit on the terminal, with their widths; the remaining width is given to the title, then to the
+    """The columns that fit into `room` cells, with their widths. The remaining width is given to the title, then to the
     note.
     """
     longest = {name: max(len(_head(name)), *(len(_cell(name, entry, 0)) for entry in entries)) for name in columns}

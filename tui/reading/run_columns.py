@@ -1,4 +1,4 @@
-"""The columns that a table of runs may have: how each is called, what it shows of a run, and how it sorts."""
+"""The columns of the tables of runs: their headings, their texts for a run, and how rows are sorted by them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .run_list import FIGURES, LEFT, Entry, when_text
 
 @dataclass(frozen=True)
 class RunColumn:
-    """A column of the table of runs. `width` is in cells without the blanks around it; a column of width 0 gets the
+    """A column of the table of runs. `width` is in cells without the blanks around it. A column of width 0 gets the
     remaining room.
 
     Rows are sorted by `value`. An unknown value is None, and its row comes last in both directions.
@@ -58,7 +58,7 @@ def _validation(entry: Entry) -> str:
 
 
 def _whole(figure: Figure, value: float | None) -> str:
-    """The figure as text that fits into its column: a text that is too wide gets fewer digits, and is never cut."""
+    """The figure as text that fits into its column. A text that is too wide gets fewer digits, and is never cut."""
     bare = figure.bare(value)
     if value is None or len(bare) <= figure.width or not units.is_plain(figure.unit):
         return bare

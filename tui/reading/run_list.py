@@ -67,8 +67,8 @@ class Entry:
 
     @property
     def done(self) -> float | None:
-        """The share of its steps that a running run has done, from 0 to 1; None for an ended run, or if
-        it is unknown.
+        """The share of its steps that a running run has done, from 0 to 1. None for an ended run, or if it is
+        unknown.
         """
         step, steps = at(self.latest, "step"), at(self.latest, "steps")
         return min(1.0, step / steps) if self.goes_on and step is not None and steps else None
@@ -80,14 +80,16 @@ class Entry:
         return f"{word} on {self.host}" if self.host else word
 
     def matches(self, words: str) -> bool:
-        """Whether all words are in the id, title, tags, note, description or state of the run."""
+        """True if all words are in the id, title, tags, note, description or state of the run. Upper and lower case are
+        not distinguished.
+        """
         about = (self.run.id, self.title.whole, self.notes.words, self.description, self.state_word)
         text = " ".join(about).casefold()
         return all(word in text for word in words.casefold().split())
 
 
 class RunList:
-    """Reads all runs; a finished run is read again only if its files have changed."""
+    """Reads all runs. A finished run is read again only if its files have changed."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[float, ...], Entry]] = {}
@@ -96,9 +98,7 @@ class RunList:
         self.closed = 0  # folders that this user cannot read
 
     def read(self, most: int | None = None) -> list[Entry]:
-        """The runs, the latest first; at most `most` runs, None for all. Runs that wait in the queue are always among
-        them.
-        """
+        """The runs, the latest first: the `most` latest, and all that wait in the queue. None for `most` reads all."""
         entries: dict[str, tuple[tuple[float, ...], Entry]] = {}
         queue, survey = read_queue(), runs.survey()
         self.total, self.closed = len(survey.runs), len(survey.closed)
@@ -115,7 +115,9 @@ class RunList:
         return [_placed(entry, queue) for _, entry in entries.values()]
 
     def measure(self) -> bool:
-        """Measure the folders of changed runs for a short time; returns whether the next reading shows other sizes."""
+        """Measure the folders of changed runs for at most about MEASURED_SECONDS. Return True if the next reading shows
+        other sizes.
+        """
         until, differ = time.monotonic() + MEASURED_SECONDS, False
         while self._to_measure and time.monotonic() < until:
             name = next(iter(self._to_measure))
@@ -142,7 +144,7 @@ def _placed(entry: Entry, queue: Queue) -> Entry:
 
 
 def waiting_first(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries in their order, but the waiting ones before all others, in the order of the queue."""
+    """The entries in their order, but the waiting runs before all other runs, in the order of the queue."""
     entries = list(entries)
     waiting = [entry for entry in entries if entry.state == WAITING]
     if not waiting:
@@ -163,7 +165,7 @@ def _stamp(run: Run) -> tuple[float, ...]:
 
 
 def changed(run: Run, name: str) -> float:
-    """The time at which a file of the run was written; 0 if there is none."""
+    """The Unix time at which a file of the run was written. 0 if there is no such file."""
     return _written(run.file(name))
 
 
@@ -175,8 +177,8 @@ def _written(path: Path) -> float:
 
 
 def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
-    """The entry for the present state of a run; parts that never change are copied from an `earlier`
-    entry of the run.
+    """The entry for the present state of a run. Parts that never change are copied from an `earlier` entry of the
+    run.
     """
     result = run.whole_result
     latest = {} if at(result, LOSS.key) is not None else last_progress(run)
@@ -207,8 +209,8 @@ def _workers(run: Run) -> tuple[str, ...]:
 
 
 def folded(entries: Iterable[Entry]) -> list[Entry]:
-    """The runs without those of workers whose chief's run is listed, so that a training on several
-    machines is one row.
+    """The runs without those of workers whose chief's run is listed, so that a training on several machines is one
+    row.
     """
     entries = list(entries)
     others = {name for entry in entries for name in entry.workers}
@@ -216,7 +218,9 @@ def folded(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], goes_on: bool) -> dict[str, float | None]:
-    """The figures of the result, else of the newest progress; the loss is the mean that the live view shows."""
+    """The figures of the result, else of the newest progress, by their keys. The loss is the mean that the live view
+    shows.
+    """
     values = {figure.key: at(result, figure.key) if result else at(latest, figure.progress) for figure in FIGURES}
     values[LOSS.key] = epoch_mean.latest(result, latest).value
     values[LEFT.key] = at(latest, LEFT.progress) if goes_on else None
@@ -224,8 +228,8 @@ def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], goes_on: bool
 
 
 def _validation(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
-    """Name and value of the first validation metric, else of the validation loss; an empty name and None if there is
-    neither.
+    """The name and the value of the first validation metric, else of the validation loss. An empty name and None if
+    there is neither.
     """
     names = [name for name in metrics if name.startswith("val_") and number(metrics[name]) is not None]
     chosen = next((name for name in names if name != "val_loss"), "".join(names[:1]))
@@ -233,13 +237,13 @@ def _validation(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
 
 
 def description(run: Run) -> str:
-    """The commit of the user's code, and the preset's description; empty if there is neither."""
+    """The commit of the user's code, and the preset's description. Empty if there is neither."""
     commit = code_copy.read(run).short_commit
     return "  ".join(filter(None, (commit and f"code {commit}", _of_preset(run))))
 
 
 def _of_preset(run: Run) -> str:
-    """The preset's description, read from the first lines of its file; empty if there is none."""
+    """The preset's description, read from its file. Empty if there is none, or if the file cannot be read."""
     try:
         text = located_yaml.read_text(run.file("preset.yaml"))
         head = located_yaml.parse(text.partition("\nworkload:")[0])
@@ -250,7 +254,10 @@ def _of_preset(run: Run) -> str:
 
 
 def when_text(then: float, now: float | None = None) -> str:
-    """A start time in six characters: the time if it was today, the day if it was this year, else the year."""
+    """A start time in six characters: the time if it was today, the day if it was this year, else the year.
+
+    Both are Unix times. If `now` is None, it is the present time.
+    """
     moment, today = time.localtime(then), time.localtime(now)
     if moment[:3] == today[:3]:
         return time.strftime(" %H:%M", moment)
@@ -271,8 +278,8 @@ class Ended:
 
 @dataclass(frozen=True)
 class Now:
-    """The running runs. `title` is the title of the newest; `done` is the share of its steps that it has done, None if
-    unknown. `ended` are the runs that have ended since the last reading.
+    """The running runs. `title` is the title of the newest. `done` is the share (0 to 1) of its steps that it has done,
+    None if unknown. `ended` are the runs that have ended since the last reading.
     """
 
     running: tuple[Run, ...] = ()
@@ -306,7 +313,9 @@ class RunningRuns:
         return Now(tuple(running.values()), runs.title(newest), _done(last_progress(newest)), ended, queue)
 
     def _state(self, run: Run) -> RunState | None:
-        """The state of the run; None if it has ended and not changed since, or if it was deleted."""
+        """The state of the run. None if it was deleted, or if it has ended and has not changed since an earlier
+        call.
+        """
         written = changed(run, "status.json")
         if written and self._over.get(run.id) == written:
             return None

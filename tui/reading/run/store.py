@@ -1,4 +1,4 @@
-"""Collects the events of a run: events go in, an immutable `Snapshot` comes out.
+"""Collects the events of a run, and makes an immutable `Snapshot` of its state.
 
 Plain data without Textual and without files. Events of unknown type are skipped, fields may be absent, and an unknown
 figure is None. History is bounded (series.py).
@@ -87,8 +87,8 @@ class Store:
                 self._times.append(event.t)
 
     def snapshot(self, clock: float | None = None) -> Snapshot:
-        """The present snapshot of the run. `clock` is the present time of a running run; None: the time of the last
-        event.
+        """The present snapshot of the run. `clock` is the present Unix time for a running run. If it is None, the time
+        of the last event is used.
         """
         own = by_physical_gpu(self._allocator, self._facts["started"], self._gpus)
         now = self._last_t if clock is None or self._facts["outcome"] else max(clock, self._last_t)
@@ -139,13 +139,13 @@ class Store:
             self._training_begins(t)
 
     def _training_begins(self, t: float) -> None:
-        """Record the time of the first step; it is the zero of the charts' time."""
+        """Record the time of the first step, from which the charts count their time."""
         if self._trains_since is None:
             self._trains_since = self._time(t)
 
     def _resume(self, t: float) -> None:
-        """Record a resume: the run's time continues from its stop. Some readings of the new engine may come before this
-        event.
+        """Record a resume at the Unix time `t`. The run's time continues from its stop. Some readings of the new engine
+        may come before this event.
         """
         stopped = self._ended_t
         if stopped is None:
@@ -181,7 +181,7 @@ class Store:
             self._metrics(at, mapping(event.get("metrics")))
 
     def _loss(self, at: float, event: Mapping[str, Any]) -> None:
-        """Add the loss of the last steps; if the run does not report this loss, add the mean of the epoch so far."""
+        """Add the loss of the last steps. If the run does not report this loss, add the mean of the epoch so far."""
         window, mean = number(event.get("window_loss")), number(event.get("loss"))
         if window is not None and not self._facts["windowed"]:
             self._set(windowed=True)
@@ -203,7 +203,9 @@ class Store:
             self._add(f"epoch {name}", at, metrics[name])
 
     def _end_epoch(self, t: float, epoch: int, seconds: float | None, metrics: Mapping[str, Any]) -> None:
-        """Add an ended epoch. If a resumed run repeats an epoch, the later one replaces the earlier one."""
+        """Add an ended epoch. If a resumed run repeats an epoch, the later epoch replaces the earlier epoch and all
+        after it.
+        """
         before = tuple(earlier for earlier in self._facts["epochs"] if earlier.number < epoch)
         values = {str(name): number(value) for name, value in metrics.items()}
         epochs = int(number(self._facts["started"].get("epochs")) or 0)
@@ -249,14 +251,14 @@ class Store:
             self._add(f"gpu{index}{name}", at, reading.get(key))
 
     def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
-        """The last reading of a GPU; `own` holds TensorFlow's figures of this GPU."""
+        """The last reading of a GPU. `own` has TensorFlow's figures of this GPU."""
         line = self._series[f"gpu{index}"].line()
         name, totals = self._gpu_names.get(index), self._gpu_totals[index]
         return gpu_reading.read(index, self._gpus[index], name, self._used, own, line, totals)
 
     @property
     def _used(self) -> Sequence[Any]:
-        """The names of the GPUs that train, from the started event; empty if it names none."""
+        """The names of the GPUs that train, from the started event. Empty if it names none."""
         used = self._facts["started"].get("gpus")
         return used if isinstance(used, list) else ()
 
@@ -299,7 +301,7 @@ class Store:
 
 
 def _of_before(diagnosis: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The diagnosis of the part of a run before a resume, with a mark that says so; empty if it had no verdict."""
+    """The diagnosis of the part of a run before a resume, with a mark that says so. Empty if it had no verdict."""
     if diagnosis.get("verdict") in (None, "undecided"):
         return EMPTY
     return MappingProxyType(dict(diagnosis) | {BEFORE_RESUME: True})
