@@ -16,7 +16,7 @@ if os.path.basename(sys.argv[0]) == "gputui" and signal.getsignal(signal.SIGINT)
 
 
 def main() -> None:
-    """Run the command and exit with its code; never lets a traceback out."""
+    """Run the command and exit with its code. Exceptions are shown as one or two lines, never as a traceback."""
     from .base.errors import guarded, interruptible
 
     if sys.argv[1:] or "_GPUTUI_COMPLETE" in os.environ:

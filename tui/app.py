@@ -46,8 +46,8 @@ UNDER_WAY = ("running", "starting")  # a run that is stopping is not offered
 
 
 class GputuiApp(BaseApp):
-    """The application. `preset` fills the form. `watch` is a run whose live view opens at once; with `replay_speed` the
-    view replays that run.
+    """The application. `preset` fills the form. `watch` is a run whose live view opens at once. With `replay_speed` the
+    view replays that run, this many times as fast.
     """
 
     TITLE = "gputui"
@@ -79,8 +79,8 @@ class GputuiApp(BaseApp):
         self._theme_kept = self.theme
 
     def theme_at_start(self) -> str:
-        """Return the name of the theme of the settings, or without a valid one the theme that suits the terminal and
-        its colours.
+        """Return the name of the theme of the settings. If it is not set or unknown, the theme that suits the terminal
+        and its colours.
         """
         if "NO_COLOR" in os.environ:  # Textual removes it from the environment later
             return MONOCHROME.name
@@ -132,8 +132,8 @@ class GputuiApp(BaseApp):
         self.notify(clean(f"asking {python} what is installed for it ..."), markup=False)
 
     def _notify_faults(self) -> None:
-        """Show a message about the faults of the settings: the fault itself, or if there are several their number and
-        the key of the palette, which lists them.
+        """Show a message about the faults of the settings. For one fault it is its text. For several it is their number
+        and the key of the palette, which lists them.
         """
         faults = self.settings.problems
         if len(faults) > 1:
@@ -186,8 +186,10 @@ class GputuiApp(BaseApp):
 
     @work
     async def apply(self, run: Run, values: Mapping[str, Any], what: str) -> None:
-        """Put values into the form with the run's preset. If the form already holds this preset, its other changes
-        stay. `what` names the values.
+        """Put values, by option, into the form with the run's preset. If the form already holds this preset, its other
+        changes stay. `what` names the values for the user.
+
+        Nothing changes if the user keeps the present form, or if the file cannot be read.
         """
         path = run.file("preset.yaml")
         present = self.form.state if self.form.state.path == path else None
@@ -199,10 +201,11 @@ class GputuiApp(BaseApp):
 
     @work
     async def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> None:
-        """Put values into the form with the preset of a file; `what` names the values.
+        """Put values, by option, into the form with the preset of a file. `what` names the values for the user.
 
         If the form already holds this file, its other changes stay. If not, all values of `options` that differ from
-        the file are put into the form.
+        the file are put into the form. Nothing changes if the user keeps the present form, or if the file cannot be
+        read.
         """
         present = self.form.state if self.form.state.path == path else None
         state = present or await self._state_of(path)
@@ -212,8 +215,8 @@ class GputuiApp(BaseApp):
         self.form.apply(state, values if state is present else state.differing(options), what)
 
     async def _state_of(self, preset_yaml_path: Path) -> FormState | None:
-        """Return the form's state for a preset's file; None if the user keeps the present form or if the file cannot be
-        read.
+        """Return the form's state for a preset's file. None if the user keeps the present form, or after a message if
+        the file cannot be read.
         """
         if not await self.form_is_safe():
             return None
@@ -224,7 +227,7 @@ class GputuiApp(BaseApp):
             return None
 
     def show_in_form(self, state: FormState) -> None:
-        """Replace the state of the form; undo brings the former state back."""
+        """Replace the state of the form. Undo restores the former state."""
         self.form.load(state)
 
     @property
@@ -236,7 +239,7 @@ class GputuiApp(BaseApp):
         return self.form.state.preset.options.run.python
 
     async def form_is_safe(self) -> bool:
-        """Return whether the content of the form may be replaced or lost; asks the user if unsaved changes would be
+        """Return True if the content of the form may be replaced or lost. Asks the user if unsaved changes would be
         lost.
         """
         from .screens.presets.saving import save_first
@@ -246,7 +249,7 @@ class GputuiApp(BaseApp):
     # ---- one screen over another ----------------------------------------------------------------
 
     def _open(self, name: str, *opened_with: Any) -> None:
-        """Open a screen over the present screen; a present screen of the same kind is replaced."""
+        """Open a screen over the present screen. If the present screen is of the same kind, it is replaced."""
         screen_class = catalogue.entry(name).screen_class
         screen = screen_class(*opened_with)
         if isinstance(self.screen, screen_class):
@@ -255,8 +258,8 @@ class GputuiApp(BaseApp):
             self.push_screen(screen)
 
     def action_show(self, name: str) -> None:
-        """Show a screen: close the screens over it if it is open, else open it. The live view shows the running or the
-        latest run.
+        """Show a screen by its name. If it is open, close the screens over it, else open it. The live view shows the
+        running or the latest run.
         """
         entry = catalogue.entry(name)
         if self._uncover(entry.screen_class):
@@ -280,7 +283,7 @@ class GputuiApp(BaseApp):
         self.action_show(name)
 
     def _uncover(self, screen_class: type[Screen[Any]]) -> bool:
-        """Close the screens over an open screen of this class; returns whether such a screen is open."""
+        """Close the screens over an open screen of this class. Return True if such a screen is open."""
         stack = list(self.screen_stack)
         at = next((i for i, screen in enumerate(stack) if isinstance(screen, screen_class)), None)
         if at is None:
@@ -339,7 +342,7 @@ class GputuiApp(BaseApp):
         self.action_quit_asking()
 
     def action_help_quit(self) -> None:
-        """Ctrl-C only shows which key quits gputui; it ends nothing."""
+        """Show which key quits gputui. Ctrl-C, which calls this, ends nothing."""
         self.notify(f"{self.key('quit')} quits gputui; runs and proofs go on without it", markup=False)
 
     @work(thread=True, exclusive=True, group="warm")
@@ -348,7 +351,7 @@ class GputuiApp(BaseApp):
         warm_engine.start(self, lambda: bool(self.going_on() or self.measuring()))
 
     def going_on(self) -> list[Run]:
-        """Return the active runs of this machine; they continue after the application has ended."""
+        """Return the runs on this machine that are running. They continue after the application has ended."""
         from ..engine import runs
 
         return [run for run in runs.all_runs()[:LOOKED_AT] if (now := run.liveness).engine and not now.host]
@@ -362,7 +365,9 @@ class GputuiApp(BaseApp):
     # ---- commands -----------------------------------------------------------------------------
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Yield the commands of the screen, the screens, the themes, and the useful ones of Textual's own commands."""
+        """Yield the commands of the palette: those of the screen, the screens, the themes, and the useful ones of
+        Textual.
+        """
         from .screens import catalogue
 
         yield from catalogue.of_screen(screen)

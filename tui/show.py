@@ -1,4 +1,4 @@
-"""Shows the screens; after them, names the runs and measurements that continue.
+"""Shows the screens, and after they were closed names the runs and measurements that continue.
 
 Deferred imports: without a terminal no screen is needed.
 """
@@ -30,7 +30,7 @@ def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
 
 
 def show(preset: FormState | None = None, watch: Run | None = None, replay_speed: float | None = None) -> int:
-    """Run the screens until the user quits, then print which runs and measurements continue; returns the exit code."""
+    """Run the screens until the user quits, then print which runs and measurements continue. Return the exit code."""
     need_a_terminal(*([f"gputui logs {watch.id} prints the log"] if watch else []))
     gc.disable()  # until the application has been painted
     from .app import GputuiApp

@@ -1,6 +1,6 @@
 """The settings of the screens, which are kept in ~/.config/gputui/settings.yaml.
 
-Each setting is declared here once. The file is read once, when the application starts; a change in the interface is
+Each setting is declared here once. The file is read once, when the application starts. A change in the interface is
 written at once by a thread, so that no screen waits for the disk.
 
 Deferred imports: without a file, the start reads no YAML.
@@ -23,14 +23,16 @@ X_AXES = ("auto", "step", "epoch", "time", "samples")
 
 
 def setting(default: Any, meaning: str, *, choices: tuple[str, ...] = (), limits: tuple[float, float] = (0, 0)) -> Any:
-    """Declare a setting of a section; its default, choices and limits say which values it takes."""
+    """Declare a setting of a section. Its default, its choices, or its limits (the least and the greatest value) say
+    which values it takes.
+    """
     about = {"default": default, "meaning": meaning, "choices": choices, "limits": limits}
     return field(default_factory=lambda: default, metadata=about)
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The table of runs."""
+    """The settings of the table of runs."""
 
     columns: tuple[str, ...] = setting((), "its columns in this order; an empty list shows those that fit")
     sort: str = setting("when", "the column by which it is sorted")
@@ -40,7 +42,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Charts:
-    """The charts of the live view and of the comparison."""
+    """The settings of the charts of the live view and of the comparison."""
 
     x_axis: str = setting(
         "auto", "what the horizontal axis shows; auto: steps for the loss and metrics, else the time", choices=X_AXES
@@ -54,7 +56,7 @@ class Charts:
 
 @dataclass(frozen=True)
 class Log:
-    """The log of a run."""
+    """The settings of the log of a run."""
 
     wrap: bool = setting(False, "whether long lines are wrapped")
     fold: bool = setting(True, "whether TensorFlow's own messages are folded")
@@ -62,7 +64,7 @@ class Log:
 
 @dataclass(frozen=True)
 class AtEnd:
-    """Which signals the terminal gives at the end of a run, and while a run is running."""
+    """The settings of the signals that the terminal gives at the end of a run, and while a run is running."""
 
     bell: bool = setting(True, "whether the terminal rings its bell when a run ends")
     desktop: bool = setting(True, "whether the terminal is asked for a notification (OSC 9) when a run ends")
@@ -71,7 +73,7 @@ class AtEnd:
 
 @dataclass(frozen=True)
 class Values:
-    """All settings."""
+    """The values of all settings, by section."""
 
     theme: str = setting("", "the colour theme; empty: the one that suits the terminal")
     runs: Runs = field(default=Runs())
@@ -94,7 +96,7 @@ def declared() -> Iterator[tuple[str, Field[Any]]]:
 
 
 class Settings:
-    """The settings in use; `problems` has one line for each part of the file that could not be used."""
+    """The settings in use. `problems` has one line for each part of the file that could not be used."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or places.settings_file()
@@ -159,7 +161,9 @@ class Settings:
     # ---- the file -------------------------------------------------------------------------------
 
     def _read(self) -> Values:
-        """Return the values of the file; defaults replace missing and invalid values."""
+        """Return the values of the file. Defaults replace missing and invalid values, and faults are added to
+        `problems`.
+        """
         values = Values()
         if not self.path.exists():
             return values
@@ -187,7 +191,7 @@ class Settings:
         self.problems.append(brief(f"{self.path}:{line}: {text}" if line else f"{self.path}: {text}"))
 
     def _write(self) -> None:
-        """In a thread: write the changed values to the file until there are no more changes."""
+        """Write the changed values to the file until there are no more changes. This runs in a thread."""
         pass
 
         while True:
@@ -217,7 +221,7 @@ def takes(setting_field: Field[Any]) -> str:
 
 
 def wrong(setting_field: Field[Any], value: Any) -> str:
-    """Return the reason why a value does not fit the setting; empty if it fits."""
+    """Return the reason why a value does not fit the setting. Empty if it fits."""
     default, choices, (low, high) = (setting_field.metadata[name] for name in ("default", "choices", "limits"))
     if isinstance(default, tuple):
         fits = isinstance(value, tuple) and all(isinstance(item, str) for item in value)
@@ -239,7 +243,9 @@ def shown(value: Any) -> str:
 
 
 def _as_declared(setting_field: Field[Any], value: Any) -> Any:
-    """Convert a value of YAML to its declared type: list to tuple, numbers in a mapping to text, integer to float."""
+    """Convert a value of YAML to its declared type: list to tuple, numbers in a mapping to text, integer to float, None
+    to the default. Other values are returned unchanged.
+    """
     default = setting_field.metadata["default"]
     if value is None:
         return default
@@ -267,7 +273,9 @@ WHOLE = ("theme", "keys")  # the settings without a section
 
 
 class SettingsFault(Exception):
-    """The settings file cannot be used. `line` is the number of the wrong line; 0 if the fault has no line."""
+    """The settings file cannot be used. `line` is the number of the wrong line from 1, or 0 if the fault has no
+    line.
+    """
 
     def __init__(self, message: str, line: int = 0) -> None:
         super().__init__(message)
@@ -275,7 +283,9 @@ class SettingsFault(Exception):
 
 
 def read(path: Path) -> list[tuple[str, int, Any]]:
-    """Return (dotted key, line, value) for each setting in the file; an empty list if there is no file."""
+    """Return (dotted key, line, value) for each setting in the file. The list is empty if there is no file. Raises
+    SettingsFault.
+    """
     entries: list[tuple[str, int, Any]] = []
     for name, value in _parsed(_text(path)).items():
         if isinstance(value.value, dict) and name not in WHOLE:
@@ -286,7 +296,9 @@ def read(path: Path) -> list[tuple[str, int, Any]]:
 
 
 def write(path: Path, changes: Mapping[str, Any]) -> None:
-    """Write the changed values, given by dotted key, into the file; everything else in the file stays."""
+    """Write the changed values, given by dotted key, into the file. Everything else in the file stays. Raises
+    SettingsFault or OSError.
+    """
     from ...engine.files import yaml_writing
 
     path = path.resolve()  # a link to a file elsewhere stays one
@@ -337,7 +349,7 @@ def _parsed(text: str) -> dict[str, Located]:
 
 
 def _has_content(text: str) -> bool:
-    """Return whether the text has anything except comments and empty lines."""
+    """Return True if the text has anything except comments and empty lines."""
     lines = (line.strip() for line in text.splitlines())
     return any(line and not line.startswith("#") and line not in ("---", "{}") for line in lines)
 
@@ -350,6 +362,6 @@ def _plain(value: Located) -> Any:
 
 
 def _fault(fault: YamlFault) -> SettingsFault:
-    """Convert a fault of the YAML reader to a SettingsFault; the reader's message speaks of presets."""
+    """Convert a fault of the YAML reader to a SettingsFault, whose message speaks of settings, not of presets."""
     message = fault.message.replace("so it is no preset", "so it holds no settings").replace("in presets", "here")
     return SettingsFault(f"{fault.key}: {message}" if fault.key else message, fault.line)

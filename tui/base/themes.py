@@ -1,6 +1,7 @@
-"""The colour themes of gputui: a calm dark one, its light counterpart, and one of high contrast for 16 colours.
+"""The colour themes of gputui: a calm dark theme, a light one, one of high contrast for 16 colours, and one without
+colours.
 
-All text has at least the contrast 4.5 that WCAG 2.1 asks for (1.4.3), curves and marks 3 (1.4.11), on every ground.
+All text has at least the contrast 4.5 that WCAG 2.1 requires (1.4.3), curves and marks 3 (1.4.11), on every background.
 """
 
 from __future__ import annotations
@@ -128,13 +129,13 @@ def own_colours(theme: Theme) -> dict[str, str]:
 
 
 def colour(app: App[Any], name: str) -> str:
-    """Return a colour of the theme by its name (success, warning, error, primary); empty if the theme has no such
+    """Return a colour of the theme by its name (success, warning, error, primary). Empty if the theme has no such
     colour.
     """
     return str(getattr(app.current_theme, name, None) or "")
 
 
 def painted_colour(app: App[Any], style: str) -> str:
-    """Return the colour of a style of painted rows; `dim` for labels, empty for other styles without a colour."""
+    """Return the colour of a style of painted rows. `dim` for labels, and empty for other styles without a colour."""
     colours = {"good": "success", "warn": "warning", "bad": "error", "curve1": "primary", "curve2": "warning"}
     return colour(app, colours[style]) if style in colours else "dim" if style == "label" else ""

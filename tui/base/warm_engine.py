@@ -1,4 +1,4 @@
-"""The warm engine: waits with TensorFlow imported while the form is open, so that the run of the form starts sooner.
+"""The warm engine: a process that has imported TensorFlow while the form is open, so that the form's run starts sooner.
 
 Deferred imports: nothing of this is needed for the first paint.
 """
@@ -17,8 +17,8 @@ AFTER_SECONDS = 1.0  # by then the user has first looked at the form
 
 
 def start(app: BaseApp, is_busy: Callable[[], bool]) -> None:
-    """In a thread: start the warm engine, unless there already is a warm engine or the machine is busy. GPUTUI_WARM=0
-    prevents it.
+    """Start the warm engine, unless there is one, or the machine is busy or has an error in its packages. GPUTUI_WARM=0
+    prevents it. To be called in a thread.
     """
     if app.is_headless or os.environ.get("GPUTUI_WARM") == "0" or app.warm is not None or is_busy():
         return
@@ -33,12 +33,14 @@ def start(app: BaseApp, is_busy: Callable[[], bool]) -> None:
 
 
 def take(app: BaseApp) -> Warm | None:
-    """Return the warm engine and remove it from the application; None if there is no warm engine."""
+    """Return the warm engine and remove it from the application. None if there is no warm engine."""
     warm, app.warm = app.warm, None
     return warm
 
 
 def close(app: BaseApp) -> None:
-    """End the warm engine, if there is one: a measurement must not share the machine with an import of TensorFlow."""
+    """End the warm engine, if there is one, as a measurement must not share the machine with an import of
+    TensorFlow.
+    """
     if (warm := take(app)) is not None:
         warm.close()

@@ -1,4 +1,6 @@
-"""The command line: the command `gputui`, its subcommands with their options and help; commands/ is what they do."""
+"""The command line: the command `gputui` and its subcommands with their options and help. commands/ carries them
+out.
+"""
 
 from .command import cli, main, run
 

@@ -1,8 +1,8 @@
-"""The command `gputui` itself: its help, its options, and what becomes of errors and exit codes.
+"""The command `gputui` itself: its help, its options, its error messages and its exit codes.
 
-Click parses the command line; everything that it or gputui refuses becomes one or two lines on stderr and exit code 2.
+Click parses the command line. Everything that it or gputui refuses becomes one or two lines on stderr and exit code 2.
 
-Deferred imports: a command pays only for what it uses.
+Deferred imports: a command loads only the modules that it uses.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command with `arguments`, by default those of the process, and return its exit code."""
     return guarded(lambda: _code(arguments))
 
 

@@ -83,14 +83,18 @@ def proof(_context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 
 def _folders(parent: os.PathLike[str]) -> list[str]:
-    """The names of the folders in `parent` that are ids, which begin with a date; the newest first."""
+    """The names of the folders in `parent` that are ids, which begin with a digit, the newest first. Empty if it cannot
+    be read.
+    """
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         return sorted((entry.name for entry in entries if entry.name[:1].isdigit()), reverse=True)
     return []
 
 
 def option(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The keys of options: whole keys after a point has been typed, else the names without their group."""
+    """The keys of options that fit `incomplete`: whole keys after a point has been typed, else the names without their
+    group.
+    """
     from ...engine.options import OPTIONS
 
     names = [info.key if "." in incomplete else info.name for info in OPTIONS]
@@ -98,7 +102,7 @@ def option(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def setting(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """`KEY=` for each key of an option; after a typed `=`, the fixed words that the option takes."""
+    """`KEY=` for each option whose key fits. After a typed `=`, the fixed words that the option takes."""
     from ...engine.options import OPTIONS
 
     name, equals, begun = incomplete.partition("=")

@@ -1,4 +1,4 @@
-"""`gputui FILE.yaml` and `gputui NAME`: a word that is no command is a preset, which the form opens with.
+"""Opens the form for `gputui FILE.yaml` and `gputui NAME`: a word that is no command names a preset.
 
 Deferred imports: completion and `--help` need nothing of the form.
 """
@@ -40,7 +40,10 @@ class PresetOrCommand(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command for the first argument. A word that is the name of a command and of a preset is the command."""
+        """The command for the first argument. A word that is the name of a command and of a preset is the command.
+
+        For another word that names a preset, the command that opens the form. Raises Refused for an unknown word.
+        """
         if args[0] in self.commands or args[0].startswith("-") or self.opens is None:
             return super().resolve_command(ctx, args)
         if not ctx.resilient_parsing and not names_preset(args[0]):
@@ -56,12 +59,12 @@ class PresetOrCommand(click.Group):
 
 
 def names_preset(word: str) -> bool:
-    """Whether the word is the name of a preset, or looks like a path."""
+    """True if the word is the name of a preset or run:ID, or looks like a path."""
     return word.endswith(PRESET_SUFFIXES) or os.sep in word or word.startswith("run:") or word in named_presets()
 
 
 def unknown(word: str, commands: Iterable[str]) -> str:
-    """The error message for a word that is neither a command nor a preset; it suggests similar names."""
+    """The error message for a word that is neither a command nor a preset. It suggests similar names."""
     from ...engine.options.catalogue import nearest
     from ...engine.presets.paths import of_python
 
@@ -78,7 +81,9 @@ def unknown(word: str, commands: Iterable[str]) -> str:
 
 
 def form_state(name_or_path: str, settings: Sequence[str]) -> FormState:
-    """The form's state for a preset; `settings` become its unsaved changes. Raises PresetError."""
+    """The form's state for a preset. `settings` are texts KEY=VALUE and become its unsaved changes. Raises
+    PresetError.
+    """
     from ...engine import presets
     from ..form.form_state import FormState
 

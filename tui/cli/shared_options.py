@@ -35,7 +35,7 @@ wait_option = click.option("--wait", is_flag=True, help="Start when the devices 
 
 
 def queue_options(command: Command) -> Command:
-    """Declare --queue and --after for a command; the command gets their values as `queue` and `after`."""
+    """Declare --queue and --after for a command. The command gets their values as `queue` and `after`."""
     queued = click.option(
         "--queue", is_flag=True, help="Put it in the queue, which starts it when its devices are free."
     )
@@ -60,7 +60,7 @@ def preset_option(help: str, required: bool = False) -> Callable[[Command], Comm
 
 
 def tell_twin(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
-    """Return the name; print a warning if the user may have meant a file in the current folder."""
+    """Return the name. Print a warning if the user may have meant a file in the current folder."""
     from ...engine.presets.paths import twin
 
     if name is not None and not context.resilient_parsing and (remark := twin(name)):
@@ -75,7 +75,7 @@ def settings_option(help: str = SET_HELP) -> Callable[[Command], Command]:
 
 
 def cluster_options(command: Command) -> Command:
-    """Declare --cluster and --worker for a command; the command gets their values as `workers` and `worker`."""
+    """Declare --cluster and --worker for a command. The command gets their values as `workers` and `worker`."""
     of_which = click.option(
         "--worker",
         type=click.IntRange(min=0),
@@ -92,8 +92,10 @@ def cluster_options(command: Command) -> Command:
 
 
 def join_cluster(workers: str | None, worker: int | None) -> None:
-    """Make this process the worker `worker` of the cluster from now on; nothing without `workers`. Raises Refused for
-    `worker` alone.
+    """Make this process the worker `worker` (from 0) of the cluster `workers` from now on. Nothing happens if both are
+    None.
+
+    Raises Refused for `worker` alone.
     """
     if workers is None and worker is not None:
         raise Refused("--worker needs --cluster HOST1:PORT,HOST2:PORT, the addresses of all workers")

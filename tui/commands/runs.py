@@ -105,8 +105,11 @@ def _tell_damage(closed: str, entries: Sequence[Entry]) -> None:
 
 
 def stop_run(name: str) -> None:
-    """Request a run to stop. Returns after a few seconds at most, even if the run has not ended yet. A run that waits
-    in the queue is removed from the queue.
+    """Request a run to stop, and print its state. Returns at most 2 s after the request, even if the run has not ended
+    yet.
+
+    A run that waits in the queue is removed from the queue. If it is being started, its start is waited for first, for
+    at most 20 s.
     """
     run = run_folders.find(name)
     if run.queue_file.exists():

@@ -1,7 +1,7 @@
 """The state of the form: the text, the value and the error of every option, and the changes that are not saved.
 
-Everything that the form shows of an option is available here, without Textual. Values are read from text exactly as
-`--set` reads them.
+All that the form shows of an option is available here, without Textual. Values are read from text exactly as `--set`
+reads them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def about_group(group: str) -> str:
 
 
 def to_text(value: Any) -> str:
-    """The text that a field shows for the value; empty for None."""
+    """The text that a field shows for the value. Empty for None."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -52,8 +52,8 @@ def to_text(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether Python and YAML write the value in the same way: true for numbers without an exponent and lists of
-    them.
+    """Return True if Python and YAML write the value in the same way: integers, floats without an exponent, and lists
+    of them.
     """
     if isinstance(value, list):
         return all(_is_plain(item) and not isinstance(item, bool) for item in value)
@@ -61,7 +61,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def to_value(info: OptionInfo, text: str) -> Any:
-    """The value for the text of a field: fixed words and free text are kept unchanged, other text is read as YAML."""
+    """The value for the text of a field. Fixed words and free text are kept unchanged, other text is read as YAML."""
     text = text.strip()
     free = isinstance(info.default, str) and not info.choices and not info.is_number
     return text if free or text in info.choices else located_yaml.scalar(text)
@@ -113,14 +113,15 @@ class FormState:
 
     @property
     def record(self) -> str:
-        """In words, which kind of record the preset's file is; empty if it is no record of a run or proof. A record
-        must not be changed.
+        """A text that says which kind of record of a run or proof the preset's file is. Empty if it is no such record.
+
+        A record must not be changed.
         """
         return _record_of(self.path)[1] if self.path is not None else ""
 
     @property
     def of_a_run(self) -> bool:
-        """Whether the preset's file is the record of a run or a proof."""
+        """True if the preset's file is the record of a run or a proof."""
         return bool(self.record)
 
     def set(self, key: str, text: str) -> None:
@@ -137,7 +138,7 @@ class FormState:
         self._validate()
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Put values into their fields; values of unknown options are ignored."""
+        """Put values, by option, into their fields. Values of unknown options are ignored."""
         self.put({key: to_text(value) for key, value in values.items() if key in INFO})
 
     def become(self, options: Options) -> None:
@@ -166,12 +167,12 @@ class FormState:
         return key not in self.errors and value_of(self.preset.options, INFO[key]) == INFO[key].default
 
     def is_unsaved(self, key: str) -> bool:
-        """Whether the field is invalid, or its value differs from the file's value."""
+        """True if the field is invalid, or if its value differs from the file's value."""
         info = INFO[key]
         return key in self.errors or value_of(self.preset.options, info) != value_of(self.opened.options, info)
 
     def own(self, key: str) -> str:
-        """Return in words to which parts of the user's own code the option applies; empty without own code."""
+        """A text that says to which parts of the user's own code the option applies. Empty without own code."""
         return "" if self.preset.options.workload.entry is None else OWN_CODE_LABELS[INFO[key].about.own]
 
     def decides(self, key: str) -> str:
@@ -199,15 +200,17 @@ class FormState:
 
     @property
     def at_risk(self) -> bool:
-        """Whether changes would be lost if the form were closed: they were neither saved nor used for a started run."""
+        """True if changes would be lost if the form were closed: they were neither saved nor used for a started run."""
         return self.modified and (dict(self.texts), self.description) != self._kept
 
     def keep(self) -> None:
-        """Remember the present values as safe: they are stored in a file, or in a run that was started with them."""
+        """Mark the present values as kept, as they are stored in a file, or in a run that was started with them."""
         self._kept = (dict(self.texts), self.description)
 
     def saved_as(self, path: Path) -> None:
-        """Remember that the form was saved to `path`. From now on, changes are differences from this file."""
+        """Make `path`, to which the form was saved, the preset's file. From now on, changes are differences from this
+        file.
+        """
         fresh = FormState.open(path)
         self.path, self.opened, self.opened_text = path, fresh.opened, fresh.opened_text
         self._validate()
@@ -223,7 +226,9 @@ class FormState:
         return " \\\n  ".join([f"gputui --preset {base}", *(f"--set {shlex.quote(text)}" for text in settings)])
 
     def _reference(self) -> str:
-        """Return the preset's name if this name stands for this file, else the path of the file."""
+        """Return the word for the command line that names the preset: run:ID for the preset of a run, the preset's name
+        if this name stands for its file, else the path of the file.
+        """
         if self.path is None:
             return self.name
         run, _ = _record_of(self.path)
@@ -233,7 +238,7 @@ class FormState:
         return self.path.stem if named and named.resolve() == self.path.resolve() else str(self.path)
 
     def _validate(self) -> None:
-        """Update `errors` (messages by key) and `preset`; the preset has the form's values, but invalid fields keep the
+        """Update `errors` (messages by key) and `preset`. The preset has the form's values, but invalid fields have the
         opened value.
         """
         values = {key: to_value(INFO[key], text) for key, text in self.texts.items()}
@@ -255,7 +260,7 @@ def value_of(options: Options, info: OptionInfo) -> Any:
 
 
 def shown(options: Options, info: OptionInfo) -> str:
-    """Return the option's value as the text for its field; a path inside the current folder is made relative to that
+    """Return the option's value as the text for its field. A path inside the current folder becomes relative to that
     folder.
     """
     return to_text(paths.relative(info.key, options))
@@ -267,8 +272,8 @@ def _text_of(path: Path) -> str:
 
 
 def _record_of(path: Path) -> tuple[str, str]:
-    """Return the id of the run or proof and the kind of record in words, if the file is such a record; else two empty
-    texts.
+    """Return the id of the run or proof and the kind of record in words, if the file is such a record. Otherwise two
+    empty texts.
     """
     folder = path.resolve().parent
     if path.name == "preset.yaml" and folder.parent == places.runs_folder().resolve():
@@ -282,10 +287,10 @@ SETTING = re.compile(r"\b(?P<key>[a-z]+\.[a-z0-9_]+)=(?P<text>[^\s,;()]+)")
 
 
 def proposed(hint: str) -> Mapping[str, Any]:
-    """Return the values of the first proposal in a hint such as `try input.batch_size=16`, by option key; empty if
-    there is none.
+    """Return the values of the first proposal in a hint such as `try input.batch_size=16`, by option. Empty if there is
+    none.
 
-    Several settings that are joined by `and` are one proposal; a comma or `or` begins another.
+    Several settings that are joined by `and` are one proposal. A comma or `or` begins another.
     """
     for part in re.split(r"\bor\b|[,;]\s", hint):
         named = [(info, match["text"]) for match in SETTING.finditer(part) if (info := INFO.get(match["key"]))]
@@ -322,8 +327,9 @@ class Moment:
 
 @dataclass(frozen=True)
 class Act:
-    """A change of the form, with the content `before` it. All characters typed into one field have the same `edit`, and
-    so are one change.
+    """A change of the form, with the content `before` it. `what` names the change in words.
+
+    All characters typed into one field have the same `edit`, and so are one change.
     """
 
     before: Moment
@@ -333,7 +339,7 @@ class Act:
 
 @dataclass
 class History:
-    """The changes that can be undone (`done`), and the undone changes that can be redone (`undone`)."""
+    """The changes that can be undone (`done`), and the changes that were undone and can be redone (`undone`)."""
 
     done: list[Act] = field(default_factory=list)
     undone: list[Act] = field(default_factory=list)
@@ -347,14 +353,14 @@ class History:
             self.undone = []
 
     def undo(self, state: FormState) -> Act | None:
-        """Return the change to undo; the caller gives the form its content `before`. None if there is no change to
-        undo.
+        """Return the change to undo, whose content `before` the caller then puts into the form. None if there is no
+        change to undo.
         """
         return _moved(self.done, self.undone, state)
 
     def redo(self, state: FormState) -> Act | None:
-        """Return the change to redo; the caller gives the form its content `before`. None if there is no change to
-        redo.
+        """Return the change to redo, whose content `before` the caller then puts into the form. None if there is no
+        change to redo.
         """
         return _moved(self.undone, self.done, state)
 

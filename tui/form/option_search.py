@@ -1,7 +1,7 @@
-"""Searches options by words: the best match comes first, and each hit knows where its words were found.
+"""Searches options by words. The best match comes first, and each hit has the places at which its words were found.
 
 A word is searched in the name, then in other names, in the values of the option, in its help, and in its TensorFlow
-call. It matches the beginning of a word of the text; only if no option matches, any part of the text.
+call. It must match the beginning of a word of the text. If no option matches so, any part of the text may match.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _WHOLE, _BEGINS, _INSIDE, _IN_KEY, _OTHER, _VALUE, _HELP, _CALL = range(8)
 
 @dataclass(frozen=True)
 class Match:
-    """The best place at which one word of a search was found, its rank (the least is best), and the
-    text of this place.
+    """The best place at which a word of a search was found, its rank (the least is best), and the text of this
+    place.
     """
 
     rank: int
@@ -45,8 +45,8 @@ class Hit:
 
     @cached_property
     def elsewhere(self) -> Match | None:
-        """The place where the worst-matching word was found, shown next to the option's name; None if all words are in
-        the name.
+        """The place of the word that matches worst, for a text next to the option's name. None if all words are in the
+        name.
         """
         worst = max(self.matches, key=lambda match: match.rank, default=None)
         return worst if worst is not None and worst.place != NAME else None
@@ -70,7 +70,9 @@ def suggestion(words: str) -> str:
 
 
 def marked(text: str, words: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each place in the text at which one of the words stands."""
+    """Yield start and end of each place in the text at which one of the words stands, as positions from 0. Beginnings
+    of words are preferred. Upper and lower case are not distinguished in the text.
+    """
     lower = text.lower()
     for word in words:
         places = [match.span() for match in re.finditer(_BEGIN + re.escape(word), lower)]
@@ -96,7 +98,9 @@ Fits = Callable[[str, str], bool]
 
 
 def _begins(word: str, text: str) -> bool:
-    """Return whether `word` is the beginning of a word in the text; `MirroredStrategy` counts as two words."""
+    """Return True if `word` (in lower case) is the beginning of a word in the text. `MirroredStrategy` counts as two
+    words.
+    """
     return re.search(_BEGIN + re.escape(word), re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()) is not None
 
 

@@ -14,7 +14,7 @@ POLICIES = tuple(by_key(OPTIONS)["precision.policy"].choices)
 
 
 class WrongLimit(ValueError):
-    """The text of a field is no valid limit; `name` is the field's name."""
+    """The text of a field is no valid limit. `name` is the field's name."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -23,8 +23,9 @@ class WrongLimit(ValueError):
 
 @dataclass
 class LimitTexts:
-    """The contents of the dialog's fields; an empty text sets no limit. `suitable` are the precisions that are fast on
-    these devices.
+    """The contents of the dialog's fields for the limits of a search. An empty text sets no limit.
+
+    `suitable` are the precisions that are fast on the devices of the training.
     """
 
     minutes: str = "10"
@@ -39,15 +40,15 @@ class LimitTexts:
     allow_worse_loss: bool = False
 
     def suit(self, fast: Collection[str]) -> None:
-        """Store the precisions that are fast on these devices, and allow exactly these unless the user has chosen other
-        precisions.
+        """Store `fast`, the mixed precisions that are fast on the devices of the training. Unless the user has chosen
+        other precisions, allow exactly these and float32.
         """
         untouched, self.suitable = self.precisions == self.suitable, {POLICIES[0], *fast}
         if untouched:
             self.precisions = set(self.suitable)
 
     def limits(self) -> Limits:
-        """The limits; raises WrongLimit for the first field without a valid limit."""
+        """The limits. Raises WrongLimit for the first field without a valid limit."""
         memory = _number("memory_gb", "memory", self.memory_gb)
         return Limits(
             minutes=_minutes(self.minutes),
@@ -68,8 +69,10 @@ class LimitTexts:
         return [stage for stage in STAGES if stage in self.only]
 
     def _precisions(self) -> list[str] | None:
-        """Return the precisions to try. None if the search itself chooses among the precisions that are fast on these
+        """Return the precisions to try. None if the search itself chooses among the precisions that are fast on the
         devices.
+
+        Raises WrongLimit if none is chosen although precision is searched.
         """
         if not self.precisions and "precision" in self.only:
             raise WrongLimit("precisions", "choose a precision, or take precision out of what is searched")
@@ -79,7 +82,9 @@ class LimitTexts:
         return allowed if len(allowed) == 1 or not self.precisions <= self.suitable else None
 
     def _avoided(self) -> list[str]:
-        """Return the precisions that are fast on these devices, but not allowed."""
+        """Return the precisions that are fast on the devices but not allowed. Empty if only one is allowed, or one that
+        is not fast.
+        """
         some = len(self.precisions) > 1 and self.precisions < self.suitable
         return [policy for policy in POLICIES if policy in self.suitable - self.precisions] if some else []
 

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Start:
-    """A run or a proof that is to be started or resumed; the functions are called in a thread.
+    """A run or a measurement that is to be started or resumed. Its functions are called in a thread.
 
     `in_the_way` returns a text that names another training on the same devices, or an empty text. `launch` returns the
-    run or the proof, and its process. `queue` puts it in the queue, and returns its place and what it waits for.
-    `measures`: another training at the same time would disturb its figures.
+    run or the proof, and its process. `queue` puts it in the queue, and returns its place and what it waits for. With
+    `measures`, another training at the same time would disturb its figures.
     """
 
     title: str
@@ -57,7 +57,9 @@ class Start:
 
 
 class ConflictError(Exception):
-    """The options conflict with each other or with this machine; `findings` are the results of the check."""
+    """The options conflict with each other or with this machine. `findings` are the results of the check of `here`,
+    this machine.
+    """
 
     def __init__(self, here: Machine, findings: tuple[Finding, ...]) -> None:
         super().__init__(str(next(finding for finding in findings if finding.level == "error")))
@@ -149,8 +151,9 @@ WAIT, START, MEASURE, CANCEL = "Wait for it", "Start anyway", "Measure anyway", 
 
 
 async def choice_if_busy(app: BaseApp, start: Start) -> str:
-    """Return START or MEASURE if it is to start now: the devices are free, or the user starts it anyway. Return WAIT if
-    the user chose to wait, after it was put in the queue; else CANCEL.
+    """Return START or MEASURE if it is to start now: the devices are free, or the user starts it anyway.
+
+    Return WAIT if the user chose to wait, after the start was put in the queue. Otherwise return CANCEL.
     """
     busy = await asyncio.to_thread(start.in_the_way)
     if not busy:
@@ -180,7 +183,9 @@ async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
 
 
 async def put_in_queue(app: BaseApp, start: Start) -> None:
-    """Put a start in the queue, and show its place and what it waits for. Raises the same as its launch."""
+    """Put a run or a measurement in the queue, and show its place and what it waits for. Raises the same exceptions as
+    the launch.
+    """
     app.notify(clean(f"{start.title}: {await asyncio.to_thread(start.queue)}"), markup=False)
 
 
@@ -195,7 +200,7 @@ async def launch_and_open(app: BaseApp, start: Start) -> bool:
 
 
 def open_measurement(app: BaseApp, proof: Proof, process: subprocess.Popen[bytes]) -> None:
-    """Open the screen of a measurement that was launched; `process` is its process."""
+    """Open the screen of a measurement that was launched. `process` is its process, which is kept until its end."""
     app.engines.append(process)
     app.open_proof(proof)
 
@@ -224,7 +229,10 @@ def resumed_measurement(
     resume: Callable[[], subprocess.Popen[bytes]],
     resumed: Callable[[], Request],
 ) -> Start:
-    """Return the start that resumes a measurement that has ended before its time, with the request `resumed()`."""
+    """Return the start that resumes a measurement that has ended before its time.
+
+    `resume` starts its process. `resumed` returns its request for the queue.
+    """
 
     def queue_it() -> str:
         from ...engine.queue import adding

@@ -40,7 +40,7 @@ Span = tuple[int, int, int]  # a line, a column, and the column after the last
 
 
 class Look(NamedTuple):
-    """The attributes and colours of cells as codes of SGR; each text may be empty."""
+    """The attributes and colours of cells as codes of SGR. Each text may be empty."""
 
     attributes: str
     foreground: str
@@ -48,7 +48,7 @@ class Look(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether a blank with these attributes looks the same in every foreground colour."""
+        """True if a blank with these attributes looks the same in every foreground colour."""
         return _SEEN_IN_BLANKS.isdisjoint(self.attributes.split(";"))
 
 
@@ -67,7 +67,10 @@ class Piece(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Changed cells of a line, and the strip that is visible there; `start` is the first column of the strip."""
+    """Changed cells of a line, from column `x` up to, but without, `end`, and the strip that is visible there.
+
+    `y` is the line, and `start` the first column of the strip.
+    """
 
     y: int
     x: int
@@ -77,7 +80,7 @@ class Shown(NamedTuple):
 
 
 def send_changed_cells(screen: Screen[Any]) -> None:
-    """Let a screen send only changed cells in its partial updates; call it before the screen is composed."""
+    """Let a screen send only changed cells in its partial updates. To be called before the screen is composed."""
     screen._compositor = ChangedCellsCompositor()
 
 
@@ -183,8 +186,8 @@ def _within(strip: Strip, begin: int, end: int) -> Iterator[tuple[Segment, int]]
 
 
 def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Yield the pieces; neighbours that can be written in one look are joined. A blank takes the foreground of its
-    neighbour.
+    """Yield the pieces. Neighbours that can be written in one look are joined, as a blank may have the foreground of
+    its neighbour.
     """
     last: Piece | None = None
     for piece in pieces:
@@ -199,7 +202,7 @@ def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _common(left: Piece, right: Piece) -> Look | None:
-    """Return the look in which both pieces can be written; None if there is none."""
+    """Return the look in which both pieces can be written. None if there is no such look."""
     if left.look == right.look:
         return left.look
     if left.look.background != right.look.background:
@@ -223,8 +226,8 @@ def _look(style: Style, system: ColorSystem | None) -> Look:
 
 
 def _colours(before: Look | None, now: Look) -> str:
-    """Return the control sequence that changes the look from `before` to `now`; if the attributes are equal, it has
-    only the colours that differ.
+    """Return the control sequence that changes the look from `before` to `now`. If the attributes are equal, it has
+    only the colours that differ. If `before` is None, it has the whole look.
     """
     if before is None or before.attributes != now.attributes:
         codes = ["0", now.attributes, now.foreground, now.background]

@@ -32,7 +32,7 @@ FIRST = ("[", "O", "]", "P")
 
 
 class TerminalInput(XTermParser):
-    """Textual's parser, but it gets only complete sequences; `clock` returns the time in seconds."""
+    """Textual's parser, except that it gets only complete sequences. `clock` returns the time in seconds."""
 
     def __init__(self, debug: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(debug)
@@ -107,7 +107,7 @@ class TerminalInput(XTermParser):
         return messages
 
     def _paste(self, text: str) -> tuple[list[Message], str]:
-        """The event of a paste and the text after it; no event until the end of the paste has arrived."""
+        """The event of a paste and the text after it. No event until the end of the paste has arrived."""
         held = (self._pasted or "") + text
         pasted, end, rest = held.partition(PASTE_END)
         self._pasted = pasted

@@ -39,8 +39,8 @@ class UpstreamApp(App[None]):
     """
 
     def continues_after(self, _error: Exception, _node: MessagePump | None = None) -> bool:
-        """Return whether the application continues after an exception. `_node` has failed; None: the node that handles
-        a message now.
+        """Return True if the application continues after an exception. `_node` is the node that has failed. None stands
+        for the node that handles a message now. By default False.
         """
         return False
 
@@ -67,21 +67,21 @@ class UpstreamApp(App[None]):
         await self._guard(self, super()._dispatch_message, message)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Called by Textual to end the application after an exception of a timer, a worker, painting, or `_guard`; does
-        nothing if the application continues.
+        """End the application after an exception of a timer, a worker, painting, or `_guard`, unless it continues.
+        Textual calls this method.
         """
         if not self.continues_after(error):
             super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
-        """Leave one line about the exception on the terminal; Textual would print the traceback."""
+        """Leave one line about the present exception on the terminal, in place of Textual's traceback."""
         error = sys.exception()
         assert error is not None
         self.panic(Text(self.last_line(error)))
 
     @property
     def _background_screens(self) -> list[Screen[Any]]:
-        """The screens that can be seen behind the screen in front; none if that screen is opaque."""
+        """The screens that can be seen behind the screen in front. The list is empty if that screen is opaque."""
         return [] if self.screen.styles.background.a == 1 else super()._background_screens
 
     def withdraw(self) -> None:
@@ -117,12 +117,12 @@ def failed_node(app: App[Any], error: Exception) -> MessagePump:
 
 
 def is_built(node: MessagePump) -> bool:
-    """Return whether the node has been mounted completely."""
+    """Return True if the node has been mounted completely."""
     return node._is_mounted
 
 
 def is_gone(app: App[Any], node: MessagePump) -> bool:
-    """Return whether the node, or the whole application, is being removed."""
+    """Return True if the node, or the whole application, is being removed."""
     if app._exit or app._closing:
         return True
     if isinstance(node, App) or not isinstance(node, DOMNode):

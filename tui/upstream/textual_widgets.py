@@ -50,7 +50,7 @@ class ShownKey(NamedTuple):
 
 
 class ChosenKeys(Footer):
-    """A footer with the keys that `chosen_keys` returns; its widgets are made again only if these keys have changed."""
+    """A footer with the keys that `chosen_keys` returns. Its widgets are made again only if the keys have changed."""
 
     def __init__(self) -> None:
         super().__init__(show_command_palette=False, compact=True)
@@ -84,7 +84,9 @@ class ChosenKeys(Footer):
             self.call_after_refresh(self.recompose)
 
     async def recompose(self) -> None:
-        """Make the footer's widgets again, only if the keys differ: a screen that opens calls this several times."""
+        """Make the footer's widgets again, but only if the keys differ, as a screen that opens calls this several
+        times.
+        """
         if self.is_attached and self.chosen_keys() != self._made:
             await super().recompose()
 

@@ -27,7 +27,7 @@ _one_at_a_time = threading.RLock()
 
 
 def import_one_at_a_time() -> None:
-    """Let only one thread at a time import new modules. Call it before the first thread starts; a second call does
+    """Let only one thread at a time import new modules. To be called before the first thread starts. A second call does
     nothing.
 
     The import statement (in C), `import_module` and imports of submodules all call `_find_and_load`, and only for
@@ -53,8 +53,9 @@ Result = TypeVar("Result")
 
 
 def in_background(owner: Widget, reading: Callable[[], Result], take: Callable[[Result], None]) -> None:
-    """Call `reading` in a daemon thread, then `take` with its result in the calling thread; nothing is taken if `owner`
-    has been removed.
+    """Call `reading` in a daemon thread, then `take` with its result in the calling thread.
+
+    If `owner` has been removed, `take` is not called. An exception is handled as an exception of `owner`'s application.
     """
     loop, context = asyncio.get_running_loop(), copy_context()
 

@@ -2,10 +2,10 @@
 
 Keys may arrive in bunches (a paste, a slow line, a busy machine), while the field, dialog or screen that a key opens
 takes a moment to appear. Textual dispatches keys as they arrive, so that the rest of a bunch would act on the screen
-beneath. Here they are held until the new place is there. Text goes into its field. A letter that was typed before its
-place was visible has no effect, nor have keys that follow it without a pause. A single letter right after the key that
-opens a screen of the header is the exception: it is meant for that screen. Escape always works, since it only leaves.
-The last line of the screen names the keys without effect.
+below. Here keys are held until the new screen or field is ready. Text goes into its field. A letter that was typed
+before the screen was visible has no effect, nor have keys that follow it without a pause. A single letter right after
+the key that opens a screen of the header is the exception, as it is meant for that screen. Escape always works, since
+it only leaves. The last line of the screen names the keys without effect.
 
 Waits for an event queue of Textual that holds keys until the screens and fields opened by earlier keys are mounted.
 """
@@ -45,7 +45,7 @@ Typed = events.Key | events.Paste
 
 @dataclass(frozen=True)
 class Place:
-    """The place that keys go to: the screen, and the field that takes text (None if no field has the focus)."""
+    """The screen that keys go to, and its field that takes text (None if no field has the focus)."""
 
     screen: Screen[Any] | None = None
     field: Widget | None = None
@@ -53,7 +53,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Held:
-    """A key or a paste that waits until earlier ones have been handled."""
+    """A key or a paste that waits until earlier keys have been handled."""
 
     event: Typed
     changes: int  # of the place, when it arrived
@@ -72,7 +72,7 @@ class Moment:
 class Typeahead:
     """Holds keys until the effects of earlier keys are complete.
 
-    `hand_over` is the application's handler for an event from its terminal. `opens_place` returns whether a key opens
+    `hand_over` is the application's handler for an event from its terminal. `opens_place` returns True if a key opens
     one of the screens that open from everywhere. `name_unused` shows the keys that had no effect.
     """
 
@@ -96,15 +96,19 @@ class Typeahead:
 
     @property
     def busy(self) -> bool:
-        """Whether a key that arrives now would wait or have no effect, or a message about keys without effect is still
-        to come.
+        """True if a key that arrives now would wait or have no effect, or if a message about keys without effect is
+        still to come.
         """
         return self._settling is not None or bool(self._unused) or time.monotonic() - self._refused < PAUSE_SECONDS
 
     # ---- events from the terminal ---------------------------------------------------------------
 
     async def take(self, event: Typed) -> None:
-        """Handle a key or a paste: at once if no screen or field is being opened, else after the earlier ones."""
+        """Handle a key or a paste. If an earlier key is opening a screen or a field, wait until that is ready.
+
+        A key that was typed before its screen was visible may be refused. Waiting keys are dropped after 10 s. Ctrl+Q
+        is handled at once, and drops the waiting keys.
+        """
         if isinstance(event, events.Key) and event.key == AT_ONCE:
             self._held.clear()
             await self._watched(event)
@@ -139,8 +143,9 @@ class Typeahead:
     # ---- which events take effect ---------------------------------------------------------------
 
     def _meant(self, event: Typed, ahead: bool) -> bool:
-        """Return whether the event may have an effect on the present place. `ahead`: it was typed before this place was
-        visible.
+        """Return True if the event may have an effect on the present screen or field. Otherwise refuse it.
+
+        `ahead` is True if it was typed before this screen or field was visible.
         """
         if isinstance(event, events.Paste):
             return True
@@ -175,21 +180,23 @@ class Typeahead:
             self._name(unused)
 
     def _unseen(self, event: events.Key) -> bool:
-        """Return whether the key was typed too soon after a question appeared, so that the user cannot have read it."""
+        """Return True if the key was typed too soon after a question appeared, so that the user cannot have read it."""
         screen = self._app.screen
         seconds = getattr(screen, "seen_after_seconds", 0.0)
         return seconds > 0 and event.time - self._seen_since.get(screen, event.time) < seconds
 
     def _for_this_place(self, held: Held) -> bool:
-        """Return whether the event is a single key that was typed right after the key that has opened this place, and
-        has an action here.
+        """Return True if the event is a single key that was typed right after the key that has opened the present
+        screen, and has an action there. Never True for a dialog.
         """
         screen = self._app.screen
         alone = held.behind_place and not self._held and not isinstance(screen, ModalScreen)
         return alone and isinstance(held.event, events.Key) and held.event.key in screen.active_bindings
 
     def comes_to_the_front(self, screen: Screen[Any]) -> None:
-        """Record that the screen is in front from now on: keys typed earlier were meant for another screen."""
+        """Record that the screen is in front from now on, as keys that were typed earlier were meant for another
+        screen.
+        """
         self._in_front_since = time.monotonic()
         screen.call_after_refresh(self._painted, screen)
 
@@ -244,7 +251,7 @@ class Typeahead:
             self._drop()
 
     def _drop(self) -> None:
-        """Refuse the waiting keys, and the keys that follow at once: the user may still be typing and only now sees
+        """Refuse the waiting keys, and the keys that follow at once. The user may still be typing, and sees only now
         that they are lost.
         """
         while self._held:
@@ -270,13 +277,13 @@ class Typeahead:
         await self._next()
 
     def _ready(self) -> bool:
-        """Return whether the screen and its focused widget are mounted."""
+        """Return True if the screen and its focused widget are mounted."""
         if not self._app.screen_stack or not self._app.screen.is_mounted:
             return False
         return self._app.focused is None or self._app.focused.is_mounted
 
     def _waits_for(self, now: Moment, before: Moment) -> bool:
-        """Return whether a worker that the event has started is still running and may open a screen."""
+        """Return True if a worker that the event has started is still running and may open a screen."""
         if now.screen is not before.screen or _is_field(now.focused):
             return False
         new = now.workers - before.workers
@@ -312,7 +319,7 @@ async def _flush(node: MessagePump) -> bool:
 
 
 def _is_field(widget: Widget | None) -> bool:
-    """Return whether the widget takes typed text."""
+    """Return True if the widget takes typed text."""
     if isinstance(widget, Input) or widget is None:
         return widget is not None
     from textual.widgets import TextArea  # not needed for the first paint
@@ -321,6 +328,6 @@ def _is_field(widget: Widget | None) -> bool:
 
 
 def _written(widget: Widget | None, event: events.Key) -> bool:
-    """Return whether the widget takes the key as text, and not as a command."""
+    """Return True if the widget takes the key as text, and not as a command."""
     begins = getattr(widget, "begins_with", None)  # a widget that becomes a field with the first character
     return _is_field(widget) or (begins is not None and begins(event.character or ""))

@@ -1,1 +1,1 @@
-"""Sentences and names that several views have in common: of comparisons, the doctor, and runs."""
+"""The sentences and names that several views have in common, about comparisons, the doctor and runs."""

@@ -34,7 +34,9 @@ def remarks(comparison: Comparison) -> list[str]:
 
 
 def distinct(titles: Sequence[Title]) -> list[Title]:
-    """The titles of compared runs without the changes that all of these runs have in common."""
+    """The titles of compared runs without the changes that all of these runs have in common. Unchanged if all titles
+    are equal.
+    """
     common = set(titles[0].changes).intersection(*(title.changes for title in titles[1:])) if titles else set()
     if len(set(titles)) == 1:
         return list(titles)
@@ -44,6 +46,8 @@ def distinct(titles: Sequence[Title]) -> list[Title]:
 def told_apart(titles: Sequence[Title], moments: Sequence[str]) -> list[str]:
     """A different name for each run: its changes, with the preset if presets differ, and the start time if names would
     be equal.
+
+    `moments` are the start times as texts.
     """
     alike = len({title.preset for title in titles}) == 1
     names = [" ".join(title.changes) or title.preset if alike else title.whole for title in titles]
@@ -55,7 +59,7 @@ _LEAST_NAME = 6  # cells of a name that is cut
 
 def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int) -> list[str]:
     """The names in at most `width` characters each. A name that is too long becomes the changes that fit and the number
-    of the others; if such names are equal, the start time.
+    of the other changes. If such names are equal, it becomes the preset and the start time.
     """
     alike = len({title.preset for title in titles}) == 1
     candidates = []
@@ -71,7 +75,9 @@ def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[st
 
 
 def _at(preset: str, moment: str, width: int) -> str:
-    """The beginning of the preset's name with the time; only the time if there is no room for both."""
+    """The start of the preset's name with the time. Only the time if there is no room for both in `width`
+    characters.
+    """
     room = width - len(moment) - 1
     if len(preset) > room:
         preset = f"{preset[: room - 2]}.." if room >= _LEAST_NAME else ""
@@ -79,7 +85,7 @@ def _at(preset: str, moment: str, width: int) -> str:
 
 
 def _whole_words(words: Sequence[str], width: int) -> str:
-    """A text such as `xla +2`: as many words as fit into `width`, and the number of the others."""
+    """A text such as `xla +2`: as many words as fit into `width`, and the number of the other words."""
     for shown in range(len(words), 0, -1):
         name = " ".join((*words[:shown], *_others(words, shown)))
         if len(name) <= width:
@@ -88,20 +94,24 @@ def _whole_words(words: Sequence[str], width: int) -> str:
 
 
 def _cut(words: Sequence[str], width: int) -> str:
-    """A text such as `steps_pe..=15 +1`: the first word, shortened, with its value, and the number of the others."""
+    """A text such as `steps_pe..=15 +1`: the first word, shortened, with its value, and the number of the other
+    words.
+    """
     key, equals, value = words[0].partition("=")
     end = " ".join((f"..{equals}{value}", *_others(words, 1)))
     return key[: width - len(end)] + end if len(end) < width else f"+{len(words)}"
 
 
 def _others(words: Sequence[str], shown: int) -> list[str]:
-    """The number of words that are not shown, as a list of one text; an empty list if all are shown."""
+    """The number of words that are not shown, as a list of one text. The list is empty if all are shown."""
     return [f"+{len(words) - shown}"] if len(words) > shown else []
 
 
 def moments_of(ids: Sequence[str]) -> list[str]:
     """The start time of each run from its id, as short as the times still differ: `14:05`, `14:05:07` or `Sep 21
     14:05`.
+
+    The id itself if it has no time.
     """
     matches = [re.match(r"\d{8}-\d{6}(?=-)", id_) for id_ in ids]
     times = [datetime.strptime(match[0], "%Y%m%d-%H%M%S") if match else None for match in matches]
@@ -123,7 +133,7 @@ def value_text(row: FigureRow, value: float | None) -> str:
 
 
 def change_text(row: FigureRow, position: int, *, short: bool = False) -> str:
-    """The difference from the baseline: `+12.3 %`, `same`, or `~+1.2 %` within the noise; empty for the baseline and if
+    """The difference from the baseline: `+12.3 %`, `same`, or `~+1.2 %` within the noise. Empty for the baseline and if
     it is unknown.
 
     With `short`, points of percent are written as `pts`.
@@ -145,15 +155,15 @@ def _unit_of_change(row: FigureRow, short: bool) -> str:
 
 
 def option_text(row: OptionRow, position: int) -> str:
-    """The option's value as in YAML and --set; in parentheses if it had no effect in this run."""
+    """The option's value as in YAML and --set. It is in parentheses if the option had no effect in this run."""
     value = row.values[position]
     cell = clean(value if isinstance(value, str) else to_json(value))
     return f"({cell})" if any(row.no_effect[position : position + 1]) else cell
 
 
 def fact_cells(comparison: Comparison) -> list[tuple[str, list[str]]]:
-    """For each program whose version differs, and for the user's own code: a name, and a text for each run, empty if a
-    run has not recorded it.
+    """For each program whose version differs, and for the user's own code: a name, and a text for each run. The text is
+    empty if a run has not recorded it.
     """
     rows = [(row.key, [clean(value or "") for value in row.values]) for row in comparison.versions]
     if (code := comparison.code) is not None:
@@ -194,7 +204,7 @@ def as_markdown(comparison: Comparison) -> str:
 
 
 def as_csv(comparison: Comparison) -> str:
-    """The comparison as CSV with plain numbers, one row per option or figure; remarks are in rows that begin with
+    """The comparison as CSV with plain numbers, one row per option or figure. Remarks are in rows that begin with
     `note`.
     """
     out = io.StringIO()

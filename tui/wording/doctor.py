@@ -1,4 +1,4 @@
-"""The doctor's findings as text: those about this terminal, the sign of each level, and the conclusion."""
+"""The doctor's findings as text: the findings about this terminal, the sign of each level, and the conclusion."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def terminal(environment: Mapping[str, str], size: os.terminal_size) -> Iterator
 
 
 def _colours(environment: Mapping[str, str]) -> int:
-    """The number of colours of the terminal, by the same rule as Textual: 2**24 by COLORTERM, 256 by TERM, else 16; 0
+    """The number of colours of the terminal, by the same rule as Textual: 2**24 by COLORTERM, 256 by TERM, else 16. 0
     without colours.
     """
     if environment.get("NO_COLOR") or environment.get("TERM") in ("dumb", "unknown"):
@@ -57,7 +57,7 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def conclusion(findings: list[Finding]) -> str:
-    """The conclusion from the findings in one line: whether this machine is ready to train."""
+    """One line that says if this machine is ready to train, from the findings."""
     if doctor.blocks(findings):
         only_gpus = all(_is_of_gpus(finding) for finding in findings if finding.level == "error")
         instead = "; device.visible=none trains on the CPU" if only_gpus else ""
@@ -73,7 +73,7 @@ def conclusion(findings: list[Finding]) -> str:
 
 
 def _is_of_gpus(finding: Finding) -> bool:
-    """Whether the finding concerns only training on GPUs, not on the CPU."""
+    """True if the finding concerns only training on GPUs, not on the CPU."""
     if finding.about == "TensorFlow":
         return "GPU" in finding.what
     return finding.about in ("driver", "CUDA", "pynvml") or finding.about.startswith("GPU")

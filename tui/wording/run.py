@@ -1,4 +1,4 @@
-"""What is said of a run in several views: its phases and endings, its workers, a scaled learning rate, what to do next.
+"""The texts about a run in several views: its phases and endings, its workers, a scaled learning rate, the next step.
 
 Deferred imports: the first paint needs no runs.
 """
@@ -39,12 +39,12 @@ ASKED_FOR = ("stopped", "timeout")  # ends that are no failure
 
 
 def is_early(outcome: str | None, step: float | None, steps: float | None) -> bool:
-    """Whether a training has ended before its last step because a callback stopped it (model.stop_training)."""
+    """True if a training has ended before its last step because a callback stopped it (model.stop_training)."""
     return outcome == "ok" and step is not None and steps is not None and step < steps < ENDLESS
 
 
 def compiling(detail: str) -> str:
-    """In words, what is being compiled; `detail` is the detail of the phase `compiling`."""
+    """A text that says what is being compiled. `detail` is the detail of the phase `compiling`."""
     what = {"evaluation": "the evaluation", "smaller batch": "for a smaller last batch"}.get(detail, "the first step")
     return f"compiling {what}"
 
@@ -62,7 +62,7 @@ _BRIEF = {
 
 
 def brief(phase: str, detail: str = "") -> str:
-    """The phase in one or two words, which stand before its seconds."""
+    """The phase in one or two words, for a text in which its seconds follow."""
     from ...engine.runs.events import LATER_COMPILING, waits_for_others
 
     if phase == "compiling" and detail in LATER_COMPILING:
@@ -88,7 +88,7 @@ WITHOUT_VERDICT = "no change is proposed; gputui tune (T in the form) tries chan
 
 
 def next_step(diagnosis: Mapping[str, Any]) -> str:
-    """A proposal for a diagnosis without a verdict; empty if it has a verdict or a remedy."""
+    """A proposal for a diagnosis without a verdict. Empty if it has a verdict or a remedy."""
     return "" if diagnosis.get("verdict") != "undecided" or diagnosis.get("remedies") else WITHOUT_VERDICT
 
 
@@ -110,8 +110,8 @@ def worker_lines(event: Mapping[str, Any]) -> Iterator[str]:
 
 
 def scaled_learning_rate(started: Mapping[str, Any]) -> str:
-    """A text such as `learning rate 0.004 (linear over 4 replicas)`, made from a started event; empty if it was not
-    scaled.
+    """A text such as `learning rate 0.004 (linear over 4 replicas)`, made from a started event. Empty if the learning
+    rate was not scaled.
     """
     how = mapping(mapping(started.get("options")).get("train")).get("learning_rate_scaling")
     highest, replicas = number(mapping(started.get("actual")).get("learning_rate")), number(started.get("replicas"))

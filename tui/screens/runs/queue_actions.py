@@ -1,4 +1,4 @@
-"""The actions on a run that waits in the queue: move it, hold or release it, take it out.
+"""The actions on a run that waits in the queue: move it, hold or release it, take it out of the queue.
 
 All work with the disk runs in a thread.
 
@@ -37,16 +37,16 @@ BINDINGS: list[BindingType] = [
 
 
 class QueueActions(RunActions):
-    """The actions on runs, and those on waiting runs. Subclasses say whether the run for the next action waits."""
+    """The actions on runs, and those on waiting runs, for a screen. Subclasses define `waiting_now`."""
 
     @property
     def waiting_now(self) -> Waiting | None:
-        """The place in the queue of the run for the next action; None if it does not wait."""
+        """The place in the queue of the run for the next action. None if it does not wait."""
         raise NotImplementedError
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Return whether the action has a purpose: those of the queue need a waiting run, and a waiting run cannot be
-        stopped or resumed.
+        """Return True if the action has an effect now. Actions of the queue need a waiting run, and a waiting run
+        cannot be stopped or resumed.
         """
         now = self.waiting_now
         if action in ("move_waiting", "take_out"):
@@ -57,7 +57,7 @@ class QueueActions(RunActions):
 
     @work(group="queue")
     async def action_move_waiting(self, where: Any) -> None:
-        """Move the waiting run to the top of the queue, or by one place `up` or `down`."""
+        """Move the waiting run in the queue. `where` is `top`, or `up` or `down` for one place."""
         from ....engine.queue import entries
 
         if (run := self.run_meant) is not None:
@@ -91,7 +91,9 @@ class QueueActions(RunActions):
             self.say(f"{name} is taken out of the queue")
 
     async def _change(self, run: Run, act: Callable[[], Any]) -> bool:
-        """Change the entry of a run in a thread, and show the queue again; returns whether it was changed."""
+        """Call `act`, which changes the queue's entry of a run, in a thread, and show the queue again. Return True if
+        it was changed, False after a message.
+        """
         try:
             await asyncio.to_thread(act)
         except (RunError, OSError) as reason:
@@ -103,5 +105,5 @@ class QueueActions(RunActions):
 
 
 def _waits_no_more(run: Run) -> str:
-    """Return a message if the run waits no more; empty while it waits."""
+    """Return a message if the run no longer waits. Empty while it waits."""
     return "" if run.state == WAITING else f"{title(run)} waits no more: it has begun, or was taken out"
