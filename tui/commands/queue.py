@@ -74,7 +74,7 @@ def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
 
 
 def add_proof(request: Request, after: str | None) -> int:
-    """Make the folder of a measurement and put it in the queue; returns the exit code."""
+    """Make the folder of a measurement and put it in the queue. Return the exit code."""
     from ...engine.job import this_machine
     from ...engine.proof import request as requests
     from ...engine.queue import adding
@@ -86,7 +86,7 @@ def add_proof(request: Request, after: str | None) -> int:
 
 
 def add_resumed_proof(proof: Proof, request: Request, after: str | None) -> int:
-    """Put a measurement that has ended in the queue, which resumes it; returns the exit code."""
+    """Put a measurement that has ended in the queue, which resumes it. Return the exit code."""
     from ...engine.queue import adding
 
     return _added(adding.queue_resumed_proof(proof, request, _first(after)))

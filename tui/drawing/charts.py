@@ -116,7 +116,7 @@ _BOUNDS = {"busy": "share", "temperature_c": "free"}
 
 
 def of_gpus_used(now: Snapshot) -> list[Plot]:
-    """The charts of the GPUs that the run uses; the charts of all GPUs if that is unknown."""
+    """The charts of the GPUs that the run uses. If it is unknown which these are, the charts of all GPUs."""
     used = [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
     return of_gpus(now, used)
 

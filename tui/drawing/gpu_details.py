@@ -222,9 +222,8 @@ def _lease(gpu: Gpu, width: int, glyphs: Glyphs) -> list[_Told]:
 
 
 def _strangers(gpu: Gpu) -> list[_Told]:
-    """A row with the processes of other programs.
-
-    Empty if there are none, or if the run does not use the GPU as far as is known.
+    """A row with the processes of other programs. Empty if there are none, or if the run is not known to use the
+    GPU.
     """
     others = [process for process in gpu.processes or () if process.own is False]
     if not gpu.ours or not others:

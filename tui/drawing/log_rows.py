@@ -58,7 +58,7 @@ class LogRow(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def judged(line: str) -> LogLine:
-    """The style and time of a line, and whether it is a message of TensorFlow that says nothing useful."""
+    """The style and the Unix time of a line, and whether it is a message of TensorFlow that may be folded."""
     is_noise = any(text in line for text in _NOISE)
     if match := _ABSL.match(line):
         t = float(match[2])

@@ -64,7 +64,7 @@ def search(words: str) -> list[Hit]:
 
 
 def suggestion(words: str) -> str:
-    """Return the most similar name of an option, for a search without results; empty if no name is similar."""
+    """Return the most similar name of an option, for a search without results. Empty if no name is similar."""
     names = [name for info in OPTIONS for name in (info.name, info.key)]
     return nearest(words.strip().lower().replace(" ", "_"), [*names, *SYNONYMS]) or ""
 

@@ -59,7 +59,7 @@ def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
 
 
 def left_of(entry: Entry) -> float | None:
-    """Return the expected seconds until a run or measurement that has begun ends; None if they are not known."""
+    """Return the expected seconds until a run or measurement that has begun ends. None if they are not known."""
     if isinstance(entry.job, ProofJob):
         return entry.job.seconds_left()
     return number(last_progress(entry.folder).get("eta_seconds"))

@@ -39,7 +39,7 @@ FIGURES: tuple[Figure, ...] = tuple(
 
 @dataclass(frozen=True)
 class Entry:
-    """A run in the table; a running run has its latest figures."""
+    """A run in the table, as it was read. A running run has its latest figures."""
 
     run: Run
     state: RunState

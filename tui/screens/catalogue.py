@@ -22,7 +22,7 @@ from ..base.themes import THEMES
 
 @dataclass(frozen=True)
 class ScreenEntry:
-    """A screen of the table. `opened_with` says what the screen is opened with; it is empty if the screen opens from
+    """A screen of the table. `opened_with` names the object that the screen needs. It is empty if the screen opens from
     everywhere.
     """
 
@@ -178,7 +178,7 @@ def entry(name: str) -> ScreenEntry:
 
 
 def places() -> list[ScreenEntry]:
-    """The screens that the header shows, in the order of their keys; each opens from everywhere."""
+    """The screens that the header shows, in the order of their keys. Each opens from everywhere."""
     return sorted((entry for entry in SCREENS if entry.keys), key=lambda entry: entry.keys)
 
 

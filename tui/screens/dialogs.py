@@ -124,7 +124,7 @@ class AskText(ModalScreen[str | None]):
         yield from ()
 
     def refuse(self, _text: str) -> str:
-        """Return the reason why the text is refused; empty if it is accepted."""
+        """Return the reason why the text is refused. Empty if it is accepted, which is the default."""
         return ""
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

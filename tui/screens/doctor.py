@@ -34,7 +34,7 @@ LEAST_WIDTH = 20  # of the findings, however narrow the terminal
 
 
 class _Findings(Table):
-    """A table of findings with wrapped texts; Enter on a row has no effect."""
+    """A table of findings with wrapped texts. Enter on a row has no effect."""
 
     ROW_HEIGHT = None
 

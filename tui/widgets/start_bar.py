@@ -101,10 +101,11 @@ class StartBar(Horizontal):
 
 
 def outlook(options: Options, machine: Machine | None, brief: int = 0, own_batch: int | None = None) -> str:
-    """Return batch size and devices in one line. The greater `brief`, the shorter is the reason why there is no GPU.
+    """Return batch size and devices in one line. The greater `brief` (from 0 to BRIEFEST), the shorter is the reason
+    why there is no GPU.
 
-    `own_batch` is the global batch of the user's code in its last run, if the code did not follow input.batch_size;
-    else None.
+    `own_batch` is the global batch of the user's code in its last run, None if the code followed input.batch_size. If
+    `machine` is None, the line says that the machine is being examined.
     """
     size = options.input.batch_size
     if machine is None:

@@ -29,7 +29,7 @@ HIGH = 30  # from here on the chart has a third of the rows
 
 
 class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
-    """A screen with one chart of the curves of `runs`; `comparison` is None until the runs have been compared."""
+    """A screen with one chart of the curves of `runs`. `comparison` is None until the runs have been compared."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         super().__init__()
@@ -94,7 +94,9 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     @property
     def hardly_seen(self) -> str:
-        """A remark that a curve of the shown chart is too short to be seen; empty if all can be seen."""
+        """A remark that a curve of the shown chart is too short to be seen. Empty if all can be seen, or without a
+        chart.
+        """
         plots = self.charts(self.app.settings.charts)
         plot = next((chart for chart in plots if chart.key == self._chosen), None)
         return drawn_charts.hardly_seen(plot) if plot is not None else ""

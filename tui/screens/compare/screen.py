@@ -52,7 +52,7 @@ LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of
 
 
 class CompareScreen(ComparedCurves):
-    """Compares `runs` in the order of the columns; a pinned baseline is always the first column.
+    """Compares `runs` in the order of the columns. A pinned baseline is always the first column.
 
     Unpinning does not change this screen: the run stays the first column and the baseline.
     """
@@ -118,7 +118,9 @@ class CompareScreen(ComparedCurves):
         return NARROW_NOISE if self._is_narrow else NOISE
 
     def _body(self, comparison: Comparison) -> list[list[Text]]:
-        """Return the rows of the table; each has a name and one cell for each run."""
+        """Return the rows of the table. Each has a name and one cell for each run. Headings and blank rows have no
+        cells.
+        """
         runs, short = self.runs, self._is_narrow
         changes = [change_text(row, at, short=short) for row in comparison.figures for at in range(len(runs))]
         self._change_width = max(map(len, changes), default=0)

@@ -126,7 +126,7 @@ class CheckedForm(FormView):
         self._changed()
 
     def put(self, texts: Mapping[str, str], what: str) -> None:
-        """Put texts into their fields as one change for undo; `what` names the change."""
+        """Put texts, by option, into their fields as one change for undo. `what` names the change."""
         before = Moment.of(self.state)
         self.state.put(texts)
         self.history.record(before, self.state, what)

@@ -37,7 +37,7 @@ NO_REMARKS = "no errors or warnings"
 
 
 class FormScreen(CheckedForm):
-    """The form with its keys; it holds one preset at a time."""
+    """The form with its keys. It has one preset at a time."""
 
     HELP_SECTIONS = (("On an option", ROW_KEYS), ("Marks", MARKS))
     BINDINGS = [

@@ -85,8 +85,10 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
 async def resume(
     app: BaseApp, proof: Proof, what: str, start: Callable[[], Popen[bytes]], request: Callable[[], Request]
 ) -> None:
-    """Resume a measurement that has ended before its time; `what` names it, `start` starts its process, and `request()`
-    is what it is resumed with.
+    """Resume a measurement that has ended before its time. `what` is its kind for messages, and `start` starts its
+    process.
+
+    `request` returns the request with which it is resumed.
     """
     try:
         made = await ask_and_launch(app, resumed_measurement(app, f"the {what} {proof.id}", proof, start, request))
@@ -99,7 +101,9 @@ async def resume(
 
 
 class AskMinutes(AskText):
-    """Asks for a number of minutes; refuses other texts."""
+    """Asks for a number of minutes, from 0.1 to MOST_MINUTES. Its result is the text, or None. Other texts are
+    refused.
+    """
 
     def refuse(self, text: str) -> str:
         try:

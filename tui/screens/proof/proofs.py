@@ -41,7 +41,7 @@ _STYLES = {"running": "curve1", "done": "good", "stopped": "warn", "waiting": "l
 
 
 class ProofsScreen(DeletingScreen[list[ProofEntry]]):
-    """The table of proofs; Enter opens a proof."""
+    """The table of proofs. Enter opens the proof under the cursor."""
 
     DEFAULT_CSS = """
     ProofsScreen { layout: vertical; background: $background; }

@@ -203,7 +203,7 @@ class ProofScreen(ProofView["Record"]):
         return proof_comparisons.detail(picked, width, height, self.glyphs)
 
     def _fill(self) -> None:
-        """Fill the table; if a comparison was added, move the cursor to the last row."""
+        """Fill the table. If the number of rows has changed, move the cursor to the last row."""
         count = self.table.row_count
         rows = {str(number): self._row(comparison) for number, comparison in enumerate(self.compared)}
         self.table.fill([self._column(name, width) for name, width in self._widths().items()], rows)

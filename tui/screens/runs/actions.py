@@ -203,7 +203,7 @@ class RunActions(AppScreen):
 
     @work(group="noting")
     async def action_tags(self) -> None:
-        """Edit the tags that all of the runs have; other tags of single runs stay."""
+        """Edit the tags that all of the chosen runs have. Tags that only some of them have stay."""
         if not (meant := self.runs_meant):
             return
         have = [await asyncio.to_thread(titles.read_notes, run) for run in meant]

@@ -49,8 +49,7 @@ _FIELDS = ("minutes", "largest_batch", "memory_gb", "leave", "warmup_steps")
 class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
     """Asks for the limits of a search and starts it. Its result is the search and its process, or None.
 
-    Reasons against a start are shown in the dialog. `waits` is True if the result is None because the search begins
-    later.
+    Reasons against a start are shown in the dialog. `waits` is True if the search was put in the queue instead.
     """
 
     DEFAULT_CSS = """
