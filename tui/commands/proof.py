@@ -1,7 +1,7 @@
 """The commands `gputui ab` and `gputui proof`: start a proof and follow it, list proofs, show one.
 
-They only follow the proof's folder. Ctrl-C asks the proof to stop and shows its results so far; a second one ends it at
-once. Losing the terminal (SIGHUP) ends the command and not the proof.
+They only follow the proof's folder. Ctrl-C requests the proof to stop and shows its results so far. A second Ctrl-C
+ends it at once. Losing the terminal (SIGHUP) ends the command and not the proof.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ def measure_change(
     queue: bool,
     after: str | None,
 ) -> int:
-    """The command `gputui ab`: measure the preset with and without the settings; returns the exit code."""
+    """Measure the preset with and without the settings, for the command `gputui ab`. Return the exit code.
+
+    `wait` waits until no other training uses the devices, and `anyway` starts in spite of it.
+    """
     asked = request.of_change(preset, settings, repeats=repeats, measure_seconds=measure_seconds)
     return run_proof(asked, as_json=as_json, anyway=anyway, wait=wait, queue=queue, after=after)
 
@@ -80,9 +83,11 @@ def run_proof(
     queue: bool = False,
     after: str | None = None,
 ) -> int:
-    """Start a proof, follow it and print its result; with `report` print only the report in Markdown. `output` is the
-    file for the improved preset, if any. With `queue` put it in the queue instead, after the run or proof `after`.
-    Returns the exit code.
+    """Start a proof, follow it and print its result. With `report` print only the report in Markdown. Return the exit
+    code.
+
+    `output` is the file for the improved preset, if any. `wait` waits until no other training uses the devices, and
+    `anyway` starts in spite of it.
     """
     quiet = as_json or report
     _refuse_with_queue(queue, after, quiet or wait or anyway or output is not None)
@@ -114,7 +119,7 @@ def _refuse_with_queue(queue: bool, after: str | None, follows: bool) -> None:
 
 
 def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
-    """Wait until no other training uses the devices; returns False if Ctrl-C ended the wait."""
+    """Wait until no other training uses the devices. Return False if Ctrl-C ended the wait."""
     proof_start.wait(asked, lambda what: _say(what, as_json), lambda: presses.count > 0)
     return presses.count == 0
 
@@ -132,8 +137,9 @@ def go_on(
     queue: bool = False,
     after: str | None = None,
 ) -> int:
-    """Resume a proof that has ended before its time, follow it and print its result; returns the exit code. With
-    `queue` put it in the queue instead; `resumed` returns the request with which it is resumed.
+    """Resume a proof that has ended before its time, follow it and print its result. Return the exit code.
+
+    `start` starts its process. `output` is the file for the improved preset, if any.
     """
     quiet = as_json or report
     _refuse_with_queue(queue, after, quiet or wait or anyway or output is not None)
@@ -250,7 +256,10 @@ def _view() -> ProofLines:
 
 
 def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
-    """Ask the proof to stop; returns False if this fails because the proof has not recorded its process id yet."""
+    """Request the proof to stop. Return False if this fails because the proof has not recorded its process id yet.
+
+    `numbers` are the numbers of the signals to send.
+    """
     try:
         folder.request_stop(proof, numbers)
     except ProofError:
@@ -301,8 +310,10 @@ def _head(proof: Proof) -> dict[str, object]:
 
 
 def remove_proofs(names: Sequence[str], yes: bool) -> int:
-    """Delete proofs and their trials permanently, after a question on the terminal. Returns WRONG if a proof was not
-    deleted.
+    """Delete proofs and their trials permanently. Return WRONG if a proof was not deleted. Without `yes`, ask on the
+    terminal first.
+
+    Raises Refused without names, for the name `latest`, and if there is no terminal for the question.
     """
     if not names:
         raise Refused("name the proofs to delete; gputui proof lists them")
@@ -316,8 +327,8 @@ def remove_proofs(names: Sequence[str], yes: bool) -> int:
 
 
 def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
-    """Print a proof as a table, Markdown or JSON. With `output` save its improved preset instead; with `stop` stop the
-    proof.
+    """Print a proof. `form` is table, markdown or json. With `output` save its improved preset instead. With `stop`
+    stop the proof instead.
     """
     proof = folder.find(name)
     if stop and proof.queue_file.exists():

@@ -1,4 +1,4 @@
-"""Prints a search: a line for each event while it runs; at the end its tables, memory, losses and next steps."""
+"""Prints a search: a line for each event while it runs, and at the end its tables, memory, losses and next steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPEED = figures.of_run("samples_per_second")
 
 
 def show_tables(data: Record) -> None:
-    """Print the candidates, the best first, and the gain of each option; nothing without candidates."""
+    """Print the candidates, the best first, and the gain of each option. Nothing is printed without candidates."""
     candidates = ranked(data)
     if not candidates:
         return
@@ -35,8 +35,9 @@ def show_tables(data: Record) -> None:
 
 
 def show_words(data: Record, was_followed: bool) -> None:
-    """Print lines about memory, the ceiling of the speed and the losses. `was_followed`: the user has followed the
-    search, so that losses printed before are not repeated.
+    """Print lines about memory, the greatest possible speed and the model's loss.
+
+    `was_followed`: the search was printed line by line. Its comparisons of the loss are then not printed again.
     """
     if sentence := memory_sentences.in_words(data):
         say(f"memory: {sentence} ({memory_sentences.kind_of_memory(memory_of(data))})")
@@ -50,7 +51,7 @@ def show_words(data: Record, was_followed: bool) -> None:
 
 
 def show_next(data: Record, saved: bool) -> None:
-    """Print what can be done next with the result; `saved`: the best settings were saved to a file."""
+    """Print what the user can do next with the result. `saved` is True if the best settings were saved to a file."""
     for line in search_sentences.next_steps(data, saved):
         say(line)
 
@@ -59,7 +60,7 @@ def show_next(data: Record, saved: bool) -> None:
 
 
 def news(data: Record) -> Iterator[tuple[str, str]]:
-    """Yield a key and a line for each event of the search so far; the key lets the caller print each line only once."""
+    """Yield a key and a line for each event of the search so far. By the key, the caller prints each line only once."""
     for number, candidate in enumerate(search_of(data).candidates):
         if candidate.decision != "running":
             yield f"candidate {number}", candidate_line(candidate)
@@ -137,7 +138,7 @@ def _pairs(number: int, comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def trials(data: Record) -> Iterator[tuple[str, Trial]]:
-    """Yield the title and the trial for all trials of a search except those in pairs."""
+    """Yield the title and the trial for all trials of a search except those in pairs. Trials of the loss come last."""
     for candidate in search_of(data).candidates:
         for trial in candidate.trials:
             yield search_sentences.title(candidate), trial
