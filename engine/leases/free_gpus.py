@@ -1,8 +1,8 @@
-"""Which GPUs are free, and which of them a start takes: looked at, chosen and leased in one step.
+"""Which GPUs are free, and which of them a start takes: they are looked at, chosen and leased in one step.
 
-A GPU is free if no process computes on it, its memory is hardly used, it was idle in each look of IDLE_SECONDS, it
-works, and nobody has leased it. If the driver does not report the processes of others (in a container, or in WSL), the
-memory and the looks decide.
+A GPU is free if no process computes on it, less than 1 GiB of its memory is used, it was idle in each look of
+idle_seconds (20 s by default), it works, and nobody has leased it. If the driver does not report the processes of
+others (in a container, or in WSL), only the other conditions decide.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ IDLE_HOURS = 2.0  # a process that holds memory and has computed nothing for so 
 
 @dataclass(frozen=True)
 class GpuUser:
-    """A process on a GPU: its user and program if they can be seen, the time of its start, and its memory."""
+    """A process on a GPU: its user and program, its start (Unix time), and the bytes of GPU memory that it uses. Each
+    of them is None if it cannot be read.
+    """
 
     pid: int
     user: str | None = None
@@ -50,8 +52,11 @@ class GpuUser:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """One GPU at a moment. `users` is None if the driver does not report processes; `fault` is the reason why the GPU
-    does not work, else empty.
+    """One GPU at a moment.
+
+    `busy` is the share of the time (0 to 1) in which it computed, None if not known. `users` is None if the driver does
+    not report processes. `holder` is who has leased the GPU or left it stuck, else None. `fault` is the reason why the
+    GPU does not work, else empty.
     """
 
     index: int
@@ -70,11 +75,11 @@ class GpuUse:
 
     @property
     def leased(self) -> bool:
-        """True if a process holds its lease now."""
+        """True if a process holds the GPU's lease now; False also if the GPU is only left stuck."""
         return self.holder is not None and not self.holder.stuck
 
     def why_not_free(self) -> str:
-        """Return the reason why nothing may be started on this GPU that has it for itself; empty if it is free."""
+        """Return the reason why a run cannot have this GPU for itself now; empty if the GPU is free."""
         if self.fault:
             return self.fault
         if self.holder is not None and self.leased:
@@ -90,7 +95,10 @@ class GpuUse:
         return ""
 
     def why_not_fitting(self, needs_bytes: int) -> str:
-        """Return the reason why a run that needs `needs_bytes` does not fit beside others; empty if it fits."""
+        """Return the reason why a run that needs `needs_bytes` of memory cannot share this GPU now; empty if it can.
+
+        A leased or broken GPU cannot be shared.
+        """
         if self.fault:
             return self.fault
         if self.holder is not None and self.leased:
@@ -144,7 +152,9 @@ def _user(process: Mapping[str, Any]) -> GpuUser:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a start needs: the choice, the bytes of each GPU (for `fits`), and the GPUs from which it may choose."""
+    """What a start needs: the choice, the bytes on each GPU (only for a choice `fits:N`, else 0), and the names of the
+    GPUs (UUIDs or indices) that may be chosen.
+    """
 
     choice: GpuChoice
     needs_bytes: int
@@ -158,12 +168,14 @@ class Wish:
         return gpu.why_not_fitting(self.needs_bytes) if self.choice.shared else gpu.why_not_free()
 
     def fitting(self, gpus: Sequence[GpuUse]) -> list[GpuUse]:
-        """Return the GPUs on which it could start now. Those whose free memory is nearest to the need come first."""
+        """Return the GPUs that the start could use now. For a choice `fits:N`, those with the least free memory come
+        first.
+        """
         able = [gpu for gpu in gpus if gpu.uuid in self.names and not self.why_not(gpu)]
         return sorted(able, key=lambda gpu: gpu.free_bytes) if self.choice.shared else able
 
     def missing(self, gpus: Sequence[GpuUse]) -> str:
-        """Return in one line what is missing and who has it; empty if it could start now."""
+        """Return in one line which GPUs are missing and who has them; empty if enough GPUs can be used now."""
         able = self.fitting(gpus)
         if len(able) >= self.choice.count:
             return ""
@@ -185,11 +197,12 @@ def choose(
     tell: Callable[[str], None] = lambda _text: None,
     idle_known: bool = False,
 ) -> tuple[list[GpuUse], list[Lease]]:
-    """Choose GPUs that fulfil the wish and lease them; return them with their leases. Raises NotFree.
+    """Choose GPUs that fulfil the wish and lease them; return the GPUs with their leases. Raises NotFree if there are
+    too few.
 
-    `free` GPUs are looked at for idle_seconds before, which `tell` is called about. Then the last look, the choice and
-    the leases are one step under the lock of all choosers: two starts never get the same GPU. With `idle_known` the
-    caller has looked for so long already.
+    For a choice `free:N`, the GPUs are first watched for idle_seconds, unless `idle_known` is True because the caller
+    has watched them. `tell` is called with a line about that wait. `what` tells other users what the leases are for.
+    The last look, the choice and the leases are one step under a lock, so that two starts never get the same GPU.
     """
     idle = None if wish.choice.shared or idle_known else _idle_in_looks(wish, tell)
     with lease.choosing():
@@ -207,8 +220,9 @@ def _a_moment_ago(wish: Wish) -> str:
 
 
 def _idle_in_looks(wish: Wish, tell: Callable[[str], None]) -> set[str]:
-    """Return the names of the GPUs that were free in every look of idle_seconds. Raises NotFree as soon as too few are
-    left.
+    """Return the names of the GPUs that were free in every look during idle_seconds.
+
+    Raises NotFree as soon as fewer GPUs are left than the wish needs.
     """
     idle: set[str] | None = None
     seconds, looks = idle_seconds(), 0
@@ -228,7 +242,7 @@ def _idle_in_looks(wish: Wish, tell: Callable[[str], None]) -> set[str]:
 
 
 def idle_seconds() -> float:
-    """Return for how long a GPU must have been idle, in seconds."""
+    """Return for how many seconds a GPU must have been idle: the value of GPUTUI_IDLE_SECONDS (at least 0), or 20."""
     try:
         return max(0.0, float(os.environ.get(IDLE_VARIABLE, IDLE_SECONDS)))
     except ValueError:
@@ -251,9 +265,11 @@ LEFT_BYTES = 256 * 1024**2  # more than before the lease, which do not count
 
 
 def give_back(leases: Sequence[Lease]) -> list[str]:
-    """Release the leases of a run whose processes have ended, each as soon as the memory of its GPU is free again.
+    """Release the leases of a run whose processes have ended. The lease of a GPU is released as soon as its memory is
+    free.
 
-    Returns a line for each GPU whose memory is not freed in GIVE_BACK_SECONDS: it is `stuck` for others.
+    Waits for at most 10 s. Returns a line for each GPU whose memory is still in use then: its lease is released as
+    `stuck`.
     """
     left = {each.name: each for each in leases if each.name != lease.CPU}
     for each in leases:

@@ -1,10 +1,10 @@
 """Leases: which process of which user has a GPU, or the CPU, for itself. They hold for all users of a machine.
 
-A lease is a lock on a file of its own in a folder that all users can write, and it ends with the process that holds it,
-however that ends. Who holds a lease stands in a second file, which belongs to the holder: a user can write wrong things
-about their own leases alone, as the owner of each file is compared with the user in its name.
+A lease is a lock on a file of its own in a folder that all users can write. The kernel releases the lock when the
+process that holds it ends. A second file, which belongs to the holder, says who holds the lease. Each user can write
+only about their own leases, as the owner of the file is compared with the user in its name.
 
-Leases are a courtesy between users of gputui. They keep no other program off a GPU.
+Leases are a courtesy between users of gputui. They do not keep other programs from using a GPU.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ class NotFree(RunError):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lease: the user, the process, and what it does (the title of a run, or a command).
+    """Who holds a lease: the user, the process, what it does (the title of a run, or a command), and the folder of its
+    run.
 
-    `since` is Unix time. `stuck` is the reason why the GPU could not be given back, although its run has ended; then
-    nobody holds the lease. `used_bytes` is the memory that was used when the lease was taken, None if not known.
+    `name` is that of the device. `since` is Unix time, 0 if not known. `stuck` is the reason why the GPU's memory is
+    still used although its run has ended; then nobody holds the lease, else it is empty. `used_bytes` is the memory
+    that was used when the lease was taken, None if not known.
     """
 
     name: str
@@ -76,7 +78,11 @@ class Lease:
     fields: dict[str, object] = field(default_factory=dict)
 
     def write(self, what: str, run: str = "", pid: int | None = None) -> None:
-        """Write who holds the lease: the process `pid`, by default this one."""
+        """Record the holder of the lease: the process `pid`, by default this one. A file that cannot be written is no
+        error.
+
+        `what` is what the holder does, `run` the folder of its run.
+        """
         process = Process.of(pid or os.getpid())
         about = {"what": what, "run": run, "since": time.time(), "used_bytes": self.used_bytes}
         self.fields = about | process.as_fields() | Place.here().as_fields()
@@ -86,7 +92,9 @@ class Lease:
             path.chmod(0o644)
 
     def release(self, stuck: str = "") -> None:
-        """Give the device back; `stuck` is the reason why others can still not use it."""
+        """Give the device back. If `stuck` is not empty, it is recorded as the reason why others still cannot use the
+        device.
+        """
         with contextlib.suppress(OSError):
             path = _holder_file(self.name)
             if stuck:
@@ -102,10 +110,11 @@ class Lease:
 
 
 def take(names: Iterable[str], what: str, used: Mapping[str, int | None] | None = None) -> list[Lease]:
-    """Take the leases of all these devices, in the order of their names, or none. Raises NotFree with the holder.
+    """Return the leases of all these devices. Raises NotFree if one of them is held or cannot be leased; then none is
+    taken.
 
-    `what` tells other users what the lease is for; `used` has the bytes of memory that are in use. Call it while
-    `choosing`.
+    `what` tells other users what the leases are for. `used` has the bytes of memory that are in use on each device.
+    Call this function inside `choosing` if the devices were chosen because they are free.
     """
     taken: list[Lease] = []
     for name in sorted(set(names)):
@@ -125,9 +134,9 @@ def take(names: Iterable[str], what: str, used: Mapping[str, int | None] | None 
 
 @contextlib.contextmanager
 def choosing() -> Iterator[None]:
-    """Hold the lock under which devices are looked at and leased, one chooser of the machine at a time.
+    """Hold the lock under which devices are looked at and leased. Only one process of the machine can hold it.
 
-    Raises NotFree if others hold it for ten seconds, or if there is no folder for leases.
+    Raises NotFree if others hold it for ten seconds, or if the folder of the leases cannot be used.
     """
     try:
         lock = locks.take(folder() / _CHOOSING, _CHOOSING_ATTEMPTS, of_all_users=True)
@@ -140,7 +149,11 @@ def choosing() -> Iterator[None]:
 
 
 def holder(name: str) -> Holder | None:
-    """Return who holds the lease of a device, or has left it `stuck`; None if nobody holds it."""
+    """Return who holds the lease of a device, or who has left it `stuck`; None if neither is so or the lease cannot be
+    read.
+
+    Only `name` is set if a process holds the lease but has not written who it is.
+    """
     try:
         is_held = locks.held(_file(name, _LOCK))
     except OSError:
@@ -153,7 +166,9 @@ def holder(name: str) -> Holder | None:
 
 
 def holders() -> dict[str, Holder]:
-    """Return the holder of every device that is leased, by the device's name."""
+    """Return the holder of every device that is leased or stuck, by the device's name; empty without a folder of
+    leases.
+    """
     try:
         names = [entry.name.removesuffix(_LOCK) for entry in os.scandir(folder()) if entry.name.endswith(_LOCK)]
     except OSError:
@@ -163,14 +178,16 @@ def holders() -> dict[str, Holder]:
 
 
 def environment(leases: Sequence[Lease]) -> dict[str, str]:
-    """Return the environment variable with which a process inherits these leases; empty without any."""
+    """Return the environment variable that names the leases to a process that inherits them; empty if there are no
+    leases.
+    """
     return {locks.LEASED: ",".join(f"{lease.lock.fd} {lease.name}" for lease in leases)} if leases else {}
 
 
 def inherited(variable: str | None) -> list[Lease]:
-    """Return the leases that this process has inherited, by the value of the variable LEASED.
+    """Return the leases that this process has inherited; `variable` is the value of the environment variable LEASED.
 
-    Its own children do not inherit them.
+    The children of this process do not inherit the leases. A lease that cannot be taken over is left out.
     """
     leases = []
     for entry in (variable or "").split(","):
@@ -190,7 +207,7 @@ def inherited(variable: str | None) -> list[Lease]:
 def folder() -> Path:
     """Return the folder of the leases, which is made if it does not exist yet.
 
-    Raises OSError if there is none that all users share and that cannot be replaced by one of them.
+    Raises OSError if no possible folder can be made and written by all users (mode 1777).
     """
     given = os.environ.get(FOLDER)
     for number, name in enumerate([given] if given else _FOLDERS):
@@ -231,7 +248,11 @@ def _holder_file(name: str) -> Path:
 
 
 def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
-    """Yield what the users' files record of a lease, with the process; None for one in another container."""
+    """Yield each holder that the users' files record for a lease, with its process.
+
+    The process is None for a holder in another container. Records from before the last start of the machine are left
+    out.
+    """
     for path in folder().glob(f"{name.replace('/', '_')}.*{_HOLDER}"):
         number = path.name.removesuffix(_HOLDER).rpartition(".")[2]
         with contextlib.suppress(OSError):
@@ -251,7 +272,7 @@ def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
 
 
 def user_name(number: int) -> str:
-    """Return the name of a user id."""
+    """Return the name of the user with the id `number`, or `user NUMBER` if it has no name."""
     try:
         return pwd.getpwuid(number).pw_name
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""The devices of a start: GPUs that gputui chooses, or those that the options name; leased for the run's engine."""
+"""The devices of a start, leased for the run's engine: GPUs that gputui chooses, or devices that the options name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_SECONDS = 5.0  # between two attempts of a start that waits
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices of a start: the options as the trainer gets them, with the chosen GPUs, and the leases."""
+    """The leased devices of a start. `options` are those for the trainer, in which the chosen GPUs replace `free:N`."""
 
     options: Options
     leases: Sequence[Lease]
@@ -37,9 +37,9 @@ class Devices:
 
 
 def wish_of(options: Options, machine: Machine) -> Wish | None:
-    """Return what a start with these options needs to find; None if they name their devices themselves.
+    """Return which GPUs a start with these options has to choose; None if the options name their devices themselves.
 
-    Raises NotFree if it is not known how much memory the run needs.
+    Raises NotFree if the run shares GPUs (`fits:N`) and no earlier run has measured how much memory it needs.
     """
     choice = gpu_choice.parse(options.device.visible)
     return (
@@ -48,8 +48,11 @@ def wish_of(options: Options, machine: Machine) -> Wish | None:
 
 
 def names_of(options: Options, machine: Machine, all_visible: bool = False) -> list[str]:
-    """Return the names of the leases of the devices that the options name themselves: of those that train, or of all
-    that are visible.
+    """Return the names of the devices that the options name themselves, as leases have them: UUIDs, indices, or CPU
+    alone.
+
+    These are the GPUs that train or, with `all_visible`, all GPUs that the options make visible. If there are none, it
+    is the CPU.
     """
     gpus = visible_gpus(options, machine) if all_visible else training_gpus(options, machine)
     return [name_of(gpu) for gpu in gpus] or [CPU]
@@ -63,12 +66,12 @@ def lease_devices(
     among: Collection[str] | None = None,
     all_visible: bool = False,
 ) -> Devices:
-    """Choose the devices of a start, and lease them. Raises NotFree if it finds too few for a choice such as `free:2`.
+    """Choose the devices of a start, and lease them. Raises NotFree if too few are free for a choice such as `free:2`.
 
     Devices that the options name themselves are used even if somebody else has leased them, except for a queued run,
-    which waits for them. `what` is the title of the run; `tell` is called with a line if it takes time. `among` names
-    the devices that the queue has looked at for long enough: only they are chosen, at once. With `all_visible` also
-    GPUs are leased that the options show and do not train on, as a search or a measurement of scaling may use them.
+    which raises NotFree. `what` is the title of the run. `tell` is called with a line if the choice takes time. `among`
+    are the names of the devices that the queue has already watched: only these are chosen, at once. None means that the
+    run is not queued. With `all_visible`, GPUs that the options make visible but do not train on are leased, too.
     """
     machine = this_machine.read()
     if (wish := wish_of(options, machine)) is None:
@@ -91,7 +94,11 @@ def _those_not_leased(names: Sequence[str], what: str, used: Mapping[str, int | 
 
 
 def in_use(options: Options, machine: Machine) -> str:
-    """Return in one line who uses the GPUs that the options name; empty if nobody does, or if they name none."""
+    """Return in one line who uses the GPUs that the options name.
+
+    Empty if nobody does, if the options name no GPUs (the CPU, or a choice such as `free:2`), or if NVML cannot be
+    read.
+    """
     names = names_of(options, machine)
     if gpu_choice.parse(options.device.visible) or names == [CPU]:
         return ""
@@ -104,9 +111,10 @@ def in_use(options: Options, machine: Machine) -> str:
 
 
 def wait(options: Options, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
-    """Wait until a start with these options would find its devices, or until `given_up()` is true.
+    """Wait until a start with these options would find its devices, or until `given_up()` is true. Raises NotFree.
 
-    `tell` is called with each new reason to wait.
+    `tell` is called with each new reason to wait. NotFree means that the GPUs or the memory needed cannot be
+    determined.
     """
     last = ""
     while not given_up() and (reason := why_not(options, this_machine.read())):
@@ -119,7 +127,10 @@ def wait(options: Options, tell: Callable[[str], None], given_up: Callable[[], b
 
 
 def why_not(options: Options, machine: Machine) -> str:
-    """Return in one line what a start with these options lacks now, and who has it; empty if it could start."""
+    """Return in one line which devices a start with these options lacks now, and who has them; empty if it could start.
+
+    Raises NotFree if the GPUs to choose from, or the memory that the run needs, cannot be determined.
+    """
     wish = wish_of(options, machine)
     if wish is not None:
         return wish.missing(free_gpus.look())

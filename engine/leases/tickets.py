@@ -1,7 +1,7 @@
 """Tickets: which users of this machine wait for devices, so that the queues of several users take turns.
 
-Each user writes a ticket of their own into the folder of the leases; it counts only while the process that has written
-it is alive, and only if it belongs to the user in its name. It is a courtesy: nothing enforces the turns.
+Each user writes one ticket into the folder of the leases. A ticket counts only while the process that has written it is
+alive, and only if the file belongs to the user in its name. Tickets are a courtesy: nothing enforces the turns.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _FORM = Form({"entries": int, "devices": int, "since": float, "on_cpu": bool, "p
 
 @dataclass(frozen=True)
 class Ticket:
-    """The first waiting run of a user: how many devices it needs, GPUs or the CPU, and since when it waits (Unix time).
+    """The first waiting run of a user: the number of devices that it needs, and since when it waits (Unix time).
 
-    `entries` is the number of the user's waiting runs.
+    `on_cpu` is True if it needs the CPU, else it needs GPUs. `entries` is the number of the user's waiting runs.
     """
 
     user: str
@@ -48,7 +48,7 @@ def write(ticket: Ticket) -> None:
 
 
 def remove() -> None:
-    """Remove this user's ticket."""
+    """Remove this user's ticket, if there is one and it can be removed."""
     with contextlib.suppress(OSError):
         (lease.folder() / f"{_BEFORE}{os.geteuid()}{_AFTER}").unlink()
 
@@ -80,9 +80,9 @@ def of_others() -> list[Ticket]:
 
 
 def before(ours: Ticket, tickets: Sequence[Ticket], held: dict[str, int]) -> Iterator[Ticket]:
-    """Yield the tickets whose turn is before ours: of users who hold fewer devices, and of equals who wait longer.
+    """Yield the tickets of users whose turn is before ours: they hold fewer devices, or as many and have waited longer.
 
-    `held` has the number of devices that each user holds.
+    Only tickets for the same kind of device (CPU or GPU) as ours count. `held` has the number of devices of each user.
     """
     for ticket in tickets:
         theirs = (held.get(ticket.user, 0), ticket.since)

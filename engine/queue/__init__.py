@@ -1,8 +1,10 @@
-"""The queue: runs that wait for their devices, and the runner that starts them one after the other.
+"""The queue: runs and measurements that wait for their devices, and the runner that starts each when its devices are
+free.
 
-entries.py (the entries, and what a user does with them), adding.py (puts runs in it), runner.py (a small process of its
-own, which decides what is started), start.py (starts one run, in a process of its own), free_devices.py (which devices
-are free), fair_share.py (turns among users), queue_settings.py.
+entries.py has the entries and what a user does with them, adding.py puts runs in the queue. runner.py is a small
+process of its own that decides which entry is started. start.py starts one entry, in another process. free_devices.py:
+which devices are free. fair_share.py: turns among users. jobs.py: the folder of an entry. queue_settings.py:
+queue.yaml.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ FOLDER = "queue"  # in the home folder, as runs/run.py has it
 
 
 def any_entry() -> bool:
-    """Return True if the queue of this home has an entry. Reads one folder, as every command asks this."""
+    """Return True if the queue of this home has an entry, also a damaged one. Reads one folder, as every command calls
+    it.
+    """
     try:
         return any(name.endswith(".json") and not name.startswith(".") for name in os.listdir(home() / FOLDER))
     except OSError:

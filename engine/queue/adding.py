@@ -1,4 +1,4 @@
-"""Puts runs and measurements in the queue: makes the folder of a new one, or takes one that has ended, to resume it."""
+"""Puts runs and measurements in the queue: makes the folder of a new one, or takes an ended one that is to be resumed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .entries import Entry
 
 
 def queue_preset(preset: Preset, after: str | None = None) -> Entry:
-    """Make the run folder of a preset, which the caller has checked, and put the run in the queue.
+    """Make the run folder of a preset, which the caller has checked, and put the run in the queue. Return its entry.
 
-    `after` is the id of a run or measurement that has to end first. Raises RunError if it cannot be queued; then no
-    folder is left.
+    `after` is the id of a run or measurement that has to end first. Raises RunError if the run cannot be queued; then
+    no folder is left.
     """
     refuse_here(f"gputui --preset {preset.file or preset.name}")
     if preset.options.strategy.kind == MULTI_WORKER:
@@ -41,9 +41,11 @@ def queue_preset(preset: Preset, after: str | None = None) -> Entry:
 
 
 def queue_resume(run: Run, after: str | None = None, code: str = "") -> Entry:
-    """Put a run that has ended in the queue, which resumes it. `code` is `new` or `copy` if its code has changed.
+    """Put a run that has ended in the queue, from which it is resumed. Return its entry.
 
-    Raises RunError if it cannot be resumed.
+    `after` is the id of a run or measurement that has to end first. If the run's code has changed, `code` is `new` (use
+    the changed code) or `copy` (use the copy in the run folder). Raises RunError if the run cannot be resumed or
+    queued.
     """
     refuse_here(f"gputui resume {run.id}")
     if run_cluster.of_run(run) is not None:
@@ -56,7 +58,11 @@ def queue_resume(run: Run, after: str | None = None, code: str = "") -> Entry:
 
 
 def queue_proof(request: Request, after: str | None = None) -> Entry:
-    """Make the folder of a measurement, and put it in the queue. Raises ProofError if it cannot be measured here."""
+    """Make the folder of a measurement, and put the measurement in the queue. Return its entry.
+
+    `after` is the id of a run or measurement that has to end first. Raises RunError (ProofError is one) if it cannot be
+    measured or queued here; then no folder is left.
+    """
     refuse_here(request.command)
     requests.refuse(request, this_machine.read())
     entry = _entry_of(request)
@@ -69,7 +75,11 @@ def queue_proof(request: Request, after: str | None = None) -> Entry:
 
 
 def queue_resumed_proof(proof: Proof, request: Request, after: str | None = None) -> Entry:
-    """Put a measurement that has ended in the queue, which resumes it with `request`; the caller has checked it."""
+    """Put a measurement that has ended in the queue, from which it is resumed with `request`. Return its entry.
+
+    The caller has checked `request`. `after` is the id of a run or measurement that has to end first. Raises RunError
+    if it cannot be queued.
+    """
     refuse_here(request.command)
     entry = replace(_entry_of(request), run=proof.id, after=after)
     with folder.reserved(proof):
@@ -79,7 +89,7 @@ def queue_resumed_proof(proof: Proof, request: Request, after: str | None = None
 
 
 def _entry_of(request: Request) -> Entry:
-    """Return the entry of a measurement, without the id of its folder; it needs the devices of all its trials."""
+    """Return the entry of a measurement, still without id, place and time. It needs the devices of all trials."""
     options = request.baseline().options
     visible = "all" if "device.visible" in request.changes else options.device.visible
     shares = entries.needs_of(visible).startswith("fits:")
@@ -95,7 +105,10 @@ def _entry_of(request: Request) -> Entry:
 
 
 def refuse_here(command: str) -> None:
-    """Raise RunError within a Slurm job, whose end would end the runner. `command` is what Slurm is to queue."""
+    """Raise RunError inside a Slurm job, because the queue's runner would end with the job.
+
+    `command` is the command that the message proposes to queue with Slurm.
+    """
     if job := slurm.job_of(os.environ):
         raise RunError(
             f"--queue is not for Slurm job {job}: the queue's runner would end with the job\n"

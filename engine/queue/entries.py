@@ -1,6 +1,6 @@
 """The entries of the queue, each in a file of its own, and what a user does with them.
 
-An entry is changed only under the lock of the queue. Imports hardly anything, as the runner keeps it in memory.
+An entry is changed only under the lock of the queue. The module imports little, as the runner keeps it in memory.
 """
 
 from __future__ import annotations
@@ -43,11 +43,15 @@ _INTERNAL = ("GPUTUI_LOCK", "GPUTUI_FORKED", "GPUTUI_SCRATCH", "GPUTUI_LAUNCHED"
 
 @dataclass(frozen=True)
 class Entry:
-    """A queued run, or a queued measurement (`kind` is `proof`); `run` is its id, and `what` the kind of measurement.
+    """A queued run, or a queued measurement (`kind` is `proof`). `run` is its id, and `what` the kind of measurement.
 
-    `place` gives the order. `tries` counts the starts, `most_tries` is the option run.tries. `needs` is `cpu` or the
-    value of device.visible. `devices` are those of the last start. `code` is `new` or `copy` if the run is resumed
-    after its code has changed. `yields` is True after the run was asked to give way.
+    The entry with the lowest `place` comes first. `state` is waiting, held (`hold_reason` says why), starting or
+    running. Times are Unix times; `returned_at` is set if the run has given way. `tries` counts the starts,
+    `most_tries` is the option run.tries. `group` is the preset, whose failures are counted together. `after` is the id
+    of a run or measurement that has to end first. `needs` is `cpu` or the value of device.visible. `bytes` is the
+    memory that it needs on each GPU, None if it does not share GPUs. `devices` are those of the last start. `gives_way`
+    is the option run.give_way. `yields` is True after the run was asked to give way. `code` is `new` or `copy` if the
+    run is resumed after its code has changed.
     """
 
     run: str
@@ -73,12 +77,12 @@ class Entry:
 
     @property
     def waits_since(self) -> float:
-        """The Unix time since which it waits: since it was queued, or since it gave way."""
+        """The Unix time since which the entry waits: when it gave way or, if it has not, when it was queued."""
         return self.returned_at or self.queued_at
 
     @property
     def folder(self) -> Run:
-        """The run; for a measurement, whose folder holds no run, `job` is used."""
+        """The run of the entry. A measurement has no run; use `job`."""
         return Run(runs_folder() / self.run)
 
     @property
@@ -96,7 +100,9 @@ def file_of(name: str) -> Path:
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
-    """Hold the lock of the queue. Raises RunError if another process holds it for too long."""
+    """Hold the lock of the queue. Raises RunError if another process holds it for 20 s, or if the file system has no
+    locks.
+    """
     places.make(queue_folder(), exist_ok=True)
     until = time.monotonic() + LOCK_SECONDS
     while True:
@@ -126,7 +132,7 @@ class Listing:
 
 
 def read(name: str) -> Entry | None:
-    """Return the entry of the run `name`; None if there is none or if its file is damaged."""
+    """Return the entry of the run or measurement `name`; None if there is none or if its file is damaged."""
     content = read_object(file_of(name)).value
     values = completed(Entry, {**content, "run": name})
     if values is None or values["state"] not in ("waiting", "held", "starting", "running"):
@@ -135,7 +141,7 @@ def read(name: str) -> Entry | None:
 
 
 def listing() -> Listing:
-    """Return all entries of the queue."""
+    """Return all entries of the queue, and the damaged files. Without a queue both are empty."""
     try:
         names = sorted(name[:-5] for name in os.listdir(queue_folder()) if name.endswith(".json") and name[0] != ".")
     except OSError:
@@ -150,17 +156,17 @@ def listing() -> Listing:
 
 
 def all_entries() -> tuple[Entry, ...]:
-    """Return the entries in their order."""
+    """Return the entries in their order, without the damaged ones."""
     return listing().entries
 
 
 def write(entry: Entry) -> None:
-    """Write an entry; the caller holds the lock of the queue."""
+    """Write an entry to its file. The caller must hold the lock of the queue."""
     write_atomically(file_of(entry.run), json.dumps(asdict(entry), indent=1) + "\n")
 
 
 def discard(name: str) -> None:
-    """Remove an entry with its environment; the caller holds the lock of the queue."""
+    """Remove an entry with its environment, if there is one. The caller must hold the lock of the queue."""
     for path in (file_of(name), environment_file(name)):
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
@@ -171,7 +177,11 @@ def is_paused() -> bool:
 
 
 def news() -> Mapping[str, Any]:
-    """Return what the runner has written last: `why` has the reason why a run waits, by its id."""
+    """Return what the runner has written last, empty if nothing.
+
+    `why` has the reasons why runs wait, by id; `failures` the counted failures, by group; `gpus` the number of GPUs,
+    and `pid` the runner's process id.
+    """
     return read_object(queue_folder() / NEWS).value
 
 
@@ -183,9 +193,10 @@ def environment_file(name: str) -> Path:
 
 
 def _keep_environment(name: str) -> None:
-    """Write the environment and the current folder of this process, in which the run will start, as `at` does.
+    """Write the environment and the current folder of this process to a file, from which the run `name` gets them at
+    its start.
 
-    The file can be read by this user alone, and goes with the entry.
+    Variables of the terminal and of gputui itself are left out. Only this user can read the file.
     """
     variables = {key: value for key, value in os.environ.items() if key not in (*_LEFT_OUT, *_INTERNAL)}
     with contextlib.suppress(OSError):
@@ -197,7 +208,11 @@ def _keep_environment(name: str) -> None:
 
 
 def environment_of(name: str) -> tuple[dict[str, str], str | None]:
-    """Return the environment in which a queued run starts, and its current folder if that still exists."""
+    """Return the environment in which a queued run starts, and its folder.
+
+    It is the environment at the time of queueing, or that of this process if the file is missing. The folder is None if
+    it does not exist any more.
+    """
     kept = {key: value for key, value in read_object(environment_file(name)).value.items() if isinstance(value, str)}
     if not kept:
         return dict(os.environ), None
@@ -211,10 +226,11 @@ def environment_of(name: str) -> tuple[dict[str, str], str | None]:
 
 
 def add(run: Run, after: str | None = None, code: str = "") -> Entry:
-    """Put a run whose folder exists at the end of the queue, and make sure that the runner runs.
+    """Put a run whose folder exists at the end of the queue, and start the runner if none runs. Return the entry.
 
-    `after` is the id of a run or measurement that has to end first. Raises RunError if the run is alive or queued
-    already, or if the queue cannot be written.
+    `after` is the id of a run or measurement that has to end first. `code` is `new` or `copy` if the run is resumed
+    after its code has changed. Raises RunError if the run is queued already, if the memory that it needs is not known,
+    or if the queue cannot be locked.
     """
     options = read_object(run.file("options.json")).value
     of_run, visible = mapping(options.get("run")), mapping(options.get("device")).get("visible")
@@ -234,7 +250,11 @@ def add(run: Run, after: str | None = None, code: str = "") -> Entry:
 
 
 def add_entry(entry: Entry) -> Entry:
-    """Put an entry at the end of the queue, and return it with its place and its time."""
+    """Put an entry at the end of the queue, start the runner if none runs, and return the entry with its place and its
+    time.
+
+    Raises RunError if the queue already has an entry with this id, or cannot be locked.
+    """
     with locked():
         if file_of(entry.run).exists():
             raise RunError(f"{entry.run} is in the queue already")
@@ -255,7 +275,7 @@ def _needed_bytes(run: Run) -> int:
 
 
 def needs_of(visible: Any) -> str:
-    """Return the field `needs` of an entry for a value of device.visible."""
+    """Return the field `needs` of an entry for a value of device.visible; `all` for None."""
     if visible == "none":
         return "cpu"
     return ",".join(map(str, visible)) if isinstance(visible, list | tuple) else text(visible) or "all"
@@ -269,7 +289,10 @@ def _entry(name: str) -> Entry:
 
 
 def move(name: str, where: Where) -> Entry:
-    """Move a waiting run to the top of the queue, or by one place; return its entry."""
+    """Move a waiting or held entry to the top of the queue, or by one place up or down. Return the entry.
+
+    At the end of the queue it stays in its place. Raises RunError if it is not in the queue or has begun.
+    """
     with locked():
         entry = _entry(name)
         _refuse_begun(entry)
@@ -288,7 +311,10 @@ def move(name: str, where: Where) -> Entry:
 
 
 def hold(name: str, reason: str = "held by you") -> Entry:
-    """Keep a waiting run from being started until it is released; return its entry."""
+    """Keep a waiting entry from being started until it is released. Return the entry.
+
+    Raises RunError if it is not in the queue or has begun.
+    """
     with locked():
         entry = _entry(name)
         _refuse_begun(entry)
@@ -298,7 +324,10 @@ def hold(name: str, reason: str = "held by you") -> Entry:
 
 
 def release(name: str) -> Entry:
-    """Let a held run be started again; return its entry. The failures of its group are forgotten."""
+    """Let a held entry be started again, and set the counted failures of its group to 0. Return the entry.
+
+    An entry that is not held keeps its state. Raises RunError if it is not in the queue.
+    """
     with locked():
         entry = _entry(name)
         if entry.state == "held":
@@ -316,9 +345,10 @@ def write_news(content: Mapping[str, Any]) -> None:
 
 
 def remove(name: str) -> None:
-    """Take a waiting run out of the queue. A run that has never begun ends as stopped; another keeps its result.
+    """Take a waiting or held run or measurement out of the queue. If it has never begun, it ends as stopped, else it
+    keeps its result.
 
-    Raises RunError for a run that has begun, which `gputui stop` ends.
+    A damaged entry is removed, too. Raises RunError if it has begun or is not in the queue.
     """
     wait_for_start(name)
     with locked():
@@ -333,7 +363,7 @@ def remove(name: str) -> None:
 
 
 def wait_for_start(name: str) -> None:
-    """Wait for some seconds while a run is being started, until it has begun or waits again."""
+    """Wait while the queued run `name` has the state `starting`, for at most 20 s."""
     until = time.monotonic() + BEGINNING_SECONDS
     while (entry := read(name)) is not None and entry.state == "starting" and time.monotonic() < until:
         time.sleep(0.1)
@@ -346,13 +376,13 @@ def _refuse_begun(entry: Entry) -> None:
 
 
 def pause() -> None:
-    """Start no more runs; those that have begun go on."""
+    """Let the runner start no more runs until `resume_queue`. Runs that have begun go on."""
     with locked():
         (queue_folder() / PAUSED).touch()
 
 
 def resume_queue() -> None:
-    """Start runs again after a pause."""
+    """Let the runner start runs again after `pause`."""
     with locked(), contextlib.suppress(FileNotFoundError):
         (queue_folder() / PAUSED).unlink()
     ensure_runner()
@@ -362,7 +392,7 @@ def resume_queue() -> None:
 
 
 def ensure_runner() -> None:
-    """Start the runner of this home if the queue has entries and no runner runs."""
+    """Start the runner of this home if the queue has entries and no runner runs. A failure is not reported."""
     folder = queue_folder()
     if locks.held(folder / RUNNER_LOCK) or not listing().entries:
         return
@@ -387,8 +417,9 @@ _runners: list[subprocess.Popen[bytes]] = []  # those that this process has star
 
 
 def take_runner_lock(descriptor: int | None) -> Lock | None:
-    """Return the lock that makes this process the runner of the home: the one with the `descriptor` that it has
-    inherited, or else a new one. None if there is a runner.
+    """Return the lock that makes this process the runner of the home; None if another process is the runner.
+
+    `descriptor` is that of an inherited lock, or None to take the lock.
     """
     places.make(queue_folder(), exist_ok=True)
     try:
@@ -398,7 +429,9 @@ def take_runner_lock(descriptor: int | None) -> Lock | None:
 
 
 def ask_to_yield(name: str) -> None:
-    """Ask a running run to stop, so that it returns to the queue."""
+    """Ask a running run to stop so that it returns to the queue. Nothing is done if it does not run or was asked
+    already.
+    """
     with locked():
         entry = read(name)
         if entry is None or entry.state != "running" or entry.yields:
@@ -411,7 +444,7 @@ def ask_to_yield(name: str) -> None:
 
 
 def end_for_good(name: str) -> None:
-    """Let a run that is giving way not return to the queue, as its user stops it."""
+    """Let a run that was asked to give way end for good instead of returning to the queue, as its user stops it."""
     with locked():
         entry = read(name)
         if entry is not None and entry.yields:

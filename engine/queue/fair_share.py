@@ -1,6 +1,6 @@
 """Turns among the users of a machine: whose run starts next, and which run gives its devices to another user.
 
-It is a courtesy: each user's runner shows a ticket and looks at those of the others (leases/tickets.py).
+The turns are a courtesy: each user's runner writes a ticket and reads the tickets of the others (leases/tickets.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_PARENTS = 32
 
 
 class Courtesy:
-    """The ticket of this user, and those of the others."""
+    """Decides the turns of this user's queue by the user's own ticket and the tickets of the others."""
 
     def __init__(self) -> None:
         self._me = lease.user_name(os.geteuid())
@@ -36,7 +36,11 @@ class Courtesy:
         self._released_at = 0.0
 
     def look(self, waiting: Sequence[Entry], gpus: int) -> None:
-        """Show the ticket of the first of the runs that could start, and read the others' tickets."""
+        """Write the ticket of this user, for the first run in `waiting`, and read the tickets of the others.
+
+        `waiting` are the runs that could start. If it is empty, the ticket is removed. `gpus` is the machine's number
+        of GPUs.
+        """
         ours = None
         if waiting:
             first, on_cpu = waiting[0], waiting[0].needs == CPU or not gpus
@@ -49,14 +53,15 @@ class Courtesy:
         )
 
     def close(self) -> None:
-        """Remove the ticket."""
+        """Remove the ticket of this user."""
         if self._ours is not None:
             tickets.remove()
 
     def turn_of(self, free: Collection[str], number: int) -> str:
-        """Return the user to whom free devices are left now; empty if this user may take `number` of them.
+        """Return the user to whom the free devices are left; empty if this user may take `number` of them.
 
-        They are left for at most TURN_SECONDS, until others become free, and only if they are enough for that user.
+        `free` has the names of all free devices. They are left to a user whose turn is first only if they are enough
+        for that user but not for both, and for at most 60 s after another device has become free.
         """
         if not self._released >= frozenset(free):
             self._released_at = time.monotonic()
@@ -67,7 +72,12 @@ class Courtesy:
         return next((each.user for each in first if each.devices <= len(free) < each.devices + number), "")
 
     def to_give_way(self, running: Sequence[Entry], seen: Sequence[Device], free: int) -> dict[str, str]:
-        """Return the runs that are to give way, by their ids, with the reason; `free` is the number of free devices."""
+        """Return the reason for each run that is to give its devices to another user, by the run's id.
+
+        A run gives way only if its option run.give_way is set and it has run for 30 s. The reason is a foreign process
+        on one of its GPUs (`seen` are the devices), or a user who has waited for 10 s, has fewer devices than this
+        user, and for whom the `free` free devices are too few.
+        """
         able = [entry for entry in running if entry.gives_way and not entry.yields and _is_long_enough(entry)]
         asked = {entry.run: why for entry in able if (why := _strangers(entry, seen))}
         for ticket in self._others:
@@ -90,7 +100,10 @@ def _is_long_enough(entry: Entry) -> bool:
 
 
 def _strangers(entry: Entry, seen: Sequence[Device]) -> str:
-    """Return in words which process that does not belong to the run uses one of its GPUs; empty if none does."""
+    """Return in words which process that the run has not started uses one of its GPUs.
+
+    Empty if there is none, or if the driver does not report the users of processes.
+    """
     engine = Process.read(entry.folder.status, "engine")
     for device in seen:
         if device.name in entry.devices and engine is not None:
@@ -101,7 +114,9 @@ def _strangers(entry: Entry, seen: Sequence[Device]) -> str:
 
 
 def _descends(pid: int, ancestor: int) -> bool:
-    """Return True if a process is the other one or started by it, also if it has ended."""
+    """Return True if the process `pid` is `ancestor` or was started by it, directly or indirectly. True also if `pid`
+    or one of the processes between them has ended, as this then cannot be seen.
+    """
     for _ in range(_MOST_PARENTS):
         if pid == ancestor:
             return True

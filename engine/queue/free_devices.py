@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Device:
-    """A device. `holder` is in words who uses it, or else why it is not free; empty if it is free.
+    """A device: a GPU (`name` is its UUID or its index) or the CPU.
 
-    `shut` is the reason why it cannot be shared either: it is leased or broken. `users` are the processes on it, if the
-    driver reports them.
+    `holder` says who uses it or why it is not free, empty if it is free. `shut` is the reason why it cannot even be
+    shared (it is leased or broken), else empty. `kind` is the GPU's model. `users` are the processes on it, empty if
+    the driver does not report them.
     """
 
     name: str
@@ -43,7 +44,10 @@ class Device:
 
 
 class Look:
-    """Looks at the devices of this machine; a GPU is free only after it was so in all looks of `idle_seconds`."""
+    """Looks at the devices of this machine each time it is called.
+
+    A GPU is free only if it was free in all looks of the last `idle_seconds` (None: the machine's default, 20 s).
+    """
 
     def __init__(self) -> None:
         self.idle_seconds: float | None = None  # the usual seconds
@@ -51,7 +55,10 @@ class Look:
         self._last: tuple[Device, ...] = ()
 
     def __call__(self) -> tuple[Device, ...]:
-        """Return the GPUs in the order of their numbers, and the CPU last."""
+        """Return the GPUs in the order of their numbers, and the CPU last.
+
+        If the GPUs cannot be read, those of the last look are returned as not free.
+        """
         from ..leases import free_gpus
 
         try:
@@ -78,7 +85,9 @@ def _cpu() -> Device:
 
 
 def usable(entry: Entry, devices: Sequence[Device]) -> list[Device]:
-    """Return the devices that an entry could use. On a machine without a GPU the CPU is the one device."""
+    """Return the devices that an entry could use, free or not. For an entry that needs the CPU, and on a machine
+    without a GPU, this is the CPU alone.
+    """
     gpus = [device for device in devices if device.name != CPU]
     if entry.needs == CPU or not gpus:
         return [device for device in devices if device.name == CPU]
@@ -99,7 +108,7 @@ def why_not(entry: Entry, device: Device) -> str:
 
 
 def count(entry: Entry, gpus: int) -> int:
-    """Return how many devices an entry needs at once, on a machine with `gpus` GPUs."""
+    """Return how many devices an entry needs at once, on a machine with `gpus` GPUs. Without a GPU it is 1, the CPU."""
     if entry.needs == CPU or not gpus:
         return 1
     choice = gpu_choice.parse(entry.needs)
@@ -107,7 +116,10 @@ def count(entry: Entry, gpus: int) -> int:
 
 
 def needs_text(entry: Entry, gpus: int) -> str:
-    """Return in words what an entry needs, such as `2 GPUs` or `GPU 0`, on a machine with `gpus` GPUs."""
+    """Return in words which devices an entry needs, such as `2 GPUs` or `GPU 0`, on a machine with `gpus` GPUs.
+
+    Without a GPU it is `the CPU`.
+    """
     if entry.needs == CPU or not gpus:
         return "the CPU"
     if choice := gpu_choice.parse(entry.needs):
@@ -118,7 +130,10 @@ def needs_text(entry: Entry, gpus: int) -> str:
 
 
 def why_busy(entry: Entry, devices: Collection[Device], kept: Collection[str]) -> str:
-    """Return in words why devices are not free for an entry; `kept` are those that are kept for an entry before it."""
+    """Return in words why devices are not free for an entry. At most three devices are named, the others are counted.
+
+    `kept` has the names of the devices that are kept for an entry before this entry.
+    """
     words = []
     for device in devices:
         if why := why_not(entry, device):

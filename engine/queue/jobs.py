@@ -1,6 +1,6 @@
-"""The folder of a queued run or measurement as the queue sees it: whether it is alive, how it has ended, its time left.
+"""The folder of a queued run or measurement: whether its process is alive, how it has ended, and its time left.
 
-Reads and writes plain files, as the runner keeps it in memory.
+Reads and writes plain files and imports little, as the runner keeps this module in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ FAILED = ("error", "crashed", "oom", "failed")
 
 @dataclass(frozen=True)
 class End:
-    """How a job has ended: its state, the kind and the text of its error, and the Unix time."""
+    """How a job has ended: its state, the kind and the text of its error, and the Unix time of the end.
+
+    `has_result` is False if the job ended without writing a result.
+    """
 
     state: str
     kind: str = ""
@@ -38,7 +41,7 @@ class End:
 
 
 class Job:
-    """A queued run or measurement, identified by the path of its folder. Every method reads the disk again."""
+    """A queued run or measurement, identified by the path of its folder. Every method reads the files again."""
 
     first_file, lock_file = "preset.yaml", ENGINE_LOCK
     begun_files: tuple[str, ...] = ("status.json", "result.json")
@@ -50,7 +53,10 @@ class Job:
         return (self.path / self.first_file).exists()
 
     def has_begun(self, started_at: float) -> bool:
-        """Return True if the process of a start has been alive: its lock is held, or it has written a file."""
+        """Return True if the process of a start has been alive: it holds its lock, or it has written a file.
+
+        `started_at` is the Unix time of the start. Files that are older do not count.
+        """
         if locks.held(self.path / self.lock_file):
             return True
         return any(_written(self.path / name) >= started_at for name in self.begun_files)
@@ -59,15 +65,19 @@ class Job:
         raise NotImplementedError
 
     def state(self) -> str:
-        """Return the state as it is shown; `waiting` while it is queued and has not begun."""
+        """Return the state that a user sees; `waiting` while the job is queued and has not begun."""
         raise NotImplementedError
 
     def end_of(self) -> End:
-        """Return how the job, which is not alive, has ended."""
+        """Return how the job has ended. It must not be alive."""
         raise NotImplementedError
 
     def close(self, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
-        """Write the result of a job that the queue ends without having started it, unless it has a result."""
+        """Write the result of a job that the queue ends without starting it. A result of an earlier start is kept if
+        `outcome` is `stopped`, else replaced.
+
+        `error` has the fields of events.Fault: `kind`, `message` and `hint`.
+        """
         raise NotImplementedError
 
 
@@ -133,7 +143,9 @@ class ProofJob(Job):
         return End(state, "", text(record.get("error")) or state, at, state != "crashed")
 
     def seconds_left(self) -> float | None:
-        """Return the expected time until the measurement ends, in seconds; None if it is not known."""
+        """Return the seconds until the measurement's time is used up, at least 0; None if it has not begun or has no
+        time limit.
+        """
         record = self._record()
         least, begun = number(record.get("budget_seconds")), number(record.get("started_t"))
         return None if least is None or begun is None else max(0.0, begun + least - time.time())
@@ -148,13 +160,16 @@ class ProofJob(Job):
 
 
 def job_of(name: str, kind: str = "") -> Job:
-    """Return the job with this id; without a kind the run, or else the measurement, that has it."""
+    """Return the job with the id `name`; its folder need not exist.
+
+    If `kind` is empty, it is the run with this id if that exists, else the measurement.
+    """
     run = RunJob(runs_folder() / name)
     return ProofJob(home() / "proofs" / name) if kind == PROOF or (not kind and not run.exists()) else run
 
 
 def state_if_not_ended(name: str) -> str:
-    """Return the state of the run or measurement `name` if it waits or goes on; empty if it has ended or is deleted."""
+    """Return the state of the run or measurement `name` if it waits or runs; empty if it has ended or was deleted."""
     job = job_of(name)
     state = job.state() if job.exists() else ""
     return state if state in (*GOES_ON, WAITING) else ""

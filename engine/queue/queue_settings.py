@@ -1,6 +1,6 @@
 """The settings of the queue, in `queue.yaml` of the user's configuration: which GPUs, how many at once, and when.
 
-A value that cannot be used is left out, with one line. The reader of YAML is imported only if there is such a file.
+A value that cannot be used is left out and reported in `Settings.faults`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ _HOURS = re.compile(r"(\d{1,2})\s*-\s*(\d{1,2})")
 
 @dataclass(frozen=True)
 class Settings:
-    """`gpus` are those that are taken first, in this order, by their number or UUID; `never` are left to others.
+    """The settings of the queue. None is no limit or, for `idle_seconds`, the machine's default (20 s).
 
-    `most` is the number of devices that queued runs have at once. `hours` are the first hour and the hour of the end of
-    the time in which runs are started. `idle_seconds` is how long a GPU must have been idle; each None: no limit, or
-    the usual seconds. `faults` has a line for each value that is left out.
+    `gpus` are the GPUs that are taken first, in this order, and `never` those that the queue never takes, each by
+    number or UUID. `most` is the number of devices that queued runs may have at once. `hours` are the first hour and
+    the end hour (0 to 23) between which runs are started, such as (20, 8) for the night. `idle_seconds` is how long a
+    GPU must have been idle. `faults` has a line for each value that is left out.
     """
 
     gpus: tuple[str, ...] = ()
@@ -36,7 +37,7 @@ class Settings:
     faults: tuple[str, ...] = ()
 
     def is_time(self, hour: int | None = None) -> bool:
-        """Return True if runs may be started now, or at the given hour of the day."""
+        """Return True if runs may be started now or, if `hour` (0 to 23, local time) is given, at that hour."""
         if self.hours is None:
             return True
         first, end = self.hours
@@ -49,7 +50,7 @@ def path() -> Path:
 
 
 def stamp() -> float:
-    """Return the time at which the file was written; 0 if there is none."""
+    """Return the Unix time at which the file was written; 0 if there is no file."""
     try:
         return path().stat().st_mtime
     except OSError:
@@ -57,7 +58,7 @@ def stamp() -> float:
 
 
 def read() -> Settings:
-    """Return the settings of the file; the usual ones if there is none."""
+    """Return the settings in the file; the defaults if there is no file. An unreadable file is reported in `faults`."""
     if not stamp():
         return Settings()
     from ..files import located_yaml  # only if there is a file
@@ -82,7 +83,7 @@ def read() -> Settings:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of the upper levels of the file without the numbers of its lines."""
+    """Return a value of the YAML file without the line numbers in its first level."""
     if isinstance(value, Mapping):
         return {name: _plain(getattr(inner, "value", inner)) for name, inner in value.items()}
     return [getattr(each, "value", each) for each in value] if isinstance(value, list) else value

@@ -1,8 +1,8 @@
-"""The runner of the queue: decides which run is started next, and follows those that it has started to their end.
+"""The runner of the queue: decides which entry is started next, and follows those that it has started to their end.
 
-It is one small process for each home. What it does is written in the entries, so that another runner goes on if it is
-killed at any moment: a run is `starting` until the process that launches it has its engine. Only that process turns it
-into `running`, under the lock of the queue and only if the entry is still the one that it was started for.
+There is one small process for each home. Its state is in the entries, so that another runner can go on if this runner
+is killed at any moment. An entry is `starting` until the process that launches its run has started the engine. Only
+that process changes it to `running`, under the lock of the queue and only if the entry is still that of this start.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ Launch = Callable[[Entry, Sequence[str]], Child]
 
 
 def launch(entry: Entry, among: Sequence[str]) -> Child:
-    """Start the process that launches a run on some of the devices `among`, in the environment of its queueing."""
+    """Start and return the process that launches an entry on devices chosen from `among`.
+
+    It gets the environment and the folder in which the entry was queued. It prints why it fails; start.py has its exit
+    codes.
+    """
     environment, folder = entries.environment_of(entry.run)
     command = [sys.executable, "-P", "-m", "gputui.engine.queue.start", entry.run, repr(entry.started_at), *among]
     return subprocess.Popen(
@@ -53,7 +57,11 @@ def launch(entry: Entry, among: Sequence[str]) -> Child:
 
 
 class Runner:
-    """Carries out the queue, one look after the other; `look` and `launch` are those of this machine."""
+    """Carries out the queue of this home: call `tick` repeatedly, then `close`.
+
+    `look` returns the devices, by default those of this machine. `launch` starts an entry. `boot_id` is by default that
+    of this machine.
+    """
 
     def __init__(
         self, look: Callable[[], Sequence[Device]] | None = None, launch: Launch = launch, boot_id: str = ""
@@ -74,7 +82,10 @@ class Runner:
         self._why: dict[str, str] = {}
 
     def tick(self) -> bool:
-        """Follow the runs that have begun, and start what can start; returns False if the queue is empty."""
+        """Follow the entries that have begun, and start those that can start. Returns False if the queue is empty.
+
+        The devices are looked at every 2 s, or at once after an entry has changed.
+        """
         changed = self._read()
         for entry in self._listing.entries:
             if entry.state in BEGUN_STATES:
@@ -87,11 +98,11 @@ class Runner:
         return bool(self._listing.entries)
 
     def close(self) -> None:
-        """Remove what other users see of this runner."""
+        """Remove this user's ticket, which other users see."""
         self._courtesy.close()
 
     def _read(self) -> bool:
-        """Read the entries if their folder has changed; returns whether it has."""
+        """Read the entries if their folder has changed. Returns True if it has changed, or may have changed just now."""
         try:
             stamp = entries.queue_folder().stat().st_mtime_ns
         except OSError:
@@ -105,7 +116,9 @@ class Runner:
     # ---- those that have begun ---------------------------------------------------------------------
 
     def _follow(self, entry: Entry) -> bool:
-        """Act on what has become of a run that was started; returns whether its entry has changed."""
+        """Update the entry of a run that was started, if its process has begun or ended. Returns True if the entry may
+        have changed.
+        """
         if entry.run in self._children:
             child, _ = self._children[entry.run]
             if child.poll() is None:
@@ -119,7 +132,10 @@ class Runner:
         return self._change(entry, lambda current: self._after_end(current))
 
     def _change(self, entry: Entry, act: Callable[[Entry], Entry | None]) -> bool:
-        """Replace an entry by what `act` makes of it, None to remove it, unless another process has changed it."""
+        """Replace an entry by the result of `act`, or remove it if that is None. Returns True.
+
+        Nothing is done if another process has removed the entry, started it again or put it back.
+        """
         with entries.locked():
             current = entries.read(entry.run)
             if current is None or current.started_at != entry.started_at or current.state not in BEGUN_STATES:
@@ -132,7 +148,11 @@ class Runner:
         return True
 
     def _settle(self, entry: Entry, code: int | None, reason: str) -> bool:
-        """Act on the end of the process that was to start a run; `code` is None if it belonged to an earlier runner."""
+        """Update an entry after the process that was to start it has ended. Returns True.
+
+        `code` is its exit code, None if an earlier runner started the process. `reason` is the text that it has
+        printed. If the run has not begun, it waits for another try, or ends with an error if `code` is REFUSED.
+        """
 
         def act(current: Entry) -> Entry | None:
             if current.state == "running" or code == BEGUN or current.job.has_begun(current.started_at or 0.0):
@@ -156,7 +176,11 @@ class Runner:
         self._why[name] = reason or "its start was interrupted; it is tried again"
 
     def _after_end(self, entry: Entry) -> Entry | None:
-        """Return the entry of a run that has ended and is to go on later; None if it has ended for good."""
+        """Return the entry of a run that has ended and is to start again later; None if it has ended for good.
+
+        A run starts again if it has given way, or if it was lost (it crashed without a result, or lost its GPU) and has
+        tries left.
+        """
         if not entry.job.exists():
             return None
         end = entry.job.end_of()
@@ -180,7 +204,11 @@ class Runner:
         return None
 
     def _count_failure(self, entry: Entry, end: End) -> None:
-        """Count a failure soon after the start; after the third of a group, hold what waits of the group."""
+        """Count a failure of the entry's group within 60 s of its start. The third in a row holds the waiting runs of
+        the group.
+
+        A later failure sets the count back to 0.
+        """
         if end.at - (entry.started_at or 0.0) > QUICK_SECONDS:
             self._failures.pop(entry.group, None)
             return
@@ -197,7 +225,9 @@ class Runner:
     # ---- those that wait ---------------------------------------------------------------------------
 
     def _walk(self) -> None:
-        """Start what can start, in the order of the entries; what an entry waits for is kept from those after it."""
+        """Start the entries that can start, in their order. Devices for which an entry waits are kept from the entries
+        after it.
+        """
         if not any(entry.state == "waiting" or entry.gives_way for entry in self._listing.entries):
             self._courtesy.look((), self._gpus)
             return
@@ -230,10 +260,11 @@ class Runner:
     def _start_or_why(
         self, entry: Entry, seen: Sequence[Device], busy: set[str], kept: set[str], now: list[str]
     ) -> str:
-        """Start an entry and return an empty text; or else return why it waits.
+        """Start an entry and return an empty text, or else return why it waits. An entry whose folder is deleted is
+        removed.
 
-        `now` are all devices that are free. Those that the entry takes are added to `busy`, and those that it waits for
-        to `kept`.
+        `seen` are all devices, `now` the names of the free devices. The names of the devices that the entry takes are
+        added to `busy`, and those that are kept for it to `kept`.
         """
         if not entry.job.exists():
             with entries.locked():
@@ -282,7 +313,9 @@ class Runner:
         return f"{queue_settings.path()} starts runs from {self._settings.hours[0]}:00 to {self._settings.hours[1]}:00"
 
     def _allowed(self, usable: Sequence[Device]) -> list[Device]:
-        """Return the devices that the settings leave to the queue, in the order of the settings."""
+        """Return the devices that the settings do not forbid. The devices in the setting `gpus` come first, in its
+        order.
+        """
         order = self._settings.gpus
         places = {device.name: _place(device, order) for device in usable}
         allowed = [device for device in usable if _place(device, self._settings.never) is None]
@@ -320,19 +353,21 @@ def _held_by_queue(device: Device, listed: Sequence[Entry]) -> Device:
 
 
 def _place(device: Device, named: Sequence[str]) -> int | None:
-    """Return the place of a GPU in a list of numbers and UUIDs; None if it is not in the list."""
+    """Return the place (from 0) of a GPU in a list of numbers and UUIDs; None if it is not in the list."""
     return next((at for at, name in enumerate(named) if name in (device.name, str(device.index))), None)
 
 
 def _waits_for_another(entry: Entry) -> str:
-    """Return in words for which run's end an entry waits; empty if it waits for none."""
+    """Return in words for the end of which run or measurement an entry waits; empty if it waits for none."""
     state = jobs.state_if_not_ended(entry.after) if entry.after else ""
     return f"after {entry.after}, which is {state}" if state else ""
 
 
 def carry_out(descriptor: int | None) -> int:
-    """Be the runner of this home until no entry is left; returns the exit status. `descriptor` is that of the lock, if
-    the process has inherited it.
+    """Be the runner of this home until no entry is left, and return 0. Return 0 at once if another process is the
+    runner.
+
+    `descriptor` is that of the runner's lock if this process has inherited the lock, else None.
     """
     lock = entries.take_runner_lock(descriptor)
     if lock is None:

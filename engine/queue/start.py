@@ -38,9 +38,10 @@ class NotNowError(Exception):
 
 
 def start(name: str, started_at: float, among: Sequence[str]) -> None:
-    """Launch the run or measurement of an entry, if the runner has marked this entry as `starting`.
+    """Launch the run or measurement `name`, on devices chosen from `among`, which are free.
 
-    Raises NotNowError, or the error for which it cannot be started.
+    Raises NotNowError or NotFree if its devices are not free after all, or if its entry is not `starting` with the time
+    `started_at` any more. Raises RunError, PresetError, ClusterError or OSError if it cannot be started.
     """
     entry = _still(name, started_at)
     if entry.kind == PROOF:
@@ -84,8 +85,8 @@ def _still(name: str, started_at: float) -> Entry:
 
 
 def _refuse(run: Run, preset: Preset) -> None:
-    """Raise RunError if the options conflict with this machine as it is now, NotNowError if another training uses the
-    devices.
+    """Raise RunError if the options conflict with this machine as it is now. Raise NotNowError if another run or
+    measurement uses the devices.
     """
     here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
     trained = replace(preset, options=code_copy.as_trained(run, preset.options))
@@ -101,7 +102,7 @@ def _refuse(run: Run, preset: Preset) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Launch the run that the words name; returns the exit code."""
+    """Launch the run or measurement that the words (ID STARTED_AT DEVICE...) name; return the exit code."""
     name, started_at, *among = words
     try:
         start(name, float(started_at), among)
