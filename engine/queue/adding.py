@@ -1,4 +1,4 @@
-"""Puts runs and measurements in the queue: makes the folder of a new one, or takes an ended one that is to be resumed."""
+"""Puts runs and measurements in the queue: makes the folder of a new one, or takes an ended one to resume it."""
 
 from __future__ import annotations
 

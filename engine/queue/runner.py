@@ -102,7 +102,7 @@ class Runner:
         self._courtesy.close()
 
     def _read(self) -> bool:
-        """Read the entries if their folder has changed. Returns True if it has changed, or may have changed just now."""
+        """Read the entries if their folder has changed. Returns True if it has changed, or may just have changed."""
         try:
             stamp = entries.queue_folder().stat().st_mtime_ns
         except OSError:
