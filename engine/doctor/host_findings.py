@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pwd
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
@@ -24,6 +27,7 @@ def findings(gpus: int = 0) -> Iterator[Finding]:
     yield from _shared_memory(gpus)
     yield from _runs()
     yield from _cluster()
+    yield from _logout()
 
 
 def _cluster() -> Iterator[Finding]:
@@ -38,6 +42,25 @@ def _cluster() -> Iterator[Finding]:
     elif named is not None and len(named.workers) > 1:
         change = "strategy.kind=multi_worker trains on all of them; with another strategy a run is refused here"
         yield Finding("note", "cluster", f"this is {named}", change)
+
+
+LOGIND, LINGER = Path("/etc/systemd"), Path("/var/lib/systemd/linger")
+
+
+def _logout() -> Iterator[Finding]:
+    """Yield a warning if systemd ends the processes of this user at logout. Nothing if this cannot be read."""
+    files = [LOGIND / "logind.conf", *sorted((LOGIND / "logind.conf.d").glob("*.conf"))]
+    ends = False
+    for file in files:
+        with contextlib.suppress(OSError, UnicodeError):
+            for line in file.read_text(encoding="utf-8").splitlines():
+                name, _, value = line.partition("=")
+                if name.strip() == "KillUserProcesses":
+                    ends = value.strip().lower() in ("yes", "true", "on", "1")
+    with contextlib.suppress(OSError, KeyError):
+        if ends and not (LINGER / pwd.getpwuid(os.geteuid()).pw_name).exists():
+            what = "this machine ends your processes when you log out (KillUserProcesses), also runs and the queue"
+            yield Finding("warning", "logout", what, "loginctl enable-linger lets them go on")
 
 
 def _processors() -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gputui.engine.leases import lease, start_devices
+from gputui.engine.leases import free_gpus, lease, start_devices
 from gputui.engine.leases.free_gpus import GpuUse, Wish
 from gputui.engine.leases.lease import NotFree
 from gputui.engine.options import Options, gpu_choice
@@ -213,3 +213,19 @@ def test_a_choice_reads_as_it_is_written() -> None:
     assert not wish("free:1@24GB").choice.allows("NVIDIA T4", 15 << 30)
     assert wish("free:1@24GB").choice.allows("NVIDIA A10", 23 << 30)
     assert not wish("free:1@T4").choice.allows("NVIDIA A10", 23 << 30)
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_a_process_that_appears_between_the_look_and_the_start_keeps_its_gpu(
+    is_queued: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last look, the choice and the lease are one step; a queued run was looked at by the runner before."""
+    free = use(0, 0)
+    taken = replace(free, users=(free_gpus.GpuUser(1, "bob", "python"),))
+    looks = iter([[taken]] if is_queued else [[free], [taken]])
+    monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "0")
+    monkeypatch.setattr(free_gpus, "look", lambda: next(looks))
+    with pytest.raises(NotFree, match="bob's python"):
+        free_gpus.choose(Wish(wish("free:1").choice, 0, (free.uuid,)), "digits", idle_known=is_queued)
+    assert lease.holder(free.uuid) is None
+    assert not list(looks)

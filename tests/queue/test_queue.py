@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from gputui.engine import presets, runs
+from gputui.engine.doctor import host_findings
 from gputui.engine.queue import adding, entries
 from gputui.engine.runs import Run, RunError
 from gputui.engine.system import locks
@@ -135,6 +138,34 @@ def test_the_commands_say_what_is_done_and_what_to_do(
     assert "sbatch --gpus=1 --wrap='gputui --preset quickstart'" in said(
         "--preset", "quickstart", "--queue", code=WRONG
     )
+
+
+def test_the_unit_of_systemd_starts_the_runner_of_this_home(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", str(tmp_path))  # without systemctl
+    file = tmp_path / "config/systemd/user/gputui-queue.service"
+    assert cli.run(("queue", "service")) == 0
+    unit = capsys.readouterr().out
+    assert f'Environment="GPUTUI_HOME={home}"\n' in unit
+    assert f'ExecStart="{sys.executable}" -P -m gputui.engine.queue\nKillMode=process\n' in unit
+    assert cli.run(("queue", "service", "--install")) == 0
+    assert f"{file} is written; now run: systemctl --user daemon-reload" in capsys.readouterr().out
+    assert file.read_text() == unit
+    assert cli.run(("queue", "service", "--remove")) == 0
+    assert not file.exists()
+
+
+def test_doctor_warns_if_the_machine_ends_processes_at_logout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_findings, "LOGIND", tmp_path)
+    monkeypatch.setattr(host_findings, "LINGER", tmp_path / "linger")
+    assert "logout" not in [each.about for each in host_findings.findings()]
+    (tmp_path / "logind.conf").write_text("[Login]\n#KillUserProcesses=no\nKillUserProcesses=yes\n")
+    assert "enable-linger" in str(next(each for each in host_findings.findings() if "logout" in str(each)))
+    (tmp_path / "linger").mkdir()
+    (tmp_path / "linger" / pwd.getpwuid(os.geteuid()).pw_name).touch()
+    assert not [each for each in host_findings.findings() if "KillUserProcesses" in str(each)]
 
 
 @pytest.mark.slow

@@ -219,6 +219,16 @@ def _pause_queue(verb: str) -> None:
     queue.command(verb, help=_OF_QUEUE[verb])(change)
 
 
+@queue.command("service")
+@click.option("--install", "verb", flag_value="install", help="Write the unit, and enable it.")
+@click.option("--remove", "verb", flag_value="remove", help="Disable the unit, and remove it.")
+def queue_service(verb: str | None) -> None:
+    """Show the systemd user unit that starts the queue after a restart of the machine."""
+    from ..commands import queue as queue_command
+
+    queue_command.service(verb or "show")
+
+
 for word in _OF_QUEUED:
     _change_queue(word)
 for word in _OF_QUEUE:

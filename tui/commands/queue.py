@@ -225,6 +225,22 @@ def _queued(name: str) -> str:
     raise Refused(f"{name!r} matches {len(matching)} queued runs ({', '.join(matching[:3])}); give more of the id")
 
 
+def service(verb: str) -> None:
+    """Print the systemd user unit of the runner, or install or remove it."""
+    from ...engine.queue import user_service
+
+    if verb == "remove":
+        gone = user_service.remove()
+        print(f"{user_service.path()} {'is removed' if gone else 'does not exist'}")
+        return
+    if verb != "install":
+        print(user_service.text(), end="")
+        return
+    by_hand = user_service.install()
+    print(f"{user_service.path()} is written" + (f"; now run: {by_hand}" if by_hand else " and enabled"))
+    print("loginctl enable-linger lets it start with the machine, and not only when you log in.")
+
+
 def pause_or_start(verb: str) -> None:
     """Pause the queue, or let it go on."""
     if verb == "pause":

@@ -1,0 +1,74 @@
+"""A systemd user unit for the runner, so that the queue goes on after a restart of the machine without a login."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from ..files.places import home, user_home
+from ..files.writing import write_atomically
+
+NAME = "gputui-queue.service"
+SYSTEMCTL_SECONDS = 20.0
+
+
+def path() -> Path:
+    """Return the path of the unit, in the folder of the user's units."""
+    given = os.environ.get("XDG_CONFIG_HOME", "").strip()
+    return (Path(given) if given else user_home() / ".config") / "systemd" / "user" / NAME
+
+
+def text() -> str:
+    """Return the unit. `KillMode=process` lets trainings go on after the runner, which ends with an empty queue."""
+    return (
+        "[Unit]\n"
+        "Description=gputui: starts the runs that wait in the queue\n\n"
+        "[Service]\n"
+        f"Environment={_quoted(f'GPUTUI_HOME={home()}')}\n"
+        f"ExecStart={_quoted(sys.executable)} -P -m gputui.engine.queue\n"
+        "KillMode=process\n\n"
+        "[Install]\n"
+        "WantedBy=default.target\n"
+    )
+
+
+def _quoted(word: str) -> str:
+    for before, after in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
+        word = word.replace(before, after)
+    return f'"{word}"'
+
+
+def install() -> str:
+    """Write and enable the unit. Return the commands that are left to the user, as systemctl cannot be used; else an
+    empty text.
+    """
+    path().parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path(), text())
+    return _systemctl("daemon-reload") or _systemctl("enable", NAME)
+
+
+def remove() -> bool:
+    """Disable and remove the unit. Return False if there is none."""
+    if not path().exists():
+        return False
+    _systemctl("disable", NAME)
+    path().unlink()
+    _systemctl("daemon-reload")
+    return True
+
+
+def _systemctl(*words: str) -> str:
+    """Run systemctl for this user. Return what the user has to run instead if it fails."""
+    by_hand = f"systemctl --user daemon-reload && systemctl --user enable {NAME}"
+    if shutil.which("systemctl") is None:
+        return by_hand
+    try:
+        done = subprocess.run(
+            ["systemctl", "--user", *words], capture_output=True, timeout=SYSTEMCTL_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return by_hand
+    return "" if done.returncode == 0 else by_hand
