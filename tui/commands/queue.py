@@ -213,7 +213,10 @@ def change(verb: str, names: Sequence[str]) -> None:
 
 
 def _queued(name: str) -> str:
-    """Return the id of the queued run that `name` is or is a part of."""
+    """Return the id of the only queued run or measurement whose id is `name` or contains it. `latest` is the newest.
+
+    Raises Refused if there is none, or if several match.
+    """
     if name == "latest" and (listed := entries.all_entries()):
         return max(listed, key=lambda entry: entry.queued_at).run
     files = [path.stem for path in sorted(entries.queue_folder().glob("[!.]*.json"))]

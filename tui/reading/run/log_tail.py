@@ -68,7 +68,9 @@ class EpochTail:
         self._file, self._store = GrowingFile(run.file(EVENTS_FILE)), Store()
 
     def read(self) -> Snapshot:
-        """The present snapshot of the run, made only from these three kinds of events. Empty if there are no events."""
+        """The present snapshot of the run, made only from the events `epoch`, `started` and `phase`. Empty if there are
+        none.
+        """
         try:
             for line in self._file.lines():
                 if any(kind in line for kind in _KINDS) and (event := parse_line(line.decode("utf-8", "replace"))):
