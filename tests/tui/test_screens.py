@@ -23,6 +23,7 @@ from gputui.tui.screens.proof.screen import ProofView
 from gputui.tui.screens.runs import watch
 from gputui.tui.screens.runs import watch as run_watch
 from gputui.tui.screens.runs.actions import DeletingScreen, RunActions
+from gputui.tui.screens.runs.queue_actions import QueueActions
 from gputui.tui.widgets.key_footer import ScreenTabs
 from textual.pilot import Pilot
 from textual.screen import ModalScreen, Screen
@@ -44,6 +45,7 @@ BASES = {
     DeletingScreen,
     LiveView,
     ProofView,
+    QueueActions,
     RunActions,
 }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from gputui.engine.leases.lease import NotFree
 from gputui.engine.queue import entries
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
+from gputui.tui.reading.queue_places import Queue, Waiting
 from gputui.tui.screens.dialogs import Ask
+from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.runs.screen import RunsScreen
 from gputui.tui.widgets.key_footer import KeyFooter
 from textual.pilot import Pilot
@@ -144,3 +148,50 @@ async def test_waiting_runs_are_listed_filtered_and_said_to_be_held(
         await wait_for(pilot, lambda: rows(pilot)[:4] == ["one", "two", "three", "late"])
         await pilot.press("slash", *"held", "enter", "down")
         assert "held: 3 runs of two failed within a minute" in await wait_for(pilot, "1 of 6 runs")
+
+
+async def test_a_waiting_run_shows_its_place_and_then_its_training(home: Path) -> None:
+    one, two, _ = three_waiting(home)
+    entries.write_news({"why": {two.id: "needs a GPU; GPU 0 is kept for a run before it"}, "gpus": 1})
+    async with Tiny(lambda: LiveScreen(two)).run_test(size=(80, 24), notifications=True) as pilot:
+        shown = await wait_for(pilot, "2 of 3")
+        for text in ("waiting in the queue", "needs         a GPU", "GPU 0 is kept for a run before it"):
+            assert text in shown, text
+        await wait_for(pilot, lambda: offered(pilot) == {"Earlier", "Later", "Next", "Hold", "Take out"})
+        await pilot.press("N")
+        await wait_for(pilot, "1 of 3")
+        await pilot.press("H")
+        await wait_for(pilot, "held by you")
+        await pilot.press("x")
+        await wait_for(pilot, "Take two out of the queue?")
+        await pilot.press("k")
+        training = recorded.write(
+            home, name="20260921-150000-two", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid()
+        )
+        for name in ("events.jsonl", "telemetry.jsonl", "status.json"):
+            shutil.copy(training.file(name), two.file(name))
+        with entries.locked():
+            entries.write(replace(entries.all_entries()[0], state="running"))
+        shown = await wait_for(pilot, " elapsed")
+        assert "waiting in the queue" not in shown
+        await wait_for(pilot, lambda: not offered(pilot))
+        assert entries.all_entries()[1].run == one.id
+
+
+async def test_the_header_counts_the_runs_that_train_and_wait(home: Path) -> None:
+    three_waiting(home)
+    app = GputuiApp()
+    async with app.run_test(size=(120, 24)) as pilot:
+        await wait_for(pilot, " 1 train, 3 wait ")
+        await pilot.resize_terminal(80, 24)
+        await wait_for(pilot, " 3 wait ")
+        for entry in entries.all_entries():
+            entries.remove(entry.run)
+        await wait_for(pilot, lambda: " wait " not in text_of(app))
+
+
+def test_the_header_says_when_the_next_starts_if_there_is_room() -> None:
+    queue = Queue({"a": Waiting("a", 1, when="in about 4:10"), "b": Waiting("b", 2)}, 1)
+    longest, *_, shortest = queue.words(2)
+    assert (longest, shortest) == ("2 train, 2 wait, next in about 4:10", "2 wait")
+    assert Queue(begun=2).words(2) == ()

@@ -13,7 +13,6 @@ from ...engine.job import this_machine
 from ...engine.queue import any_entry, entries, free_devices
 from ...engine.queue.entries import Entry
 from ...engine.queue.jobs import ProofJob
-from ...engine.runs import Run
 from ...engine.units import clock
 from .last_events import last_progress
 from .queue_places import Queue, Waiting
@@ -29,24 +28,15 @@ def read() -> Queue:
     left = [left_of(entry) for entry in begun]
     soonest = min((seconds for seconds in left if seconds is not None), default=None) if None not in left else None
     waiting: dict[str, Waiting] = {}
-    count = gpus() if len(begun) < len(listed) else 0
+    waits = len(listed) - len(begun)
+    count = gpus() if waits else 0
     for place, entry in enumerate((entry for entry in listed if entry.state in entries.WAITS), 1):
         held = entry.state == "held"
         why = "the queue is paused" if paused and not held else why_of(entry, reasons)
         when = f"in about {clock(soonest)}" if soonest is not None and place == 1 and not (held or paused) else ""
         needs, after = free_devices.needs_text(entry, count), entry.after or ""
-        waiting[entry.run] = Waiting(entry.run, place, held, why, when, needs, entry.waits_since, after)
+        waiting[entry.run] = Waiting(entry.run, place, held, why, when, needs, entry.waits_since, after, waits)
     return Queue(waiting, len(begun))
-
-
-def of(run: Run) -> Waiting | None:
-    """Return the place of a run in the queue. None if it does not wait. For a run without an entry it costs one call of
-    `stat`.
-    """
-    if not run.queue_file.exists():
-        return None
-    entry = entries.read(run.id)
-    return read().waiting.get(run.id) if entry is not None and entry.state in entries.WAITS else None
 
 
 def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-UNKNOWN_START = "not known yet"
-
 
 @dataclass(frozen=True)
 class Waiting:
@@ -24,6 +22,7 @@ class Waiting:
     needs: str = ""
     since: float = 0.0
     after: str = ""
+    count: int = 1  # of all waiting runs
 
     def __str__(self) -> str:
         """Return place, start and reason in one line. The most important part comes first, as the end may be cut."""
@@ -40,12 +39,14 @@ class Queue:
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     begun: int = 0
 
-    def words(self, training: int) -> str:
-        """Return how many runs train and wait, and when the next starts, for a header. Empty if no run waits.
-
-        `training` is the number of runs that train.
+    def words(self, training: int) -> tuple[str, ...]:
+        """Return for a header how many runs train and wait, and when the next starts, in several texts from the longest
+        to the shortest; empty if no run waits.
         """
         if not self.waiting:
-            return ""
+            return ()
+        waits = f"{len(self.waiting)} wait"
+        both = f"{training} train, {waits}"
         when = next((each.when for each in self.waiting.values() if each.when), "")
-        return ", ".join(filter(None, (f"{training} train", f"{len(self.waiting)} wait", when and f"next {when}")))
+        timed = (f"{both}, next {when}", f"{both}, next {when.removeprefix('in about ')}") if when else ()
+        return (*timed, both, waits)

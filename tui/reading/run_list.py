@@ -138,6 +138,11 @@ def read_queue() -> Queue:
     return queue.read()
 
 
+def queue_place(run: Run) -> Waiting | None:
+    """The place of a run in the queue; None if it does not wait. Without an entry it costs one call of `stat`."""
+    return read_queue().waiting.get(run.id) if run.queue_file.exists() else None
+
+
 def _placed(entry: Entry, queue: Queue) -> Entry:
     waiting = queue.waiting.get(entry.run.id) if entry.state == WAITING else None
     return entry if waiting is None else replace(entry, waiting=waiting)

@@ -17,6 +17,7 @@ from textual.message import Message
 from textual.reactive import var
 from textual.screen import ModalScreen
 from textual.widget import Widget
+from textual.widgets import Static
 
 from ..base.base_app import BaseApp
 from ..base.glyphs import Glyphs, glyphs_of
@@ -25,10 +26,26 @@ from ..upstream.textual_widgets import StyledOnce
 from ..widgets.key_footer import KEYS_BESIDE_FROM, KEYS_FROM, ScreenTab, ScreenTabs
 from . import catalogue
 
+LEAST_TITLE = 20  # columns of a title, before the queue is named
+
+
+class QueueCount(Static):
+    """Shows how many runs train and wait, if any wait; a click shows the runs."""
+
+    app: BaseApp
+    DEFAULT_CSS = """
+    QueueCount { display: none; width: auto; height: 1; padding: 0 1; background: $panel; color: $text-warning;
+                 text-wrap: nowrap; }
+    """
+
+    async def on_click(self) -> None:
+        await self.app.run_action("app.show('runs')")
+
 
 class Header(Horizontal):
     """The first line of a screen: the tabs of the screens that open from everywhere, then the widget `title`."""
 
+    app: BaseApp
     DEFAULT_CSS = """
     Header {
         height: 1; background: $panel;
@@ -50,12 +67,27 @@ class Header(Horizontal):
         yield ScreenTabs(places, catalogue.place_of(self.screen), "live", keys_from=self._keys_from)
         if self._title is not None:
             yield self._title
+        yield QueueCount(markup=False)
 
     def on_mount(self) -> None:
+        self.watch(self.app, "queue_words", self._show_queue)
         self.watch(self.app, "running_count", self._count)
+
+    def on_resize(self) -> None:
+        self._show_queue(self.app.queue_words)
+
+    def _show_queue(self, words: tuple[str, ...]) -> None:
+        """Show the longest text for which there is room next to the screens and, if there is one, a title."""
+        tabs = self.query_one(ScreenTabs).get_content_width(self.size, self.size)
+        room = self.app.size.width - tabs - (LEAST_TITLE if self._title is not None else 0) - 2
+        text = next((text for text in words if len(text) <= room), "")
+        counted = self.query_one(QueueCount)
+        counted.display = bool(text)
+        counted.update(text)
 
     def _count(self, count: int) -> None:
         self.query_one(ScreenTabs).show(count)
+        self._show_queue(self.app.queue_words)
 
 
 Reading = TypeVar("Reading")

@@ -25,6 +25,14 @@ LOSS = (
         ("EMA 0.9", "in charts: exponential moving average, earlier readings weigh 0.9"),
     ),
 )
+QUEUE = (
+    "Runs in the queue",
+    (
+        ("waiting", "starts in its turn, when its devices are free; the reason says what is in the way"),
+        ("held", "is not started until it is released: held by you, or after three quick failures of its preset"),
+        ("starting", "its turn has come: its engine is being started"),
+    ),
+)
 NOT_OFFERED = ("not offered", "this GPU or its driver does not have the figure")
 ACTING, REST = "Here", "Focus and selected text"
 OF_TEXTUAL = {

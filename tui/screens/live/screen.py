@@ -24,11 +24,14 @@ from ...widgets.charts import ChartGrid
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.log_view import LogLines, LogPanel
 from .. import catalogue
-from ..help import LOSS, NOT_OFFERED
-from ..runs.actions import RunActions, put_into_form
+from ..help import LOSS, NOT_OFFERED, QUEUE
+from ..runs import queue_actions
+from ..runs.actions import put_into_form
+from ..runs.queue_actions import QueueActions
 from .view import LiveView
 
 if TYPE_CHECKING:
+    from ...reading.queue_places import Waiting
     from ..dialogs import Copyable
 
 
@@ -41,10 +44,15 @@ SPEED = (
 )
 
 
-class LiveScreen(LiveView, RunActions):
+# Actions without a purpose on a waiting run that has never begun.
+NOTHING_BEFORE_IT_BEGINS = ("again", "diagnosis", "zoom", "chart", "page", "search", "found", "pick", "pick_edge")
+
+
+class LiveScreen(LiveView, QueueActions):
     """The live view of a run with its keys. The run may be running or finished. The disk is read only in threads."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        *queue_actions.BINDINGS,
         keys.bind("stop", meaning="stop the run after its step; a second time: at once"),
         keys.bind("resume"),
         keys.bind("start", "again", "Run again", meaning="run the same preset again"),
@@ -75,12 +83,17 @@ class LiveScreen(LiveView, RunActions):
 
     HELP_SECTIONS = (
         ("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"), NOT_OFFERED)),
+        QUEUE,
         LOSS,
         SPEED,
     )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Return True if the action has an effect now. The footer shows only such actions."""
+        if super().check_action(action, parameters) is False:
+            return False
+        if self.waiting is not None and not self.now.started and action in NOTHING_BEFORE_IT_BEGINS:
+            return False
         running = self.now.outcome is None and not self.replay_speed
         if action == "stop":
             return running
@@ -102,6 +115,10 @@ class LiveScreen(LiveView, RunActions):
         return action != "page" or self.pages > 1
 
     # ---- the run -------------------------------------------------------------------------------
+
+    @property
+    def waiting_now(self) -> Waiting | None:
+        return self.waiting
 
     @property
     def runs_meant(self) -> list[Run]:

@@ -6,6 +6,7 @@ A thread reads the run folder a few times a second; only differences are painted
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -20,14 +21,16 @@ from ...base.settings import Charts
 from ...drawing.charts import plots
 from ...drawing.host import host, host_line, no_gpu
 from ...drawing.live import head, phases
-from ...drawing.live.layout import HEAD, Layout, Wanted, share_out
+from ...drawing.live import waiting as waiting_rows
+from ...drawing.live.layout import HEAD, Cards, Layout, Wanted, share_out
 from ...drawing.plot.curves import Plot
 from ...drawing.plot.scales import soon
-from ...drawing.rows import Row
+from ...drawing.rows import Row, length, spread
 from ...reading import earlier_starts
+from ...reading.queue_places import Waiting
 from ...reading.run.reader import Picture, RunReader
 from ...reading.run.snapshot import Snapshot
-from ...reading.run_list import description
+from ...reading.run_list import description, queue_place
 from ...upstream.partial_updates import send_changed_cells
 from ...widgets.charts import Chart, ChartGrid
 from ...widgets.gpu_cards import GpuCards
@@ -37,6 +40,7 @@ from ...widgets.row_widgets import Panel
 from ...wording import run as wording
 from ..base import FollowingScreen, Header
 
+QUEUE_SECONDS = 1.0  # between two readings of the run's place in the queue
 READ_SECONDS = 0.25  # the head with its spinner is painted with every reading
 ENDED_READ_SECONDS = 2.5
 FULL_EVERY = 2  # of the readings; the rest is repainted no faster than figures can be read
@@ -65,6 +69,7 @@ class LiveView(FollowingScreen[Picture]):
         self.has_checkpoint = True  # until it has been read: a key that is pressed too early gets a message
         self.goes_on_at_first = False  # when the readings began; the events have its end a moment later
         self.zoom = ""
+        self.waiting: Waiting | None = None  # its place in the queue, if it waits there
         self._earlier, self._earlier_due = earlier_starts.NONE, True
         self.page = 0
         self._layout_now: Layout | None = None
@@ -105,9 +110,12 @@ class LiveView(FollowingScreen[Picture]):
         self.read_names()
         self.goes_on_at_first = self.run_folder.goes_on
         reader = RunReader(self.run_folder, self.replay_speed, self._clock)
-        picture, given = reader.picture, NOTHING_READ
+        picture, given, queue_due = reader.picture, NOTHING_READ, 0.0
         while not leaving.is_set():
             behind = reader.poll()
+            if time.monotonic() >= queue_due and not self.replay_speed:
+                queue_due = time.monotonic() + QUEUE_SECONDS
+                self._read_queue()
             if reader.picture.snapshot.outcome is not None or not self.goes_on_at_first:
                 self.has_checkpoint = bool(steps_in(self.run_folder.file("checkpoints")))
             if behind and not given.reading:
@@ -119,6 +127,14 @@ class LiveView(FollowingScreen[Picture]):
                 self._look_at_earlier_starts()
             if not behind:
                 leaving.wait(ENDED_READ_SECONDS if reader.ended else READ_SECONDS)
+
+    def _read_queue(self) -> None:
+        """In the reading thread: read the place of the run in the queue. A run that has begun is followed as one that
+        was running when it was opened.
+        """
+        waited, self.waiting = self.waiting, queue_place(self.run_folder)
+        if waited is not None and self.waiting is None:
+            self.goes_on_at_first = self.run_folder.goes_on
 
     def _look_at_earlier_starts(self) -> None:
         """Read how long earlier starts of the preset took. This is done once, and only if the run is running and has no
@@ -178,7 +194,8 @@ class LiveView(FollowingScreen[Picture]):
     def _offer(self) -> None:
         """Update the footer if the keys that depend on the run have changed."""
         has_messages = bool(self.now.warnings or self.now.error)
-        offered = self.now.outcome, self.goes_on_at_first, self.has_checkpoint, has_messages, self.pages > 1
+        held = self.waiting.held if self.waiting is not None else None
+        offered = self.now.outcome, self.goes_on_at_first, self.has_checkpoint, has_messages, self.pages > 1, held
         if offered != self._offered:
             self._offered = offered
             self.refresh_bindings()
@@ -218,13 +235,24 @@ class LiveView(FollowingScreen[Picture]):
         if self.replay_speed:
             note = f"replay {self.glyphs.hint} {self.replay_speed:g} times as fast"
         name = head.RunName(self.title_now, self.run_folder.id, self.description)
-        rows = head.rows(name, note, self.now, width, self.glyphs)
+        if self.waiting is not None:
+            state: Row = [("  ", ""), (waiting_rows.state(self.waiting), "warn"), (" ", "")]
+            first = spread(name.row(width - length(state), self.glyphs), state, width)
+            rows = [first, *head.rows(name, note, self.now, width, self.glyphs)[1:]]
+        else:
+            rows = head.rows(name, note, self.now, width, self.glyphs)
         return rows if len(rows) <= height else rows[:2] + rows[3:]  # without the facts
 
     def _messages(self, width: int, height: int) -> list[Row]:
-        rows = head.message_rows(self.now, width, height, self.glyphs, self.app.key("apply"))
+        rows = self._queue_rows(width)
+        rows += head.message_rows(self.now, width, height - len(rows), self.glyphs, self.app.key("apply"))
         others: list[Row] = [[(clean(line)[:width], "value")] for line in wording.worker_lines(self.now.workers)]
         return rows + others if len(rows) + len(others) <= height else rows
+
+    def _queue_rows(self, width: int) -> list[Row]:
+        if (waiting := self.waiting) is None:
+            return []
+        return waiting_rows.rows(waiting, time.time(), width, not self.now.started)
 
     def _host(self, width: int, height: int) -> list[Row]:
         if height <= LINES_OF_HOST:
@@ -241,9 +269,11 @@ class LiveView(FollowingScreen[Picture]):
             messages=len(self._messages(width, 1000)),
             summary=head.height(self.now, width),
             head=HEAD + head.is_due(self.now),
-            error=len(head.error(self.now, width, self.glyphs, self.app.key("apply"))),
+            error=len(self._queue_rows(width)) + len(head.error(self.now, width, self.glyphs, self.app.key("apply"))),
         )
         layout = share_out(width, height, needs, self.zoom)
+        if self.waiting is not None and not self.now.started:  # it has nothing else to show
+            layout = Layout(1, max(0, height - 1), 0, 0, 1, 1, 0, Cards(), 0, 0)
         if layout != self._layout_now:
             self._layout_now = layout
             self._apply(layout)

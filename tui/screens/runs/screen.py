@@ -27,7 +27,7 @@ from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
 from .. import catalogue
 from ..base import Header
-from ..help import LOSS
+from ..help import LOSS, QUEUE
 from . import queue_actions
 from .actions import DeletingScreen, listed, until_quitting
 from .queue_actions import QueueActions
@@ -48,7 +48,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
     CSS_PATH = "runs.tcss"
     AUTO_FOCUS = "DataTable"
     DELETES = "runs"
-    HELP_SECTIONS = (LOSS,)
+    HELP_SECTIONS = (QUEUE, LOSS)
     BINDINGS: ClassVar[list[BindingType]] = [
         *queue_actions.BINDINGS,
         keys.bind("mark", meaning="mark or unmark the run"),

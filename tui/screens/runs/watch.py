@@ -1,6 +1,4 @@
-"""Watches the running runs, for their number in the header, the title of the terminal, and a message when a run
-ends.
-"""
+"""Watches running and waiting runs: for the header, the title of the terminal, and a message when a run ends."""
 
 from __future__ import annotations
 
@@ -58,6 +56,7 @@ class RunWatch:
 
     def _take(self, now: Now) -> None:
         self._app.running_count = len(now.running)
+        self._app.queue_words = now.queue.words(len(now.running))
         if self._title is not None and not self._leaving.is_set():
             self._title.show(title_of(now))
         for ended in now.ended:

@@ -1,0 +1,41 @@
+"""What the live view shows of a run that waits in the queue: its place, its needs, why it waits and about when it
+starts.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from ....engine.units import clock
+from ...base.errors import clean
+from ...reading.queue_places import Waiting
+from ..rows import Row, fit
+
+LABEL = 12  # columns of the names
+PURPOSE = "It starts by itself, also if you quit, and is then shown here."
+
+
+def state(waiting: Waiting) -> str:
+    return "held" if waiting.held else "waiting in the queue"
+
+
+def rows(waiting: Waiting, now: float, width: int, is_new: bool) -> list[Row]:
+    """The rows about a waiting run; `now` is the present Unix time. A run that has never begun (`is_new`) has a row for
+    each item. Another run has only a sentence, as the view also shows what it did before.
+    """
+    if not is_new:
+        return [fit([(line, "warn")], width) for line in textwrap.wrap(clean(str(waiting)), max(10, width))]
+    items = {
+        "place": f"{waiting.place} of {waiting.count}",
+        "needs": waiting.needs,
+        "begins after": waiting.after,
+        "waits since": clock(max(0.0, now - waiting.since)),
+        "starts": "" if waiting.held else waiting.when or "not known yet when",
+        "why": waiting.why,
+    }
+    drawn: list[Row] = [[]]
+    for name, text in items.items():
+        lines = textwrap.wrap(clean(text), max(10, width - LABEL - 2))
+        for number, line in enumerate(lines):
+            drawn.append(fit([(f"{'' if number else name:<{LABEL}}  ", "label"), (line, "value")], width))
+    return [*drawn, [], fit([(PURPOSE, "label")], width)]
