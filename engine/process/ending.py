@@ -48,7 +48,7 @@ HELD_HINT = (
 
 
 def held(pid: int) -> str:
-    """Return the message about a trainer that was killed and has not ended."""
+    """Return the message about a trainer that was killed and does not end. `pid` is its process id."""
     return f"the trainer (pid {pid}) was killed but does not end: the kernel cannot interrupt its call of the driver"
 
 
@@ -76,6 +76,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Ending:
+    """How a run ended: the outcome, the kind of the error, the message, and a hint what to do (empty if there is
+    none).
+    """
+
     outcome: Outcome
     kind: str
     message: str
@@ -85,7 +89,7 @@ class Ending:
 def classify(seen: Evidence) -> Ending:
     """Return the outcome, with message and hint, according to the evidence.
 
-    Without a known cause the outcome is `crashed`, and the message has the return code.
+    Without a known cause the outcome is `crashed`, and the message has the return code or the signal.
     """
     if seen.held_pid is not None:
         outcome: Outcome = "stopped" if seen.stopped_because == "stop" else "timeout"
@@ -126,7 +130,11 @@ def classify(seen: Evidence) -> Ending:
 
 
 def with_hint(end: Ending, is_saved: bool) -> Ending:
-    """Return the ending with a hint that proposes to resume the run only if `is_saved`: a checkpoint exists."""
+    """Return the ending with a hint that fits the run's checkpoints.
+
+    If `is_saved` is False (no checkpoint exists), the proposal to resume the run is replaced by the option that saves
+    some.
+    """
     return end if is_saved else replace(end, hint=end.hint.replace(known_failures.RESUME, NOTHING_SAVED))
 
 
@@ -137,9 +145,10 @@ def before_the_job() -> Ending:
 
 
 def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
-    """Return the ending that belongs to the text of an exception; None if the text is not one of the known failures.
+    """Return the ending that belongs to the text of an exception; None if no known failure fits the text.
 
-    `how` describes the end of the trainer. If the exception names only a consequence, the reason is taken from the log.
+    `how` describes the end of the trainer. If the failure can have many causes, the cause is taken from the log, if it
+    has one.
     """
     failure = known_failures.in_exception(text)
     if failure and failure.kind.vague:
@@ -172,9 +181,10 @@ def of_fault(fault: BaseException) -> Ending | None:
 def out_of_memory(
     batch_size: int, detail: str, device_batches: int = 0, on_oom: str = "stop", own: bool = False, doing: str = ""
 ) -> Ending:
-    """Return the ending by lack of memory.
+    """Return the ending by lack of memory. Its hint proposes a smaller batch and other options that need less memory.
 
-    Its hint proposes a smaller batch and other options that need less memory.
+    `detail` says what ran out. `on_oom` is run.on_oom, `own` is True for a model of the user's own code, and `doing` is
+    the trainer's phase.
     """
     smaller_model = "" if own else " or a smaller workload.width"
     evaluates = doing == "evaluating"
@@ -253,8 +263,10 @@ def _name(returncode: int) -> str:
 
 
 def kernel_oom_kills() -> int:
-    """Return the number of processes that the kernel has killed for lack of memory, counted in this control group and
-    on this machine.
+    """Return the number of processes that the kernel has killed for lack of memory, in this control group and on this
+    machine together.
+
+    Only the difference of two calls is of use, as a process may be counted twice.
     """
     return _counter(Path("/sys/fs/cgroup/memory.events")) + _counter(Path("/proc/vmstat"))
 
@@ -271,7 +283,10 @@ def _counter(path: Path) -> int:
 
 
 def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) -> Summary:
-    """Return the summary of a run with the ending `end` and the last figures in the trainer's events."""
+    """Return the summary of a run with the ending `end` and the last figures in the trainer's events.
+
+    `returncode` is the trainer's, None if it has not ended. `seconds` is the duration of the run.
+    """
     written = read_events(run.path)
     progress, started, reached = written.last(Progress), written.last(Started), results.reached(written)
     p50, p95 = (progress.step_ms_p50, progress.step_ms_p95) if progress else (None, None)

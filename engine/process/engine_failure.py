@@ -25,7 +25,11 @@ from .spawn import Trainer
 
 
 def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int:
-    """End the run after the exception `fault` of its engine, and write the result; returns the engine's exit status."""
+    """End the run after the exception `fault` of its engine, and write the result. Returns the engine's exit status, 1.
+
+    `trainer` is None if no trainer was started. A result that exists keeps its figures; one that is unreadable stays as
+    is.
+    """
     traceback.print_exc()
     if trainer is not None:
         _end(trainer)
@@ -52,7 +56,7 @@ def _error(fault: BaseException) -> dict[str, str]:
 
 
 def _end(trainer: Trainer) -> None:
-    """Ask the trainer to stop, so that it can save a checkpoint, and kill it if it does not end in time."""
+    """Ask the trainer to stop, so that it can save a checkpoint, and kill it if it has not ended after 30 s."""
     with contextlib.suppress(OSError):
         os.write(trainer.lifeline, b"stop\n")
     try:

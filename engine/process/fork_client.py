@@ -1,7 +1,8 @@
-"""Starts runs whose trainers are forked from one process that has imported TensorFlow, which saves seconds for each.
+"""Starts runs whose trainers are forked from one process that has imported TensorFlow, which saves seconds for each
+run.
 
-That process (trainer/fork_server.py) lives as long as the process that has started it, and does nothing else than fork.
-If it cannot fork, has died or does not answer, the engine starts a trainer of its own as usual.
+That process (trainer/fork_server.py) lives as long as the process that has started it, and only forks. If it cannot
+fork, has died or does not answer, the engine starts a trainer as usual.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class ForkServer:
     """Starts runs in a folder, one after the other, whose trainers are forked from a process that has imported
     TensorFlow.
 
-    That process is started with the first run; there is one for each interpreter in which runs train (run.python). If
-    `in_a_hurry` returns True, a run no longer waits until TensorFlow is imported.
+    That process is started with the first run. There is one for each interpreter in which runs train (run.python). As
+    soon as `in_a_hurry` returns True, a run is started as usual instead of waiting for the import of TensorFlow.
     """
 
     def __init__(self, folder: Path, in_a_hurry: Callable[[], bool] = lambda: False) -> None:
@@ -42,8 +43,10 @@ class ForkServer:
         self._servers: dict[str, _Server] = {}
 
     def start(self, preset: Preset, path: Path, paths_from: Path) -> tuple[Run, Callable[[], bool]]:
-        """Start a run as `launch.start` does; return the run, and a function that returns True while the run's engine
-        is alive.
+        """Start a run as `launch.start_with` does, in the run folder `path`, with relative paths resolved from
+        `paths_from`.
+
+        Return the run, and a function that returns True while the run's engine is alive.
         """
         return launch.start_with(self._spawn, preset, path, paths_from)
 
@@ -81,7 +84,10 @@ class _Server:
             self._process = None
 
     def fork(self, run: Run, lock: Lock, clock: RunClock) -> Process | None:
-        """Fork an engine with its trainer, and return the engine's process; None if no process can be forked."""
+        """Fork an engine with its trainer, and return the engine's process; None if that fails.
+
+        Nothing is forked on systems other than Linux and if GPUTUI_WARM is 0.
+        """
         if not self._useful:
             return None
         with contextlib.suppress(OSError):
@@ -117,7 +123,9 @@ class _Server:
         return self._line
 
     def _answer(self, line: socket.socket) -> bytes:
-        """Return the process id of the forked engine; empty if there is no answer in time."""
+        """Return the process id of the forked engine as digits; empty if none comes within 120 s or before
+        `in_a_hurry`.
+        """
         line.settimeout(POLL_SECONDS)
         until = time.monotonic() + READY_SECONDS
         while time.monotonic() < until and not self._in_a_hurry():

@@ -28,10 +28,10 @@ RESUME = "gputui resume continues from the last checkpoint"
 class FailureKind:
     """A kind of failure.
 
-    `pattern` is searched in a line of the log or in an exception; its groups may be used in `message` and `hint`. A
-    message may also have {tensorflow} and {cudnn}, which stand for the installed versions. If a failure is `vague`, it
-    can have many causes, and any other error in the log is preferred. If it is `quoted`, the line in which it was found
-    follows the message.
+    `pattern` is searched in a line of the log or in an exception; its named groups may be used in `message` and `hint`.
+    A message may also have {tensorflow} and {cudnn}, which stand for the installed versions. A `vague` failure can have
+    many causes, so that any other error in the log is preferred. If `quoted` is True, the message is followed by the
+    line in which the failure was found.
     """
 
     name: str
@@ -270,11 +270,11 @@ _PREFIX = re.compile(
 
 
 def in_log(lines: Sequence[str]) -> KnownFailure | None:
-    """Return the failure at the end of a log: the last specific error, else the last specific warning, else the last
-    vague failure, else None.
+    """Return the failure at the end of a log; None if the log has none.
 
-    Lines without TensorFlow's prefix come from Python, the C++ runtime or LLVM, and count as errors. Lines from before
-    the last resume of the run are ignored.
+    It is the last specific error, else the last specific warning (except lack of memory), else the last vague error,
+    else the last other warning. Lines without TensorFlow's prefix come from Python, the C++ runtime or LLVM, and count
+    as errors. Lines from before the last resume of the run are ignored.
     """
     newest_first = itertools.takewhile(lambda line: line != RESUMED, reversed(lines))
     entries = [_level(line) for line in newest_first if not _HARMLESS.search(line)]
@@ -287,8 +287,10 @@ def in_log(lines: Sequence[str]) -> KnownFailure | None:
 
 
 def lost_peer(lines: Sequence[str]) -> str:
-    """Return the worker that ended before TensorFlow had connected the workers, as the log names it; empty if no such
-    line is in the log.
+    """Return the worker that ended before TensorFlow had connected the workers, such as `worker 1 (host:port)`, from
+    the log.
+
+    Empty if the log has no such line since the last resume of the run.
     """
     newest_first = itertools.takewhile(lambda line: line != RESUMED, reversed(lines))
     return next((match["worker"] for line in newest_first if (match := _LOST_PEER.match(line.strip()))), "")

@@ -47,7 +47,7 @@ def settle(preset: Preset, folder: Path) -> Preset:
     """Return the preset as it is launched: with absolute paths, a seed and a Python.
 
     Relative paths are resolved from `folder`. A seed is drawn if the preset has none. If the preset has no Python, it
-    gets the one that GPUTUI_PYTHON names.
+    gets the one that GPUTUI_PYTHON names, if any.
     """
     options = paths.absolute(preset.options, dict.fromkeys(paths.KEYS, str(folder)))
     if options.train.seed is None:
@@ -58,10 +58,11 @@ def settle(preset: Preset, folder: Path) -> Preset:
 
 
 def start(preset: Preset, tell: Callable[[str], None] = lambda _text: None) -> tuple[Run, subprocess.Popen[bytes]]:
-    """Lease the devices, create the run folder and start the run's engine; return the run and the engine's process,
+    """Lease the devices, create the run folder and start the run's engine. Return the run and the engine's process,
     which need not be waited for.
 
-    `tell` is called with a line if the choice of GPUs takes time. Raises NotFree if there are too few of them.
+    `tell` is called with a line if the choice of GPUs takes time. Raises NotFree if too few GPUs are free, ClusterError
+    if the cluster cannot be used, or OSError if the engine cannot be started; then no run folder is left.
     """
     clock, joins = RunClock.launched(), _cluster_of(preset)
     settled = settle(preset, Path.cwd())
@@ -84,9 +85,10 @@ def leased(
     among: Collection[str] | None = None,
     all_visible: bool = False,
 ) -> Iterator[Devices]:
-    """Lease the devices of a run or a proof, and release them if it cannot be started. Raises NotFree.
+    """Lease the devices of a run or a proof, and release them if an exception leaves the context. Raises NotFree.
 
-    The parameters are those of `lease_devices`.
+    The parameters are those of `lease_devices`. Without an exception the leases must have been handed over to the
+    engine.
     """
     devices = start_devices.lease_devices(options, what, tell, among=among, all_visible=all_visible)
     try:
@@ -102,12 +104,12 @@ def start_with(
     path: Path | None = None,
     paths_from: Path | None = None,
 ) -> tuple[Run, Engine]:
-    """Create a run folder and start its engine with `spawn_engine`, without leases: return the run and what that
-    function returns.
+    """Create a run folder and start its engine with `spawn_engine`, without leases. Return the run and the result of
+    that function.
 
-    `path` is the run folder; by default a new one is created in the folder of runs. The preset's relative paths are
-    resolved from `paths_from`, by default the current folder. If the engine of a new run cannot be started, the run
-    folder is removed.
+    `path` is the run folder, by default a new one in the folder of runs. The preset's relative paths are resolved from
+    `paths_from`, by default the current folder. If the engine cannot be started, the run folder is removed, and OSError
+    is raised.
     """
     clock = RunClock.launched()
     joins = _cluster_of(preset)
@@ -141,10 +143,10 @@ class Warm:
             )
 
     def start(self, preset: Preset) -> tuple[Run, subprocess.Popen[bytes]]:
-        """Start a run in the waiting engine and trainer; return the run and the engine's process.
+        """Start a run in the waiting engine and trainer. Return the run and the engine's process.
 
-        If the waiting engine has ended, does not answer, or has its trainer in another interpreter, a new engine is
-        started.
+        If the waiting engine has ended, does not answer within 10 s, or has its trainer in another interpreter, a new
+        engine is started. Raises NotFree if too few GPUs are free.
         """
         clock = RunClock.launched()
         settled = settle(preset, Path.cwd())
@@ -159,7 +161,7 @@ class Warm:
         return run, self.process
 
     def close(self) -> None:
-        """End the waiting engine and trainer, if no run will be started."""
+        """End the waiting engine and trainer. Called if no run will be started."""
         self._line.close()
 
     def _take(self, run: Run, lock: Lock, clock: RunClock, devices: Devices) -> bool:
@@ -207,7 +209,9 @@ def create(settled: Preset, record: str = "", joins: Cluster | None = None, chos
 
 
 def create_queued(preset: Preset) -> Run:
-    """Create the run folder of a preset that the queue starts later; code of the user is trained from its copy."""
+    """Create the run folder of a preset that the queue starts later. The user's own code is trained from the copy in
+    it.
+    """
     settled = settle(preset, Path.cwd())
     if settled.options.workload.entry is not None:
         options = settled.options
@@ -216,7 +220,9 @@ def create_queued(preset: Preset) -> Run:
 
 
 def create_at(path: Path, settled: Preset) -> Run:
-    """Create the run folder `path`, with the same files as `create` but without a record of the origin."""
+    """Create the run folder `path`, with the preset and its options. Unlike `create`, it gets no origin and no copy of
+    code.
+    """
     return runs.create_at(path, settled.to_yaml(), more={options_json.FILE: options_json.to_json(settled.options)})
 
 
@@ -228,7 +234,7 @@ def _lock_of_new(run: Run) -> Lock:
 
 
 def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None) -> subprocess.Popen[bytes]:
-    """Start the engine, and return its process.
+    """Start the engine of a run, and return its process. Raises OSError.
 
     The engine holds the lock and the leases of `devices` from its start, so that the caller may release the lock.
     """
@@ -250,9 +256,10 @@ def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None)
 
 
 def begin(run: Run, preset: Preset, among: Collection[str]) -> subprocess.Popen[bytes]:
-    """Lease the devices of a queued run, whose folder exists, and start its engine; return the engine's process.
+    """Lease the devices of a queued run, whose folder exists, and start its engine. Return the engine's process.
 
-    The run begins at its first step. `among` as in `lease_devices`. Raises NotFree, or RunError if the run is alive.
+    The run begins at its first step. `among` is that of `lease_devices`. Raises NotFree if too few of these devices are
+    free, or RunError if the run is alive.
     """
     clock = RunClock.launched(not_before=run.last_date())
     with _lock_of_new(run) as lock, leased(preset.options, preset.name, among=among) as devices:
@@ -272,7 +279,8 @@ def _as_worker(run: Run) -> dict[str, str]:
 
 
 def origin_of(preset: Preset) -> str:
-    """Return the record of the preset's origin and of the changed options; empty if the preset comes from no file.
+    """Return the record of the preset's origin and of the changed options as JSON; empty if the preset comes from no
+    file.
 
     For a run that is started with the options of another run, the origin is that of the other run, and the changes of
     both are recorded.

@@ -25,8 +25,9 @@ MORE_CONFIDENCE = 0.15  # an increase that is worth reporting
 
 
 class LiveDiagnosis(threading.Thread):
-    """Emits a Diagnosis each time the verdict changes or becomes clearly more certain, and at intervals of 4 to 60 s
-    with newer figures.
+    """A thread that emits a Diagnosis each time the verdict changes or becomes clearly more certain (by 0.15).
+
+    Otherwise it emits one with newer figures at intervals that grow from 4 s to 60 s.
     """
 
     def __init__(self, run: Run, emit: Callable[[Event], None], clock: RunClock) -> None:
@@ -49,7 +50,7 @@ class LiveDiagnosis(threading.Thread):
             traceback.print_exc()
 
     def stop(self) -> None:
-        """Make the last diagnosis, and return when it has been reported, after 5 s at most."""
+        """Make and emit the last diagnosis, and wait for this, but for at most 5 s."""
         self._done.set()
         self.join(timeout=5)
 

@@ -1,7 +1,7 @@
 """Lets a training continue after its memory has run out (run.on_oom) or XLA has failed (compile.xla: auto).
 
 An option is changed, and the engine starts another trainer in the same run folder (supervisor.py), as TensorFlow frees
-the memory of a GPU reliably only when its process ends.
+the memory of a GPU reliably only if its process ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ XLA_KEY = "compile.xla"
 class Answer:
     """A change of one option with which the training continues.
 
-    It has the option's key, the values before and after, the event about the change, and a hint.
+    It has the option's key, the values before and after, the event about the change, a hint, and the kind of the
+    warning.
     """
 
     key: str
@@ -45,10 +46,10 @@ class Answer:
 
 
 def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:
-    """Return the change after memory has run out, as `run.on_oom` requires, or a text with the reason why no change is
-    made.
+    """Return the change after memory has run out, as run.on_oom (`halve` or `accumulate`) requires.
 
-    `given_before` is the number of such changes in this run until now.
+    If no change helps, return a text with the reason. `given_before` is the number of such changes in this run until
+    now.
     """
     written = read_events(run.path, [EVENTS_FILE])
     started, on_oom, phase = written.last(Started), preset["run"]["on_oom"], last_phase(written)
@@ -66,7 +67,7 @@ def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer
 
 
 def last_phase(written: RunEvents) -> str:
-    """Return the phase in which the trainer failed."""
+    """Return the last phase before the trainer ended, `starting` if it has reported none."""
     phases = [event.phase for event in written.of(Phase) if event.phase != "ended"]
     return phases[-1] if phases else "starting"
 
@@ -127,10 +128,11 @@ def _step(written: RunEvents) -> int | None:
 
 
 def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -> Answer | str | None:
-    """Return the change after a failure of XLA: `compile.xla` becomes false.
+    """Return the change after a failure of XLA: `compile.xla` becomes false. Return a text with the reason if the
+    training cannot continue.
 
     Return None if the run ended for another reason, if compile.xla was not auto, or if XLA failed in the user's own
-    code. Return a text with the reason if the training cannot continue.
+    code.
     """
     error = mapping(result.get("error"))
     if error.get("kind") != XLA or mapping(preset.get("compile")).get("xla") != "auto":
@@ -155,7 +157,11 @@ def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -
 
 
 def record(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
-    """Write the change into the run folder, so that a later resume uses it, too. Raises OSError."""
+    """Write the change into `preset` and into the files of the run, so that the next trainer and a later resume use it.
+
+    Old checkpoints are moved aside if the training begins again. Raises OSError if a file cannot be written; the
+    checkpoints are then moved back.
+    """
     aside = _put_checkpoints_aside(run) if chosen.event.resumes_at_step is None else None
     try:
         _write(run, preset, chosen)

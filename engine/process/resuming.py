@@ -42,14 +42,14 @@ def resume(
     from_copy: bool = False,
     among: Collection[str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start an engine that continues the run from its last checkpoint in the same run folder; return the engine's
+    """Start an engine that continues the run from its last checkpoint in the same run folder. Return the engine's
     process.
 
-    If the user's code has changed since the run was trained, `new_code` must be True, or `from_copy`: then the run goes
-    on with its copy of the code. `tell` is called with a line if the choice of GPUs takes time. `among` is for the
-    queue, which resumes its own runs: devices that it has looked at. Raises NotFree if there are too few GPUs, another
-    RunError, PresetError if the run's preset cannot be read, or ClusterError if the run was a worker of another
-    cluster; the run is then unchanged.
+    If the user's code has changed since the run was trained, either `new_code` must be True, or `from_copy`, with which
+    the run continues with its copy of the code. `tell` is called with a line if the choice of GPUs takes time. Only the
+    queue gives `among`, as in `lease_devices`. Raises NotFree if too few GPUs are free, another RunError if the run
+    cannot be resumed, PresetError if its preset cannot be read, or ClusterError if it was a worker of another cluster.
+    The run is then unchanged.
     """
     joins = start_worker.cluster_to_resume(run)
     clock = RunClock.launched(not_before=run.last_date())
@@ -96,7 +96,8 @@ def _with_copy(options: Options) -> Options:
 def preset_to_resume(run: Run) -> Preset:
     """Return the preset of a run that is not alive.
 
-    Raises RunError if the run cannot be resumed, or PresetError if its preset cannot be read.
+    Raises RunError if the run cannot be resumed because it has completed or has no intact checkpoint. Raises
+    PresetError if its preset cannot be read.
     """
     if run.state_without_queue(Liveness()) not in RESUMABLE:
         raise RunError(f"{run.id} cannot be resumed: it has completed")
@@ -116,8 +117,8 @@ def without_checkpoint(run: Run) -> str:
 def _has_whole_checkpoint(run: Run) -> bool:
     """Return True if there is an intact checkpoint. Raises RunError if there are checkpoints and all are damaged.
 
-    In a training on several machines the chief has the checkpoints. If the chief's folder cannot be read from this
-    machine, only the trainer can check them; then return True if the option run.checkpoint is on.
+    In a training on several machines the first worker (the chief) has the checkpoints. If the chief's folder cannot be
+    read from this machine, only the trainer can check them; then return True if the option run.checkpoint is on.
     """
     if (joined := run_cluster.of_run(run)) is not None and not joined.is_chief:
         chief = run_cluster.chief_of(run)
@@ -135,9 +136,9 @@ def _has_whole_checkpoint(run: Run) -> bool:
 
 
 def latest() -> Run:
-    """Return the newest run that can be resumed.
+    """Return the newest run of this worker that can be resumed.
 
-    If there is none, raise RunError with the reason why the newest run cannot be resumed.
+    Raises RunError if there is none, with the reason why the newest run cannot be resumed.
     """
     reason, count, is_own = "", 0, _of_this_worker()
     for run in runs.all_runs():
@@ -154,10 +155,10 @@ def latest() -> Run:
 
 
 def _may_be_resumed(run: Run) -> bool:
-    """Return False for a run that certainly cannot be resumed: it has completed, or neither it nor a chief can have a
-    checkpoint.
+    """Return False for a run that certainly cannot be resumed: it has completed, or it has no checkpoint and no cluster
+    whose chief may have one.
 
-    The test is quick, as there may be thousands of runs: a plain text is a path much sooner than a Path is.
+    The test is quick, as there may be thousands of runs.
     """
     saved = checkpoint_files.steps_in(f"{run.path}/checkpoints") or os.path.exists(f"{run.path}/{run_cluster.FILE}")
     return bool(saved) and not run.has_completed()
@@ -175,12 +176,11 @@ def why_not(run: Run) -> str:
 
 
 def of_preset(preset: Preset, on_wait: Callable[[str], None]) -> Run | None:
-    """Return the newest run that is not active and was launched with this preset: the same name and the same value of
-    every option.
+    """Return the newest run that is not alive and was launched with this preset: the same name, and the same value of
+    every option. None if there is none.
 
-    None if there is none. The option run.code is not compared, nor the seed if the preset has none. If the run may be
-    active on another machine, its heartbeat is watched for up to a minute; before that, `on_wait` is called with a
-    message.
+    The option run.code is not compared, nor the seed if the preset has none. If the run may be alive on another
+    machine, its heartbeat is watched for up to a minute; before that, `on_wait` is called with a message.
     """
     values = _values(launch.settle(preset, Path.cwd()), preset)
     for run in filter(_of_this_worker(), runs.all_runs()):
@@ -192,10 +192,9 @@ def of_preset(preset: Preset, on_wait: Callable[[str], None]) -> Run | None:
 
 
 def _of_this_worker() -> Callable[[Run], bool]:
-    """Return a test for runs.
+    """Return a test for runs that returns True for a run of this worker.
 
-    In a cluster it is True for the runs of this worker; otherwise for all runs except those of a local chief's other
-    workers.
+    Outside of a cluster it is True for all runs, except those of a local cluster's workers other than the chief.
     """
     own = clusters.read(os.environ)
     if own is None or len(own.workers) < 2:

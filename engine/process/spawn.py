@@ -1,4 +1,4 @@
-"""Starts the trainer of a run. Imports hardly anything, as an engine starts its trainer first of all."""
+"""Starts the trainer of a run. The module imports little, as an engine starts its trainer first."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ FORKED = "GPUTUI_FORKED"  # environment variable of an engine whose trainer alre
 class Trainer:
     """The process of a trainer, and the channels to it.
 
-    `lifeline` is the pipe for requests to stop, `report` the pipe with the result that the trainer could not write to
-    disk. `heartbeat` is in shared memory.
+    `lifeline` is the descriptor of the pipe on which requests to stop are sent, `report` that of the pipe with the
+    result that the trainer could not write to disk. `heartbeat` is in shared memory.
     """
 
     process: subprocess.Popen[bytes] | Child
@@ -44,8 +44,9 @@ class Trainer:
 
 
 class Channels:
-    """The pipes between an engine and its trainer, and the memory of the heartbeat; has the descriptors of both
-    processes.
+    """The pipes between an engine and its trainer, and the shared memory of the heartbeat.
+
+    `lifeline` and `report` are the engine's descriptors; `trainers` are those for the trainer, which the engine closes.
     """
 
     def __init__(self) -> None:
@@ -55,8 +56,8 @@ class Channels:
         self.trainers = [reader, their_report] + ([] if self.memory is None else [self.memory])
 
     def environment(self, clock: RunClock | None) -> dict[str, str]:
-        """Return the environment variables that pass the trainer's descriptors, and the launch of the run, to the
-        trainer.
+        """Return the environment variables that pass the descriptors to the trainer and, if `clock` is given, the
+        launch of the run.
         """
         names = ("GPUTUI_LIFELINE", "GPUTUI_REPORT", heartbeat.VARIABLE)
         variables = dict(zip(names, map(str, self.trainers), strict=False))
@@ -64,10 +65,12 @@ class Channels:
 
 
 def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | None = None) -> Trainer:
-    """Start the trainer of a run, and return it. It notices the end of this process by the end of its lifeline.
+    """Start the trainer of a run, and return it. The trainer notices the end of this process by the end of its
+    lifeline.
 
-    Until the trainer reads the lifeline, the kernel kills it with this process. `python` is its interpreter if the
-    trainer waits for a run; by default the interpreter of the run's options.
+    Until the trainer reads the lifeline, the kernel kills it if this process ends. `python` is its interpreter, by
+    default the interpreter in the run's options. For a trainer that waits for a run, `run_folder` is WARM and `python`
+    is needed.
     """
     channels, python = Channels(), python or python_of(run_folder)
     process = child_process.start(
@@ -82,7 +85,11 @@ def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | 
 
 
 def python_of(run_folder: str) -> str:
-    """Return the interpreter of a run, according to its options at the launch. Raises OSError."""
+    """Return the path of the interpreter in which a run trains, from its options.json; gputui's own if the options name
+    none.
+
+    Raises OSError if that file cannot be read or is damaged.
+    """
     path = os.path.join(run_folder, OPTIONS)
     try:
         with open(path, encoding="utf-8") as stream:
@@ -93,8 +100,8 @@ def python_of(run_folder: str) -> str:
 
 
 def forked_trainer() -> Trainer | None:
-    """Return the trainer that this process forked before it became an engine (trainer/fork_server.py), or None if it
-    forked none.
+    """Return the trainer that this process forked before it became an engine (trainer/fork_server.py); None if there is
+    none.
     """
     numbers = [int(number) for number in os.environ.pop(FORKED, "").split()]
     if not numbers:
@@ -122,9 +129,10 @@ def _write_to(path: Path) -> None:
 
 
 def own_lock(path: Path) -> Lock:
-    """Return the lock that the parent has passed to this process; if it has passed none, take the lock of `path`.
+    """Return the lock that the parent has passed to this process; if it has passed none, take the lock of the file
+    `path`.
 
-    Raises Taken.
+    Raises locks.Taken if another process holds it.
     """
     given = os.environ.pop(LOCK, None)
     return locks.inherited(int(given)) if given else locks.take(path)
@@ -138,10 +146,10 @@ def put_result_aside(run_folder: Path) -> None:
 
 
 def take_run() -> tuple[str, Lock | None, str]:
-    """Wait on standard input, which is a socket, for a run, its lock and its leases.
+    """Wait for a run, its lock and its leases, which are sent to the socket on standard input.
 
     Returns the line that `addressed` makes (empty if none came), the lock or None, and the leases in the form of the
-    environment variable LEASED.
+    environment variable LEASED. Afterwards standard input is /dev/null.
     """
     import socket  # only an engine that waits for a run needs it
 
@@ -164,14 +172,13 @@ def addressed(clock: RunClock, run_folder: str | Path) -> str:
 
 
 def read_address(address: str) -> tuple[RunClock, str]:
+    """Return the clock and the run folder in a line that `addressed` has made."""
     date, mark, run_folder = address.split(" ", 2)
     return RunClock.read(f"{date} {mark}"), run_folder
 
 
 def wake(trainer: Trainer, clock: RunClock, run_folder: str) -> Trainer:
-    """Pass the run to the waiting trainer, and return that trainer; if it has ended (killed for its memory, for
-    example), start and return a new one.
-    """
+    """Pass the run to the waiting trainer, and return that trainer. If it has ended, start and return another one."""
     try:
         if trainer.process.poll() is None:
             os.write(trainer.lifeline, os.fsencode(f"{addressed(clock, run_folder)}\n"))

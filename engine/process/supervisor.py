@@ -57,7 +57,10 @@ STUCK_HINT = "nvidia-smi shows which process holds it; until it ends gputui star
 
 
 class Supervisor:
-    """Supervises the trainer of one run until it has ended, and makes sure that the run has a result."""
+    """Supervises the trainer of one run until it has ended, and makes sure that the run has a result.
+
+    `leased` is the value of the environment variable LEASED, by which the engine has inherited leases.
+    """
 
     def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock, leased: str = "") -> None:
         self.run, self.lock = run, lock
@@ -82,7 +85,7 @@ class Supervisor:
         self.time_limit = TimeLimit(self.run_options["max_minutes"], clock, self.events.emit)
 
     def _take(self, trainer: Trainer, clock: RunClock) -> None:
-        """Supervise `trainer` from now on; `clock` counts from its start."""
+        """Supervise `trainer` from now on. `clock` is the clock of this trainer's time."""
         self.started_trainer, self.clock = trainer, clock
         self.trainer, self.lifeline = trainer.process, trainer.lifeline
         self.report, self.heartbeat = trainer.report, trainer.heartbeat
@@ -92,7 +95,7 @@ class Supervisor:
         self.__dict__.pop("_started", None)
 
     def supervise(self) -> int:
-        """Do all the work of the engine, until the run has ended; return the engine's exit status."""
+        """Do all the work of the engine, until the run has ended. Return the engine's exit status, which is 0."""
         self._take_signals()
         descendants.adopt_orphans()
         self._write_status()
@@ -137,8 +140,9 @@ class Supervisor:
         self._clean_up()
 
     def _answer(self) -> Answer | None:
-        """Return the change of an option with which the training continues after memory ran out or XLA failed; None if
-        it does not continue.
+        """Return the change of an option with which the training continues after memory ran out or XLA failed.
+
+        None if it does not continue; if a change was possible in principle, a warning then gives the reason.
         """
         result, on_oom = self.run.result, self.run_options.get("on_oom", "stop")
         if result is None or self.held or self.stop_requests or self.asked_because:
@@ -172,8 +176,8 @@ class Supervisor:
         self.events.emit(events.Warn(kind=kind, message=message, option=key))
 
     def _start_again(self, chosen: Answer) -> None:
-        """Start another trainer in the same folder with the changed option; the time of that trainer counts
-        from now.
+        """Start another trainer in the same folder with the changed option. The clock of that trainer counts from
+        now.
         """
         self.memory_answers += chosen.kind == MEMORY
         self.events.emit(chosen.event)
@@ -205,22 +209,22 @@ class Supervisor:
         stop_signals.let_through()
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
-        """Count one request to stop, however often the signal comes: a scheduler sends it to every process, and
-        repeatedly.
-        """
+        """Record a request to stop. Repeated signals count as one request, as a scheduler sends them repeatedly."""
         self.stop_requests = max(1, self.stop_requests)
 
     def _on_person(self, _number: int, _frame: Any) -> None:
-        """Count each request of a person to stop; the second one ends the run at once.
+        """Count each request of a person to stop. The second one ends the run at once.
 
-        `gputui stop` and Ctrl-C send this signal and SIGTERM.
+        `gputui stop` and Ctrl-C send this signal in addition to SIGTERM.
         """
         self.asked_by_person += 1
         self.stop_requests = max(self.asked_by_person, self.stop_requests)
 
     def _on_stop_signal(self, number: int, _frame: Any) -> None:
-        """Count one request to stop, however often the signal comes: a scheduler may send it to the engine and to the
-        command, which passes it on.
+        """Record a request to stop by the signal in run.stop_signal, unless a request was made before.
+
+        Repeated signals count as one request, as a scheduler may send them to the engine and to the command, which
+        passes them on.
         """
         if not self.stop_requests:
             self.stop_requests, self.ended_by = 1, signal.Signals(number).name
@@ -254,7 +258,9 @@ class Supervisor:
 
     @property
     def _gpus(self) -> Sequence[str]:
-        """The UUIDs of the GPUs on which the trainer has trained; read after it has ended."""
+        """The UUIDs of the GPUs on which the trainer has trained, empty if not known. Read it only after the trainer
+        has ended.
+        """
         return self._started.gpus if self._started else ()
 
     @property
@@ -264,14 +270,14 @@ class Supervisor:
 
     @cached_property
     def _started(self) -> Started | None:
-        """The `started` event of the trainer, or None; read after the trainer has ended."""
+        """The `started` event of the trainer, None if there is none. Read it only after the trainer has ended."""
         return read_events(self.run.path, [EVENTS_FILE]).last(Started)
 
     def _find_lost_gpus(self) -> list[str]:
-        """Return the names of the GPUs of a crashed trainer that the driver has lost, by a reading that began after the
+        """Return the names (`GPU 0`) of the trainer's GPUs that the driver has lost, by a reading that began after the
         crash.
 
-        The list is empty if the trainer was asked to end or was not ended by a signal.
+        The list is empty if the trainer was asked to end, was not ended by a signal, or if no reading comes within 5 s.
         """
         if self.asked_because or (self.trainer.returncode or 0) >= 0:
             return []
@@ -286,8 +292,10 @@ class Supervisor:
         return [f"GPU {gpu.get('index')}" for gpu in gpus if gpu.get("lost_since") is not None]
 
     def _enforce(self, activity: Activity) -> None:
-        """Pass a request to stop to the trainer, apply the time limits, and kill the trainer if it does not react in
-        time.
+        """Pass a request to stop to the trainer, apply the time limits, and kill the trainer if it has not ended 30 s
+        after a request.
+
+        A second request of a person kills it at once.
         """
         hang = self.run_options["hang_seconds"]
         if self.stop_requests and not self.asked_because:
@@ -332,7 +340,7 @@ class Supervisor:
         self.trainer.kill()
 
     def _leave_result(self, sampler: Sampler) -> None:
-        """Write the result of the run if the trainer did not write it; a result of the trainer is not changed."""
+        """Write the result of the run if the trainer did not write it. A result of the trainer is not changed."""
         self.gives_up_at = time.monotonic() + results.ENGINE_SECONDS
         report = results.take(self.report)
         if report.result is not None and not self.run.read_result().value:
@@ -377,8 +385,8 @@ class Supervisor:
         return max(0.0, self.gives_up_at - time.monotonic())
 
     def _has_result(self) -> bool:
-        """Return True if the trainer has written a result, or if the result could not be read until the time
-        was over.
+        """Return True if the trainer has written a result, or if the result exists but stays unreadable until the time
+        is over.
         """
         asked = self.stop_requests
         result = results.read(self.run, self._patience, lambda: self.stop_requests > asked)
@@ -391,9 +399,9 @@ class Supervisor:
         self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))
 
     def _write(self, summary: Mapping[str, Any]) -> None:
-        """Write the result.
+        """Write the result. If the disk refuses it, try again until the time is over or another request to stop comes.
 
-        While the disk refuses it, try again, until the time is over or another request to stop comes.
+        A failure is only printed into the log.
         """
         asked = self.stop_requests
         refused = results.write(self.run, summary, self._patience, lambda: self.stop_requests > asked)
@@ -401,7 +409,9 @@ class Supervisor:
             print(f"gputui: the result could not be written: {refused}", file=sys.stderr)
 
     def _append(self, report: results.Report) -> None:
-        """Write the trainer's last events, with its `finished` event; report the number of events that are missing."""
+        """Write the trainer's last events, with its `finished` event. If events are missing, emit a warning with their
+        number.
+        """
         asked = self.stop_requests
         missing = results.append(self.run, report.lines, self._patience, lambda: self.stop_requests > asked)
         if missing + report.lost_events:
@@ -430,7 +440,7 @@ class Supervisor:
 
 
 class _Folder:
-    """Keeps the old path of a run folder valid if the folder is renamed while the run is active: by a link to the new
+    """Keeps the old path of a run folder valid if the folder is renamed during the run: it becomes a link to the new
     path.
     """
 
@@ -440,8 +450,9 @@ class _Folder:
         self._is_linked = False
 
     def renamed_to(self) -> str:
-        """Return the new path if the folder was renamed since the last call; empty if it was not renamed, or was
-        deleted.
+        """Return the new path if the folder was renamed since the last call, and make the link.
+
+        Empty if it was not renamed, was deleted, or if the link cannot be made.
         """
         if os.path.exists(self._path):
             return ""

@@ -64,8 +64,8 @@ class Activity:
         self._resumed = False
 
     def update(self) -> None:
-        """Read the trainer's events, heartbeat and CPU time; does nothing if the last update was less than
-        0.25 s ago.
+        """Read the trainer's events, heartbeat and CPU time. Nothing is done if the last update was less than 0.25 s
+        ago.
         """
         now = self._clock()
         passed = now - self._updated
@@ -84,7 +84,9 @@ class Activity:
             self._idle_seconds = 0.0 if busy else self._idle_seconds + counted
 
     def last_phase(self) -> PhaseName:
-        """Return the phase in which the trainer has ended; it may have begun after the last update."""
+        """Return the last phase of the trainer, also if it began after the last update. Call it after the trainer has
+        ended.
+        """
         self._has_progressed()
         return self.phase
 
@@ -95,7 +97,10 @@ class Activity:
         return self._children.cores() > IDLE_CORES
 
     def hang(self, hang_seconds: float) -> str:
-        """Return a text about the missing progress if the trainer hangs; empty if it does not hang."""
+        """Return a text about the missing progress if the trainer hangs; empty if it does not.
+
+        `hang_seconds` is run.hang_seconds. Slow steps, compiling and saving are allowed multiples of it.
+        """
         option = f"run.hang_seconds={hang_seconds:g}"
         if self.phase in STEPS and not self.heartbeat.in_user_code:
             gap, first = OF_LONGEST_GAP * self._longest_gap, OF_FIRST_STEP * self._first_step
@@ -110,8 +115,8 @@ class Activity:
         return f"no step was completed for {seconds(self._silent_seconds)} ({option})"
 
     def _has_progressed(self) -> bool:
-        """Return True if, since the last call, there is a new event, devices have completed work, or user code has
-        begun or ended.
+        """Return True if something new has happened since the last call: an event, completed work of the devices, or a
+        begin or end of user code.
         """
         size, beat = self._events_size(), (self.heartbeat.count, self.heartbeat.in_user_code)
         in_user_code = self._seen_beat[1]
@@ -157,8 +162,10 @@ class Activity:
 
 
 class TimeLimit:
-    """The time limit run.max_minutes, counted from the launch of the run; with `auto`, the time limit of the
-    Slurm job.
+    """The time limit run.max_minutes, counted from the launch of the run. `emit` gets a warning about an unknown limit.
+
+    With `auto` it is the time limit of the Slurm job, less the time for the last checkpoint; without a job, there is
+    none.
     """
 
     def __init__(self, minutes: float | str | None, launched: RunClock, emit: Callable[[Event], None]) -> None:
