@@ -241,7 +241,10 @@ for word in _OF_QUEUE:
 @click.option("--jsonl", "form", flag_value="jsonl", help="The run's events, one JSON object per line.")
 @click.option("--tensorboard", "form", flag_value="tensorboard", help="A folder for TensorBoard; takes some seconds.")
 @click.option(
-    "-o", "--output", metavar="PATH", help="The file, or TensorBoard's folder; by default stdout or a folder of RUN."
+    "-o",
+    "--output",
+    metavar="PATH",
+    help="The file (default: stdout); with --tensorboard the folder (default: ./RUN, named after the run's id).",
 )
 def history(run: str, form: str, output: str | None) -> None:
     """Export the figures of a run over time.
