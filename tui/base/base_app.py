@@ -225,8 +225,6 @@ class BaseApp(UpstreamApp):
         """Keep the copied text in tmux or in a file, and show a message that names this place. To be called in a
         thread.
         """
-        pass  # needed only after a copy
-
         message = clean(f"{what}; {keep(text)}")
         self.call_from_thread(self.notify, message, title="Copied", markup=False)
 

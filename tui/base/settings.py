@@ -167,7 +167,6 @@ class Settings:
         values = Values()
         if not self.path.exists():
             return values
-        pass
 
         settings = dict(declared())
         try:
@@ -192,7 +191,6 @@ class Settings:
 
     def _write(self) -> None:
         """Write the changed values to the file until there are no more changes. This runs in a thread."""
-        pass
 
         while True:
             with self._lock:
