@@ -1,7 +1,7 @@
-"""What goes with what: TensorFlow, CUDA, cuDNN, driver and compute capability, in one table with the sources.
+"""Which versions of TensorFlow, CUDA, cuDNN, driver and compute capability fit together, in one table with the sources.
 
-The doctor, the checks, the trainer and the known failures ask the functions below, which judge the packages that
-engine/interpreter/installed.py finds. docs/troubleshooting.md shows ROWS.
+The doctor, the checks, the trainer and the known failures call the functions of this module, which judge the packages
+that engine/interpreter/installed.py finds. docs/troubleshooting.md shows ROWS.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def dotted(version: Sequence[int]) -> str:
 
 
 def _package(least: Version, below: Version | None = None) -> str:
-    """Return the requirement for pip: a cuDNN of version `least` or later, before `below`, which by default is the next
-    major version.
+    """Return pip's requirement for a cuDNN of version `least` or later, before `below` (by default the next major
+    version).
     """
     return f"{installed.CUDNN}>={dotted(least)},<{dotted(below) if below else least[0] + 1}"
 
@@ -139,17 +139,19 @@ ROWS: tuple[Row, ...] = (
 
 
 def cudnn_built_with() -> Version | None:
-    """Return the cuDNN that the installed TensorFlow was built with; None if neither its files nor the table
-    have it.
+    """Return the cuDNN that the installed TensorFlow was built with, from its files or else from the table; None if
+    neither has it.
     """
     version = installed.two_numbers(installed.build_info().get("cudnn_version"))
     return version or _BUILT_WITH_CUDNN.get(installed.tensorflow_numbers() or (0, 0))
 
 
 def old_cudnn(version: Version | None = None) -> str:
-    """Return a sentence if TensorFlow loads a cuDNN that is older than the one it was built with; else an empty text.
+    """Return a sentence if TensorFlow loads a cuDNN that is older than the cuDNN that it was built with; else an empty
+    text.
 
-    `version` is that of a cuDNN that pip has not installed; by default, the installed cuDNN is judged.
+    `version` is that of a cuDNN that pip has not installed; None means the installed cuDNN. The text is empty, too, if
+    a version is not known.
     """
     version, built = version or installed.cudnn_version(), cudnn_built_with()
     if version is None or built is None or version >= built:
@@ -158,10 +160,10 @@ def old_cudnn(version: Version | None = None) -> str:
 
 
 def xla_fails(version: Version | None = None) -> str:
-    """Return a sentence if XLA of the installed TensorFlow is not known to compute convolutions with this cuDNN; else
-    an empty text.
+    """Return a sentence if XLA of the installed TensorFlow cannot be expected to compute convolutions with this cuDNN.
 
-    `version` as in `old_cudnn`. If a version is not known, the text is empty, too.
+    `version` is that of a cuDNN that pip has not installed; None means the installed cuDNN. The text is empty
+    otherwise, and if a version is not known.
     """
     tensorflow, version = installed.tensorflow_numbers(), version or installed.cudnn_version()
     needed = _XLA_NEEDS_CUDNN.get(tensorflow or (0, 0))
@@ -174,20 +176,23 @@ def xla_fails(version: Version | None = None) -> str:
 
 
 def lacks_cudnn(capability: Sequence[int] | None) -> bool:
-    """Return True if the installed cuDNN has no code for the chip; then its first use crashes."""
+    """Return True if the installed cuDNN has no code for the chip, so that its first use crashes.
+
+    False if the `capability` or the version of cuDNN is not known.
+    """
     version = installed.cudnn_version()
     return is_old(capability) and version is not None and version >= _CUDNN_FROM_TURING
 
 
 def is_old(capability: Sequence[int] | None) -> bool:
-    """Return True if the chip is older than the chips that later versions of cuDNN support; False if its `capability`
-    is None.
+    """Return True if the chip is older than Turing (7.5), which newer versions of cuDNN need. False if `capability` is
+    None.
     """
     return capability is not None and tuple(capability) < TURING_CAPABILITY
 
 
 def right_cudnn(capabilities: Iterable[Sequence[int] | None] = ()) -> str:
-    """Return the remedy for a cuDNN that does not fit TensorFlow and chips of these compute capabilities."""
+    """Return as a text how to get a cuDNN that fits TensorFlow and chips of these compute capabilities."""
     needed = _XLA_NEEDS_CUDNN.get(installed.tensorflow_numbers() or (0, 0))
     old = any(map(is_old, capabilities))
     least = (None if old else needed) or cudnn_built_with() or (9, 0)
@@ -202,9 +207,9 @@ def right_cudnn(capabilities: Iterable[Sequence[int] | None] = ()) -> str:
 
 
 def for_xla(capabilities: Iterable[Sequence[int] | None]) -> str:
-    """Return the remedy for `xla_fails`.
+    """Return as a text the remedy for `xla_fails` on chips of these compute capabilities.
 
-    For older chips there is only compile.xla=false, as no cuDNN with code for them is new enough.
+    For chips before Turing it is only compile.xla=false, as no cuDNN with code for them is new enough.
     """
     chips = list(capabilities)
     return WITHOUT_XLA if any(map(is_old, chips)) else f"{right_cudnn(chips)}; or {WITHOUT_XLA}"
@@ -222,7 +227,8 @@ def _from() -> str:
 
 
 def xla_aborts(capability: Sequence[int] | None) -> bool:
-    """Return True if XLA of the installed TensorFlow crashes on a chip of this compute capability.
+    """Return True if XLA of the installed TensorFlow crashes on a chip of this compute capability: Blackwell, with a
+    TensorFlow built for a CUDA before 12.8. False if one of them is not known.
 
     XLA writes PTX of the version that belongs to the CUDA it was built with, and LLVM aborts if that version does not
     know the chip.
@@ -233,12 +239,12 @@ def xla_aborts(capability: Sequence[int] | None) -> bool:
 
 
 def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] | None) -> str:
-    """Return the reason why TensorFlow's kernels cannot run on the chip with a driver of this CUDA version; empty if
-    they can.
+    """Return the reason why TensorFlow's kernels cannot run on the chip with a driver of this CUDA version.
 
-    If TensorFlow has no machine code for the chip, the driver compiles the kernels and must know their version of PTX,
-    which is that of the CUDA that TensorFlow was built with. TensorFlow 2.21 has most element-wise kernels (Add, Mul,
-    Cast, Sqrt, and those of Adam) as machine code up to 8.9, and as PTX 8.5 for later chips.
+    Empty if they can, or if a version is not known. If TensorFlow has no machine code for the chip, the driver compiles
+    the kernels and must know their version of PTX, which is that of the CUDA that TensorFlow was built with. TensorFlow
+    2.21 has most element-wise kernels (Add, Mul, Cast, Sqrt, and those of Adam) as machine code up to 8.9, and as PTX
+    8.5 for later chips.
     """
     built = installed.cuda_version()
     if capability is None or driver_cuda is None or built is None or driver_cuda >= built or has_code(capability):
@@ -251,7 +257,7 @@ def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] 
 
 
 def newer_driver() -> str:
-    """Return the remedy for `driver_lacks`."""
+    """Return as a text the remedy for `driver_lacks`."""
     built = installed.cuda_version() or (12, 5)
     driver = f"driver {_DRIVERS[built]} or newer" if built in _DRIVERS else f"a driver for CUDA {dotted(built)}"
     return f"install {driver}, or the cuda-compat package"

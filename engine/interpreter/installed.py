@@ -1,7 +1,7 @@
-"""What is installed for training, from the lists and files of pip's packages: nothing is imported for it.
+"""What is installed for training, from the lists and files of pip's packages. TensorFlow is not imported for this.
 
-The answers are about the interpreter that is meant: that of this process, or the one of a `with of(python):` around the
-question, in which a trainer is to run (run.python).
+All functions are about the interpreter of this process or, inside a context `with of(python):`, about the interpreter
+`python`, in which a trainer is to run (run.python).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _meant: ContextVar[Callable[[], Interpreter] | None] = ContextVar("meant", defau
 
 @contextlib.contextmanager
 def of(python: str) -> Iterator[None]:
-    """Let the functions of this module answer for the interpreter `python`, which is asked at the first question.
+    """Let the functions of this module answer for the interpreter `python` during the context.
 
-    If that interpreter cannot be asked, the functions answer as if nothing was installed for it.
+    It is asked at the first question. If it does not answer, the functions answer as if nothing was installed for it.
     """
     token = _meant.set(functools.cache(functools.partial(_look, python)))
     try:
@@ -47,12 +47,15 @@ def _look(python: str) -> Interpreter:
 
 
 def meant() -> Interpreter:
+    """Return the interpreter that the functions of this module are about."""
     look = _meant.get()
     return interpreter.own() if look is None else look()
 
 
 def tensorflow_version() -> str | None:
-    """Return TensorFlow's version; None if it is not known, as TensorFlow need not have been installed as a package."""
+    """Return TensorFlow's version; None if TensorFlow is not installed, or not as a package (its version is then not
+    known).
+    """
     return meant().tensorflow
 
 
@@ -66,8 +69,9 @@ def has_tensorflow() -> bool:
 
 
 def with_cuda() -> str:
-    """Return how to get a TensorFlow that can use GPUs; TensorFlow's own packages for aarch64 are built
-    without CUDA.
+    """Return how to get a TensorFlow that can use GPUs: the command that installs it or, on ARM, a text.
+
+    TensorFlow's own packages for ARM are built without CUDA.
     """
     if not supported_versions.HAS_CUDA:
         return supported_versions.WITH_CUDA_ON_ARM
@@ -97,8 +101,8 @@ class Cudnn:
 def cudnn() -> Cudnn | None:
     """Return the cuDNN that TensorFlow loads: the first in LD_LIBRARY_PATH, else the cuDNN that pip has installed.
 
-    Return None if there is neither; TensorFlow then loads a cuDNN of the system, if there is one. TensorFlow's own path
-    to pip's libraries is a RUNPATH, which the loader searches after LD_LIBRARY_PATH (man ld.so).
+    None if there is neither; TensorFlow then loads a cuDNN of the system, if there is one. TensorFlow's own path to
+    pip's libraries is a RUNPATH, which the loader searches after LD_LIBRARY_PATH (man ld.so).
     """
     pips = two_numbers(meant().packages.get(CUDNN))
     own = site("nvidia/cudnn/lib")
@@ -112,7 +116,7 @@ def cudnn() -> Cudnn | None:
 
 
 def version_of_cudnn(library: Path) -> Version | None:
-    """Return the version of a cuDNN library, from the name of the file behind its link or from the pip package it
+    """Return the version of a cuDNN library, from the name of the file behind its link, or from the pip package that it
     belongs to; None if neither has it.
     """
     if named := re.search(r"\.so\.(\d+\.\d+)", os.path.realpath(library)):
@@ -126,9 +130,7 @@ def _is_pips(library: Path) -> bool:
 
 
 def cudnn_version() -> Version | None:
-    """Return the version of the cuDNN that TensorFlow loads; None if it is not known, as for a cuDNN of the system's
-    package manager.
-    """
+    """Return the version of the cuDNN that TensorFlow loads; None if it is not known, as for a cuDNN of the system."""
     loaded = cudnn()
     return None if loaded is None else loaded.version
 
@@ -139,8 +141,9 @@ def tensorflow_numbers() -> Version | None:
 
 
 def build_info() -> dict[str, Any]:
-    """Return what `tf.sysconfig.get_build_info()` would return, read from its source file; empty if the file cannot be
-    read.
+    """Return the result that `tf.sysconfig.get_build_info()` would have, read from its source file.
+
+    Empty if that file does not exist or cannot be read.
     """
     return _build_info(site("tensorflow/python/platform/build_info.py"))
 
@@ -163,12 +166,12 @@ def cuda_version() -> tuple[int, int] | None:
 
 
 def capabilities() -> list[tuple[int, int]]:
-    """Return the compute capabilities for which TensorFlow contains machine code."""
+    """Return the compute capabilities for which TensorFlow contains machine code; empty if they are not known."""
     return _targets("sm")
 
 
 def newest_target() -> tuple[int, int] | None:
-    """Return the newest compute capability for which TensorFlow was built, as machine code or as PTX; None if it is not
+    """Return the newest compute capability for which TensorFlow was built, as machine code or as PTX; None if not
     known.
 
     For later chips the driver compiles the PTX.
@@ -183,15 +186,13 @@ def _targets(kind: str) -> list[tuple[int, int]]:
 
 
 def site(relative: str) -> Path | None:
-    """Return the path of a file or folder in the folder that contains the installed TensorFlow; None if it does not
-    exist.
-    """
+    """Return the path `relative` in the folder that contains the installed TensorFlow; None if it does not exist."""
     place = meant().place
     path = Path(place) / relative if place is not None else None
     return path if path is not None and path.exists() else None
 
 
 def two_numbers(text: object) -> Version | None:
-    """Return the first two numbers of a version; None if there are fewer."""
+    """Return the first two numbers of a version such as `9.3.0`; None if it does not begin with two numbers."""
     match = re.match(r"(\d+)\.(\d+)", str(text or ""))
     return (int(match[1]), int(match[2])) if match else None

@@ -1,4 +1,5 @@
-"""Asks an interpreter what is installed for it, in a process that is waited for in turns and can be given up.
+"""Asks an interpreter what is installed for it, in a process whose answer is waited for at most 10 s and can be given
+up.
 
 Callers that ask the same interpreter meanwhile wait for the same answer.
 """
@@ -107,9 +108,9 @@ class _Inquiry:
         return _read(python, output, log)
 
     def _output(self, process: subprocess.Popen[bytes]) -> tuple[str, str]:
-        """Return what the process prints on standard output and on standard error, each up to a limit.
+        """Return the texts that the process prints on standard output and on standard error.
 
-        Raises TimeoutExpired, or NoAnswer if the program prints more than the limit.
+        Raises TimeoutExpired after 10 s, or NoAnswer if one of them is longer than 1 MiB.
         """
         if self._given_up:
             self._end()
@@ -131,9 +132,10 @@ class _Inquiry:
         return output, log
 
     def _seconds_left(self, process: subprocess.Popen[bytes], began: float) -> float:
-        """Return the seconds until the notice that the answer is slow, or else until the time is over.
+        """Return the seconds until `notice` is due, or if it was called, until the time is over. Calls `notice` when it
+        is due.
 
-        Gives the notice when it is due. Raises TimeoutExpired when the time is over.
+        `began` is the start by the monotonic clock. Raises TimeoutExpired when the time is over.
         """
         passed = time.monotonic() - began
         if passed >= ANSWER_SECONDS:
@@ -150,9 +152,9 @@ class _Inquiry:
 
 
 def answer(python: str, names: Sequence[str], notice: Callable[[str], None]) -> dict[str, Any]:
-    """Return what the interpreter reports about itself and about the packages `names`. Raises NoAnswer.
+    """Return the fields that PROGRAM prints: `version`, `packages` (of those in `names`), `places` and `path`.
 
-    `notice` is called if there is no answer after a second.
+    `notice` is called with the path of the interpreter if there is no answer after 1 s. Raises NoAnswer.
     """
     with _lock:
         if _ends:
@@ -173,7 +175,7 @@ def answer(python: str, names: Sequence[str], notice: Callable[[str], None]) -> 
 
 
 def slow() -> str | None:
-    """Return the interpreter that has been asked for a second or more without an answer; None if there is none."""
+    """Return the path of an interpreter that has not answered for 1 s or longer; None if there is none."""
     with _lock:
         return next((inquiry.python for inquiry in _under_way.values() if inquiry.is_slow), None)
 
@@ -185,8 +187,9 @@ def begin() -> None:
 
 
 def give_up() -> None:
-    """End all questions to interpreters, and allow no new ones: callers that wait, and later callers, get
-    NotWaitedFor.
+    """End all processes that ask interpreters, and ask no more until `begin`.
+
+    Callers that wait, and later callers, get NotWaitedFor.
     """
     global _ends
     with _lock:

@@ -37,7 +37,7 @@ ASKED = (*TENSORFLOW, *KERAS, "numpy", CUDNN, "pip")
 
 
 class Unusable(Exception):
-    """An interpreter in which no trainer can run. The text gives the reason, `change` the remedy."""
+    """An interpreter in which no trainer can run. The text gives the reason, and `change` what to do about it."""
 
     def __init__(self, message: str, change: str) -> None:
         super().__init__(message)
@@ -50,9 +50,10 @@ class NotWaitedFor(Unusable):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python, the versions of those packages of ASKED that are installed for it, and their folders (`places`).
+    """A Python interpreter and what is installed for it.
 
-    `search_path` is its sys.path.
+    `python` is its path, `version` its version. `packages` has the versions of the installed packages, by name, of
+    those in ASKED; `places` has the folders that contain them. `search_path` is its sys.path.
     """
 
     python: str
@@ -63,12 +64,14 @@ class Interpreter:
 
     @property
     def tensorflow(self) -> str | None:
-        """The version of TensorFlow; None if no package gives it."""
+        """The version of TensorFlow; None if TensorFlow is not installed as a package (its version is then not
+        known).
+        """
         return self._version(TENSORFLOW)
 
     @property
     def overwritten(self) -> tuple[str, ...]:
-        """The packages that bring a module `tensorflow`, if there are several, so that one has overwritten another;
+        """The packages that bring a module `tensorflow`, if there are several, as one has then overwritten another;
         else empty.
 
         tensorflow-cpu-aws is not counted, as on ARM another package needs it.
@@ -93,18 +96,18 @@ class Interpreter:
         return ".".join(map(str, self.version))
 
     def install(self, requirement: str) -> str:
-        """Return the command that installs a package for this interpreter.
+        """Return the shell command that installs `requirement` (in pip's form) for this interpreter.
 
-        Packages with files in the same folder are removed first: otherwise neither these packages nor the new one would
-        work.
+        For TensorFlow and Keras, other packages with files in the same folder are removed first. Otherwise neither
+        these packages nor the new one would work.
         """
         add, remove = self._commands()
         in_the_way = " ".join(self._in_the_way(requirement))
         return f"{remove} {in_the_way} && {add} '{requirement}'" if in_the_way else f"{add} '{requirement}'"
 
     def _commands(self) -> tuple[str, str]:
-        """Return the command that installs packages for this interpreter, and the command that removes packages;
-        environments of uv have no pip.
+        """Return the commands that install and that remove packages for this interpreter. Without pip, they are those
+        of uv.
         """
         python = shlex.quote(self.python)
         if is_own(self.python) and _is_active("pip"):
@@ -114,8 +117,9 @@ class Interpreter:
         return f"uv pip install --python {python}", f"uv pip uninstall --python {python}"
 
     def _in_the_way(self, requirement: str) -> Iterator[str]:
-        """Yield the installed packages of TensorFlow or Keras that must be removed first: all of them, if not only the
-        usual package is installed.
+        """Yield the installed packages of TensorFlow or Keras that must be removed first.
+
+        These are all of a kind, unless only the package with the usual name is installed.
         """
         kinds = [kind for kind in (TENSORFLOW, KERAS) if requirement.startswith((kind[0], "tensorflow"))]
         for kind in kinds:
@@ -135,17 +139,19 @@ def chosen(option: str | None) -> str:
 
 
 def from_environment() -> str | None:
-    """Return the path of the interpreter that GPUTUI_PYTHON names, resolved from the current folder; None if it names
-    none.
+    """Return the path of the interpreter that GPUTUI_PYTHON names, resolved from the current folder; None if it is not
+    set.
     """
     given = os.environ.get(VARIABLE, "").strip()
     return file_of(given) if given else None
 
 
 def file_of(text: str, folder: str = "") -> str:
-    """Return the absolute path of an interpreter that the user names by its file or by the folder of its environment.
+    """Return the absolute path of an interpreter that the user names by its file, by a program on the path, or by the
+    folder of its environment. The file need not exist.
 
-    Links are kept: a Python recognizes its environment by the path with which it is started.
+    `folder` is the folder from which a relative path is resolved, by default the current folder. Links are kept, as a
+    Python recognizes its environment by the path with which it is started.
     """
     path = os.path.join(os.path.abspath(folder), os.path.expanduser(text))
     if "/" not in text and not os.path.exists(path) and (program := _on_path(text)) is not None:
@@ -156,7 +162,7 @@ def file_of(text: str, folder: str = "") -> str:
 
 
 def _is_active(name: str) -> bool:
-    """Return True if a shell finds this program in the environment of gputui."""
+    """Return True if a shell finds the program `name` in the environment of gputui."""
     return os.path.dirname(_on_path(name) or "") == os.path.dirname(sys.executable)
 
 
@@ -180,10 +186,11 @@ def is_own(python: str) -> bool:
 
 
 def look(python: str) -> Interpreter:
-    """Return the interpreter with its version and packages; it is asked again if its file or its packages have changed.
+    """Return the interpreter with its version and packages. It is asked again only if its file or its packages have
+    changed.
 
-    Raises Unusable. An interpreter that has not answered is asked again only if its file has changed, or after
-    `forget_failures`, as that may take long.
+    Raises Unusable if it cannot be started or does not answer. Such an interpreter is asked again only if its file has
+    changed, or after `forget_failures`, as that may take 10 s.
     """
     if is_own(python):
         return own()
@@ -205,9 +212,9 @@ def forget_failures() -> None:
 
 
 def ask_with(tell: Callable[[str], None]) -> None:
-    """Allow questions to interpreters until `give_up`.
+    """Set the function that is called if an interpreter is slow, and allow questions again after `give_up`.
 
-    `tell` is called, in any thread, if there is no answer after a second.
+    `tell` gets the path of an interpreter that has not answered for 1 s. It may be called in any thread.
     """
     global notice
     notice = tell
@@ -216,14 +223,17 @@ def ask_with(tell: Callable[[str], None]) -> None:
 
 
 def give_up() -> None:
-    """End all questions to interpreters, and allow no new ones, so that the program can end at once."""
+    """End all processes that ask interpreters, and ask no more until `ask_with`, so that the program can end at once.
+
+    Callers that wait for an answer get NotWaitedFor.
+    """
     from . import installed_query as inquiry
 
     inquiry.give_up()
 
 
 def slow() -> str | None:
-    """Return the interpreter that has been asked for a second or more without an answer; None if there is none."""
+    """Return the path of an interpreter that has not answered for 1 s or longer; None if there is none."""
     inquiry = sys.modules.get(f"{__package__}.installed_query")
     return None if inquiry is None else inquiry.slow()
 
@@ -246,7 +256,8 @@ def _asked(python: str) -> _Told:
 def require(python: str) -> Interpreter:
     """Return the interpreter, as `look` does, if a trainer can run in it. Raises Unusable.
 
-    The versions of its packages are judged in supported_versions.py.
+    It must be Python 3.11 to 3.13 and, unless it is gputui's own, have TensorFlow, Keras and NumPy. The versions of
+    these packages are judged in supported_versions.py.
     """
     described = look(python)
     if not OLDEST <= described.version[:2] <= NEWEST:
@@ -266,8 +277,9 @@ def require(python: str) -> Interpreter:
 
 @dataclass(frozen=True)
 class _Told:
-    """What an interpreter has reported (`found`), or the reason why it has not (`fault`), with the state of its files
-    at that time.
+    """The answer of an interpreter (`interpreter`), or the reason why it has none and the remedy (`fault`).
+
+    `state` is the state of its files at that time, as `_state` returns it.
     """
 
     state: tuple[int, ...]
@@ -280,8 +292,8 @@ _known: dict[str, _Told] = {}  # by path
 
 
 def _state(python: str, search_path: Sequence[str]) -> tuple[int, ...]:
-    """Return the times at which the interpreter and the folders of its packages were last changed; 0 for a path that
-    does not exist.
+    """Return the times, in ns, at which the interpreter and the folders of its packages were last changed; 0 for a path
+    that does not exist.
     """
     return tuple(_changed(path) for path in (python, *search_path))
 
@@ -294,7 +306,7 @@ def _changed(path: str) -> int:
 
 
 def _absent(python: str) -> Unusable | None:
-    """Return the error for a path that is no program which can be started; None if it can be tried."""
+    """Return the error if the path is no program that can be started, else None."""
     if not os.path.exists(python):
         folder = os.path.dirname(os.path.dirname(python))
         if python.endswith("/bin/python") and os.path.isdir(folder):
@@ -307,7 +319,7 @@ def _absent(python: str) -> Unusable | None:
 
 @functools.cache
 def own() -> Interpreter:
-    """Return the interpreter of this process."""
+    """Return the interpreter of this process. It is read only once."""
     from importlib import metadata
     from importlib.util import find_spec
 
@@ -340,9 +352,10 @@ def command(python: str, module: str, *words: str) -> list[str]:
 
 
 def environment(python: str) -> dict[str, str]:
-    """Return the environment for that command.
+    """Return the environment variables for a process of `command`.
 
-    For another interpreter its programs are on the path, as if its environment was activated.
+    For another interpreter than gputui's, the folder of its programs is put on PATH, as if its environment was
+    activated.
     """
     from ..system.child_process import OWN_PYTHON
 

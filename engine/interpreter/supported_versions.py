@@ -37,7 +37,7 @@ REQUIRED = {"TensorFlow": TENSORFLOW, "Keras": KERAS, "NumPy": "numpy"}
 
 @dataclass(frozen=True)
 class Remark:
-    """A remark on an installed version. With an `error` gputui refuses to train; a `warning` is only shown."""
+    """A remark on an installed version. With the level `error` gputui refuses to train; a `warning` is only shown."""
 
     level: str
     what: str
@@ -45,9 +45,9 @@ class Remark:
 
 
 def remarks(tensorflow: str | None, keras: str | None, install: Callable[[str], str]) -> list[Remark]:
-    """Return the remarks on the installed versions of TensorFlow and Keras; a version that is None is not judged.
+    """Return the remarks on the installed versions of TensorFlow and Keras. A version that is None is not judged.
 
-    `install` makes the command that installs a package there.
+    `install` returns the command that installs a requirement for the interpreter.
     """
     judged = [
         _judged("TensorFlow", tensorflow, OLDEST_TENSORFLOW, NEWEST_TENSORFLOW, install),

@@ -29,10 +29,12 @@ class Allocation:
         return f"this job is allocated {f'GPU {names}' if names else 'no GPU'} ({self.variable})"
 
     def allows(self, name: str | int, devices: Sequence[Device]) -> bool:
-        """Return True if the GPU or MIG instance with this name is allocated.
+        """Return True if the GPU or MIG instance `name` is allocated. If no GPU is allocated, return False for every
+        name.
 
-        A name that fits no GPU of the machine is allowed here. If the machine's GPUs are not known, only names of the
-        same kind (number or UUID) can be compared, and other names are allowed.
+        `devices` are the GPUs of the machine. Return True also for a name that does not name exactly one of them. If
+        `devices` is empty, return False only for a name that is not allocated but of the same kind (number or UUID) as
+        all allocated names.
         """
         if str(name) in self.names or not self.names:
             return bool(self.names)
@@ -42,7 +44,10 @@ class Allocation:
         return any(_holds(given, device) for given in self._found(devices))
 
     def _found(self, devices: Sequence[Device]) -> list[Shown]:
-        """Return the allocated devices; a whole GPU includes all its MIG instances."""
+        """Return one item for each allocated name that is found in `devices`.
+
+        A GPU that is allocated as a whole has no instance in its item. The item then stands for all its MIG instances.
+        """
         pairs = [(name, shown) for name in self.names if (shown := find(name, devices))]
         return [shown if name.startswith("MIG-") else Shown(shown.index) for name, shown in pairs]
 
@@ -51,7 +56,10 @@ class Allocation:
 
 
 def read(environment: Mapping[str, str], gpus: int) -> Allocation | None:
-    """Return the allocation of this process on a machine with `gpus` GPUs; None if all GPUs may be used."""
+    """Return the allocation of this process on a machine with `gpus` GPUs; None if no variable limits the GPUs.
+
+    CUDA_VISIBLE_DEVICES counts also if the user has set it.
+    """
     for variable in (VARIABLE, _ORDINAL):
         if (value := environment.get(variable)) is not None:
             return Allocation(variable, _names(value))

@@ -25,14 +25,21 @@ class ClusterError(Exception):
 
 
 def read(environment: Mapping[str, str]) -> Cluster | None:
-    """Return the cluster of this process; None if the environment names none. Raises ClusterError."""
+    """Return the cluster of this process, from TF_CONFIG or else from Slurm's variables; None if the environment names
+    none.
+
+    Raises ClusterError.
+    """
     if text := environment.get(VARIABLE, "").strip():
         return of_tf_config(text)
     return of_slurm(environment) if slurm.in_step(environment) else None
 
 
 def told(environment: Mapping[str, str]) -> tuple[Cluster | None, str]:
-    """Return the cluster of this process or None, and the reason if it cannot be used, else an empty text."""
+    """Return the cluster of this process, and an empty text. If it cannot be used, return None and the reason.
+
+    Without a cluster, return None and an empty text.
+    """
     try:
         return read(environment), ""
     except ClusterError as fault:
@@ -40,7 +47,10 @@ def told(environment: Mapping[str, str]) -> tuple[Cluster | None, str]:
 
 
 def of_command_line(workers: str, index: int | None) -> Cluster:
-    """Return the cluster that `--cluster` and `--worker` name. Raises ClusterError."""
+    """Return the cluster of `--cluster` (`workers`, addresses separated by commas) and `--worker` (`index`, from 0).
+
+    Raises ClusterError if an address is wrong or listed twice, or if `index` is None or too large.
+    """
     if index is None:
         raise ClusterError("--cluster needs --worker N: which of its addresses is this machine's, counted from 0")
     addresses = tuple(address.strip() for address in workers.split(","))
@@ -61,7 +71,10 @@ def of_tf_config(text: str) -> Cluster:
 
 
 def of_slurm(environment: Mapping[str, str]) -> Cluster:
-    """Return the cluster of the tasks of a Slurm job step, from its variables. Raises ClusterError."""
+    """Return the cluster of the tasks of a Slurm job step, from its variables.
+
+    Raises ClusterError if the variables do not say on which host each task is, or contradict each other.
+    """
     if (slurm.count(environment, "SLURM_HET_SIZE") or 1) > 1:
         raise ClusterError("a heterogeneous Slurm job has a node list for each part; name the workers with --cluster")
     try:
@@ -88,8 +101,8 @@ def _first_port(environment: Mapping[str, str]) -> int:
 
 
 def _agrees(environment: Mapping[str, str], cluster: Cluster) -> None:
-    """Raise ClusterError if Slurm's variables contradict the computed placement of this task: then all addresses would
-    be wrong.
+    """Raise ClusterError if Slurm's variables contradict the computed host of this task, as all addresses would be
+    wrong.
     """
     here, local = environment.get("SLURMD_NODENAME", ""), slurm.count(environment, "SLURM_LOCALID")
     mine = host_of(cluster.address)
@@ -144,7 +157,10 @@ def _of_fields(fields: Mapping[str, Any], source: str) -> Cluster:
 
 
 def _addresses(kind: str, listed: Any) -> tuple[str, ...]:
-    """Return the addresses of one kind of task: a list, or in a sparse cluster a mapping from index to address."""
+    """Return the addresses of one kind of task in TF_CONFIG. `listed` is a list, or a mapping from index to address.
+
+    Raises ClusterError if it has another form, or if the mapping leaves out an index.
+    """
     if isinstance(listed, dict):
         keys = [str(number) for number in range(len(listed))]
         if sorted(listed) != sorted(keys):

@@ -1,4 +1,4 @@
-"""Environment variables of TensorFlow, XLA, CUDA and NCCL: those that a run records, and those that slow it down.
+"""Environment variables of TensorFlow, XLA, CUDA and NCCL: which of them a run records, and which slow it down.
 
 Variables whose name suggests a secret are left out, and long values are shortened.
 """
@@ -35,25 +35,28 @@ def _shortened(value: str) -> str:
 def differing(environments: list[Mapping[str, str]]) -> list[str]:
     """Return the names of the variables that can change the speed of a training and that differ between these
     environments.
+
+    Variables that name GPUs, files or machines are left out.
     """
     names = sorted({name for environment in environments for name in environment if not _PLACES.search(name)})
     return [name for name in names if len({environment.get(name) for environment in environments}) > 1]
 
 
 def is_true(value: str) -> bool:
-    """Return True if TensorFlow reads the value as an enabled switch (ReadBoolFromEnvVar: 0, 1, false, true)."""
+    """Return True if TensorFlow reads the value as an enabled switch: `1` or `true`, in any case of letters."""
     return value.strip().lower() in ("1", "true")
 
 
 def is_false(value: str) -> bool:
+    """Return True if TensorFlow reads the value as a disabled switch: `0` or `false`, in any case of letters."""
     return value.strip().lower() in ("0", "false")
 
 
 @dataclass(frozen=True)
 class Harm:
-    """A value of a variable that makes a training slow.
+    """A value of a variable that makes a training slow. `applies` tests the value, and `does` says what it causes.
 
-    `where` says in which training: on a GPU, on the CPU, between several GPUs, or (empty) in all.
+    `where` says which trainings are slowed: on a GPU, on the CPU, on several GPUs (`GPUs`), or, if empty, all.
     """
 
     name: str
@@ -79,8 +82,9 @@ HARMS = (
 
 
 def harmful(environment: Mapping[str, str], kind: str, devices: int) -> list[tuple[str, str, str]]:
-    """Return name, sentence and advice for each variable that slows a training on `devices` devices of this `kind` (GPU
-    or CPU).
+    """Return name, sentence and advice for each variable that slows a training on `devices` devices of this `kind`.
+
+    `kind` is `GPU` or `CPU`.
     """
     where = {"", kind, "GPUs" if kind == "GPU" and devices > 1 else kind}
     harms = [harm for harm in HARMS if harm.where in where and harm.applies(environment.get(harm.name, ""))]
@@ -90,5 +94,7 @@ def harmful(environment: Mapping[str, str], kind: str, devices: int) -> list[tup
 
 
 def tf32_overridden() -> bool:
-    """Return True if NVIDIA's libraries use no TensorFloat-32, even if TensorFlow requests it."""
+    """Return True if NVIDIA_TF32_OVERRIDE=0 forbids TensorFloat-32 to NVIDIA's libraries, even if TensorFlow requests
+    it.
+    """
     return os.environ.get("NVIDIA_TF32_OVERRIDE", "").strip() == "0"

@@ -1,11 +1,10 @@
-"""Finds what keeps a training from the GPUs that this machine has: no driver, a withheld GPU, a wrong choice of GPUs.
+"""Finds what keeps a training from using this machine's GPUs: no driver, a withheld GPU, a wrong choice of GPUs.
 
 Without a driver that shows the GPUs a training would run on the CPU. That is an error if the driver should work, and a
 warning if none is installed or a container was given no GPU, as may be intended.
 
-CUDA_VISIBLE_DEVICES: a name that fits no GPU hides all that follow, without a message of CUDA or TensorFlow. An index
-means the GPU in this place of the PCI bus to gputui and nvidia-smi, but in CUDA's own order the fastest GPU is the
-first.
+A name in CUDA_VISIBLE_DEVICES that fits no GPU hides all GPUs after it, without a message of CUDA or TensorFlow. To
+gputui and nvidia-smi an index is the place on the PCI bus, but in CUDA's own order the fastest GPU is the first.
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ _IN_A_CONTAINER = {
 def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined: bool) -> Fault:
     """Return the fault that NVML's `reason` and `code` mean on a machine with GPUs at the bus addresses `bus`.
 
-    `confined` is True in a container or a job, which may have been given none of the GPUs.
+    `code` is NVML's error number, None if there is none. `confined` is True in a container or a job, which may have
+    been given none of the GPUs.
     """
     if code in _NO_DRIVER or driver_withheld(code, confined):
         return _not_given(reason, len(bus or ()), confined)
@@ -52,15 +52,14 @@ def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined
 
 
 def driver_fault(reason: str, code: int | None) -> Fault | None:
-    """Return the fault that NVML's `reason` and `code` mean on this machine; None if it has no GPU."""
+    """Return the fault that NVML's `reason` and `code` mean on this machine; None if it should have no GPU."""
     bus = chips.gpus_on_bus()
     return of_driver(reason, code, bus, chips.confined()) if gpu_expected(reason, code, bus) else None
 
 
 def gpu_expected(reason: str, code: int | None, bus: Sequence[str] | None) -> bool:
-    """Return True if the machine should have a GPU.
-
-    A machine without a GPU is not broken, even if NVIDIA's software is installed.
+    """Return True if the machine should have a GPU: one is on the bus or, if the bus cannot be seen, the driver's
+    library exists and reports an error.
     """
     if bus is None:  # it is hidden, or the GPUs are not on it
         return code != Code.LIBRARY_NOT_FOUND and reason != NO_GPU
@@ -80,7 +79,9 @@ def old_driver(driver: str, cuda: tuple[int, int] | None) -> Fault | None:
 
 
 def _not_given(reason: str, count: int, confined: bool) -> Fault:
-    """Return the fault if no driver is installed, the container was given no GPU, or the driver shows none."""
+    """Return the fault if no driver is installed, the container was given no GPU, or the driver shows none of `count`
+    GPUs.
+    """
     what, level = f"{count} NVIDIA GPU(s) in this machine, but {reason}", "warning"
     remedy = "install NVIDIA's driver for this system; nvidia-smi then lists the GPUs"
     if confined:
@@ -131,7 +132,7 @@ def _unknown(value: str, name: str, gpus: Sequence[Gpu]) -> Fault:
 
 
 def _names(gpus: Sequence[Gpu], like: str) -> str:
-    """Return the names of the GPUs or MIG instances that exist, in the same kind of name as `like`."""
+    """Return the names of at most four GPUs or MIG instances that exist, in the same kind of name as `like`."""
     if like.startswith("MIG-"):
         names = [instance.uuid for gpu in gpus for instance in gpu.instances]
     elif like.startswith("GPU-"):
@@ -143,7 +144,9 @@ def _names(gpus: Sequence[Gpu], like: str) -> str:
 
 
 def _order(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault]:
-    """Yield a warning if the GPUs are of different models and their indexes mean other GPUs in CUDA's own order."""
+    """Yield a warning if the GPUs are of different models and are named by indexes, which may mean other GPUs in CUDA's
+    order.
+    """
     by_index = value is None or is_index(value.split(",")[0].strip())
     asked = gpus if value is not None else used_by_tensorflow(shown_of(gpus, None))
     if os.environ.get(ORDER) == PCI or not by_index or len({gpu.name for gpu in asked if gpu.name}) < 2:

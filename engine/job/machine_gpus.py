@@ -1,4 +1,4 @@
-"""What is known of a machine's GPUs, and which of them CUDA shows: plain data, for which another process may ask."""
+"""A machine's GPUs, and which of them CUDA shows, as plain data, which another process may have read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
 
 @dataclass(frozen=True)
 class Instance:
-    """A partition of a GPU (a MIG instance)."""
+    """A part of a GPU that works as a GPU of its own (a MIG instance)."""
 
     uuid: str
     memory_total_bytes: int | None
@@ -30,12 +30,12 @@ class Instance:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU; `index` is its place in PCI order. A value is None if the driver does not report it.
+    """One GPU; `index` is its place (from 0) in PCI order. A value is None if the driver does not report it.
 
-    `mig` is True in MIG mode: then only its `instances` can compute. `lost` has the reason why the GPU no longer
-    answers, and `prohibited` is True if its compute mode allows no process. `memory_used_bytes`, `holders` and
-    `sole_holder` are values of this moment: the processes that compute on the GPU, and the process that uses it alone
-    in exclusive mode.
+    `mig` is True in MIG mode: then only its `instances` can compute. `lost` is the reason why the GPU no longer
+    answers, else empty. `prohibited` is True if its compute mode allows no process. `memory_used_bytes`, `holders` and
+    `sole_holder` are values of this moment: `holders` are the processes that compute on the GPU, and `sole_holder` is
+    the process that uses it alone in exclusive mode, else empty.
     """
 
     index: int
@@ -55,7 +55,9 @@ class Gpu:
 
     @property
     def is_taken(self) -> bool:
-        """True if other processes use a considerable part of its memory now."""
+        """True if other processes use a considerable part of its memory (as `is_taken` defines it); False in MIG
+        mode.
+        """
         return not self.mig and is_taken(self.memory_used_bytes, self.memory_total_bytes)
 
     def __str__(self) -> str:
@@ -66,7 +68,7 @@ class Gpu:
 class Fault:
     """The reason why a training cannot use the GPUs of this machine.
 
-    `level` is error or warning, `about` the subject.
+    `level` is error or warning, `about` the subject, `what` the reason, and `remedy` what to do about it.
     """
 
     level: str
@@ -77,9 +79,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of NVML; `reason`, `missing` and `fault` mean the same as `no_gpu_reason`, `missing` and `fault` of
-    Machine.
-    """
+    """The answers of NVML. `reason`, `missing` and `fault` are `no_gpu_reason`, `missing` and `fault` of Machine."""
 
     gpus: tuple[Gpu, ...] = ()
     reason: str = ""
@@ -104,8 +104,9 @@ class Answers:
 
 
 def is_taken(used: int | None, total: int | None) -> bool:
-    """Return True if the used memory (in bytes) is at least 1 GiB and more than a tenth of the total; a driver alone
-    uses less.
+    """Return True if the used memory is at least 1 GiB and more than a tenth of the total, both in bytes.
+
+    A driver alone uses less. False if one of them is not known.
     """
     return used is not None and bool(total) and used >= NOT_LISTED_BYTES and used > 0.1 * (total or 0)
 
@@ -124,14 +125,16 @@ def _gpu(fields: Mapping[str, Any]) -> Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """The GPUs, processors and memory that this process may use, and its job.
+    """The GPUs, processors and memory that this process may use, and its job. Texts are empty if there is nothing to
+    report.
 
-    `no_gpu_reason` is the reason why `gpus` is empty; `job` are remarks on the job of this process. `missing` is the
-    reason why NVML cannot be read although there may be GPUs that CUDA can use: then nothing is known of the GPUs, even
-    if `gpus` is empty. `fault` says what is wrong with the driver of a machine that has GPUs. `driver` is the driver's
-    version, `cuda` the newest CUDA that it supports. `visible_devices` is CUDA_VISIBLE_DEVICES, `allocation` the GPUs
-    of this job. `job_id` is the Slurm job, `job_ends` its end according to the environment. `cluster` is the cluster
-    that the environment names, and `cluster_fault` the reason why it cannot be used.
+    `no_gpu_reason` is the reason why `gpus` is empty. `job` are remarks on the job of this process. `missing` is the
+    reason why NVML cannot be read although CUDA may be able to use GPUs: then nothing is known of the GPUs, even if
+    `gpus` is empty. `fault` is what is wrong with the driver of a machine that has GPUs. `driver` is the driver's
+    version, `cuda` the newest CUDA that it supports. `visible_devices` is CUDA_VISIBLE_DEVICES, None if it is not set.
+    `allocation` are the GPUs of this job, None if all may be used. `job_id` is the Slurm job, `job_ends` its end
+    according to the environment. `cluster` is the cluster that the environment names, and `cluster_fault` the reason
+    why it cannot be used.
     """
 
     gpus: tuple[Gpu, ...]
@@ -152,7 +155,9 @@ class Machine:
 
     @classmethod
     def of(cls, answers: Answers) -> Machine:
-        """Return the machine with the GPUs in `answers`, and with everything else as this process sees it."""
+        """Return the machine with the GPUs in `answers`. All other values are read from this process' environment and
+        limits.
+        """
         cluster, cluster_fault = clusters.told(os.environ)
         return cls(
             answers.gpus,
@@ -192,7 +197,7 @@ class Machine:
         return hides_all(self.visible_devices)
 
     def finds(self, name: str | int) -> bool:
-        """Return True if a GPU or a MIG instance has this name."""
+        """Return True if exactly one GPU or MIG instance has this name."""
         return find(str(name), self.devices) is not None
 
 

@@ -1,8 +1,8 @@
 """Detects a job with several tasks from its environment variables: Slurm, MPI, torchrun, TF_CONFIG.
 
-Without strategy.kind=multi_worker gputui trains in one process on one machine. If a launcher starts several
-processes, each of them would silently train a copy of its own, so that is refused. If one process was started,
-resources that stay unused are reported.
+Without strategy.kind=multi_worker gputui trains in one process on one machine. If a launcher starts several processes,
+each of them would silently train a copy of its own, so that this is refused. If one process was started, resources that
+stay unused are reported.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ TOGETHER = "set strategy.kind=multi_worker"
 
 @dataclass(frozen=True)
 class Remark:
-    """A remark on a job with several tasks.
+    """A remark on a job with several tasks. `change` is the advice.
 
-    An `error` means that several copies would be trained, a `warning` that resources stay unused.
+    The level `error` means that several copies would be trained, `warning` that resources stay unused, and `note` is
+    for information.
     """
 
     level: str
@@ -43,15 +44,13 @@ class Remark:
 
 
 def read(environment: Mapping[str, str]) -> tuple[Remark, ...]:
-    """Return the remarks on the job of this process; empty if there is nothing to remark."""
+    """Return the remarks on the job of this process; empty if there is none to make."""
     started = [*_slurm(environment), *_launched(environment)]  # srun also sets MPI's variables
     return (*started[:1], *_tf_config(environment))
 
 
 def when_detached(environment: Mapping[str, str]) -> Remark | None:
-    """Return the remark on a run that continues after the command or screen that started it; None outside of a Slurm
-    job.
-    """
+    """Return the warning that a detached run ends with its Slurm job or job step; None outside of a Slurm job."""
     job, step = environment.get("SLURM_JOB_ID", ""), slurm.step_number(environment)
     if not job:
         return None
@@ -62,9 +61,7 @@ def when_detached(environment: Mapping[str, str]) -> Remark | None:
 
 
 def _slurm(environment: Mapping[str, str]) -> Iterator[Remark]:
-    """Yield a remark if a Slurm job has several tasks: srun starts one process for each, but a batch script or an
-    interactive shell runs once.
-    """
+    """Yield a remark if a Slurm job has several tasks: an error if srun has started them, else a warning."""
     tasks, in_step = slurm.tasks_in_step(environment), slurm.in_step(environment)
     position, nodes = count(environment, "SLURM_PROCID") or 0, count(environment, "SLURM_JOB_NUM_NODES") or 1
     if in_step and tasks > 1:

@@ -1,6 +1,6 @@
-"""Finds the hosts of a Slurm job step's tasks from the variables that srun sets, without asking Slurm.
+"""Finds the hosts of a Slurm job step's tasks and the end of the job, from Slurm's variables.
 
-The variables and their forms are those of srun's manual, "OUTPUT ENVIRONMENT VARIABLES".
+The variables and their forms are those of srun's manual, "OUTPUT ENVIRONMENT VARIABLES". Only `asked` asks Slurm.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ class SlurmError(Exception):
 
 
 def count(environment: Mapping[str, str], name: str) -> int | None:
-    """Return the whole number in a variable; None if it has none."""
+    """Return the whole number in a variable; None if it is not set or has another value."""
     text = environment.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def in_step(environment: Mapping[str, str]) -> bool:
-    """Return True if srun has started this process; False in a batch script or an interactive shell, which run once."""
+    """Return True if srun has started this process; False in a batch script and in an interactive shell."""
     if environment.get("SLURM_STEP_ID", "").isdigit():
         return step_number(environment) is not None
     return "SLURM_STEP_NUM_TASKS" in environment or (count(environment, "SLURM_PROCID") or 0) > 0
 
 
 def step_number(environment: Mapping[str, str]) -> int | None:
-    """Return the number of the job step; None for a batch script or an interactive shell, which have special
-    numbers.
+    """Return the number of the job step.
+
+    None if there is none, and for a batch script or an interactive shell, which have special numbers.
     """
     text = environment.get("SLURM_STEP_ID", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= LAST_STEP else None
@@ -70,7 +71,7 @@ def hosts_of_tasks(environment: Mapping[str, str]) -> list[str]:
 
 
 def first_port(environment: Mapping[str, str]) -> int:
-    """Return the first port of the step's workers.
+    """Return the first port for the step's workers, from 10000 to 29168.
 
     Jobs that run at the same time on a node usually get different ports.
     """
@@ -104,7 +105,7 @@ def nodes_of(text: str) -> list[str]:
 
 
 def tasks_of_nodes(text: str) -> list[int]:
-    """Return the numbers in a list such as `2(x3),1`, here 2, 2, 2, 1. Raises SlurmError."""
+    """Return the numbers of tasks in a list such as `2(x3),1`, here 2, 2, 2, 1. Raises SlurmError."""
     parts = [_REPEATED.fullmatch(part.strip()) for part in text.split(",")]
     if not all(parts):
         raise SlurmError(f"SLURM_STEP_TASKS_PER_NODE={text[:80]!r} cannot be read")
@@ -116,10 +117,7 @@ def _first(environment: Mapping[str, str], *names: str) -> str:
 
 
 def _equal_parts(tasks: int, nodes: int) -> list[int]:
-    """Return the same number of tasks for each node; empty if they cannot be divided equally.
-
-    For a Slurm that gives no numbers.
-    """
+    """Return the same number of tasks for each node; empty if they cannot be divided equally."""
     return [tasks // nodes] * nodes if tasks % nodes == 0 else []
 
 
@@ -141,8 +139,9 @@ def _outside_brackets(text: str) -> Iterator[str]:
 
 
 def _expanded(part: str) -> Iterator[str]:
-    """Yield the names in a part with brackets: `rack[1-2]gpu[01-02]` -> rack1gpu01, rack1gpu02, rack2gpu01,
-    rack2gpu02.
+    """Yield the names in a part with brackets: `rack[1-2]gpu[01-02]` -> rack1gpu01, rack1gpu02, rack2gpu01, rack2gpu02.
+
+    A name that cannot be read is yielded as an empty text.
     """
     before, bracket, rest = part.partition("[")
     if not bracket:
@@ -180,9 +179,9 @@ _LEFT = re.compile(r"(?:(?P<days>\d+)-)?(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P
 
 @dataclass(frozen=True)
 class Left:
-    """The seconds until the job ends; None if there is no limit or it is not known.
+    """The seconds until the job ends; None if there is no limit or if it is not known.
 
-    `problem` gives the reason why it is not known.
+    `problem` is the reason why it is not known, else empty.
     """
 
     seconds: float | None = None
@@ -190,8 +189,9 @@ class Left:
 
     @property
     def usable_seconds(self) -> float | None:
-        """The seconds until the job ends, without the time that is reserved for the last checkpoint; None as for
-        `seconds`.
+        """The seconds until the job ends, less the time for the last checkpoint: 120 s, or a tenth if that is less.
+
+        None if `seconds` is None.
         """
         if self.seconds is None:
             return None
@@ -205,7 +205,9 @@ def job_of(environment: Mapping[str, str]) -> str:
 
 
 def told(environment: Mapping[str, str]) -> Left | None:
-    """Return the time that is left according to the environment alone; None if the environment does not have it."""
+    """Return the time that is left according to SLURM_JOB_END_TIME; None outside of a job or if the variable is not
+    set.
+    """
     text = environment.get(VARIABLE, "").strip()
     if not job_of(environment) or not (text.isascii() and text.isdigit()) or int(text) == 0:
         return None
@@ -213,7 +215,7 @@ def told(environment: Mapping[str, str]) -> Left | None:
 
 
 def asked(environment: Mapping[str, str]) -> Left:
-    """Return the time that is left, from the environment or else from squeue, which may take seconds.
+    """Return the time that is left, from the environment or else from squeue, which may take up to 10 s.
 
     Outside of a job there is no limit.
     """

@@ -1,7 +1,7 @@
 """Prepares this process to start one worker of a training on several machines: its GPUs, its port, the hosts' names.
 
-Workers on one host that are all shown its GPUs share them out. Before the start, this worker's own port and the names
-of all hosts are tested from this machine.
+Workers on one host that are all shown its GPUs divide them. Before the start, this worker's own port and the names of
+all hosts are tested from this machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ KEY = "strategy.kind"
 
 
 def use_command_line(workers: str, index: int | None, environment: MutableMapping[str, str] | None = None) -> None:
-    """Write the cluster of `--cluster` and `--worker` into TF_CONFIG, in which all other code finds it.
+    """Write the cluster of `--cluster` (`workers`) and `--worker` (`index`) into TF_CONFIG, from which all other code
+    reads it.
 
     `environment` is by default the environment of this process. Raises ClusterError.
     """
@@ -42,8 +43,8 @@ def use_command_line(workers: str, index: int | None, environment: MutableMappin
 def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[Machine, list[Remark]]:
     """Return the machine for a run with the strategy `kind`, and remarks on it. Raises ClusterError.
 
-    If several workers on this host are all shown its GPUs, the GPUs are divided between them: from now on this process
-    is shown only its part. `visible` is device.visible; `run` is the run if one is resumed.
+    If several workers on this host are all shown its GPUs, the GPUs are divided: CUDA_VISIBLE_DEVICES of this process
+    is set to its part. `visible` is device.visible. `run` is given only if it is resumed.
     """
     here = this_machine.read()
     if kind != MULTI_WORKER:
@@ -69,8 +70,9 @@ def machine_to_resume(run: Run) -> tuple[Machine, list[Remark]]:
 
 
 def test_cluster(kind: object, here: Machine) -> list[Remark]:
-    """Return remarks on the cluster after testing it from this machine; raises ClusterError if this worker cannot
-    start.
+    """Return remarks on the cluster after testing it from this machine; empty for a run on one machine.
+
+    Raises ClusterError if this worker cannot start.
     """
     if kind != MULTI_WORKER or here.cluster is None or not (remark := test_reach(here.cluster)):
         return []
@@ -79,11 +81,11 @@ def test_cluster(kind: object, here: Machine) -> list[Remark]:
 
 
 def cluster_to_resume(run: Run) -> Cluster | None:
-    """Return the cluster in which a run is resumed: the one in the environment, else the one in the run's folder; None
-    for a run on one machine.
+    """Return the cluster in which a run is resumed: that in the environment or, if there is none, that in the run's
+    folder.
 
-    Hosts and ports may have changed; raises ClusterError if the number of the workers or this worker's place has
-    changed.
+    None for a run on one machine. Hosts and ports may have changed. Raises ClusterError if the number of the workers or
+    this worker's index has changed.
     """
     kept, now = kept_cluster(run), cluster.read(os.environ)
     if kept is None or now is None:
@@ -112,11 +114,11 @@ def _names(here: Machine) -> Sequence[str]:
 
 
 def share_gpus(environment: Mapping[str, str], cluster: Cluster, shown: Sequence[str]) -> str | None:
-    """Return this worker's part of the shown GPUs as a value of CUDA_VISIBLE_DEVICES; None if there is nothing to
-    divide.
+    """Return this worker's part of the GPUs `shown`, as a value of CUDA_VISIBLE_DEVICES.
 
-    All workers get the same number of GPUs, as MultiWorkerMirroredStrategy requires. Raises ClusterError if there are
-    fewer GPUs than workers.
+    None if there is nothing to divide: one worker on this host, no GPU, or GPUs of its own for each worker. All workers
+    get the same number, as MultiWorkerMirroredStrategy requires; the rest stays unused. Raises ClusterError if there
+    are fewer GPUs than workers.
     """
     here = cluster.on_this_host
     if len(here) < 2 or not shown or _has_its_own(environment):
@@ -146,10 +148,10 @@ _WAITS = "the run waits until it is; if the name is wrong, stop the run, and giv
 
 
 def test_reach(cluster: Cluster) -> str:
-    """Return a remark if the cluster looks wrong, else an empty text; raises ClusterError if this worker cannot start.
+    """Return a remark if the cluster looks wrong, else an empty text. Raises ClusterError if this worker cannot start.
 
-    Containers may get their host names after their process has started, so the trainer waits for unknown names. For
-    names in TF_CONFIG this is usual, and no remark is made.
+    Only this worker's port is tested if the cluster comes from TF_CONFIG: containers may get their host names after
+    their process has started, so that the trainer waits for unknown names.
     """
     _port_is_free(cluster)
     if cluster.source == TF_CONFIG:
@@ -164,8 +166,8 @@ def test_reach(cluster: Cluster) -> str:
 
 
 def _same(cluster: Cluster) -> str:
-    """Return a text about two workers whose names and ports are the same address, such as localhost and 127.0.0.1;
-    empty if there are none.
+    """Return a text about two workers whose addresses are the same, such as localhost:1 and 127.0.0.1:1; empty if none
+    are.
     """
     seen: dict[tuple[str, int], int] = {}
     for index, address in enumerate(cluster.workers):
@@ -201,9 +203,8 @@ def _refused_port(cluster: Cluster, port: int, fault: OSError) -> str:
 
 
 def _unknown(hosts: Sequence[str]) -> list[str]:
-    """Return the hosts that have no address on this machine.
-
-    A host whose name server does not answer is not returned.
+    """Return the hosts that have no address on this machine. A host is left out if its name server does not answer in
+    10 s.
     """
     calls = [(host, BackgroundCall(lambda host=host: _is_known(host))) for host in hosts]  # type: ignore[misc]
     unknown = []
@@ -224,8 +225,8 @@ def _is_known(host: str) -> bool:
 
 
 def _elsewhere(cluster: Cluster) -> str:
-    """Return a remark if this worker's address does not belong to this machine (perhaps --worker is wrong); else an
-    empty text.
+    """Return a remark if this worker's address does not belong to this machine, as with a wrong --worker; else an empty
+    text.
     """
     host, port = host_of(cluster.address), port_of(cluster.address)
     try:

@@ -1,8 +1,8 @@
 """Reads what this process may use of this machine: GPUs by NVML, CPUs, memory and its job. No TensorFlow.
 
-`python -P -m gputui.engine.job.this_machine WHAT` prints it as JSON for a trainer, which may run in an interpreter
-without the module that reads NVML (run.python), and which a driver that hangs must not hang. WHAT is `gpus`, `free
-INDEX` (bytes of memory) or `cpus INDEX ...` (the CPUs of each GPU's NUMA node).
+`python -P -m gputui.engine.job.this_machine WHAT` prints it as JSON for a trainer. The trainer may run in an
+interpreter without the module that reads NVML (run.python), and a driver that hangs must not make the trainer hang.
+WHAT is `gpus`, `free INDEX` (bytes of memory) or `cpus INDEX ...` (the CPUs of each GPU's NUMA node).
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ def read() -> Machine:
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES shows, in its order."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES shows to this process, in its order; empty if NVML reports none."""
     return shown_of(answers().gpus, os.environ.get(VARIABLE))
 
 
 def memory_free_bytes(index: int) -> int | None:
-    """Return the free memory of a GPU at this moment, in bytes; None if the driver does not report it."""
+    """Return the free memory of a GPU (by NVML's index) at this moment, in bytes; None if the driver does not report
+    it.
+    """
     try:
         (reading,) = (gpu for gpu in BackgroundCall(_readings).result(PATIENCE_SECONDS) if gpu["index"] == index)
         free = reading["memory_total_bytes"] - reading["memory_used_bytes"] - reading.get("memory_reserved_bytes", 0)
@@ -48,8 +50,9 @@ def memory_free_bytes(index: int) -> int | None:
 
 
 def gpus_of(pid: int) -> frozenset[str]:
-    """Return the UUIDs of the GPUs that a process uses, according to the driver; empty if it uses none or the driver
-    does not report it.
+    """Return the UUIDs of the GPUs that a process uses, according to the driver.
+
+    Empty if it uses none or if the driver does not report it.
     """
     try:
         readings = BackgroundCall(_readings).result(PATIENCE_SECONDS)
@@ -68,7 +71,7 @@ def _readings() -> list[dict[str, Any]]:
 
 
 def answers() -> Answers:
-    """Return what NVML reports of the GPUs, or the reason why it does not."""
+    """Return what NVML reports of the GPUs, or the reason why there are none. Waits for at most 10 s for the driver."""
     try:
         return BackgroundCall(_ask).result(PATIENCE_SECONDS)
     except NvmlUnavailable as fault:

@@ -1,4 +1,4 @@
-"""The GPUs that TensorFlow may see and those that train, by the options."""
+"""The GPUs that TensorFlow sees and the GPUs that train, according to the options."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .machine_gpus import Gpu, Machine
 
 
 def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Return the GPUs that TensorFlow uses, of the GPUs that CUDA shows; it ignores those that are too small or too
-    old.
+    """Return those of `gpus`, the GPUs that CUDA shows, that TensorFlow uses.
 
-    As in gpu_device.cc, GetValidDeviceIds: a display card is not used together with a larger GPU.
+    It ignores GPUs that are older than all for which it was built, and GPUs with few multiprocessors, such as a display
+    card, if there is a larger one (gpu_device.cc, GetValidDeviceIds).
     """
     least = chips.least_multiprocessors(gpu.multiprocessors for gpu in gpus)
     oldest = min(installed.capabilities(), default=(0, 0))
@@ -31,8 +31,8 @@ def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
 def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
     """Return the GPUs that TensorFlow sees and uses, in its order; empty if device.visible is none.
 
-    If device.visible leaves the choice to gputui, return as many GPUs of the kind that it names; which are chosen is
-    only known when the run starts.
+    If device.visible leaves the choice to gputui (`free:2`), return the first candidates, at most that number. The GPUs
+    are chosen only when the run starts.
     """
     visible = options.device.visible
     if visible == "none":
@@ -44,8 +44,8 @@ def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
 
 
 def candidates(choice: GpuChoice, machine: Machine) -> list[Gpu]:
-    """Return the GPUs of this process from which the choice is made: of its kind, working, allocated to its job, and
-    not in MIG mode.
+    """Return the GPUs from which the choice is made: those that this process is shown, of the kind of the choice,
+    working, allocated to this job, and not in MIG mode.
     """
     given = machine.allocation
     allowed = (gpu for gpu in machine.shown if given is None or given.allows(gpu.index, machine.devices))
@@ -54,15 +54,18 @@ def candidates(choice: GpuChoice, machine: Machine) -> list[Gpu]:
 
 
 def training_gpus(options: Options, machine: Machine) -> list[Gpu]:
-    """Return the visible GPUs on which a replica of the model trains; one GPU for the strategies `single` and
-    `one_device`.
+    """Return the visible GPUs on which a replica of the model trains, each once. With the strategies `single` and
+    `one_device` it is one GPU.
     """
     gpus = visible_gpus(options, machine)
     return [gpus[position] for position in dict.fromkeys(positions(options, len(gpus))) if position < len(gpus)]
 
 
 def positions(options: Options, gpus: int) -> list[int]:
-    """Return the index of each replica's GPU among the visible GPUs; `gpus` is the number of visible GPUs."""
+    """Return for each replica the position (from 0) of its GPU among the `gpus` visible GPUs.
+
+    A position in strategy.devices that does not exist is returned, too.
+    """
     strategy, parts = options.strategy, options.device.logical_devices
     chosen = range(gpus * parts) if strategy.devices == "all" or strategy.kind == "single" else strategy.devices
     gpu_of_each = [device // parts for device in chosen]

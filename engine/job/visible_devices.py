@@ -31,7 +31,7 @@ _OLDER_INSTANCE = "MIG-GPU-"
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU of the machine; `instances` are the UUIDs of its MIG instances, None if it is not in MIG mode."""
+    """A GPU of the machine. `instances` are the UUIDs of its MIG instances, None if it is not in MIG mode."""
 
     index: int
     uuid: str | None = None
@@ -40,10 +40,9 @@ class Device:
 
 @dataclass(frozen=True)
 class Shown:
-    """A GPU that CUDA shows.
+    """A GPU that CUDA shows. `index` is NVML's index.
 
-    `index` is NVML's index; for a GPU in MIG mode `instance` is the place of the shown instance among its instances,
-    else None.
+    `instance` is the position (from 0) of the shown instance among the GPU's MIG instances, None for a whole GPU.
     """
 
     index: int
@@ -51,8 +50,9 @@ class Shown:
 
 
 def visible(value: str | None, devices: Sequence[Device]) -> list[Shown]:
-    """Return the GPUs that CUDA shows, in CUDA's order; `value` is that of CUDA_VISIBLE_DEVICES, None if it
-    is not set.
+    """Return the GPUs that CUDA shows, in CUDA's order.
+
+    `value` is that of CUDA_VISIBLE_DEVICES, None if it is not set.
     """
     if value is None:
         shown = [whole for device in devices if (whole := _whole(device))]
@@ -63,7 +63,9 @@ def visible(value: str | None, devices: Sequence[Device]) -> list[Shown]:
 
 
 def hides_all(value: str | None) -> bool:
-    """Return True if this value of CUDA_VISIBLE_DEVICES hides all GPUs on purpose."""
+    """Return True if this value of CUDA_VISIBLE_DEVICES hides all GPUs on purpose: it is or begins with an empty name,
+    -1 or NoDevFiles.
+    """
     return value is not None and value.split(",")[0].strip() in _NONE
 
 
@@ -72,7 +74,7 @@ def is_index(name: str) -> bool:
 
 
 def stops_at(value: str, devices: Sequence[Device]) -> str:
-    """Return the first identifier that CUDA refuses (CUDA also ignores all identifiers after it); empty if it refuses
+    """Return the first identifier that CUDA refuses, which also makes CUDA ignore all later ones; empty if it refuses
     none.
 
     An identifier such as -1, which ends the list on purpose, is not returned.
@@ -104,7 +106,11 @@ def _kind(name: str) -> str:
 
 
 def find(name: str, devices: Iterable[Device]) -> Shown | None:
-    """Return the only GPU or MIG instance with this name; None if there is none or several."""
+    """Return the only GPU or MIG instance with this name (index, or UUID or its begin); None if there is none or
+    several.
+
+    A GPU in MIG mode that is named as a whole gives its first instance.
+    """
     if is_index(name):
         matching = [_whole(device) for device in devices if device.index == int(name)]
     elif name.startswith(_OLDER_INSTANCE):
@@ -125,7 +131,9 @@ def find(name: str, devices: Iterable[Device]) -> Shown | None:
 
 
 def _whole(device: Device) -> Shown | None:
-    """Return a GPU that is named as a whole; None for a GPU in MIG mode without an instance."""
+    """Return a GPU that is named as a whole, in MIG mode its first instance; None for a GPU in MIG mode without an
+    instance.
+    """
     if device.instances is None:
         return Shown(device.index)
     return Shown(device.index, 0) if device.instances else None

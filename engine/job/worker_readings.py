@@ -1,6 +1,7 @@
-"""Follows the runs of all workers of a training on several machines, for the chief, if it can read their folders.
+"""Reads the figures of all workers of a training on several machines, for the chief (the first worker).
 
-This is a thread of the chief's engine; the other workers need not do anything for it.
+This is a thread of the chief's engine, which reads the run folders of the workers, if it can. The workers do nothing
+for it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NOTHING_YET = "it has no figures yet"
 
 
 class Worker:
-    """The latest figures of one worker, read from its run."""
+    """The latest figures of one worker, read from its run. `replicas` is the number of replicas of all workers."""
 
     def __init__(self, member: Mapping[str, Any], replicas: int) -> None:
         self.member, self._all_replicas = member, replicas
@@ -42,7 +43,7 @@ class Worker:
                 self._busy = [gpu.get("busy") for gpu in event.gpus if gpu.get("uuid") in own]
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of the worker as WorkerReadings has them, or `missing`, the reason why there are none."""
+        """Return the figures of the worker as WorkerReadings has them. If there are none, `missing` has the reason."""
         figures, now = {"index": self.member["index"], "address": self.member["address"]}, self._progress
         if now is None:
             return figures | {"missing": NOTHING_YET if self._run else NOT_SHARED}
@@ -57,9 +58,9 @@ class Worker:
 
 
 class Workers(threading.Thread):
-    """A thread of the chief's engine that emits the figures of all workers every few seconds.
+    """A thread of the chief's engine that passes WorkerReadings to `tell` every 10 s.
 
-    In other engines it ends at once.
+    In the engines of other workers, and in a training on one machine, it ends at once.
     """
 
     def __init__(self, run: Run, tell: Callable[[Event], None]) -> None:
@@ -78,7 +79,7 @@ class Workers(threading.Thread):
             traceback.print_exc()
 
     def stop(self) -> None:
-        """Emit the last figures, and return when this is done, after 5 s at most."""
+        """Pass the last figures to `tell`, and wait for this, but for at most 5 s."""
         self._done.set()
         self.join(timeout=5)
 
@@ -107,8 +108,10 @@ class Workers(threading.Thread):
 
 
 def slowest(figures: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the index of the worker for which the others wait, as it waits clearly longer for its input; None if there
-    is no such worker.
+    """Return the index of the worker for which the others wait: its `input_wait` is at least 0.10 above the median of
+    theirs.
+
+    None if there is no such worker. `input_wait` is the share of a step in which a worker waits for its input.
     """
     waits = {worker["index"]: worker["input_wait"] for worker in figures if worker.get("input_wait") is not None}
     if len(waits) < 2:

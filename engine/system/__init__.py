@@ -1,1 +1,3 @@
-"""Services of the operating system: identities of processes, locks, signals, and a clock that nobody can set."""
+"""Services of the operating system: identities of processes, locks, signals, and a clock that ignores changes of the
+date.
+"""

@@ -1,7 +1,7 @@
 """Child processes: bound to the life of the process that starts them, or taken over from another program by exec.
 
-A child is bound until it can watch for the end of its parent itself (on Linux only): an interpreter can hang before it
-runs any of gputui's code, in a sitecustomize.py for instance.
+A child stays bound until it can watch for the end of its parent itself, as an interpreter can hang before it runs any
+of gputui's code, for example in a sitecustomize.py. Children are bound on Linux only.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ except OSError as fault:
 
 
 def start(command: Sequence[str], **more: Any) -> subprocess.Popen[Any]:
-    """Start a process that the kernel kills when this process, or the thread that calls this function, ends.
+    """Start a process that the kernel kills when this process, or the thread that calls this function, ends (on Linux
+    only).
 
-    `more` are arguments of Popen. Raises OSError if the command cannot be started; if this process has several threads,
+    `more` are arguments of Popen. Raises OSError if the command cannot be started. If this process has several threads,
     the new process prints NOT_RUN and the reason instead.
     """
     bind = binding()
@@ -47,11 +48,11 @@ def start(command: Sequence[str], **more: Any) -> subprocess.Popen[Any]:
 
 
 def binding() -> Callable[[], None] | None:
-    """Return a function for `preexec_fn` of subprocess, which binds the life of the new process to the life of this
+    """Return a function for `preexec_fn` of subprocess that binds the life of the new process to the life of this
     process.
 
-    The new process calls it before its program starts. Return None if this process has several threads, as its child
-    then cannot run Python code before its program, or if the system is not Linux.
+    Return None if this process has several threads, as its child then cannot run Python code before its program, or if
+    the system is not Linux.
     """
     if sys.platform != "linux" or threading.active_count() > 1:
         return None
@@ -66,7 +67,9 @@ def binding() -> Callable[[], None] | None:
 
 
 def release() -> None:
-    """End the binding of `start`; called in the new process when it can watch for the end of its parent itself."""
+    """Let this process outlive its parent, which has started it by `start`: it now watches for the end of its parent
+    itself.
+    """
     if sys.platform == "linux":
         _set_death_signal(0)
 
@@ -99,7 +102,9 @@ class Child:
         return self.returncode
 
     def wait(self, timeout: float) -> int:
-        """Return the exit code. Raises TimeoutExpired if the process has not ended after `timeout` seconds."""
+        """Return the exit code, in the form of `poll`. Raises TimeoutExpired if the process has not ended after
+        `timeout` seconds.
+        """
         until = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if (left := until - time.monotonic()) <= 0:
@@ -123,4 +128,5 @@ OWN_PYTHON = "GPUTUI_OWN_PYTHON"  # environment variable of a trainer that runs 
 
 
 def own_python() -> str:
+    """Return the path of the interpreter in which gputui is installed, also if this process runs in another one."""
     return os.environ.get(OWN_PYTHON) or sys.executable

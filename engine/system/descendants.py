@@ -1,4 +1,4 @@
-"""Finds and ends the processes that this one has started, and those that these have started, as /proc lists them.
+"""Finds and ends all descendants of this process: the processes that it or its descendants have started.
 
 The trainer may be killed at any moment and then cleans up nothing. The engine adopts the trainer's orphans (on Linux
 only), so that it can end them after the trainer.
@@ -24,7 +24,10 @@ _STATE, _PARENT, _START = 0, 1, 19  # fields of /proc/PID/stat (proc(5)), counte
 
 @dataclass(frozen=True)
 class Descendant:
-    """A process; `start_ticks` distinguishes it from a later process with the same id."""
+    """A descendant of this process; `ended` is True if it has ended and was not waited for.
+
+    `start_ticks` distinguishes it from a later process with the same id.
+    """
 
     pid: int
     parent: int
@@ -33,20 +36,22 @@ class Descendant:
     start_ticks: int
 
     def send(self, number: int) -> None:
-        """Send a signal to the process, unless it has ended or belongs to another user."""
+        """Send a signal to the process. Nothing is done if it has ended or belongs to another user."""
         now = _read(self.pid)
         if now is not None and now.start_ticks == self.start_ticks and not now.ended:
             with suppress(OSError):
                 os.kill(self.pid, number)
 
     def end(self) -> None:
-        """Ask the process to end; a stopped process is also continued, as it cannot react before."""
+        """Ask the process to end (SIGTERM). If it is stopped, it is also continued, as it cannot react before."""
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)
 
 
 def all_now() -> list[Descendant]:
-    """Return all descendants of this process, also those that have ended and have not been waited for."""
+    """Return all descendants of this process, also those that have ended and have not been waited for; empty without
+    /proc.
+    """
     children: dict[int, list[Descendant]] = {}
     for pid in _pids():
         if (process := _read(pid)) is not None:
@@ -55,9 +60,9 @@ def all_now() -> list[Descendant]:
 
 
 def _below(pid: int, children: dict[int, list[Descendant]]) -> list[Descendant]:
-    """Return all descendants of `pid`.
+    """Return all descendants of `pid`. The lists of `children` are removed when they are used.
 
-    Each list is removed when it is used, so that process ids that were reused meanwhile cannot make an endless circle.
+    So process ids that were reused meanwhile cannot make an endless circle.
     """
     direct = children.pop(pid, [])
     return [*direct, *(below for child in direct for below in _below(child.pid, children))]
@@ -102,9 +107,9 @@ def adopt_orphans() -> None:
 
 
 def collect_dead(trainer: int) -> None:
-    """Collect the exit status of adopted processes that have ended; without that they stay in the process table.
+    """Collect the exit status of adopted processes that have ended. Otherwise they stay in the process table.
 
-    The status of the trainer is not collected: it is left to the code that waits for the trainer.
+    This stops at the trainer (its process id): its status is left to the code that waits for the trainer.
     """
     with contextlib.suppress(ChildProcessError):
         while (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and dead.si_pid != trainer:
@@ -112,8 +117,8 @@ def collect_dead(trainer: int) -> None:
 
 
 def end_descendants(spared: int = 0) -> list[str]:
-    """End every descendant, first by request and later by force; return the names of those that did not end by
-    themselves.
+    """End every descendant: wait 1 s, then ask it, and kill it after 3 s more. Return the names of those that had to be
+    asked.
 
     Processes that they start meanwhile are ended, too. The process with the id `spared` gets no signal.
     """
@@ -132,16 +137,17 @@ def end_descendants(spared: int = 0) -> list[str]:
 
 
 def describe(names: Sequence[str]) -> str:
-    """Return a sentence about the processes that had to be ended; `names` are their names."""
+    """Return a sentence about the processes that had to be ended. `names` are their names; at most five are shown."""
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     which = "1 process that was" if len(names) == 1 else f"{len(names)} processes that were"
     return f"{which} started in this run outlived it and had to be ended: {shown}"
 
 
 def _gone_within(seconds: float, spared: int) -> bool:
-    """Return True if no descendant except `spared` runs any more after `seconds` at most.
+    """Return True as soon as no descendant except `spared` runs any more, False if one still runs after about
+    `seconds`.
 
-    Attempts are counted, not seconds: on a busy machine the time may be over before the second attempt.
+    Attempts are counted, not seconds, as on a busy machine the time may be over before the second attempt.
     """
     for _ in range(round(seconds / _TICK_SECONDS)):
         if not _still_running(spared):

@@ -23,8 +23,11 @@ _DIFF = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--igno
 
 @dataclass(frozen=True)
 class GitState:
-    """The state of a repository: the commit (its full hash), the branch (None if a commit is checked out without one),
-    whether a tracked file differs from the commit, and the diff of the Python files.
+    """The state of a repository: `commit` is the full hash, `branch` None if the commit is checked out without a
+    branch.
+
+    `dirty` is True if a tracked file differs from the commit. `diff` has the changes of the Python files since the
+    commit, cut after 1 MB; empty if it could not be read in time.
     """
 
     commit: str
@@ -36,7 +39,7 @@ class GitState:
 def read(folder: Path) -> GitState | None:
     """Return the state of the repository in which the folder lies.
 
-    None if there is no repository or no commit, if git is not installed, or if it fails or takes too long.
+    None if there is no repository or no commit, if git is not installed, or if it fails or takes longer than 2 s.
     """
     ends = time.monotonic() + SECONDS
     if (answer := _answer(folder, _STATUS, ends)) is None:

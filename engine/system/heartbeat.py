@@ -12,7 +12,8 @@ _BEATS, _USER_CODE, _BYTES = 0, 1, 2
 class TrainerHeartbeat:
     """A counter that changes each time the devices have completed work, and a flag that is set while user code runs.
 
-    Without an engine the two bytes are ordinary memory. A beat takes less than a microsecond.
+    It is also the context around user code, which sets the flag. Without an engine it is in ordinary memory. A beat
+    takes less than a microsecond.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
@@ -22,8 +23,9 @@ class TrainerHeartbeat:
 
     @classmethod
     def inherited(cls, text: str | None) -> TrainerHeartbeat:
-        """Return the heartbeat in the shared memory whose descriptor is `text`, as the engine has passed it; without a
-        descriptor, a heartbeat in ordinary memory.
+        """Return the heartbeat in the shared memory whose descriptor is `text`, as the engine has passed it.
+
+        Without a descriptor, return a heartbeat in ordinary memory.
         """
         if not text:
             return cls()
@@ -42,7 +44,7 @@ class TrainerHeartbeat:
         self.beat()
 
     def beat(self) -> None:
-        """Report that the host has waited for the devices and they have completed their work."""
+        """Report that the devices have completed work for which the host has waited."""
         self._memory[_BEATS] = (self._memory[_BEATS] + 1) % 256
 
     @property
@@ -55,8 +57,9 @@ class TrainerHeartbeat:
 
 
 def create_shared() -> tuple[TrainerHeartbeat, int | None]:
-    """Return a new heartbeat and the descriptor of its memory, for the trainer; the descriptor is None if the system
-    has no such memory.
+    """Return a new heartbeat in shared memory, and the descriptor of this memory for the trainer.
+
+    If the system has no such memory, it is in ordinary memory and the descriptor is None.
     """
     if not hasattr(os, "memfd_create"):
         return TrainerHeartbeat(), None

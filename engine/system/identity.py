@@ -1,8 +1,7 @@
-"""Identifies a process on a machine so that neither a changed clock nor a later process with its number is mistaken for
-it.
+"""Identifies a process on a machine so that it cannot be confused with a later process that has the same id.
 
-A process is identified by its process id and by the kernel's tick count at its start. Both are valid only within one
-container (PID namespace) of one machine, between two starts of that machine.
+A process is identified by its process id and by the kernel's tick count at its start, which a changed clock does not
+affect. Both are valid only within one container (PID namespace) of one machine, between two starts of that machine.
 """
 
 from __future__ import annotations
@@ -33,12 +32,13 @@ class Place:
 
     @classmethod
     def read(cls, status: Mapping[str, Any]) -> Place | None:
-        """Return the place in a status file; None if the file has none, as in an older gputui."""
+        """Return the place in a status file; None if the file has none, as older versions of gputui wrote it."""
         values = [status.get(name) for name in ("host", "boot_id", "pid_namespace")]
         return cls(*map(str, values)) if all(isinstance(value, str) for value in values) else None
 
     @property
     def is_here(self) -> bool:
+        """True if process ids of the place are valid here: the same container of this machine since its last start."""
         here = Place.here()
         return (self.boot_id, self.pid_namespace) == (here.boot_id, here.pid_namespace) and (
             bool(self.boot_id) or self.host == here.host
@@ -46,7 +46,9 @@ class Place:
 
     @property
     def shares_kernel(self) -> bool:
-        """True if the place is on this machine, in any container: all of its containers see a lock of the kernel."""
+        """True if the place is on this machine since its last start, in any container. Locks are then seen there,
+        too.
+        """
         return bool(self.boot_id) and self.boot_id == Place.here().boot_id
 
     @property
@@ -71,9 +73,8 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        """Return the process of this machine with the id `pid`.
-
-        If it has already ended, `alive` always returns False.
+        """Return the process of this machine with the id `pid`. If it has ended already, `alive` of the result is
+        always False.
         """
         with suppress(OSError):
             return cls(pid, _start_ticks(pid) or 0, Place.here())
@@ -81,8 +82,9 @@ class Process:
 
     @classmethod
     def read(cls, status: Mapping[str, Any], role: str = "") -> Process | None:
-        """Return the process in a status file, in the given role if the file has several; None if the file
-        names none.
+        """Return the process in a status file; None if the file names none.
+
+        `role`, such as `engine`, is the prefix of the fields if the file has several processes.
         """
         pid, ticks = status.get(_key(role, "pid")), status.get(_key(role, "start_ticks"))
         return cls(pid, ticks if _is_count(ticks) else 0, Place.read(status)) if _is_count(pid) else None
@@ -91,7 +93,11 @@ class Process:
         return {_key(role, "pid"): self.pid, _key(role, "start_ticks"): self.start_ticks}
 
     def alive(self) -> bool:
-        """Return True if exactly this process runs on this machine; always False if its start is not known."""
+        """Return True if exactly this process runs on this machine. False for a process of another place or with
+        unknown start.
+
+        True also if it cannot be determined at this moment, as with too many open files.
+        """
         if self.place is None or not self.place.is_here or self.start_ticks <= 0:
             return False
         try:
@@ -100,7 +106,7 @@ class Process:
             return True
 
     def is_mine(self) -> bool:
-        """Return True if the process runs as this user."""
+        """Return True if the process runs as this user; False if it has ended."""
         try:
             lines = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -109,7 +115,7 @@ class Process:
         return users == [str(os.getuid()), str(os.geteuid())]
 
     def serves(self, folder: Path) -> bool:
-        """Return True if its command line is that of a gputui process for this folder: `-m gputui.engine[...]
+        """Return True if its command line ends with that of a gputui process for this folder: `-m gputui.engine[...]
         FOLDER`.
         """
         try:
@@ -120,7 +126,7 @@ class Process:
             return False
 
     def has_open(self, path: Path) -> bool:
-        """Return True if the process has exactly this file open."""
+        """Return True if the process has exactly this file open; False also if its files cannot be seen."""
         folder = f"/proc/{self.pid}/fd"
         try:
             state = os.stat(path)

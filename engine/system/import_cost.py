@@ -1,4 +1,4 @@
-"""Makes the import of TensorFlow cheaper: room for all Python frames, and no garbage collection of what stays.
+"""Makes the import of TensorFlow cheaper: room for all Python frames, and no garbage collection of objects that stay.
 
 CPython 3.11 to 3.13 keep the frames of a thread in chunks of 16 KiB. A call whose frame does not fit into the last
 chunk maps a new chunk, and its return unmaps it (`_PyThreadState_PopFrame`). If a loop at the end of a chunk calls a
@@ -37,7 +37,9 @@ _imported = 0
 
 @contextlib.contextmanager
 def exempt_from_gc() -> Iterator[None]:
-    """Collect no garbage inside, and never scan later the objects that were created inside."""
+    """Collect no garbage during the context. Objects that exist at its end, also older ones, are never scanned
+    later.
+    """
     gc.disable()
     try:
         yield
@@ -49,8 +51,9 @@ def exempt_from_gc() -> Iterator[None]:
 
 
 def tracked_objects() -> list[Any]:
-    """Return all objects that the garbage collector tracks, except the imported ones; objects that user code has frozen
-    are included.
+    """Return all objects that the garbage collector tracks, except those that `exempt_from_gc` has exempted.
+
+    If user code has frozen more objects since, all frozen objects are unfrozen and included.
     """
     if gc.get_freeze_count() > _imported:
         gc.unfreeze()

@@ -73,10 +73,10 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def take(path: Path, attempts: int = ATTEMPTS, of_all_users: bool = False) -> Lock:
-    """Take the lock of the file `path`, which is created if necessary.
+    """Return the lock of the file `path`, which is created if necessary. Attempts are 10 ms apart.
 
-    With `of_all_users` the file may belong to another user, and all users can lock it. Raises Taken after so many
-    attempts, or OSError if the file cannot be created.
+    With `of_all_users`, the file may belong to another user, and all users can lock it. Raises Taken if another process
+    still holds the lock at the last of `attempts`, or OSError if the file cannot be created.
     """
     for attempt in range(attempts):
         if attempt:
@@ -113,9 +113,9 @@ def _open_of_all_users(path: Path) -> int:
 
 
 def inherited(fd: int) -> Lock:
-    """Return the lock whose descriptor `fd` this process has inherited; its own children do not inherit it.
+    """Return the lock whose descriptor `fd` this process has inherited. The children of this process do not inherit it.
 
-    Raises Taken.
+    Raises Taken if another process holds the lock, and OSError if `fd` is not open.
     """
     os.set_inheritable(fd, False)
     try:
@@ -130,7 +130,9 @@ def inherited(fd: int) -> Lock:
 
 
 def held(path: Path) -> bool | None:
-    """Return True if a process holds the lock, False if none holds it; None if the file cannot be tested."""
+    """Return True if a process holds the lock of the file `path`, False if none does, and None if the file cannot be
+    tested (it does not exist, for example).
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -147,7 +149,7 @@ def held(path: Path) -> bool | None:
 
 
 def _is_still(path: Path, fd: int) -> bool:
-    """Return True if the opened file still exists at `path`: it may be deleted, with its folder, before it is
+    """Return True if the opened file `fd` is still the file at `path`. Another process may delete the file before it is
     locked.
     """
     try:

@@ -35,6 +35,7 @@ class Peaks:
 
 
 def peaks() -> Peaks:
+    """Return the peaks of this process until now."""
     try:
         status = dict(line.split(":", 1) for line in STATUS.read_text(encoding="utf-8").splitlines() if ":" in line)
     except OSError:
@@ -44,9 +45,10 @@ def peaks() -> Peaks:
 
 
 def peaks_of_ended_children() -> Peaks:
-    """Return the peak of the largest process that this process has started and that has ended.
+    """Return the peak of the largest process that this process has started and waited for; its values are None without
+    one.
 
-    It is correct, as this process itself is small.
+    The value is correct only if this process itself is small.
     """
     kilobytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return Peaks(kilobytes * 1024 or None)
@@ -70,7 +72,7 @@ _ENTRY_BYTES = 8
 
 
 def library_pages() -> Pages:
-    """Return the pages of libraries that are in the memory of this process now.
+    """Return the pages of libraries and other files that are in the memory of this process now.
 
     Raises OSError if they cannot be determined.
     """
@@ -86,7 +88,10 @@ def library_pages() -> Pages:
 
 
 def populate(pages: Pages) -> None:
-    """Bring the pages, which another process has in memory, into the memory of this process, too. Raises OSError."""
+    """Bring pages of `library_pages`, from the process that has forked this one, into the memory of this process.
+
+    Raises OSError if that fails, as before Linux 5.14.
+    """
     madvise = ctypes.CDLL(None, use_errno=True).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for address, length in pages:

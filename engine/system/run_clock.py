@@ -26,15 +26,15 @@ class RunClock:
 
     @classmethod
     def launched(cls, not_before: float = 0.0) -> RunClock:
-        """Return the clock of a run that is launched now.
+        """Return the clock of a run that is launched now. Its date is at least `not_before`.
 
-        For a resumed run, `not_before` is the last date in its files.
+        For a resumed run, `not_before` is the last date in its files (Unix time).
         """
         return cls(max(time.time(), not_before), steady())
 
     @classmethod
     def read(cls, text: str | None) -> RunClock:
-        """Return the clock in the text that `as_text` makes; without a valid text, a clock that starts now."""
+        """Return the clock in a text that `as_text` has made; without a valid text, return a clock that starts now."""
         try:
             date, mark = map(float, (text or "").split())
         except ValueError:
@@ -49,5 +49,5 @@ class RunClock:
         return steady() - self.mark
 
     def now(self) -> float:
-        """Return the Unix time; it does not change when the system's clock is set after the launch."""
+        """Return the Unix time by this clock. It does not change if the system's clock is set after the launch."""
         return self.date + self.elapsed()

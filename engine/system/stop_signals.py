@@ -31,7 +31,7 @@ _BLOCKED = (*NUMBERS, BY_PERSON, *BY_SCHEDULER.values())
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Block the signals while a process is started that will call `let_through`."""
+    """Block the signals during the context, in which a process is started that will call `let_through`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     try:
         yield
@@ -50,7 +50,7 @@ def let_through() -> None:
 
 
 def set_defaults() -> None:
-    """Let a signal end this process at once, without a traceback; used by a process that waits for work."""
+    """Let SIGTERM and SIGINT end this process at once, without a traceback. Used by a process that waits for work."""
     for number in NUMBERS:
         signal.signal(number, signal.SIG_DFL)
     let_through()
@@ -60,14 +60,14 @@ def set_defaults() -> None:
 
 
 class NotVerified(Exception):
-    """The process may be another one than the intended one; the text gives the reason."""
+    """The process may be another one than the intended one, or has ended. The text gives the reason."""
 
 
 def send(process: Process, numbers: Sequence[int], named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
-    """Send the signals `numbers` to the process. Raises NotVerified.
+    """Send the signals `numbers` to the process. Raises NotVerified, without a signal, if it may be another process.
 
-    `named_by` is the file that names the process; `is_at_work` tests whether the process works for the run or proof of
-    that file.
+    `named_by` is the file that names the process, and must belong to this user. `is_at_work` returns True if the
+    process works for the run or proof of that file.
     """
     if not _is_mine(named_by):
         raise NotVerified(f"{named_by.name} belongs to another user")

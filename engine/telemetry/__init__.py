@@ -1,1 +1,1 @@
-"""Readings of the GPUs and the host: each is a value or a reason why there is none."""
+"""Readings of the GPUs and the host: each figure is a value, or a reason why there is none."""

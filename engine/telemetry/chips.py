@@ -1,4 +1,5 @@
-"""Peak dense FLOP/s by chip and number format: what the share of the peak (MFU) is measured against.
+"""Peak dense FLOP/s by chip and number format, of which a training reaches a share (MFU); and which GPUs this machine
+has.
 
 Dense means without the factor of two for structured sparsity that data sheets print first. From NVIDIA's data sheets
 (V100, T4, A100, A30, A10, A10G, A40, L4, L40, L40S, H100, H200, HGX B200, RTX A4000 to A6000, RTX 6000 Ada) and the
@@ -38,7 +39,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True)
 class Peak:
-    """The peak of a chip in TFLOP/s; `half` is that of float16 and bfloat16.
+    """The peak of a chip in TFLOP/s. `half` is that of float16 and, if `bfloat16` is True, of bfloat16.
 
     `tf32` is None if the chip does not have TF32.
     """
@@ -94,13 +95,17 @@ _CHIPS: tuple[tuple[str, Peak], ...] = (
 
 
 def number_format(policy: str, tf32: bool) -> str:
-    """Return the number format of the matrix products for a precision policy, if the chip supports it."""
+    """Return the number format of the matrix products with a precision policy, on a chip that supports it.
+
+    `tf32` is True if TensorFloat-32 is allowed: a policy that is not mixed then gives `tf32` instead of `float32`.
+    """
     formats = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
     return formats.get(policy, "tf32" if tf32 else "float32")
 
 
 def peak_flops(name: str | None, number_format: str) -> float | None:
-    """Return the dense peak in FLOP/s of the chip with NVML's `name`; None if it is not known.
+    """Return the dense peak in FLOP/s of the chip with NVML's `name`; None if it is not known, and for a part of a chip
+    (MIG, vGPU).
 
     On a chip without TF32, the format `tf32` is computed as float32.
     """
@@ -125,8 +130,10 @@ def multiprocessors(cores: int | None, capability: Sequence[int] | None) -> int 
 
 
 def least_multiprocessors(of_all: Iterable[int | None]) -> int:
-    """Return the number of multiprocessors that a GPU must have so that TensorFlow uses it; `of_all` are the numbers of
-    all GPUs.
+    """Return the number of multiprocessors that a GPU must have so that TensorFlow uses it: 8, or fewer if no GPU has
+    8.
+
+    TF_MIN_GPU_MULTIPROCESSOR_COUNT overrides it. `of_all` are the numbers of all GPUs, None for an unknown number.
     """
     given = os.environ.get(_LEAST_MULTIPROCESSORS_VARIABLE, "")
     if given.isascii() and given.isdigit():
@@ -145,7 +152,10 @@ def cpu_multiplies_bfloat16() -> bool:
 
 
 def fast_policies(capability: Sequence[int] | None, cpu_bfloat16: bool) -> list[str]:
-    """Return the mixed precisions for which the devices have instructions. If `capability` is None, the CPU trains."""
+    """Return the mixed precisions for which the devices have instructions, for a GPU of this compute capability.
+
+    If `capability` is None, the CPU trains, and `cpu_bfloat16` is True if it has instructions for bfloat16.
+    """
     if capability is None:
         return ["mixed_bfloat16"] if cpu_bfloat16 else []
     needs = (("mixed_float16", FLOAT16_CAPABILITY), ("mixed_bfloat16", BFLOAT16_CAPABILITY))
@@ -163,8 +173,10 @@ _CONFINED = ("container", "NVIDIA_VISIBLE_DEVICES", "KUBERNETES_SERVICE_HOST", "
 
 
 def gpus_on_bus() -> list[str] | None:
-    """Return the PCI addresses of all NVIDIA GPUs of this machine, such as 0000:01:00.0; None if the bus cannot be
-    seen.
+    """Return the PCI addresses of all NVIDIA GPUs of this machine, such as 0000:01:00.0, except those lent to virtual
+    machines.
+
+    None if the bus cannot be seen, or shows none although there are device nodes of GPUs.
     """
     try:
         devices = sorted((resource_limits.ROOT / "sys/bus/pci/devices").iterdir())
@@ -204,7 +216,7 @@ _WSL = ("dev/dxg", f"{WSL_LIBRARIES}/libcuda.so.1")
 
 
 def has_device_nodes() -> bool:
-    """Return True if this machine or container has the device node of a GPU."""
+    """Return True if this machine or container has the device node of an NVIDIA GPU."""
     if all((resource_limits.ROOT / name).exists() for name in _WSL):
         return True
     return any(any(resource_limits.ROOT.glob(node)) for node in _NODES)

@@ -25,22 +25,23 @@ HIDDEN, NOT_HERE = "hidden by the system", "not visible from here"
 
 
 def described(processes: Sequence[Mapping[str, Any]], own_pid: int | None, whole: bool = False) -> list[dict[str, Any]]:
-    """Return each process with `name`, `own` and `user`; they are None if they cannot be seen, and `hidden` gives the
-    reason.
+    """Return each process (a mapping with `pid`) with `name`, `own` and `user` added; `own` is True for `own_pid`.
 
-    `whole` adds `command` and the time `started`.
+    The three are None if the process cannot be seen, and `hidden` then gives the reason. `whole` adds `command` and
+    `started` (Unix time) of a process that can be seen.
     """
     return [dict(process) | _described(process["pid"], own_pid, whole) for process in processes]
 
 
 def named(process: Mapping[str, Any]) -> str:
-    """Return the name and the id of a described process, for messages."""
+    """Return the name and the id of a process from `described`, such as `python 4711`, for messages."""
     return f"{process['name'] or 'process'} {process['pid']}"
 
 
 def sole(processes: Sequence[Mapping[str, Any]]) -> str:
-    """Return the process that excludes all others from a GPU in exclusive mode; empty if there is none, or if CUDA's
-    MPS shares the GPU.
+    """Return the name and the id of the process that excludes all others from a GPU in exclusive mode.
+
+    `processes` are those on the GPU, from `described`. Empty if there is none, or if CUDA's MPS shares the GPU.
     """
     shared = any((process["name"] or "").startswith(_MPS) for process in processes)
     return named(processes[0]) if processes and not shared else ""
@@ -66,10 +67,7 @@ def seen(ask: Any) -> Any:
 
 
 def user_of(process: psutil.Process) -> str | None:
-    """Return the name of a process' user; None if it cannot be seen.
-
-    It can be seen even if the system hides all else (hidepid=1).
-    """
+    """Return the name of a process' user, also if the system hides all else (hidepid=1); None if it cannot be seen."""
     if (uids := seen(process.uids)) is not None:
         return _user(uids.real)
     try:
@@ -133,11 +131,11 @@ _FIRST = 1  # the process that adopts all others
 
 @dataclass(frozen=True)
 class Branch:
-    """A process and its place in the tree: `edges` has, for each level above it and last for its own level, True if
-    more processes follow there.
+    """A process and its place in the tree.
 
-    `alike` counts processes with the same command and parent, without a GPU and without children, of which only the
-    first is shown.
+    `edges` has a value for each level above it, and last for its own level: True if more processes follow on that
+    level. `alike` is the number of processes that this one stands for: they have the same command and parent, no GPU
+    and no children. `started` is Unix time.
     """
 
     pid: int
@@ -150,9 +148,11 @@ class Branch:
 
 
 def trees(using: Collection[int]) -> list[Branch]:
-    """Return the trees of the processes that use a GPU (`using` has their ids), from top to bottom, sorted by user.
+    """Return the processes that use a GPU and the processes around them, one Branch each, as rows of trees.
 
-    Processes that cannot be seen are left out.
+    `using` has the ids of the processes that use a GPU. The processes above them are added if they belong to the same
+    user, and all processes below them. The trees are sorted by user, then by start. Processes are added up to 300 in
+    all. Equal processes without children are one Branch. Processes that cannot be seen, or have ended, are left out.
     """
     parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
     branches = {pid: _branch(pid, True) for pid in sorted(set(using) & parents.keys())}
@@ -203,7 +203,9 @@ def _add_below(pid: int, children: Mapping[int, list[int]], lines: dict[int, Bra
 def _ordered(
     pid: int, edges: tuple[bool, ...], shown: Mapping[int, list[int]], lines: Mapping[int, Branch]
 ) -> Iterator[Branch]:
-    """Yield a process, and below it the processes that it has started; processes that are alike are yielded as one."""
+    """Yield a process, and below it the processes that it has started. Equal processes are yielded as one, with their
+    number.
+    """
     yield replace(lines[pid], edges=edges)
     below = shown.get(pid, [])
     plain = {child for child in below if not lines[child].uses_gpu and not shown.get(child)}

@@ -1,8 +1,8 @@
-"""What the readings of GPUs add up to: energy, power, clocks, and the time that power and heat cost.
+"""Totals and means of the readings of GPUs: energy, power, clocks, and the time that power and heat cost.
 
-The driver counts energy and slowed time without gaps, so that two readings give the exact sum between them, also over
-a training of seconds. If it has no such counters, the readings themselves are samples of the power and of the
-reasons for low clocks. A figure that is not known is None; shares are 0 to 1.
+The driver counts energy and slowed time without gaps, so that two readings give the exact sum between them, also over a
+training of seconds. If it has no such counters, the figures are estimated from the power and the reasons for low clocks
+in the readings. A figure that is not known is None. Shares are 0 to 1.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CAUSES = tuple(key.removeprefix("slowed_by_").removesuffix("_seconds") for key i
 class GpuTotals:
     """Adds up readings of GPUs, which are given in the order of time.
 
-    After `pause`, the time until the next reading is not counted. NVML reports power and energy only of a whole card.
-    So they are not known for a GPU in MIG mode, which others may also use.
+    After `pause`, the time until the next reading of each GPU is not counted. NVML reports power and energy only for a
+    whole GPU. So they are None if a GPU is in MIG mode, which others may also use.
     """
 
     def __init__(self) -> None:
@@ -90,36 +90,42 @@ class GpuTotals:
     def mean(self, key: str) -> float | None:
         """Return the mean of a value over the readings, or the growth of a counter per second; None if it is not known.
 
-        The keys are `busy`; `sm_clock_mhz`, `max_sm_clock_mhz` and `clock_share` (while the GPUs work); and the names
-        of counters.
+        `key` is `busy`, `power_w`, `sm_clock_mhz`, `max_sm_clock_mhz`, `clock_share` (the clocks only while the GPUs
+        work), or the name of a counter such as `energy_j`.
         """
         return self._sums[key] / self._weights[key] if self._weights.get(key) else None
 
     @property
     def counts_energy(self) -> bool:
-        """True if the driver counts the energy of all GPUs."""
+        """True if the driver has counted the energy of all GPUs between two readings; False without readings."""
         return bool(self._seen) and self._counted == self._seen
 
     @property
     def energy_wh(self) -> float | None:
-        """The energy of all GPUs together in Wh: from the driver's counters, or else estimated from readings of the
+        """The energy of all GPUs together in Wh, from the driver's counters or else estimated from readings of the
         power.
+
+        None if it is not known, or if a GPU is in MIG mode.
         """
         joules = self._sums.get("energy_j" if self.counts_energy else "sampled energy_j")
         return None if joules is None or self._shared else joules / JOULES_PER_WH
 
     @property
     def power_w(self) -> float | None:
-        """The mean power of one GPU in W, from the same source as the energy."""
+        """The mean power of one GPU in W, from the same source as the energy; None if not known, or if a GPU is in MIG
+        mode.
+        """
         return None if self._shared else self.mean("energy_j") if self.counts_energy else self.mean("power_w")
 
     @property
     def watts(self) -> float | None:
-        """The mean power of all GPUs together in W."""
+        """The mean power of all GPUs together in W; None if not known, or if a GPU is in MIG mode."""
         return None if self.power_w is None else self.power_w * len(self._seen)
 
     def slowed_by(self, cause: str) -> float | None:
-        """Return the share of the time in which `cause`, one of CAUSES, has lowered the clock."""
+        """Return the share of the time (0 to 1) in which `cause`, one of CAUSES, has lowered the clock; None if not
+        known.
+        """
         key = f"slowed_by_{cause}_seconds"
         counted = self.mean(key)
         return min(1.0, counted) if counted else self.mean(f"sampled {key}")  # some drivers count nothing but 0

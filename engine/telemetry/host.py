@@ -1,7 +1,7 @@
 """Readings of the host: processors, memory, disk and network, of the whole machine and of the training's processes.
 
-A figure that this kernel or container does not provide is None. Rates and shares are means since the reading before;
-the first reading has none.
+A figure that this kernel or container does not provide is None. Rates and shares are means since the previous reading;
+at the first reading, rates are None.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Host:
-    """Readings of the host for one trainer.
+    """Readings of the host for the trainer with the process id `trainer_pid`.
 
     One thread must make all of them, as psutil keeps the last reading of each thread. `network` adds the traffic of all
     interfaces except the loopback.
@@ -58,13 +58,16 @@ class Host:
         return psutil.cpu_percent() / 100
 
     def _io_wait(self) -> float:
-        """Return the share of the processors that were idle because they waited for the disk."""
+        """Return the share of the processors' time (0 to 1) in which they were idle because they waited for the
+        disk.
+        """
         return round(float(psutil.cpu_times_percent().iowait) / 100, 3)
 
     def _others_cpu(self, cpu: float | None, engine: float | None, trainer: float | None) -> float | None:
-        """Return the processor use of all other programs: the use of all cores without that of the training.
+        """Return the share of all processors (0 to 1) that programs outside of the training have used.
 
-        None if a part is not known.
+        None if `cpu`, the share that all programs have used, or the part of the engine or the trainer (in cores) is
+        None.
         """
         if cpu is None or engine is None or trainer is None:
             return None
@@ -112,15 +115,16 @@ def _or_none(ask: Callable[[], T]) -> T | None:
 
 
 class Children:
-    """All descendants of one process."""
+    """All descendants of the process with the id `pid`."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._known: dict[int, psutil.Process] = {}
 
     def cores(self) -> float:
-        """Return how many cores all descendants have used on average since the last call; a new process is counted from
-        its second call on.
+        """Return how many cores all descendants together have used on average since the last call.
+
+        A new process counts as 0 at the first call that sees it.
         """
         processes = {}
         for pid in _descendants(self._pid):

@@ -34,7 +34,7 @@ class Memory:
 
 
 def memory() -> Memory:
-    """Return the smallest memory that the machine and the control groups of this process allow."""
+    """Return the memory that this process may use: the least that the machine and its control groups allow."""
     machine = _of_machine()
     total, available = machine.total, machine.available
     for folder in _groups("memory"):
@@ -61,7 +61,9 @@ def _kilobytes(text: str) -> int:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Limits at which requests of a process fail; None if there is no limit or it is not known."""
+    """Limits of a process: if it is reached, a request for more fails. None if there is no limit or if it is not
+    known.
+    """
 
     address_space_bytes: int | None = None  # ulimit -v
     processes: int | None = None  # ulimit -u, or the container's; a thread counts as one
@@ -83,26 +85,30 @@ def _soft(limit: int) -> int | None:
 
 
 def cpus() -> float | None:
-    """Return how many processors' time the control groups allow, such as 1.5; None without a limit."""
+    """Return how many processors the CPU time allowed by the control groups is worth, such as 1.5; None without a
+    limit.
+    """
     allowed = [share for folder in _groups("cpu") for share in (_share_v2(folder), _share_v1(folder)) if share]
     return min(allowed, default=None)
 
 
 def usable_cpus() -> int:
-    """Return how many CPUs this process can use: those on which it may run, or fewer if its CPU time is limited."""
+    """Return how many CPUs this process can use, at least 1: those on which it may run, or fewer if its CPU time is
+    limited.
+    """
     allowed, limit = len(os.sched_getaffinity(0)), cpus()
     return allowed if limit is None else max(1, min(allowed, math.ceil(limit)))
 
 
 def cpus_limited() -> bool:
-    """Return True if the limit on CPU time leaves less than the CPUs on which the process may run, which TensorFlow
-    counts.
+    """Return True if `usable_cpus` is less than the number of CPUs on which the process may run, which TensorFlow
+    uses.
     """
     return usable_cpus() < len(os.sched_getaffinity(0))
 
 
 def memory_limited() -> bool:
-    """Return True if the control groups allow less memory than the machine has, which TensorFlow counts."""
+    """Return True if the control groups allow less memory than the machine has, which TensorFlow uses."""
     return memory().total < _of_machine().total
 
 
@@ -158,13 +164,13 @@ def _named_number(path: Path, name: str) -> int:
 
 
 def numa_nodes() -> int:
-    """Return the number of the machine's NUMA nodes."""
+    """Return the number of the machine's NUMA nodes; 1 if it is not known."""
     folders = list((resource_limits.ROOT / Path("sys/devices/system/node")).glob("node[0-9]*"))
     return max(1, len(folders))
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """Return a list of CPUs in the kernel's form: `0-3,8`."""
+    """Return CPU numbers as a text in the kernel's form: `0-3,8`."""
     ranges: list[list[int]] = []
     for cpu in sorted(cpus):
         if ranges and cpu == ranges[-1][1] + 1:

@@ -1,8 +1,8 @@
 """The engine's readings of GPUs and host, each made in a thread of its own and written as events of the run.
 
-A call to the driver may take long or never return, and neither the screen nor the host's readings may wait for it:
-GpuReader opens NVML, reads at a rate that the driver can sustain, and closes it. Sampler reads the host, and reports if
-the driver hangs. Neither delays a stop or a heartbeat. A view uses GpuReader alone when nothing runs.
+A call to the driver may take long or never return, and neither the screen nor the host's readings may wait for it.
+GpuReader opens NVML, reads it as often as the driver can answer, and closes it. Sampler reads the host, and warns if
+the driver hangs. Neither of them delays a stop or a heartbeat. A screen uses GpuReader alone if no run is active.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ ALL_LOST_HINT = (
 
 
 class GpuReader(threading.Thread):
-    """Passes a GpuReadings to `tell` every `interval_seconds`, or less often if the driver is slow.
+    """A thread that passes GpuReadings to `tell` every `interval_seconds`, or less often if the driver is slow.
 
-    If there are no readings, it passes the reason once.
+    If there are no readings, it passes the reason once. It also passes warnings about lost GPUs and errors of GPUs.
     """
 
     def __init__(
         self, tell: Callable[[Event], None], interval_seconds: float, *, pcie: bool = False, own_pid: int | None = None,
         processes: bool = False,
     ) -> None:  # fmt: skip
-        """`pcie` adds the traffic with the host to the readings, and `processes` the full data of all processes at each
-        reading.
+        """`pcie` adds the PCIe traffic to the readings, and `processes` the full data of all processes. `own_pid` is
+        the trainer's process id, which marks its own processes in the readings.
         """
         super().__init__(name="gpu-reader", daemon=True)
         self._all_of_processes = processes
@@ -54,13 +54,15 @@ class GpuReader(threading.Thread):
 
     @property
     def stuck_seconds(self) -> float:
-        """The seconds for which the driver has not answered; 0 if no call is in progress."""
+        """The seconds for which the present call of the driver has not returned; 0 if no call is in progress."""
         since = self._calling_since
         return time.monotonic() - since if since is not None else 0.0
 
     def errors_since(self, since: float, gpus: Collection[str]) -> list[str]:
-        """Return the errors of these GPUs that were reported since `since` (a time of the steady clock), in the form of
-        the driver's log.
+        """Return the errors that the driver has reported since `since` for the GPUs with these UUIDs, as lines of its
+        log.
+
+        `since` is a time of the monotonic clock, in seconds.
         """
         return [
             f"NVRM: Xid (GPU {error.gpu}): {error.number}" + (f", {error.about}" if error.about else "")
@@ -69,7 +71,9 @@ class GpuReader(threading.Thread):
         ]
 
     def stop(self, timeout_seconds: float = 2.0) -> None:
-        """Close NVML and return. If a call hangs, it is abandoned with its thread, and NVML stays open."""
+        """Close NVML and return, after `timeout_seconds` at most. If a call hangs, its thread goes on and NVML stays
+        open.
+        """
         self._done.set()
         if self.is_alive():
             self.join(timeout_seconds)
@@ -126,7 +130,9 @@ class GpuReader(threading.Thread):
         return self._done.is_set()
 
     def _pace(self, seconds: float, gpus: int) -> None:
-        """Lengthen the interval if readings take more than half of it, and report this if it happens twice in a row."""
+        """Lengthen the interval if readings take more than half of it, and warn once if it is clearly longer twice in a
+        row.
+        """
         self.interval_seconds = max(self._asked_seconds, seconds / DUTY)
         self._overruns = self._overruns + 1 if self.interval_seconds > 1.2 * self._asked_seconds else 0
         if self._overruns >= 2:
@@ -157,9 +163,9 @@ class GpuReader(threading.Thread):
             self._say_once(f"lost {index} {gpu['lost_since']}", Warn(kind="gpu_lost", message=message, hint=hint))
 
     def _report_errors(self, errors: Sequence[DriverError], readings: Sequence[dict[str, Any]]) -> None:
-        """Keep all errors for the end of the run.
+        """Keep all errors for the end of the run, and warn of each kind of hardware error once.
 
-        Warn at once of errors of the hardware; other errors may come from any program.
+        There is no warning about errors that any program may have caused.
         """
         gpus = {gpu["index"]: gpu for gpu in readings}
         for error in errors:
@@ -178,9 +184,7 @@ class GpuReader(threading.Thread):
             self._told.add(key)
 
     def _say(self, event: Event) -> bool:
-        """Emit an event, and return True; return False if the disk is full: the event is then lost, and the readings
-        continue.
-        """
+        """Emit an event, and return True. If the disk is full, return False; the event is then lost."""
         try:
             self._tell(event)
         except OSError:
@@ -195,7 +199,12 @@ STUCK_SECONDS = 30.0
 
 
 class Sampler(threading.Thread):
-    """Emits a `host` event every `interval_seconds`, and starts a GpuReader that emits the `gpu` events."""
+    """A thread that emits a `host` event every `interval_seconds`. It also starts a GpuReader, which emits the `gpu`
+    events.
+
+    `pcie` adds the PCIe traffic, `network` that of the network. `trainer_memory_share` is the trainer's share of the
+    memory.
+    """
 
     def __init__(
         self,
@@ -214,15 +223,15 @@ class Sampler(threading.Thread):
         self._gpus = GpuReader(events.emit, interval_seconds, pcie=pcie, own_pid=trainer_pid)
 
     def stop(self) -> None:
-        """Wait for the readings in progress to end; the GpuReader's thread closes NVML after its last call."""
+        """End both threads, and wait up to 2 s for each. The GpuReader closes NVML after its last call."""
         self._done.set()
         self._gpus.stop()
         if self.is_alive():
             self.join(timeout=2)
 
     def driver_errors(self, seconds: float, gpus: Collection[str]) -> list[str]:
-        """Return the errors of these GPUs that the driver has reported in the last `seconds`, in the form of
-        its log.
+        """Return the errors that the driver has reported in the last `seconds` for the GPUs with these UUIDs, as lines
+        of its log.
         """
         return self._gpus.errors_since(time.monotonic() - seconds, gpus)
 

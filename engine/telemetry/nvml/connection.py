@@ -1,7 +1,7 @@
 """Opens, reads and closes NVML through `pynvml`, the module of nvidia-ml-py.
 
-One thread does all three. Nothing may call NVML after `close`, and an open NVML cannot be used in a forked child. How a
-single GPU is read is in gpu_reader.py.
+One thread must do all three. NVML must not be called after `close`, and an open NVML cannot be used in a forked child.
+gpu_reader.py reads a single GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ LIBRARY_ALONE_MISSING = f"the NVIDIA driver's {LIBRARY} is missing"  # its devic
 
 
 class Nvml:
-    """A connection to NVML. Raises NvmlUnavailable with the reason if it cannot be opened."""
+    """A connection to NVML. Raises NvmlUnavailable with the reason if it cannot be opened.
+
+    `pcie` adds the PCIe traffic to the readings, and `processes` the full data of all processes. `own_pid` is the
+    process that is marked as the own one.
+    """
 
     def __init__(self, *, pcie: bool = False, own_pid: int | None = None, processes: bool = False) -> None:
         self._pid, self._open = os.getpid(), False
@@ -48,15 +52,14 @@ class Nvml:
             raise _unavailable(fault) from None
 
     def identities(self) -> list[dict[str, Any]]:
-        """Return the properties of each GPU that never change; in them `missing` is the reason why a GPU cannot be
-        read.
+        """Return the properties of each GPU that never change, and some of this moment, as Device.identity has them.
+
+        In them `missing` is the reason why a GPU cannot be read.
         """
         return [device.identity() for device in self._mine()]
 
     def cuda(self) -> tuple[int, int] | None:
-        """Return the newest CUDA version that the driver supports, as cuDriverGetVersion reports it; None if it is not
-        known.
-        """
+        """Return the newest CUDA version that the driver supports, such as (12, 4); None if it is not known."""
         version = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
         return (version // 1000, version % 1000 // 10) if version else None
 
@@ -65,9 +68,10 @@ class Nvml:
         return or_none(pynvml.nvmlSystemGetDriverVersion) or ""
 
     def read(self, slow: bool = True, stopping: Callable[[], bool] = lambda: False) -> list[dict[str, Any]]:
-        """Return a reading of each GPU. If `stopping` returns True, the remaining GPUs are not read.
+        """Return a reading of each GPU, in the order of their indexes. Raises NvmlUnavailable after `close`.
 
-        `slow` includes figures that change rarely or take long to read.
+        `slow` includes figures that change rarely or take long to read. As soon as `stopping` returns True, the
+        remaining GPUs are not read.
         """
         readings: list[dict[str, Any]] = []
         if self._mine() and all(device.looks_again for device in self.devices):
@@ -79,7 +83,7 @@ class Nvml:
         return readings
 
     def _open_again(self) -> None:
-        """Open NVML again. After the driver was loaded again, the old connection gets no more answers."""
+        """Close NVML and open it again, as the old connection gets no answers after the driver was loaded again."""
         if self._errors is not None:
             self._errors.close()
             self._errors = None
@@ -91,7 +95,7 @@ class Nvml:
     def errors(self) -> list[DriverError]:
         """Return the errors of GPUs that the driver has reported since the last call.
 
-        The first call begins to collect them.
+        The first call begins to collect them, and returns an empty list.
         """
         if self._errors is None:
             self._errors = DriverErrors([(device.index, device.handle) for device in self._mine()])
@@ -127,8 +131,9 @@ _BITS = 64
 
 
 def cpus_near(indexes: Sequence[int]) -> list[frozenset[int]]:
-    """Return, for each of these GPUs (by NVML's index), the CPUs of its NUMA node; empty sets if the driver does not
-    report them.
+    """Return, for each of these GPUs (by NVML's index), the CPUs of its NUMA node.
+
+    The sets are empty if the driver does not report them, or not within 10 s.
     """
     try:
         return BackgroundCall(lambda: _ask(indexes)).result(PATIENCE_SECONDS)

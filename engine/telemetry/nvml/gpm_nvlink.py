@@ -1,8 +1,8 @@
 """Activity and traffic of a GPU and of its MIG instances, from the best source that answers.
 
-The sources are GPM (from Hopper on), else NVLink's counters and PCIe throughput. A source that the chip, the driver or
-the administrator refuses is not asked again until the GPU is opened again; a source that has only failed is asked
-again.
+The sources are GPM (NVIDIA's performance metrics, from Hopper on), else NVLink's counters and PCIe throughput. A source
+that the chip, the driver or the administrator refuses is not asked again until the GPU is opened again. A source that
+has only failed is asked again.
 
 GPM and the NVLink counters give differences of two readings. GPM reports activity, PCIe and NVLink traffic with one
 pair of calls and without blocking; two of its samples must be at least 100 ms apart.
@@ -26,7 +26,8 @@ REFUSED = (Reason.UNSUPPORTED, Reason.NO_PERMISSION)
 
 
 class Flow:
-    """The activity and traffic of a GPU, from GPM and NVLink. If the GPU is lost, NVMLError is raised.
+    """The activity and traffic of a GPU, from GPM and NVLink. All methods but `close` raise NVMLError if the GPU is
+    lost.
 
     `tells_pcie` is True if GPM reports the PCIe traffic, so that NVML's blocking question for it is not needed.
     """
@@ -38,7 +39,11 @@ class Flow:
         self.tells_pcie = self._gpm.ask(lambda _: True) not in REFUSED
 
     def read(self, fresh: bool = True) -> Values:
-        """Return the available figures. If `fresh` is False, GPM's figures are those of the last reading."""
+        """Return the figures, or a Reason in place of each. If `fresh` is False, GPM's figures are those of the last
+        reading.
+
+        The keys are GPM_SHARES, `nvlink` and, if GPM reports them, those of PCIe.
+        """
         answer = self._gpm.ask(Gpm.read if fresh else Gpm.last)
         values: Values = dict.fromkeys(GPM_KEYS, answer) if isinstance(answer, Reason) else dict(answer)
         nvlink = self._nvlink(values.pop("nvlink_rx"), values.pop("nvlink_tx"))
@@ -69,7 +74,10 @@ class Flow:
 
 
 class Source(Generic[T]):
-    """A reader that is created at the first question. `refused` is the reason if the source is not asked any more."""
+    """A reader that `make` creates at the first question.
+
+    `refused` is the reason why the source is not asked any more, else None.
+    """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -125,7 +133,7 @@ def ask_for_gpm(gpu: Handle) -> None:
 
 
 class Gpm:
-    """The performance metrics (GPM) of one GPU, or of one of its GPU instances; `instance` is the id of that
+    """The performance metrics (GPM) of one GPU or, if `instance` is the id of one of its GPU instances, of that
     instance.
     """
 
@@ -141,13 +149,14 @@ class Gpm:
             self._request.metrics[position].metricId = metric
 
     def last(self) -> Values:
-        """Return the values of the last reading."""
+        """Return the values of the last reading, Reason.NOT_ASKED for each before the second reading."""
         return self._last
 
     def read(self) -> Values:
-        """Return the means of each of GPM_KEYS since the last reading.
+        """Return for each of GPM_KEYS the mean since the last reading: a share (0 to 1) or bytes per second, or a
+        Reason.
 
-        If that is less than 0.1 s ago, return the values of the last reading.
+        If the last reading is less than 0.1 s ago, return its values. At the first reading each is Reason.NOT_ASKED.
         """
         now = time.monotonic()
         if self._taken is not None and now - self._taken < GPM_SECONDS:
@@ -192,7 +201,7 @@ class NvLink:
         self._before: tuple[float, list[int]] | None = None
 
     def read(self) -> Values:
-        """Return the bytes per second since the last reading; None as both values at the first reading."""
+        """Return the bytes per second since the last reading. Both are None at the first reading."""
         counters = self._fields(
             (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ALL_LINKS),
             (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, ALL_LINKS),
@@ -224,7 +233,7 @@ class NvLink:
 
 
 class Instances:
-    """The GPM figures of all instances of a GPU in MIG mode. If the GPU is lost, NVMLError is raised."""
+    """The GPM figures of all instances of a GPU in MIG mode. `read` raises NVMLError if the GPU is lost."""
 
     def __init__(self, gpu: Handle) -> None:
         self._gpu = gpu
@@ -235,12 +244,13 @@ class Instances:
 
     @property
     def turn_of_the_whole(self) -> bool:
+        """True if the next reading is that of the whole GPU, and no instance is read."""
         return self._left <= 0
 
     def read(self, listed: Sequence[Values]) -> list[Values]:
-        """Return the instances in `listed`, each with the latest known figures of its activity.
+        """Return the instances in `listed`, each with its latest activity (GPM_SHARES), if known.
 
-        Each call reads one instance, or none.
+        Each call reads one instance in turn, or none if it is the turn of the whole GPU.
         """
         self._follow({instance["gpu_instance"] for instance in listed if instance.get("gpu_instance") is not None})
         if self.turn_of_the_whole:
@@ -262,9 +272,9 @@ class Instances:
         self._known[instance] = {key: value for key, value in shares.items() if not isinstance(value, Reason)}
 
     def _follow(self, instances: set[int]) -> None:
-        """Add readers for new instances, and remove those of instances that no longer exist.
+        """Add readers for new instances, and remove the readers of instances that no longer exist.
 
-        If the chip has no GPM, there are none.
+        If the chip has no GPM, there are no readers.
         """
         if instances and isinstance(self._chip.ask(lambda _: True), Reason):
             instances = set()

@@ -1,4 +1,4 @@
-"""The life of one GPU: what never changes, which questions it is asked when, and whether it is lost or back again.
+"""One GPU: the properties that never change, which questions it is asked when, and if it is lost or back again.
 
 An event has a value for a figure, or a reason in `reasons`. If a figure of CORE has no value, it is None; any other
 figure without a value is left out. A figure that is left out without a reason was not asked for.
@@ -36,10 +36,10 @@ _FIRST_MICROSECONDS = 1_000_000  # how far the first question goes back
 
 
 class Work:
-    """The use of a GPU by each of its processes, from the driver's samples, and for how long the other processes have
-    been idle.
+    """The use of a GPU by each of its processes, from the driver's samples, and for how long each process has been
+    idle.
 
-    `read` raises NVMLError if the driver does not report this, as for a GPU in MIG mode.
+    `read` raises NVMLError if the driver does not report the use, as for a GPU in MIG mode.
     """
 
     def __init__(self, gpu: Any) -> None:
@@ -49,9 +49,10 @@ class Work:
         self._worked: dict[int, float] = {}  # when it worked last
 
     def read(self) -> dict[int, float]:
-        """Return the share of the time in which each process has used the chip since the last call, by process id.
+        """Return the greatest share (0 to 1) of the chip's time in a sample since the last call, for each process by
+        its id.
 
-        Processes that have not used it are not in the result.
+        Processes that have not used the GPU are left out.
         """
         try:
             samples = pynvml.nvmlDeviceGetProcessUtilization(self._gpu, self._newest)
@@ -68,14 +69,17 @@ class Work:
         return used
 
     def forget(self) -> None:
-        """Forget the earlier samples, as after a question without an answer nothing is known about the time before."""
+        """Forget when processes have worked. Called if the driver has not answered, as nothing is known about the time
+        before.
+        """
         self._first, self._worked = {}, {}
 
     def of(self, processes: Sequence[Mapping[str, Any]], used: Mapping[int, float]) -> list[dict[str, Any]]:
-        """Return the processes with `use`, and `idle_seconds`: the time since their use was last above 0.
+        """Return the processes with `use` (share, 0 to 1), and `idle_seconds`, the time since their use was last above
+        0.
 
-        `idle_at_least` is True if a process has not worked since it was first seen; it may have been idle before that,
-        too.
+        `used` is the result of `read`. `idle_at_least` is True if a process has not worked since it was first seen, as
+        it may have been idle before that, too.
         """
         now, pids = time.monotonic(), {process["pid"] for process in processes}
         self._first = {pid: self._first.get(pid, now) for pid in pids}
@@ -113,7 +117,11 @@ class _Lost(Exception):
 
 
 class Device:
-    """One GPU, identified by its NVML index. One thread calls all of its methods."""
+    """One GPU, identified by its NVML index. One thread must call all of its methods.
+
+    `pcie` adds the PCIe traffic to the readings, and `processes` the full data of all processes. `own_pid` is the
+    process that is marked as the own one.
+    """
 
     def __init__(self, index: int, *, pcie: bool = False, own_pid: int | None = None, processes: bool = False) -> None:
         self.index, self._own_pid, self._pcie, self._all_of_processes = index, own_pid, pcie, processes
@@ -133,12 +141,12 @@ class Device:
 
     @property
     def looks_again(self) -> bool:
-        """True if the GPU is lost, and the next reading will try to open it."""
+        """True if the GPU is lost or could not be opened, and the next reading will try to open it."""
         return self._handle is None and time.monotonic() >= self._look_again
 
     @property
     def handle(self) -> Handle | None:
-        """NVML's handle of the GPU; None while the GPU is lost."""
+        """NVML's handle of the GPU; None while the GPU is lost or could not be opened."""
         return self._handle
 
     # ---- identity ------------------------------------------------------------------------------
@@ -182,7 +190,11 @@ class Device:
     # ---- readings -----------------------------------------------------------------------------
 
     def read(self, slow: bool) -> dict[str, Any]:
-        """Return a reading of the GPU. `slow` includes the figures that change rarely or take long to read."""
+        """Return a reading of the GPU, as the module describes it. For a lost GPU it has `missing`, the reason, and
+        `lost_since`.
+
+        `slow` includes the figures that change rarely or take long to read.
+        """
         if self.looks_again:
             self._open()
         if self._handle is None:
@@ -215,9 +227,8 @@ class Device:
         return reading | self._instances_now(reading.get("mig")) | self._work_now(reading.get("processes"))
 
     def _questions(self) -> tuple[Question, ...]:
-        """Return the questions to ask.
-
-        The question for PCIe traffic is left out if GPM reports the traffic, which it does without blocking.
+        """Return the questions to ask. That for PCIe traffic is left out if it was not requested, or if GPM reports the
+        traffic.
         """
         by_gpm = self._flow is not None and self._flow.tells_pcie
         return (*QUESTIONS, PCIE) if self._pcie and not by_gpm else QUESTIONS
@@ -238,7 +249,7 @@ class Device:
             raise _Lost(f"the GPU no longer answers ({self._fault})")
 
     def _answer(self, question: Question) -> Values:
-        """Return values, or Reasons in their place.
+        """Return values, or Reasons in their place. Raises _Lost.
 
         A question that was refused is not asked again before the next slow reading.
         """
@@ -277,8 +288,10 @@ class Device:
             raise _Lost(text_of(fault)) from None
 
     def _work_now(self, listed: Any) -> Values:
-        """Return the processes with the use of each; empty if this was not requested, or the reason if the driver does
-        not report it.
+        """Return the processes with the use of each. If the driver does not report it, return the reason as
+        `process_use`.
+
+        Empty if it was not requested or if there are no processes.
         """
         if not self._all_of_processes or not isinstance(listed, list) or not listed:
             return {}
@@ -317,8 +330,8 @@ class Device:
         return self.facts | dict.fromkeys(CORE) | figures | ({"reasons": reasons} if reasons else {})
 
     def _shares_memory(self, values: Values) -> bool:
-        """Return True if the GPU shares the host's memory, as on GB10 and Jetson: NVML does not report its size, or
-        reports zero.
+        """Return True if the GPU shares the host's memory, as on GB10 and Jetson: NVML reports no size of its memory,
+        or zero.
         """
         return self._refused.get(MEMORY) is Reason.UNSUPPORTED or values.get("memory_total_bytes") == 0
 

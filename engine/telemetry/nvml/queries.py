@@ -1,4 +1,5 @@
-"""The questions that NVML is asked about a GPU: for each one function per generation of drivers, the newest first.
+"""The questions that NVML is asked about a GPU. For each there is one function per generation of drivers, the newest
+first.
 
 A function returns values, or a Reason for a value that the driver marks as not available by the largest number of its
 type; or it raises an exception. gpu_reader.py decides when each question is asked.
@@ -44,9 +45,10 @@ _REASONS = (THROTTLE_REASONS, CLOCK_SETTINGS)
 
 @dataclass(frozen=True)
 class Question:
-    """A question to NVML. `keys` are the figures that it answers, `ways` the functions that may answer it.
+    """A question to NVML. `keys` are the figures that it answers, `ways` the functions that may answer it, the newest
+    first.
 
-    If it is `slow`, it is asked only every few seconds.
+    If `slow` is True, it is asked only at slow readings.
     """
 
     keys: tuple[str, ...]
@@ -55,7 +57,9 @@ class Question:
 
 
 def known(raw: Any) -> Any:
-    """Return the value, or a Reason if it is the largest number of its type, NVML's mark for "not available"."""
+    """Return the value, or Reason.UNSUPPORTED if it is None or the largest number of its type, NVML's mark for "not
+    available".
+    """
     return Reason.UNSUPPORTED if raw is None or raw in NOT_AVAILABLE else raw
 
 
@@ -102,7 +106,7 @@ def _memory_v2(gpu: Handle) -> Values:
 
 
 def _memory_v1(gpu: Handle) -> Values:
-    """Return the memory as older drivers report it: memory that the driver reserves for itself counts as used."""
+    """Return the memory as older drivers report it: memory that the driver reserves counts as used."""
     values = _memory(pynvml.nvmlDeviceGetMemoryInfo(gpu))
     return values | {"memory_reserved_bytes": Reason.UNSUPPORTED, "memory_used_counts_reserved": True}
 
@@ -137,14 +141,15 @@ def _default_power_limit(gpu: Handle) -> Values:
 
 
 def _energy(gpu: Handle) -> Values:
-    """Return the joules since the driver was loaded; available from Volta on."""
+    """Return the energy in joules since the driver was loaded. Chips have the counter from Volta on."""
     millijoules = known(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
     return {"energy_j": millijoules if isinstance(millijoules, Reason) else round(millijoules / 1000, 1)}
 
 
 def _slowed(policies: Mapping[str, int]) -> Question:
-    """Return the question for how long each cause has slowed the GPU since the driver was loaded (nvml.h,
-    "violationTime").
+    """Return the question for how many seconds each cause has slowed the GPU since the driver was loaded.
+
+    `policies` has NVML's number for each cause (nvml.h, "violationTime").
     """
 
     def ask(gpu: Handle) -> Values:
@@ -191,7 +196,9 @@ def _pstate(gpu: Handle) -> Values:
 
 
 def _ecc(gpu: Handle) -> Values:
-    """Return the memory errors since the driver was loaded; an uncorrected error has ended the program that ran."""
+    """Return the numbers of memory errors since the driver was loaded. An uncorrected error has ended the program that
+    ran.
+    """
     kinds = {
         "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
         "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
@@ -259,7 +266,9 @@ def _instance_memory(instance: Handle) -> Values:
 
 
 def _pcie(gpu: Handle) -> Values:
-    """Return the PCIe throughput; each of the two calls blocks for the 20 ms during which it measures."""
+    """Return the PCIe throughput in bytes per second. Each of the two calls blocks for the 20 ms in which it
+    measures.
+    """
     received = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_RX_BYTES)
     sent = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_TX_BYTES)
     return {"pcie_rx_bytes_per_second": received * 1024, "pcie_tx_bytes_per_second": sent * 1024}

@@ -85,7 +85,7 @@ def reason_of(fault: Exception) -> Reason:
 
 
 def text_of(fault: Exception) -> str:
-    """Return the meaning of such an exception as one line of text for the user."""
+    """Return the meaning of an exception of any call to NVML as one line of text for the user."""
     code = getattr(fault, "value", None)
     if code in _TEXTS:
         return _TEXTS[code]
@@ -95,7 +95,7 @@ def text_of(fault: Exception) -> str:
 
 
 def or_none(ask: Callable[[], T]) -> T | None:
-    """Return the result of a call, or None if it raised any exception. Used for values that are not essential."""
+    """Return the result of a call, or None if it raises any exception. For values that are not essential."""
     try:
         return ask()
     except Exception:  # noqa: BLE001 - see above

@@ -1,7 +1,7 @@
-"""The errors of GPUs that the driver reports while a run goes on, by their Xid numbers: NVML's events.
+"""The errors of GPUs that the driver reports while a run goes on, by their Xid numbers (NVML's events).
 
-The same numbers stand in the kernel's log, which a user may not read. If the platform has no events (WSL, most
-virtual GPUs, old drivers) there are none, and nothing else changes.
+The same numbers are in the kernel's log, which a user may not be allowed to read. Platforms without events (WSL, most
+virtual GPUs, old drivers) have no such errors; nothing else changes there.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ CLEANUP = 45  # follows another error, or the end of a program that was killed
 
 @dataclass(frozen=True)
 class DriverError:
-    """An error of a GPU that the driver has reported.
+    """An error of a GPU that the driver has reported. `number` is the Xid.
 
-    `gpu` is NVML's index; None if the driver names an unknown GPU.
+    `gpu` is NVML's index of the GPU, None if the driver names an unknown GPU.
     """
 
     gpu: int | None
@@ -64,7 +64,9 @@ class DriverError:
 
 
 class DriverErrors:
-    """Collects the error events of these GPUs until it is closed. One thread makes all calls."""
+    """Collects the error events of these GPUs (index and handle of each) until it is closed. One thread must make all
+    calls.
+    """
 
     def __init__(self, gpus: Sequence[tuple[int, Handle | None]]) -> None:
         self._gpus = {_address(handle): index for index, handle in gpus if handle is not None}
@@ -82,7 +84,11 @@ class DriverErrors:
         return True
 
     def read(self) -> list[DriverError]:
-        """Return the errors that have been reported since the last call."""
+        """Return the errors that have been reported since the last call, at most 100; empty if the platform has no
+        events.
+
+        Xid 45 is left out, as it only follows another error or the end of a program.
+        """
         errors: list[DriverError] = []
         while self._set is not None and len(errors) < MOST_AT_ONCE:
             try:
