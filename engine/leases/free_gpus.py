@@ -165,6 +165,7 @@ class Wish:
         return cls(choice, needs_bytes, tuple(map(name_of, candidates(choice, machine))))
 
     def why_not(self, gpu: GpuUse) -> str:
+        """Return the reason why the start cannot use the GPU now; empty if it can."""
         return gpu.why_not_fitting(self.needs_bytes) if self.choice.shared else gpu.why_not_free()
 
     def fitting(self, gpus: Sequence[GpuUse]) -> list[GpuUse]:

@@ -60,8 +60,8 @@ def queue_resume(run: Run, after: str | None = None, code: str = "") -> Entry:
 def queue_proof(request: Request, after: str | None = None) -> Entry:
     """Make the folder of a measurement, and put the measurement in the queue. Return its entry.
 
-    `after` is the id of a run or measurement that has to end first. Raises RunError (ProofError is one) if it cannot be
-    measured or queued here; then no folder is left.
+    `after` is the id of a run or measurement that has to end first. Raises RunError if it cannot be measured or queued
+    here; then no folder is left.
     """
     refuse_here(request.command)
     requests.refuse(request, this_machine.read())

@@ -211,7 +211,7 @@ def environment_of(name: str) -> tuple[dict[str, str], str | None]:
     """Return the environment in which a queued run starts, and its folder.
 
     It is the environment at the time of queueing, or that of this process if the file is missing. The folder is None if
-    it does not exist any more.
+    it is not known or does not exist any more.
     """
     kept = {key: value for key, value in read_object(environment_file(name)).value.items() if isinstance(value, str)}
     if not kept:

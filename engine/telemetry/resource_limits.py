@@ -61,9 +61,7 @@ def _kilobytes(text: str) -> int:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Limits of a process: if it is reached, a request for more fails. None if there is no limit or if it is not
-    known.
-    """
+    """Limits of a process; a request for more than a limit fails. None if there is no limit or if it is not known."""
 
     address_space_bytes: int | None = None  # ulimit -v
     processes: int | None = None  # ulimit -u, or the container's; a thread counts as one

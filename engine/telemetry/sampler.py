@@ -202,8 +202,8 @@ class Sampler(threading.Thread):
     """A thread that emits a `host` event every `interval_seconds`. It also starts a GpuReader, which emits the `gpu`
     events.
 
-    `pcie` adds the PCIe traffic, `network` that of the network. `trainer_memory_share` is the trainer's share of the
-    memory.
+    `pcie` adds the PCIe traffic, `network` the traffic of the network. `trainer_memory_share` is the trainer's share (0
+    to 1) of the memory at the last reading, None before the first.
     """
 
     def __init__(

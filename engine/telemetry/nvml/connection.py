@@ -95,7 +95,7 @@ class Nvml:
     def errors(self) -> list[DriverError]:
         """Return the errors of GPUs that the driver has reported since the last call.
 
-        The first call begins to collect them, and returns an empty list.
+        The first call begins to collect them; earlier errors are not returned.
         """
         if self._errors is None:
             self._errors = DriverErrors([(device.index, device.handle) for device in self._mine()])
