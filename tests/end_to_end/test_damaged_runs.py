@@ -130,14 +130,14 @@ def test_a_run_folder_that_cannot_be_entered_hides_no_other(bad: Run, monkeypatc
 
 
 def _close(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lstat = Path.lstat
+    lstat = os.lstat
 
-    def closed(path: Path) -> os.stat_result:
-        if path.parent == folder:
+    def closed(path: Any, **words: Any) -> os.stat_result:
+        if Path(path).parent == folder:
             raise PermissionError(13, "Permission denied", str(path))
-        return lstat(path)
+        return lstat(path, **words)
 
-    monkeypatch.setattr(Path, "lstat", closed)
+    monkeypatch.setattr(os, "lstat", closed)
 
 
 @pytest.mark.parametrize("value", ["400 digits", "control text", "deep", "missing"])
