@@ -38,12 +38,16 @@ def show(preset: FormState | None = None, watch: Run | None = None, replay_speed
     app = GputuiApp(preset, watch=watch, replay_speed=replay_speed)
     gc.freeze()  # imported objects stay to the end: later collections skip them
     app.run()
+    from ..engine.queue import entries
     from ..engine.runs import title
+    from ..engine.units import counted
 
     for run in app.going_on():
         print(f"{clean(title(run))} goes on: gputui watch {clean(run.id)} shows it again")
     for proof in app.measuring():
         print(f"the measurement {clean(proof.id)} goes on: gputui proof {clean(proof.id)} shows it")
+    if waiting := sum(entry.state in entries.WAITS for entry in entries.all_entries()):
+        print(f"{counted(waiting, 'jobs')} {'waits' if waiting == 1 else 'wait'} in the queue: gputui queue shows why")
     if app.not_deleted:
         complain(app.not_deleted)
     return app.return_code or 0

@@ -7,12 +7,14 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gputui.engine.leases.lease import NotFree
 from gputui.engine.queue import entries
 from gputui.engine.runs import Run
+from gputui.tui import app, show
 from gputui.tui.app import GputuiApp
 from gputui.tui.reading.queue_places import Queue, Waiting
 from gputui.tui.screens.dialogs import Ask
@@ -195,3 +197,17 @@ def test_the_header_says_when_the_next_starts_if_there_is_room() -> None:
     longest, *_, shortest = queue.words(2)
     assert (longest, shortest) == ("2 train, 2 wait, next in about 4:10", "2 wait")
     assert Queue(begun=2).words(2) == ()
+
+
+def test_after_the_screens_the_terminal_says_how_many_wait(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed = SimpleNamespace(run=lambda: None, going_on=lambda: [], measuring=lambda: [], not_deleted="", return_code=0)
+    monkeypatch.setattr(app, "GputuiApp", lambda *_, **__: closed)
+    monkeypatch.setattr(show, "need_a_terminal", lambda *_: None)
+    monkeypatch.setattr(show, "gc", SimpleNamespace(disable=lambda: None, freeze=lambda: None))
+    show.show()
+    assert capsys.readouterr().out == ""
+    three_waiting(home)
+    show.show()
+    assert capsys.readouterr().out == "3 jobs wait in the queue: gputui queue shows why\n"
