@@ -51,7 +51,8 @@ class Entry:
     of a run or measurement that has to end first. `needs` is `cpu` or the value of device.visible. `bytes` is the
     memory that it needs on each GPU, None if it does not share GPUs. `devices` are those of the last start. `gives_way`
     is the option run.give_way. `yields` is True after the run was asked to give way. `code` is `new` or `copy` if the
-    run is resumed after its code has changed.
+    run is resumed after its code has changed. `displaced_by` says who used its GPU when it ran out of memory, after
+    which it has returned to the queue once.
     """
 
     run: str
@@ -73,6 +74,7 @@ class Entry:
     gives_way: bool = False
     yields: bool = False
     code: str = ""
+    displaced_by: str = ""
     hold_reason: str = ""
 
     @property

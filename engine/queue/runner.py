@@ -31,7 +31,7 @@ AGAIN_SECONDS, LONGEST_AGAIN_SECONDS = 2.0, 30.0  # before another try, if the d
 QUICK_SECONDS, MOST_FAILURES = 60.0, 3  # so many failures of one group, each so soon after its start, hold the group
 BEGUN_STATES = ("starting", "running")
 BEGUN, NOT_FREE, REFUSED = 0, 75, 3  # exit codes of the process that starts a run
-LOST_GPU = "gpu_lost"
+LOST_GPU, OUT_OF_MEMORY = "gpu_lost", "oom"
 
 Child = Any  # a subprocess.Popen, or what stands in for it
 Launch = Callable[[Entry, Sequence[str]], Child]
@@ -129,7 +129,19 @@ class Runner:
             return self._settle(entry, None, "")
         if entry.job.is_alive():
             return False
-        return self._change(entry, lambda current: self._after_end(current))
+        stranger = self._stranger(entry)
+        return self._change(entry, lambda current: self._after_end(current, stranger))
+
+    def _stranger(self, entry: Entry) -> str:
+        """Return in words which process is on a GPU of a run that has ended out of memory; empty for any other run.
+
+        It is also empty if no process is on its GPUs, or if the run has returned to the queue for this reason before.
+        """
+        if entry.displaced_by or not entry.job.exists() or entry.job.end_of().state != OUT_OF_MEMORY:
+            return ""
+        users = (f"{device} is used by {user}" for device in self._look() if device.name in entry.devices
+                 for user in device.users)  # fmt: skip
+        return next(users, "")
 
     def _change(self, entry: Entry, act: Callable[[Entry], Entry | None]) -> bool:
         """Replace an entry by the result of `act`, or remove it if that is None. Returns True.
@@ -175,11 +187,11 @@ class Runner:
         self._not_before[name] = time.monotonic() + seconds, seconds
         self._why[name] = reason or "its start was interrupted; it is tried again"
 
-    def _after_end(self, entry: Entry) -> Entry | None:
+    def _after_end(self, entry: Entry, stranger: str) -> Entry | None:
         """Return the entry of a run that has ended and is to start again later; None if it has ended for good.
 
         A run starts again if it has given way, or if it was lost (it crashed without a result, or lost its GPU) and has
-        tries left.
+        tries left, or if it ran out of memory and a `stranger` is on its GPU, who is named.
         """
         if not entry.job.exists():
             return None
@@ -193,6 +205,10 @@ class Runner:
                 tries=max(0, entry.tries - 1),
                 returned_at=time.time(),
             )
+        if stranger:
+            print(f"{time.strftime('%F %T')} {entry.run} ran out of memory and waits again: {stranger}", flush=True)
+            again = {"state": "waiting", "devices": (), "tries": max(0, entry.tries - 1)}
+            return replace(entry, **again, displaced_by=stranger, returned_at=time.time())
         is_lost = not end.has_result or end.kind == LOST_GPU
         if end.state == "crashed" and is_lost and entry.tries < entry.most_tries:
             first = min(other.place for other in entries.all_entries())
@@ -251,7 +267,9 @@ class Runner:
             if entry.state == "held":
                 self._why[entry.run] = entry.hold_reason
             elif entry.state == "waiting":
-                self._why[entry.run] = paused or self._start_or_why(entry, seen, busy, kept, free)
+                why = paused or self._start_or_why(entry, seen, busy, kept, free)
+                displaced = f"; it ran out of memory before, as {entry.displaced_by}" if entry.displaced_by else ""
+                self._why[entry.run] = why and why + displaced
         running = [entry for entry in self._listing.entries if entry.state == "running"]
         for name, why in self._courtesy.to_give_way(running, seen, len(free)).items():
             print(f"{time.strftime('%F %T')} {name} gives way: {why}", flush=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 from gputui.engine import runs
+from gputui.engine.leases.free_gpus import GpuUser
 from gputui.engine.queue import entries, start
 from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.queue.runner import NOT_FREE, REFUSED
@@ -135,6 +136,38 @@ def test_a_run_whose_gpu_was_lost_goes_to_the_front_as_often_as_it_may() -> None
             trainings.end(name, "ok" if name == last.id else "crashed", "" if name == last.id else "gpu_lost")
     assert [name for name, _ in trainings.begun] == [again.id, again.id, once.id, last.id]
     assert again.state == once.state == "crashed"
+
+
+@pytest.mark.parametrize("stranger", [True, False])
+def test_a_run_out_of_memory_returns_once_if_a_stranger_is_on_its_gpu(stranger: bool) -> None:
+    trainings, run, other = Trainings(), waiting(), waiting()
+    add(run, other)
+    runner = trainings.runner()
+    for _ in range(3):
+        runner.tick()
+    users = (GpuUser(77, "bob", "python"),) if stranger else ()
+    taken, free = Device("GPU-a", 0, "bob's python", users=users), Device("GPU-b", 1)
+    trainings.seen = (taken, replace(free, holder="used by eve"))
+    trainings.end(run.id, "oom", "oom")
+    for _ in range(3):
+        runner.tick()
+    if not stranger:
+        assert run.id not in states()
+        return
+    assert states()[run.id] == "waiting"
+    why = entries.news()["why"][run.id]
+    assert why.endswith("; it ran out of memory before, as GPU 0 is used by bob's python"), why
+    trainings.end(other.id)
+    trainings.seen = (taken, free)
+    for _ in range(3):
+        runner.tick()
+    assert trainings.alive == [run.id]
+    trainings.seen = (taken, replace(free, users=users))
+    trainings.end(run.id, "oom", "oom")
+    for _ in range(3):
+        runner.tick()
+    assert run.id not in states(), "it returns once"
+    assert run.state == "oom"
 
 
 @pytest.mark.parametrize("phase", ["before the engine", "with the engine", "after the run"])
