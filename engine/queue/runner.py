@@ -197,18 +197,10 @@ class Runner:
             return None
         end = entry.job.end_of()
         if entry.yields and end.state == "stopped":
-            return replace(
-                entry,
-                state="waiting",
-                devices=(),
-                yields=False,
-                tries=max(0, entry.tries - 1),
-                returned_at=time.time(),
-            )
+            return _returned(entry)
         if stranger:
             print(f"{time.strftime('%F %T')} {entry.run} ran out of memory and waits again: {stranger}", flush=True)
-            again = {"state": "waiting", "devices": (), "tries": max(0, entry.tries - 1)}
-            return replace(entry, **again, displaced_by=stranger, returned_at=time.time())
+            return replace(_returned(entry), displaced_by=stranger)
         is_lost = not end.has_result or end.kind == LOST_GPU
         if end.state == "crashed" and is_lost and entry.tries < entry.most_tries:
             first = min(other.place for other in entries.all_entries())
@@ -362,6 +354,12 @@ class Runner:
             with entries.locked():  # release() forgets failures
                 entries.write_news(content)
             self._news = content
+
+
+def _returned(entry: Entry) -> Entry:
+    """Return the entry as it waits again. The start that it has had does not count as a try."""
+    tries = max(0, entry.tries - 1)
+    return replace(entry, state="waiting", devices=(), yields=False, tries=tries, returned_at=time.time())
 
 
 def _held_by_queue(device: Device, listed: Sequence[Entry]) -> Device:
