@@ -184,6 +184,15 @@ def test_words_that_people_type_lead_to_the_option() -> None:
     assert suggestion("zzzz") == ""
 
 
+def test_a_better_match_comes_before_that_of_a_group_of_this_name() -> None:
+    policy, tf32 = search("precision")
+    assert (policy.info.key, tf32.info.key) == ("precision.policy", "precision.tf32")
+    assert policy.rank < tf32.rank, "precision is another name of the policy"
+    assert policy.elsewhere is None, "the row shows the whole key, which has the word"
+    keys = [hit.info.key for hit in search("device")]
+    assert keys.index("device.logical_devices") < keys.index("device.visible"), "its own name has the word, too"
+
+
 def test_a_long_text_is_cut_to_what_was_searched() -> None:
     text = "samples in one step, on each replica; the global batch is this times the replicas"
     assert around(text, ("global",), 200) == text

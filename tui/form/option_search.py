@@ -45,8 +45,8 @@ class Hit:
 
     @cached_property
     def elsewhere(self) -> Match | None:
-        """The place of the word that matches worst, for a text next to the option's name. None if all words are in the
-        name.
+        """The place of the word that matches worst, for a text next to the option's name. It is None if all words are
+        in the name or its group.
         """
         worst = max(self.matches, key=lambda match: match.rank, default=None)
         return worst if worst is not None and worst.place != NAME else None
@@ -55,6 +55,8 @@ class Hit:
 def search(words: str) -> list[Hit]:
     """Return the options that match every word, the best first. Among equal options, those with the words in their
     names come first.
+
+    Beginnings of words count first: parts of words count only if no option matches otherwise.
     """
     terms = tuple(words.lower().split())
     hits = _hits(terms, _begins) or _hits(terms, _contains)
@@ -64,7 +66,9 @@ def search(words: str) -> list[Hit]:
 
 
 def suggestion(words: str) -> str:
-    """Return the most similar name of an option, for a search without results. Empty if no name is similar."""
+    """Return the most similar name of an option, for a search without results. Return an empty text if no name is
+    similar.
+    """
     names = [name for info in OPTIONS for name in (info.name, info.key)]
     return nearest(words.strip().lower().replace(" ", "_"), [*names, *SYNONYMS]) or ""
 
@@ -118,13 +122,15 @@ def _hit(info: OptionInfo, words: tuple[str, ...], fits: Fits) -> Hit | None:
 
 
 def _matches(info: OptionInfo, word: str, fits: Fits) -> Iterator[Match]:
-    """Yield all places of an option at which the word is found, the best first."""
+    """Yield a match for each place of an option (name, group, other names, values, help, TensorFlow call) at which the
+    word is found, the best match first. `fits(word, text)` returns whether a text contains the word.
+    """
     others, about = synonyms_of(info.key), info.about
     plain = word.strip("-").replace("-", "_")
-    if word in (info.name, info.key, info.group):
-        yield Match(_IN_KEY if word == info.group else _WHOLE, NAME, info.key)
+    if word in (info.name, info.key):
+        yield Match(_WHOLE, NAME, info.key)
     if plain in others:
-        yield Match(_WHOLE, NAME if plain in info.name else OTHER_NAME, plain)
+        yield Match(_WHOLE, NAME if plain in info.key else OTHER_NAME, plain)
     in_name = (
         (_BEGINS, info.name.startswith(plain)),
         (_INSIDE, fits(plain, info.name)),
