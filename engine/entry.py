@@ -75,7 +75,7 @@ def source_file(entry: Entry, folder: Path, search_path: Sequence[str] | None = 
 
 
 def look(text: str, folder: Path, search_path: Sequence[str] | None = None, newer_python: bool = False) -> None:
-    """Raise EntryFault if the entry's code cannot run.
+    """Raise EntryFault if the entry's code cannot run. `text` is the value of workload.entry.
 
     The reason is a missing file or function, a file that is not valid Python, or a function that does not accept one
     argument. With `newer_python`, a syntax error is ignored, as the Python that trains may accept the code.
@@ -153,7 +153,9 @@ def _takes_one_argument(node: ast.stmt | None, name: str, shown: str) -> None:
 
 
 def _find_module(name: str, folder: Path, search_path: Sequence[str]) -> ModuleSpec | None:
-    """Return the specification of a module; None if there is no such module. None of its packages is imported."""
+    """Return the specification of a module. Return None if there is no such module. The module and its packages are not
+    imported.
+    """
     places: list[str] | None = [str(folder), *search_path]
     spec = None
     for length, _ in enumerate(name.split("."), start=1):

@@ -176,7 +176,11 @@ class GputuiApp(BaseApp):
 
     @work
     async def open_form(self, preset_yaml_path: Path) -> None:
-        """Fill the form with the preset of a file, after a question if unsaved changes would be lost."""
+        """Show the form and fill it with the preset of a file, after a question if unsaved changes would be lost.
+
+        Nothing changes if the user keeps the present form. If the file cannot be read, a message is shown and nothing
+        changes.
+        """
         if (state := await self._state_of(preset_yaml_path)) is not None:
             self.action_show("form")
             self.clear_notifications()  # about a file that could not be opened before
@@ -215,8 +219,8 @@ class GputuiApp(BaseApp):
         self.form.apply(state, values if state is present else state.differing(options), what)
 
     async def _state_of(self, preset_yaml_path: Path) -> FormState | None:
-        """Return the form's state for a preset's file. None if the user keeps the present form, or after a message if
-        the file cannot be read.
+        """Return the form's state for a preset's file. Return None if the user keeps the present form. If the file
+        cannot be read, show a message and return None.
         """
         if not await self.form_is_safe():
             return None
@@ -396,8 +400,8 @@ class GputuiApp(BaseApp):
 
 
 def _last_opened() -> FormState | None:
-    """Return the state of the preset that was opened or saved last. None if there is no such file, if it is invalid, or
-    if its disk does not answer in time.
+    """Return the state of the preset that was opened or saved last. Return None if there is no such file, if it is
+    invalid, or if its disk does not answer in time.
     """
     for path in preset_files.recent()[:1]:
         if preset_files.is_there(path):

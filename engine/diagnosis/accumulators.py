@@ -20,7 +20,7 @@ GROWTH_READINGS = 10  # window of the moving average, as in SageMaker Debugger's
 
 
 def numbers(readings: Iterable[Reading], name: str) -> list[float]:
-    """The values of the field `name`, from the readings that contain a number in that field."""
+    """Return the values of the field `name`, from the readings that contain a number in that field."""
     return [value for reading in readings if (value := number(reading.get(name))) is not None]
 
 
@@ -69,7 +69,7 @@ class Growth:
     def share(self) -> float | None:
         """The mean of the last GROWTH_READINGS readings minus the mean of the first GROWTH_READINGS.
 
-        None if there are fewer than three times as many readings.
+        It is None if there are fewer than 3 * GROWTH_READINGS readings.
         """
         values = list(self._shares)
         if len(values) < 3 * GROWTH_READINGS:
@@ -78,10 +78,10 @@ class Growth:
 
 
 class Pauses:
-    """Adds up the evaluations and checkpoints, during which no steps run.
+    """Adds up the time of evaluations and checkpoints in seconds. No steps run during these pauses.
 
-    The first pause of a kind includes one-time work, such as compiling in the first evaluation. If that kind has later
-    pauses, the first one counts with their median length.
+    Each pause counts with the median length of its kind. The first pause is not in this median, as it includes one-time
+    work such as compiling. If a kind has only one pause, its own length counts.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Pauses:
 
     @property
     def seconds(self) -> float:
-        """The time of all pauses in seconds. The first pause of each kind counts with the median of the later ones."""
+        """The time of all pauses in seconds. Each pause counts with the median length of its kind."""
         return sum(count * self._typical(kind) for kind, count in self._counts.items())
 
     @property

@@ -66,17 +66,17 @@ _KINDS: Mapping[str, Kind] = {str(verdict): kind for verdict, kind in VERDICTS.i
 
 
 def label(verdict: str) -> str:
-    """The label of the verdict in views. A verdict that this version does not know is returned unchanged."""
+    """Return the label of the verdict in views. A verdict that this version does not know is returned unchanged."""
     return _KINDS[verdict].label if verdict in _KINDS else verdict
 
 
 def of_run(run: Run, events: RunEvents | None = None) -> Diagnosis:
-    """The diagnosis of a run, running or finished. `events` are its events if they were already read."""
+    """Return the diagnosis of a run, running or finished. `events` are the run's events if they were already read."""
     return diagnose(read(run, events))
 
 
 def diagnose(measured: Measurements) -> Diagnosis:
-    """The diagnosis from the measurements up to now. Its verdict is `undecided` if too little was measured."""
+    """Return the diagnosis from the measurements up to now. Its verdict is `undecided` if too little was measured."""
     too_little = _too_little(measured)
     if too_little:
         return Diagnosis(
@@ -103,7 +103,7 @@ def diagnose(measured: Measurements) -> Diagnosis:
 
 
 def remedies(measured: Measurements, verdicts: Sequence[Verdict]) -> list[Remedy]:
-    """The remedies for the verdicts, in the order in which they should be tried. Each change occurs once.
+    """Return the remedies for the verdicts, in the order in which they should be tried. Each change occurs once.
 
     `verdicts` begins with the most important one.
     """
@@ -147,7 +147,7 @@ def _too_little(s: Measurements) -> str:
 
 
 def _sure(every: Sequence[Finding]) -> list[Finding]:
-    """The findings that decide the verdict if the figures may be a result of chance: those beyond the threshold
+    """Return the findings that decide the verdict if the figures may be a result of chance: those beyond the threshold
     `strong`.
 
     If a finding is a faint loss of time, no finding of rank LIMIT is among them.
@@ -157,12 +157,14 @@ def _sure(every: Sequence[Finding]) -> list[Finding]:
 
 
 def _computes(s: Measurements) -> bool:
-    """Whether TensorFlow's graph takes at least COMPUTES (80 %) of the step, and the device is busy with it."""
+    """Return True if TensorFlow's graph takes at least COMPUTES (80 %) of the step, and the device is busy with the
+    graph.
+    """
     return s.compute_share is not None and s.compute_share >= COMPUTES and device_works(s)
 
 
 def _sentence(verdict: Verdict, s: Measurements, mine: Sequence[Finding]) -> str:
-    """The verdict in one line. A further detail is added only if the line then has at most 100 characters."""
+    """Return the verdict in one line. A further detail is added only if the line then has at most 100 characters."""
     words = label(verdict)
     if verdict == "healthy":
         graph = figures.measurement("compute_share").text(s.compute_share or 0)
@@ -182,7 +184,7 @@ def _why_doubtful(s: Measurements) -> str:
 
 
 def _where(s: Measurements) -> list[str]:
-    """Endings of a sentence that name the slow part of the input, the longest first: the disk, or a stage by its
+    """Return endings of a sentence that name the slow part of the input, the longest first: the disk, or a stage by its
     name.
     """
     if s.disk_waited_for:
@@ -194,12 +196,16 @@ def _where(s: Measurements) -> list[str]:
 
 
 def _which(s: Measurements) -> list[str]:
-    """Endings of a sentence that name the slow worker, the longest first: with its address, then without."""
+    """Return endings of a sentence that name the slow worker, the longest first: with the worker's address, then
+    without.
+    """
     return [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"]
 
 
 def _held_by(s: Measurements) -> list[str]:
-    """A list with one ending of a sentence that names the cause of the low clock. Empty if the cause is unknown."""
+    """Return a list with one ending of a sentence that names the cause of the low clock. Return an empty list if the
+    cause is unknown.
+    """
     return [f" ({why})"] if (why := clocks.cause(s)) else []
 
 
@@ -211,10 +217,10 @@ _ENDINGS: Mapping[str, Callable[[Measurements], list[str]]] = {
 
 
 def _confidence(s: Measurements, verdict: Verdict, mine: Sequence[Finding]) -> float:
-    """The confidence in the verdict, from 0 to 0.99.
+    """Return the confidence in the verdict, from 0 to 0.99.
 
-    It grows with the measured time and with the distance of the first figure from its threshold, and if a further
-    measurement supports the verdict. `mine` are the findings of the verdict.
+    The confidence grows with the measured time and with the distance of the first figure from its threshold, and if a
+    further measurement supports the verdict. `mine` are the findings of the verdict.
     """
     time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
     distance = _distance(mine[0]) if mine else 0.5
@@ -227,8 +233,8 @@ def _confidence(s: Measurements, verdict: Verdict, mine: Sequence[Finding]) -> f
 
 
 def _distance(finding: Finding) -> float:
-    """How far the finding is beyond its threshold: 0 at `notable`, 1 at twice `strong` (half of it for a rule with
-    `below`).
+    """Return how far the finding is beyond its threshold: 0 at `notable`, 1 at twice `strong` (half of it for a rule
+    with `below`).
     """
     rule, value = finding.rule, finding.value
     most = 1.0 if rule.figure.unit == "share" else math.inf
@@ -243,8 +249,8 @@ HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # by host times i
 
 
 def evidence(s: Measurements, verdict: Verdict, mine: Sequence[Finding]) -> list[dict[str, object]]:
-    """The rows of evidence: first a row for each figure of the findings, then a row for each figure that explains the
-    verdict.
+    """Return the rows of evidence: first a row for each figure of the findings, then a row for each figure that
+    explains the verdict.
 
     `mine` are the findings of the verdict. A figure has only one row, except if the GPU's utilization is unknown
     (`s.unseen`).
@@ -267,7 +273,7 @@ def _of_finding(finding: Finding) -> dict[str, object]:
 
 
 def _explaining(s: Measurements, verdict: Verdict) -> list[dict[str, object]]:
-    """Rows of figures that explain the verdict but have no threshold of their own."""
+    """Return rows of figures that explain the verdict but have no threshold of their own."""
     rows: list[dict[str, object]] = []
     if s.crowded:
         rows += _row("others_cpu", s.others_cpu, "other programs use {} of the CPU's cores")
@@ -302,7 +308,7 @@ def _explaining(s: Measurements, verdict: Verdict) -> list[dict[str, object]]:
 
 
 def _braced(text: str) -> str:
-    """Text with braces doubled, so that it can be part of a format string."""
+    """Return the text with doubled braces, so that it can be part of a format string."""
     return text.replace("{", "{{").replace("}", "}}")
 
 

@@ -1,4 +1,8 @@
-"""Calculates how many GPUs CUDA should show to a process, without those that CUDA_VISIBLE_DEVICES and MIG hide."""
+"""Counts the GPUs that CUDA should show to a process, and yields findings about the choice of GPUs.
+
+GPUs that CUDA_VISIBLE_DEVICES or MIG hides, and unusable GPUs, do not count. The findings are about
+CUDA_VISIBLE_DEVICES and about the GPUs that a launcher such as Slurm has allocated.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ HIDDEN = "no GPU"  # what the finding is about that all GPUs are hidden on purpo
 def expected(seen: NvmlAnswers, value: str | None) -> int:
     """Return the number of GPUs that CUDA should show.
 
-    `value` is the content of CUDA_VISIBLE_DEVICES; None if it is not set.
+    `value` is the content of CUDA_VISIBLE_DEVICES, or None if the variable is not set.
     """
     gpus = all_of(seen)
     lost = {gpu["index"] for gpu in gpus if not usable(gpu)}

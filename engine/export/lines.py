@@ -10,7 +10,7 @@ _NAMED = re.compile(r"  # ((?:\w+\.\w+(?:, )?)+)")
 
 
 def literal(value: object) -> str:
-    """The Python source of a value. Text is in double quotes if it contains none."""
+    """Return the Python source of a value. A text without double quotes is put in double quotes."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -28,7 +28,8 @@ def literal(value: object) -> str:
 class Script:
     """Collects the lines of a script. `add` adds a line with a comment that names options, `text` adds lines unchanged.
 
-    `base` is the folder of the script if paths within it are to be relative. None if all paths are absolute.
+    `base` is the folder of the script, if paths within this folder are to be relative. With None, all paths are
+    absolute.
     """
 
     def __init__(self, base: Path | None = None) -> None:
@@ -54,7 +55,8 @@ class Script:
         self._lines.append(f"{line}  # {comment}" if comment else line)
 
     def path(self, path: str) -> str:
-        """The expression for a path. Within the base folder it is relative to `HERE`, the folder of the script.
+        """Return the expression for a path. A path within the base folder is relative to `HERE`, the folder of the
+        script.
 
         Another path is added to `paths`, the paths of this machine.
         """
@@ -89,7 +91,7 @@ class Script:
             self.blocks([source])
 
     def __str__(self) -> str:
-        """The text of the script, without more than two empty lines in a row."""
+        """Return the text of the script, without more than two empty lines in a row."""
         kept: list[str] = []
         for line in self._lines:
             if line or kept[-2:] != ["", ""]:

@@ -62,7 +62,7 @@ ONE_MACHINE = "# nor strategy.kind=multi_worker, with which Keras' own fit fails
 
 
 def to_script(preset: Preset, base: Path | None = None) -> str:
-    """The source of a script that trains the preset and needs only TensorFlow.
+    """Return the source of a script that trains the preset and needs only TensorFlow.
 
     Paths within the folder `base` are relative to the script's folder. With None, all paths are absolute.
     """
@@ -70,9 +70,9 @@ def to_script(preset: Preset, base: Path | None = None) -> str:
 
 
 def with_paths(preset: Preset, base: Path | None = None) -> tuple[str, list[str]]:
-    """The same source as to_script returns, and the paths of this machine that the script contains.
+    """Return the source that `to_script` returns, and the paths of this machine that the source contains.
 
-    Such paths are those that are not within the folder `base`.
+    A path of this machine is a path that is not within the folder `base`.
     """
     options = on_one_machine(preset.options)
     parts = (_data, _model, compile_and_fit.training) if options.workload.entry is None else own_code.PARTS
@@ -91,7 +91,7 @@ def with_paths(preset: Preset, base: Path | None = None) -> tuple[str, list[str]
 
 
 def on_one_machine(options: Options) -> Options:
-    """The options with multi_worker replaced by mirrored: Keras' own fit cannot train on several machines."""
+    """Return the options with multi_worker replaced by mirrored: Keras' own fit cannot train on several machines."""
     if options.strategy.kind != MULTI_WORKER:
         return options
     return replace(options, strategy=replace(options.strategy, kind="mirrored", communication="auto"))
@@ -108,12 +108,12 @@ def _head(preset: Preset) -> str:
 
 
 def _docstring(text: str) -> str:
-    """The text in one line. Each character that could end a docstring or start an escape sequence is replaced by '."""
+    """Return the text in one line, with ' for each ", each backslash and each character that cannot be printed."""
     return "".join(c if c.isprintable() and c not in '"\\' else "'" for c in " ".join(text.split()))
 
 
 def _imports(code: str, lines: dict[str, str]) -> str:
-    """The import lines of the modules that the code uses. `lines` has the line for each name.
+    """Return the import lines of the modules that the code uses. `lines` has the line for each name.
 
     `os` is always included, because the script sets environment variables.
     """
@@ -149,7 +149,7 @@ def _environment(script: Script, options: Options) -> None:
 
 
 def _overruling(options: Options) -> list[str]:
-    """The environment variables that would override options and that the script removes (as
+    """Return the environment variables that would override options and that the script removes (as
     trainer/setup/environment.py does).
     """
     allocator = ["TF_GPU_ALLOCATOR"] if options.device.allocator == "default" else []

@@ -62,7 +62,9 @@ class Expressions:
         self._groups = {id(getattr(options, name)): name for name in GROUPS}
 
     def _value(self, node: ast.expr, constants: Mapping[str, Any], used: list[str]) -> Any:
-        """The value of an expression. The keys of the options in it are added to `used`. Raises UnknownValue."""
+        """Return the value of an expression. The keys of the expression's options are added to `used`. Raises
+        UnknownValue.
+        """
         match node:
             case ast.Constant():
                 return node.value
@@ -100,8 +102,8 @@ class Expressions:
         return getattr(owner, name)
 
     def _boolean(self, node: ast.BoolOp, constants: Mapping[str, Any], used: list[str]) -> Any:
-        """The value of an `and` or `or`. A single part can decide it, even if other parts are unknown. Raises
-        UnknownValue.
+        """Return the value of an `and` or `or`. A single part can decide this value, even if other parts are unknown.
+        Raises UnknownValue.
         """
         decides = isinstance(node.op, ast.Or)
         value, unknown = None, False
@@ -158,8 +160,8 @@ class Expressions:
         yield from _without(node.args, removed, ends)
 
     def _replaced(self, node: ast.expr, constants: Mapping[str, Any]) -> str | None:
-        """The new text of an expression whose value is known, wholly or in part. None if the expression stays
-        unchanged.
+        """Return the new text of an expression whose value is known, wholly or in part. Return None if the expression
+        stays unchanged.
         """
         if isinstance(node, ast.Constant) or isinstance(getattr(node, "ctx", None), ast.Store):
             return None
@@ -185,7 +187,8 @@ class Expressions:
         return self._rendered(chosen, constants) + marked(used)
 
     def _of_boolean(self, node: ast.BoolOp, constants: Mapping[str, Any]) -> str | None:
-        """The text of an `and` or `or` without the known parts that do not decide it. None if all parts stay.
+        """Return the text of an `and` or `or` without the known parts that do not decide it. Return None if all parts
+        stay.
 
         A known last part stays if it is not a bool, since it may be the value of the expression.
         """
@@ -219,12 +222,12 @@ class Expressions:
         return self._lines[number - 1].decode()
 
     def _between(self, before: int, node: ast.stmt) -> list[str]:
-        """The empty lines and comments between the line `before` and a statement."""
+        """Return the empty lines and comments between the line `before` and a statement."""
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         return [self._line(number) for number in range(before + 1, first)]
 
     def _edited(self, first: int, last: int, edits: Sequence[Edit]) -> str:
-        """The lines `first` to `last` after the edits were made."""
+        """Return the lines `first` to `last` after the edits were made."""
         starts = [0]
         for line in self._lines[first - 1 : last]:
             starts.append(starts[-1] + len(line) + 1)
@@ -288,7 +291,7 @@ class Specialiser(Expressions):
     """Rewrites functions of one file for known values of options and of constant parameters."""
 
     def function(self, node: ast.FunctionDef) -> str:
-        """The new text of the function. Raises ValueError if the function cannot be rewritten."""
+        """Return the new text of the function. Raises ValueError if the function cannot be rewritten."""
         lines = self._function(node, dict(self._known))
         return "\n".join(_commented(line) for line in textwrap.dedent("\n".join(lines)).split("\n"))
 
@@ -305,11 +308,11 @@ class Specialiser(Expressions):
             raise ValueError(f"{node.name} cannot be exported: it gives {', '.join(again)} another value")
 
     def _body(self, body: Sequence[ast.stmt], constants: dict[str, Any]) -> list[str]:
-        """The new lines of the statements below a header. If no statement stays, a `pass`."""
+        """Return the new lines of the statements below a header. If no statement stays, return a `pass`."""
         return self._block(body, constants) or [" " * body[0].col_offset + "pass"]
 
     def _header(self, node: Any, constants: Mapping[str, Any]) -> list[str]:
-        """The new lines of a compound statement that stand above its body."""
+        """Return the new lines of a compound statement that stand above its body."""
         edits = self._edits_of(node, constants, skip=node.body)
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         last = max(first, node.body[0].lineno - 1)
@@ -318,7 +321,7 @@ class Specialiser(Expressions):
         return _joined(self._edited(first, last, edits).split("\n"))
 
     def _block(self, body: Sequence[ast.stmt], constants: dict[str, Any]) -> list[str]:
-        """The new lines of consecutive statements, up to the first that always returns or raises."""
+        """Return the new lines of consecutive statements, up to the first that always returns or raises."""
         lines: list[str] = []
         keys: list[str] = []  # of decided conditions, named at the statement that follows from them
         before = body[0].lineno - 1
@@ -336,7 +339,7 @@ class Specialiser(Expressions):
         return lines
 
     def _statement(self, node: ast.stmt, constants: dict[str, Any], keys: list[str]) -> tuple[list[str], bool]:
-        """The new lines of a statement, and whether the statements after it are unreachable.
+        """Return the new lines of a statement, and whether the statements after it are unreachable.
 
         If statements are removed because of options, the keys of these options are added to `keys`.
         """
@@ -378,8 +381,8 @@ class Specialiser(Expressions):
         return lines
 
     def _binds_group(self, node: ast.stmt, constants: dict[str, Any]) -> bool:
-        """Whether a statement only names a group of options, such as `given = options.input`. The name is then added to
-        `constants`.
+        """Return True if a statement only names a group of options, such as `given = options.input`. The name is then
+        added to `constants`.
         """
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
             return False
@@ -400,15 +403,15 @@ class Specialiser(Expressions):
 
 
 def _with_marks(lines: list[str], keys: Sequence[str]) -> list[str]:
-    """The lines, with a mark for each option of `keys` at the end of the first line. `_commented` turns marks into
-    comments.
+    """Return the lines, with a mark for each option of `keys` at the end of the first line. `_commented` turns marks
+    into comments.
     """
     return [lines[0] + marked(keys), *lines[1:]] if keys else lines
 
 
 def _joined(lines: list[str]) -> list[str]:
-    """The lines of a signature as one line if it fits into the line length. Otherwise, and with a decorator, the lines
-    unchanged.
+    """Return the lines of a signature as one line if it fits into the line length. Otherwise, and for lines that begin
+    with a decorator, return the lines unchanged.
     """
     margin = lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
     text = margin + " ".join(line.strip() for line in lines).replace("( ", "(").replace(", )", ")").replace(" )", ")")
@@ -422,7 +425,9 @@ def _indented(lines: list[str], by: int) -> list[str]:
 
 
 def _commented(line: str) -> str:
-    """The line with its marks turned into a comment: the option keys first, then the text of the line's own comment."""
+    """Return the line with its marks turned into a comment: the option keys first, then the text of the line's own
+    comment.
+    """
     keys = dict.fromkeys(_MARK.findall(line))
     if not keys:
         return line
@@ -431,7 +436,7 @@ def _commented(line: str) -> str:
 
 
 def _without_comment(line: str) -> tuple[str, str]:
-    """The line without its comment, and the comment, which may be empty. A # within a string does not begin a
+    """Return the line without its comment, and the comment, which may be empty. A # within a string does not begin a
     comment.
     """
     with contextlib.suppress(tokenize.TokenError):

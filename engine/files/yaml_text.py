@@ -27,7 +27,8 @@ class Located:
 
 
 def trap(text: str) -> str:
-    """Return advice on an unquoted word that YAML 1.1 reads as an unexpected number; empty for any other word.
+    """Return advice on an unquoted word that YAML 1.1 reads as an unexpected number. Return an empty text for any other
+    word.
 
     `010` is 8 in YAML 1.1, `1:30` is 90, and `0b101` is 5.
     """
@@ -56,7 +57,7 @@ def _base_60(digits: str) -> str:
 def shorten(value: object, limit: int = 40) -> str:
     """Return the value as text for an error message: on one line, without control characters, about `limit` characters.
 
-    A text is put in quotes. What is left out is replaced by `...`.
+    A text is put in quotes. The omitted part is replaced by `...`.
     """
     text = printable(value[: 2 * limit] if isinstance(value, str) else repr(value))
     text = text if len(text) <= limit else text[:limit] + "..."

@@ -61,9 +61,9 @@ KEYS = tuple(_PARTS)
 def absolute(options: Options, bases: Mapping[str, str]) -> Options:
     """Return the options with absolute paths.
 
-    `bases` has, by the key of the option, the folder from which its path is resolved; for other options it is the
-    current folder. The file of an entry is resolved from workload.folder. If that is not set, it becomes the base of
-    the entry, if `bases` has one.
+    `bases` has, by the key of the option, the folder from which the option's path is resolved. The paths of other
+    options are resolved from the current folder. The file of an entry is resolved from workload.folder. If
+    workload.folder is not set, it becomes the base of the entry, if `bases` has one.
     """
     workload = options.workload
     update: dict[str, Any] = {"data": _whole(DATA, workload.data, bases.get(DATA, ""))}
@@ -97,7 +97,7 @@ def relative(key: str, options: Options, folder: str = "") -> Any:
 
 
 def near(place: str) -> str:
-    """Return the path relative to the current folder if it is within that folder; else unchanged."""
+    """Return the path, relative to the current folder if it is within that folder. Return any other path unchanged."""
     return _inside(place, os.path.abspath("")) if os.path.isabs(place) else place
 
 
@@ -125,7 +125,7 @@ def _parts(key: str, value: Any) -> Parts | None:
 
 
 def _base(before: str, folder: str) -> str:
-    """Return the absolute path of the folder; if `before` is `tfrecord:`, with the special characters of a pattern
+    """Return the absolute path of the folder. If `before` is `tfrecord:`, the special characters of a pattern are
     escaped.
     """
     whole = os.path.abspath(folder)
@@ -148,7 +148,7 @@ def _whole(key: str, value: str, base: str) -> str:
 
 
 def _inside(place: str, folder: str) -> str:
-    """Return the path relative to the folder if it is within the folder; else unchanged."""
+    """Return the path, relative to the folder if it is within the folder. Return any other path unchanged."""
     if place == folder:
         return "."
     prefix = folder.rstrip(os.sep) + os.sep
@@ -175,7 +175,7 @@ STAMP = re.compile(r"^\d{8}-\d{6}-")  # of the id of a run, before the name of i
 
 
 def in_current_folder() -> list[Path]:
-    """Return the preset files in the current folder; empty if it cannot be read.
+    """Return the preset files in the current folder. Return an empty list if the folder cannot be read.
 
     Other YAML files are left out, and so are presets that are found by name.
     """
@@ -203,8 +203,8 @@ def twin(name: str) -> str:
 def name_of(path: Path) -> str:
     """Return the name of a preset: the name of its file without the suffix.
 
-    If the file is `preset.yaml`, as `gputui init` writes it, it is the name of its folder; for the file of a run, the
-    name of the run's preset.
+    If the file is `preset.yaml`, as `gputui init` writes it, return the name of its folder. For the file of a run,
+    return the name of the run's preset.
     """
     folder = path.absolute().parent
     if path.stem == "preset" and folder.parent == runs_folder().absolute():
@@ -262,7 +262,7 @@ def _of_run(text: str) -> Path:
 
 
 def of_python(word: str) -> str:
-    """Return advice if an existing file of Python code is given as a preset; empty for other words."""
+    """Return advice if an existing file of Python code is given as a preset. Return an empty text for other words."""
     if not (word.endswith(".py") and os.path.isfile(word)):
         return ""
     line = f'workload: {{entry: "{os.path.basename(word)}:build"}}'

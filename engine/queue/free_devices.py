@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class Device:
     """A device: a GPU (`name` is its UUID or its index) or the CPU.
 
-    `holder` says who uses it or why it is not free, empty if it is free. `shut` is the reason why it cannot even be
-    shared (it is leased or broken), else empty. `kind` is the GPU's model. `users` are the processes on it, empty if
-    the driver does not report them.
+    `holder` says who uses the device or why it is not free, and is empty if it is free. `shut` is the reason why the
+    device cannot even be shared (it is leased or broken), else empty. `kind` is the GPU's model. `users` are the
+    processes on the GPU, and are empty if the driver does not report them.
     """
 
     name: str
@@ -98,7 +98,7 @@ def usable(entry: Entry, devices: Sequence[Device]) -> list[Device]:
 
 
 def why_not(entry: Entry, device: Device) -> str:
-    """Return why an entry cannot start on a device now; empty if it can."""
+    """Return why an entry cannot start on a device now. Return an empty text if it can start."""
     choice = gpu_choice.parse(entry.needs)
     if device.name == CPU or choice is None or not choice.shared:
         return device.holder
@@ -108,7 +108,9 @@ def why_not(entry: Entry, device: Device) -> str:
 
 
 def count(entry: Entry, gpus: int) -> int:
-    """Return how many devices an entry needs at once, on a machine with `gpus` GPUs. Without a GPU it is 1, the CPU."""
+    """Return how many devices an entry needs at once, on a machine with `gpus` GPUs. Without a GPU, return 1, for the
+    CPU.
+    """
     if entry.needs == CPU or not gpus:
         return 1
     choice = gpu_choice.parse(entry.needs)
@@ -118,7 +120,7 @@ def count(entry: Entry, gpus: int) -> int:
 def needs_text(entry: Entry, gpus: int) -> str:
     """Return in words which devices an entry needs, such as `2 GPUs` or `GPU 0`, on a machine with `gpus` GPUs.
 
-    Without a GPU it is `the CPU`.
+    Without a GPU, return `the CPU`.
     """
     if entry.needs == CPU or not gpus:
         return "the CPU"

@@ -61,7 +61,7 @@ class Rounds:
         return [point for point in self.scaling.points if point.decision == "running"]
 
     def _time_left(self, number: int) -> bool:
-        """Whether the round `number` would end within the time limit.
+        """Return True if the round `number` would end within the time limit.
 
         Trials that were measured before the proof was resumed take no time.
         """
@@ -101,7 +101,7 @@ class Rounds:
         point.decision, point.why = "failed", why
 
     def _trial(self, point: Point, number: int, attempt: int) -> Trial:
-        """The trial with this round and attempt. It is measured now if it was not measured before the proof was
+        """Return the trial with this round and attempt. It is measured now if it was not measured before the proof was
         resumed. Raises Stopped.
         """
         key = _key(point, number, attempt)
@@ -146,9 +146,10 @@ class Rounds:
 
 
 def work_out(point: Point, first: Point) -> None:
-    """Compute the medians of a point, and its speed-up over one replica (`first`) in the same rounds.
+    """Store in `point` its medians, speed-up, efficiency and spread of efficiency (standard deviation).
 
-    Only successful trials count. Without one, there is no speed-up.
+    Each trial is compared with the trial of `first` (one replica) in the same round. Only successful trials count. If
+    no round has both, only the medians are stored. The spread needs two such rounds. It is None for `first` itself.
     """
     good = [trial for trial in point.trials if trial.good]
     figures = medians(good)

@@ -20,12 +20,12 @@ DECIDED = ("kept", "rejected", "failed")
 
 
 def value(of: Any) -> str:
-    """The text of a value as --set and YAML accept it."""
+    """Return the text of a value as --set and YAML accept it."""
     return of if isinstance(of, str) else json.dumps(of)
 
 
 def changes(changed: Mapping[str, Any]) -> str:
-    """The changes as text: `steps_per_execution=16, cache=memory`. `nothing` if there are no changes.
+    """Return the changes as text: `steps_per_execution=16, cache=memory`. Return `nothing` if there are no changes.
 
     The group is left out of a key if the name is unique.
     """
@@ -33,7 +33,7 @@ def changes(changed: Mapping[str, Any]) -> str:
 
 
 def settings(changed: Mapping[str, Any]) -> str:
-    """The changes as on a command line: `--set compile.steps_per_execution=16 --set ...`."""
+    """Return the changes as on a command line: `--set compile.steps_per_execution=16 --set ...`."""
     return " ".join(f"--set {key}={value(of)}" for key, of in changed.items())
 
 
@@ -43,7 +43,7 @@ def _short(key: str) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """The result of a comparison in one sentence. If the number of replicas changes, the efficiency is added."""
+    """Return the result of a comparison in one sentence. If the number of replicas changes, the efficiency is added."""
     scaled = scaling_sentences.of_comparison(comparison) if comparison.decision not in ("stopped", "running") else ""
     return "; ".join(filter(None, (_verdict(comparison), scaled)))
 
@@ -73,12 +73,12 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def speedup(proof: Record) -> str:
-    """The total gain by the pairs of trials as a factor: `2.31 times as fast`."""
+    """Return the total gain by the pairs of trials as a factor: `2.31 times as fast`."""
     return f"{units.times(proof.gain_total)} as fast"
 
 
 def by_medians(proof: Record) -> float | None:
-    """The speed-up as a factor, from the medians of both sides. None if one of them is not known.
+    """Return the speed-up as a factor, from the medians of both sides. Return None if one of them is not known.
 
     Each median is over the whole proof, while the trials of a pair directly follow each other. On a machine whose speed
     changes, this result differs from the gain of the pairs, which is closer to the truth.
@@ -88,8 +88,8 @@ def by_medians(proof: Record) -> float | None:
 
 
 def differing_medians(proof: Record) -> str:
-    """The speed-up by the medians, such as `1.64 times`. Empty if it is not known, or has the same text as the speed-up
-    by the pairs.
+    """Return the speed-up by the medians, such as `1.64 times`. Return an empty text if it is not known, or has the
+    same text as the speed-up by the pairs.
     """
     quotient, paired = by_medians(proof), proof.gain_total
     if quotient is None or paired is None or units.times(quotient) == units.times(paired):
@@ -98,8 +98,8 @@ def differing_medians(proof: Record) -> str:
 
 
 def disturbance(proof: Record) -> str:
-    """A sentence with the number of disturbed trials and the most frequent disturbance. Empty if no trial was
-    disturbed.
+    """Return a sentence with the number of disturbed trials and the most frequent disturbance. Return an empty text if
+    no trial was disturbed.
     """
     rows = proof.trials
     reasons = [trial.disturbed for trial in rows if trial.disturbed]
@@ -110,14 +110,14 @@ def disturbance(proof: Record) -> str:
 
 
 def _disturbed(count: int, of: int) -> str:
-    """The number of disturbed trials as a clause: `1 of 8 trials was disturbed`."""
+    """Return the number of disturbed trials as a clause: `1 of 8 trials was disturbed`."""
     if of == 1:
         return "the only trial was disturbed"
     return f"{count} of {of} trials {'was' if count == 1 else 'were'} disturbed"
 
 
 def conclusion(proof: Record) -> str:
-    """The result of the whole proof in one sentence, with the number of disturbed trials."""
+    """Return the result of the whole proof in one sentence, with the number of disturbed trials."""
     rows = proof.trials
     disturbed = sum(bool(trial.disturbed) for trial in rows)
     beside = f"; {_disturbed(disturbed, len(rows))} by other programs" if disturbed else ""
@@ -125,8 +125,8 @@ def conclusion(proof: Record) -> str:
 
 
 def result(proof: Record) -> str:
-    """The result of the whole proof in one sentence, without the disturbed trials. It depends on the kind and the state
-    of the proof.
+    """Return the result of the whole proof in one sentence, without the disturbed trials. The sentence depends on the
+    kind and the state of the proof.
     """
     what = "search" if proof.kind == "tune" else "proof"
     if proof.state == "waiting":
@@ -155,10 +155,10 @@ def _loop(proof: Record) -> str:
 
 
 def unproved(proof: Record) -> Mapping[str, Any]:
-    """The best settings of a search that has ended without a proof of their gain, as changes against the preset.
+    """Return the best settings of a search that has ended without a proof of their gain, as changes against the preset.
 
-    For an interrupted search, these are the fastest settings until then. Empty if a comparison refused the settings, if
-    changes were kept, while the search runs, and for other proofs.
+    For an interrupted search, these are the fastest settings until then. The changes are empty if a comparison refused
+    the settings, if changes were kept, while the search runs, and for other proofs.
     """
     search = search_of(proof)
     if proof.kind != "tune" or proof.state == "running" or proof.changes_kept:
@@ -172,14 +172,14 @@ def unproved(proof: Record) -> Mapping[str, Any]:
 
 
 def to_take(proof: Record) -> Mapping[str, Any]:
-    """The changes that can be saved or put into the form: the kept changes, or if there are none the unproved
+    """Return the changes that can be saved or put into the form: the kept changes, or if there are none the unproved
     settings.
     """
     return proof.changes_kept or unproved(proof)
 
 
 def not_proved(proof: Record) -> str:
-    """The known figures of settings that are not proved, as text.
+    """Return the known figures of settings that are not proved, as text.
 
     The text is such as `not proved: +719 % in single trials; in 2 pairs +745 %`.
     """
@@ -199,12 +199,12 @@ def not_proved(proof: Record) -> str:
 
 
 def only_predicts(proof: Record) -> bool:
-    """Whether the search only predicts memory (`--dry-run`)."""
+    """Return True if the search only predicts memory (`--dry-run`)."""
     return search_of(proof).limits.dry_run
 
 
 def _search(proof: Record) -> str:
-    """The result of a search: the proven gain of the best settings, or why there is none."""
+    """Return the result of a search: the proven gain of the best settings, or why there is none."""
     if only_predicts(proof):
         return proof.ended_because or _nothing_tried(proof)
     kept = [comparison for comparison in proof.comparisons if comparison.decision == "kept"]
@@ -252,8 +252,8 @@ def _nothing_tried(proof: Record) -> str:
 
 
 def input_cost(ablation: Ablation | None) -> str:
-    """A sentence with the cost of the input, by trials without it, and the input wait that the training itself
-    measured.
+    """Return a sentence with the cost of the input, by trials without input, and the input wait that the training
+    itself measured.
 
     If the cost is not known, the sentence says why.
     """
@@ -269,19 +269,19 @@ def input_cost(ablation: Ablation | None) -> str:
 
 
 def others(diagnosis: Mapping[str, Any]) -> str:
-    """The further verdicts of a diagnosis, after the first, in words. Empty if there are none."""
+    """Return the further verdicts of a diagnosis, after the first, in words. Return an empty text if there are none."""
     verdicts = diagnosis.get("others")
     return ", ".join(str(word).replace("_", " ") for word in verdicts) if isinstance(verdicts, list) else ""
 
 
 def outcome(trial: Trial) -> str:
-    """The outcome of a trial. If there is one, its error is added, or else the text on its disturbances."""
+    """Return the outcome of a trial, with its error if there is one, or else with the text on its disturbances."""
     more = trial.error or trial.disturbed
     return f"{trial.outcome}: {more}" if more else str(trial.outcome)
 
 
 def learned(learning: Learning) -> str:
-    """One line: how the change affects what is learnt, and the losses of both sides."""
+    """Return one line: how the change affects what is learnt, and the losses of both sides."""
     a, b = learning.loss_a, learning.loss_b
     if a is None or b is None:
         return f"Note: {learning.note}; the losses are not known."
@@ -290,7 +290,7 @@ def learned(learning: Learning) -> str:
 
 
 def profile_of(proof: Record) -> ProfileReport | None:
-    """The profile in a record. None if there is none or if it does not have the present form."""
+    """Return the profile in a record. Return None if there is none or if it does not have the present form."""
     try:
         return reports.from_plain(proof.profile) if proof.profile else None
     except (LookupError, TypeError, ValueError):
@@ -298,7 +298,7 @@ def profile_of(proof: Record) -> ProfileReport | None:
 
 
 def profile_in_brief(proof: Record) -> list[str]:
-    """The main results of the profile in a few lines, or one line that says why there are none."""
+    """Return the main results of the profile in a few lines, or one line that says why there are none."""
     report = profile_of(proof)
     if report is not None:
         return reports.in_brief(report)

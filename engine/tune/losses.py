@@ -41,7 +41,7 @@ PASS_SECONDS = 0.3  # of a pass without its steps: its start and the evaluation 
 
 @dataclass(frozen=True)
 class Length:
-    """The length of a training: `samples` in all, and whole `passes` over the data. None passes mean a part of the
+    """The length of a training: `samples` in all, and whole `passes` over the data. `passes` is None for a part of the
     first pass.
     """
 
@@ -61,7 +61,7 @@ class Data:
 
     @classmethod
     def of(cls, preset: Preset, started: Started) -> Data:
-        """The data of a preset, by its options and by the event `started` of its first trial."""
+        """Return the data of a preset, by its options and by the event `started` of its first trial."""
         batch, steps = started.global_batch_size or 1, preset.options.train.steps_per_epoch
         return cls(batch, steps * batch if steps else started.train_samples, preset.options.train.epochs)
 
@@ -71,8 +71,8 @@ class Data:
 
 
 def affordable(data: Data, largest_batch: int, seconds: float, per_sample: float) -> Length | None:
-    """The longest training of both sides that takes at most `seconds`. None if there is too little time for enough
-    updates.
+    """Return the longest training of both sides that takes at most `seconds`. Return None if there is too little time
+    for enough updates.
 
     `per_sample` is the time in seconds that one sample takes on both sides together. `largest_batch` is the larger
     global batch.
@@ -92,7 +92,8 @@ def _is_enough(samples: int, largest_batch: int) -> bool:
 
 
 def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, int | None]:
-    """The length as values of `train.epochs` and `train.steps_per_epoch`, for a training with the global batch `batch`.
+    """Return the length as values of `train.epochs` and `train.steps_per_epoch`, for a training with the global batch
+    `batch`.
 
     The steps are None for whole passes, if the preset does not set train.steps_per_epoch.
     """
@@ -104,9 +105,9 @@ def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, i
 
 
 def of_earlier(length: tuple[int, int | None], data: Data, preset: Preset) -> Length:
-    """The length that the epochs and steps in `length` mean for a trial of the preset.
+    """Return the length that the epochs and steps in `length` mean for a trial of the preset.
 
-    These trials are from before the search was resumed. None steps mean whole passes over the data.
+    Such a trial is from before the search was resumed. If the steps are None, the length is whole passes over the data.
     """
     epochs, steps = length
     if steps is None or steps == preset.options.train.steps_per_epoch:
@@ -115,7 +116,7 @@ def of_earlier(length: tuple[int, int | None], data: Data, preset: Preset) -> Le
 
 
 def growth(before: Preset, after: Preset, machine: Machine) -> float:
-    """The global batch of `after` divided by that of `before`."""
+    """Return the global batch of `after` divided by that of `before`."""
     old, new = (
         plan.global_batch(preset.options, checks.replicas(preset.options, machine)) for preset in (before, after)
     )
@@ -162,7 +163,7 @@ class Losses:
         return made
 
     def _started(self) -> Started:
-        """The event `started` of the first successful trial of the search."""
+        """Return the event `started` of the first successful trial of the search."""
         first = next(trial for candidate in self._search.candidates for trial in candidate.good)
         return _told(self._trials.run_of(first), Started)[-1]
 
@@ -201,8 +202,8 @@ class Losses:
     def _trained(
         self, made: LossCheck, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float
     ) -> Trial:
-        """One training for the loss. It is repeated once if the first attempt failed by chance. `seconds` is its
-        expected time.
+        """Train once for the loss, and return the last trial. The training is repeated once if the first attempt failed
+        by chance. `seconds` is the expected time of the training.
         """
         what = proof_sentences.changes(made.settings) if side == "b" else "the preset"
         for _ in range(CHANCES):
@@ -265,10 +266,10 @@ class Losses:
 
 
 def margin(loss: float, fall: float | None) -> float:
-    """The amount by which a loss must be higher to be clearly worse.
+    """Return the amount by which a loss must be higher to be clearly worse.
 
-    `loss` is the preset's loss, and `fall` the amount by which it has fallen during the training. None if that is not
-    known.
+    `loss` is the preset's loss. `fall` is the amount by which this loss has fallen during the training, None if it is
+    not known.
     """
     if fall is None or fall <= 0:
         return WORSE * abs(loss)
@@ -276,7 +277,7 @@ def margin(loss: float, fall: float | None) -> float:
 
 
 def _counts(trial: Trial) -> bool:
-    """Whether the loss of a trial counts: it was successful, or it has reached its time limit."""
+    """Return True if the loss of a trial counts: it was successful, or it has reached its time limit."""
     return trial.outcome in ("ok", "timeout")
 
 
@@ -294,9 +295,10 @@ def _loss(run: Run, end: EpochEnd, made: LossCheck) -> float | None:
 
 
 def _of_second_half(curve: Sequence[tuple[float, float]], whole: float, samples: int) -> float:
-    """The mean loss over the second half of the samples.
+    """Return the mean loss over the second half of `samples`.
 
-    `whole` is the mean since the beginning, as Keras reports only such means.
+    `curve` has pairs (number of samples, mean loss since the beginning), and `whole` is the mean over all samples. If
+    the curve has no value at half of the samples, return `whole`.
     """
     half = FALL_IS_OVER * samples
     until = comparing.loss_at(curve, half)
@@ -304,13 +306,13 @@ def _of_second_half(curve: Sequence[tuple[float, float]], whole: float, samples:
 
 
 def _fall(run: Run, trial: Trial) -> float | None:
-    """The loss at the first report minus the loss at the end. None if one of them is not known."""
+    """Return the loss at the first report minus the loss at the end. Return None if one of them is not known."""
     first = next((event.loss for event in _told(run, Progress) if event.loss is not None), None)
     return None if first is None or trial.loss_at_samples is None else first - trial.loss_at_samples
 
 
 def _mean(trials: Iterable[Trial], side: str) -> float | None:
-    """The mean loss of one side. None if a trial of the side has no loss, or if the side has no trial."""
+    """Return the mean loss of one side. Return None if a trial of the side has no loss, or if the side has no trial."""
     values = [trial.loss_at_samples for trial in trials if trial.side == side]
     measured = [loss for loss in values if loss is not None]
     return statistics.fmean(measured) if measured and len(measured) == len(values) else None

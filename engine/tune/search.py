@@ -41,7 +41,8 @@ FOR_LARGEST = 3  # trials whose time is kept for the largest batch, if only the 
 class OrderedSearch:
     """Searches one option after another. The fastest settings are then the best settings of `screening`.
 
-    `keep_back` reserves seconds of the search for later parts. `is_short`: there is time for a few changes only.
+    `keep_back` reserves seconds of the search for later parts. `is_short` is True if there is time for a few changes
+    only.
     """
 
     def __init__(
@@ -114,9 +115,11 @@ def measure(screening: Screening, limits: Limits, started_of: Callable[[Trial], 
 def _measured(
     screening: Screening, limits: Limits, started_of: Callable[[Trial], Started], size: int
 ) -> Baseline | None:
-    """The baseline with the present best settings, whose batch size is `size`.
+    """Return the baseline with the present best settings, whose batch size is `size`, and store its peak in
+    `screening`.
 
-    None if it runs out of memory and a smaller batch may be tried. Raises BaselineFailed.
+    Return None if the baseline runs out of memory and a smaller batch may be tried. Raises BaselineFailed if the
+    measurement fails otherwise. `started_of` returns the event `started` of a trial.
     """
     smaller = "the preset with a smaller batch, as it runs out of memory"
     reason = smaller if screening.best.settings else "the preset as it is"
@@ -150,9 +153,9 @@ def _refuse_above_limit(baseline: Baseline, limits: Limits) -> None:
 
 
 def _has_room(baseline: Baseline, screening: Screening, size: int) -> bool:
-    """Whether the baseline leaves a tenth of the memory free.
+    """Return True if the baseline leaves a tenth of the memory free.
 
-    True also for the unchanged preset, for batch size 1, and if the memory is not known.
+    Return True also for the unchanged preset, for batch size 1 (`size`), and if the memory is not known.
     """
     peak, most = baseline.memory.peak(baseline.measured.trials), baseline.memory.may_take
     return not screening.best.settings or size == 1 or peak is None or most is None or peak <= most
@@ -163,7 +166,7 @@ WIDE_SHARE = 0.5  # of the time before the pairs, for combinations after the ord
 
 
 class Searcher:
-    """Carries out one search. `earlier` are its trials from before it was resumed."""
+    """Carries out one search. `earlier` are the trials of the search from before it was resumed."""
 
     def __init__(
         self, request: Request, record: Record, bench: Bench, machine: Machine, earlier: Iterable[Trial] = ()
@@ -297,5 +300,5 @@ class Searcher:
 
 
 def _shown(limits: Limits) -> Limits:
-    """The limits as viewers read them: the password of the study's database is removed."""
+    """Return the limits as viewers read them: the password of the study's database is removed."""
     return replace(limits, study=storage.shown(limits.study)) if limits.study else limits

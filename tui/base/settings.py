@@ -132,7 +132,7 @@ class Settings:
         return self._values.keys
 
     def get(self, key: str) -> Any:
-        """The value of the setting with this dotted key, such as `runs.sort`."""
+        """Return the value of the setting with this dotted key, such as `runs.sort`."""
         value: Any = self._values
         for name in key.split("."):
             value = getattr(value, name)
@@ -219,7 +219,7 @@ def takes(setting_field: Field[Any]) -> str:
 
 
 def wrong(setting_field: Field[Any], value: Any) -> str:
-    """Return the reason why a value does not fit the setting. Empty if it fits."""
+    """Return the reason why a value does not fit the setting. Return an empty text if it fits."""
     default, choices, (low, high) = (setting_field.metadata[name] for name in ("default", "choices", "limits"))
     if isinstance(default, tuple):
         fits = isinstance(value, tuple) and all(isinstance(item, str) for item in value)
@@ -281,7 +281,7 @@ class SettingsFault(Exception):
 
 
 def read(path: Path) -> list[tuple[str, int, Any]]:
-    """Return (dotted key, line, value) for each setting in the file. The list is empty if there is no file. Raises
+    """Return (dotted key, line, value) for each setting in the file. Return an empty list if there is no file. Raises
     SettingsFault.
     """
     entries: list[tuple[str, int, Any]] = []

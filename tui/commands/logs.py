@@ -27,10 +27,11 @@ _LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
 
 
 def show_log(name: str, follow: bool, last: int | None) -> int:
-    """Print the log of a run, or its `last` lines, and return DONE. With `follow`, print until the run ends and return
-    the exit code of the training.
+    """Print the log of a run with a line for each epoch. Return DONE.
 
-    INTERRUPTED after Ctrl-C, which does not stop the run.
+    `last` is the number of lines to print from the end, with those of epochs (None: all). With `follow`, print new
+    lines, too, until the run ends, and return the exit code of the training. Return INTERRUPTED after Ctrl-C, which
+    does not stop the run. Raises Refused if there is no log (only without `follow`).
     """
     run = run_folders.find(name)
     try:
@@ -97,8 +98,11 @@ class _InOrder:
         self._resumes_told = 0
 
     def with_epochs(self, blocks: Iterable[bytes], arrived: float = 0.0, cut: bool = False) -> Iterator[str]:
-        """Yield the complete lines of the blocks, and all epochs that have ended by now. `arrived` is the Unix time for
-        lines without a time. If `cut` is True, the beginning of the log is missing.
+        """Yield the complete lines of the blocks and a line for each ended epoch that was not yielded before, in the
+        order of time.
+
+        An incomplete last line is kept for the next call. `arrived` is the Unix time in seconds for lines without a
+        time. With 0, such a line follows the line before it. `cut` is True if the beginning of the log is missing.
         """
         now = self._events.read()
         epochs = deque(epoch for epoch in now.epochs if epoch.t > self._told_t)

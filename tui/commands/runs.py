@@ -134,9 +134,11 @@ def stop_run(name: str) -> None:
 
 
 def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
-    """Delete runs permanently. Return WRONG if a run was not deleted. Without `yes`, ask on the terminal first.
+    """Delete runs permanently. Return DONE, or WRONG if a run was not deleted.
 
-    `latest` is the option for the newest run. Runs that have not ended are not deleted.
+    Deletes the runs in `names`, and with `latest` the newest run. For a run of several machines, the runs of its other
+    workers are deleted, too. Runs that have not ended are not deleted. If `yes` is False, asks first on the terminal.
+    Raises Abort if the answer is no, and Refused if there is no terminal or no run is named.
     """
     to_delete = _with_workers(_to_remove(names, latest))
     states = {run: run.state for run in to_delete}

@@ -30,8 +30,8 @@ _SPEED, _P50, _P95, _WAIT, _MFU = (
 
 
 def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
-    """The charts of a run, in this order: throughput, loss, step time, input wait, the first metric, the GPUs, further
-    metrics. `drawn` are the settings of axis, scale and smoothing.
+    """Return the charts of a run, in this order: throughput, loss, step time, input wait, the first metric, the GPUs,
+    further metrics. `drawn` are the settings of axis, scale and smoothing.
     """
     charts = [
         Plot(_SPEED.label, _SPEED.unit, (Curve("", now.line(_SPEED.progress)),), "zero", note=_mfu(now)),
@@ -45,7 +45,7 @@ def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
 
 
 def _step_time(now: Snapshot) -> Plot:
-    """The chart of the step time, with one curve for the median and one for the 95th percentile."""
+    """Return the chart of the step time, with one curve for the median and one for the 95th percentile."""
     curves, title = [], ""
     for figure in (_P50, _P95):
         title, _, which = figure.label.rpartition(" ")
@@ -54,14 +54,16 @@ def _step_time(now: Snapshot) -> Plot:
 
 
 def _mfu(now: Snapshot) -> str:
-    """The share of the GPUs' peak performance that the training reaches, as text. Empty if it is unknown."""
+    """Return the share of the GPUs' peak performance that the training reaches, as text. Return an empty text if it is
+    unknown.
+    """
     reached = number(now.summary.get(_MFU.key) if now.outcome else now.progress.get(_MFU.progress))
     return f"{_MFU.label} {percent(reached)}" if reached is not None else ""
 
 
 def _of_steps(now: Snapshot, name: str) -> Plot:
-    """The chart of the loss or a metric: values of steps (only the loss), Keras' means of whole epochs, and validation
-    values.
+    """Return the chart of the loss or a metric: values of steps (only the loss), Keras' means of whole epochs, and
+    validation values.
     """
     mean = epoch_mean.of_run(now, name)
     line = now.line(name)
@@ -77,7 +79,9 @@ def _of_steps(now: Snapshot, name: str) -> Plot:
 
 
 def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
-    """The plot with its values placed on its horizontal axis. `drawn` are the settings of axis, scale and smoothing."""
+    """Return the plot with its values placed on its horizontal axis. `drawn` are the settings of axis, scale and
+    smoothing.
+    """
     axis = axis_of(plot, now, drawn)
     curves = tuple(replace(curve, line=along(curve.line, axis, now.pace)) for curve in plot.curves)
     joins = tuple(now.pace.place(axis, *moment) for moment in now.joins)
@@ -86,13 +90,13 @@ def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
 
 
 def axis_of(plot: Plot, now: Snapshot, drawn: Charts) -> str:
-    """The horizontal axis of the settings if the run can be drawn on it, else the plot's own axis."""
+    """Return the horizontal axis of the settings if the run can be drawn on it, else the plot's own axis."""
     axis = plot.x_unit if drawn.x_axis == "auto" else drawn.x_axis
     return axis if axis in now.pace.axes() else plot.x_unit
 
 
 def _end(now: Snapshot, axis: str, curves: tuple[Curve, ...]) -> float:
-    """The place of the last point on the axis, in the unit of the axis.
+    """Return the place of the last point on the axis, in the unit of the axis.
 
     If there is no point yet and the axis is time, it is the time since the first step, at most 1 s.
     """
@@ -116,19 +120,21 @@ _BOUNDS = {"busy": "share", "temperature_c": "free"}
 
 
 def of_gpus_used(now: Snapshot) -> list[Plot]:
-    """The charts of the GPUs that the run uses. If it is unknown which these are, the charts of all GPUs."""
+    """Return the charts of the GPUs that the run uses. If these GPUs are unknown, return the charts of all GPUs."""
     used = [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
     return of_gpus(now, used)
 
 
 def of_gpus(now: Snapshot, indices: list[int]) -> list[Plot]:
-    """One chart for each figure that at least one of the GPUs reports. `indices` are the numbers of the GPUs from 0."""
+    """Return one chart for each figure that at least one of the GPUs reports. `indices` are the numbers of the GPUs
+    from 0.
+    """
     charts = [_chart(now, key, name, indices) for name, key in GPU_LINES.items()]
     return [plot for plot in charts if not plot.empty]
 
 
 def of_machine(now: Snapshot, picked: int | None, drawn: Charts) -> list[Plot]:
-    """The charts of all GPUs and of the host's CPUs.
+    """Return the charts of all GPUs and of the host's CPUs.
 
     If there are more than EACH GPUs, the charts of the GPU `picked` (its number from 0) come first.
     """
@@ -205,22 +211,23 @@ class _Kind:
 
 
 def compared_plots(runs: Sequence[Named], drawn: Charts) -> list[Plot]:
-    """One chart for each figure that at least one of the first MOST_COMPARED runs has."""
+    """Return one chart for each figure that at least one of the first MOST_COMPARED runs has."""
     shown = list(runs[:MOST_COMPARED])
     charts = [_plot(kind, shown, drawn) for kind in _kinds(shown)]
     return [plot for plot in charts if not plot.empty]
 
 
 def axes(runs: Sequence[Named]) -> list[str]:
-    """The names of the horizontal axes on which every run can be drawn."""
+    """Return the names of the horizontal axes on which every run can be drawn."""
     axes_of_runs = [run.now.pace.axes() for run in runs]
     return [axis for axis in axes_of_runs[0] if all(axis in others for others in axes_of_runs)] if axes_of_runs else []
 
 
 def hardly_seen(plot: Plot) -> str:
-    """A remark that the shortest curve is too short to be seen on the axis, with the place of its end.
+    """Return a remark that the shortest curve is too short to be seen on the axis, with the place of its end.
 
-    Empty if it covers at least 5 % of the axis, if there is only one curve, or if the chart is zoomed.
+    Return an empty text if the curve covers at least 5 % of the axis, if there is only one curve, or if the chart is
+    zoomed.
     """
     ends = [(curve.line.x[-1], curve) for curve in plot.told if len(curve.line)]
     if len(ends) < 2 or plot.window is not None:
@@ -253,7 +260,7 @@ def _metric(key: str, name: str) -> _Kind:
 
 
 def _gpu_busy(now: Snapshot) -> Line:
-    """The mean load of the GPUs that train. If only one trains, the load of this GPU."""
+    """Return the mean load of the GPUs that train. If only one trains, return the load of this GPU."""
     together = now.line("gpus mean")
     training = [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
     return together if len(together) or len(training) != 1 else now.line(f"gpu{training[0]}")
@@ -270,7 +277,7 @@ def _plot(kind: _Kind, runs: Sequence[Named], drawn: Charts) -> Plot:
 
 
 def _curve(kind: _Kind, run: Named, axis: str) -> Curve:
-    """The curve of a run. A run without this figure gets an empty curve, so that the legend still names it.
+    """Return the curve of a run. A run without this figure gets an empty curve, so that the legend still names the run.
 
     The value after the name is that of the run's result. Without a result it is the last reading, marked with "last".
     """

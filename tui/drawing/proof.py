@@ -30,9 +30,9 @@ _SPEED, *_OTHERS = shown("trial")
 
 
 def head(data: Record, clock: float, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """The head: the proof and its state, the speeds before and after, and its progress or result.
+    """Return the head: the proof and its state, the speeds before and after, and its progress or result.
 
-    `clock` is the present Unix time in seconds. `low`: in as few rows as possible.
+    `clock` is the present Unix time in seconds. With `low`, the head takes as few rows as possible.
     """
     left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, clock, glyphs), (" ", "")], width)]
@@ -67,7 +67,7 @@ def state_piece(data: Record, clock: float, glyphs: Glyphs) -> Piece:
 
 
 def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    """The speeds before and after, in large digits if there is room."""
+    """Return the speeds before and after, in large digits if there is room."""
     before, after = ((side or {}).get("samples_per_second") for side in (data.before, data.after))
     if before is None:
         return [[("no speed has been measured so far" if data.is_read else "reading the proof ...", "label")]]
@@ -82,8 +82,11 @@ def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> li
 
 
 def _in_one_row(speeds: str, before: str, by_medians: str, gain: Row, width: int) -> Row:
-    """The speeds in one row of at most `width` cells. If the gain differs from the ratio of the two speeds, and there
-    is no room to explain this, only the speed before and the gain are shown.
+    """Return one row with the speeds, their unit and the gain.
+
+    `speeds` has the speed before and after, `before` only the first one. `by_medians` is the ratio of the two speeds,
+    as text. It is empty if it has the same text as the gain. If there is no room for it in `width` cells, the row has
+    only the speed before and the gain. Even this row may be wider than `width`.
     """
     longest = f" {_SPEED.unit}, {by_medians} by these medians  " if by_medians else f" {_SPEED.unit}  "
     for text in (longest, f" {_SPEED.unit} ({by_medians})  "):
@@ -102,7 +105,7 @@ def _gain(data: Record) -> Row:
 
 
 def _beside(data: Record, width: int) -> Row:
-    """The other figures before and after in one row, as many as there is room for."""
+    """Return the other figures before and after in one row, as many as there is room for."""
     before, after = data.before or {}, data.after or {}
     row: Row = []
     for figure in _OTHERS:
@@ -117,8 +120,8 @@ def _beside(data: Record, width: int) -> Row:
 
 
 def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """For a running proof, the used part of its time and the present activity. For an ended proof, its result and why
-    it ended.
+    """Return rows. For a running proof, they are the used part of its time and the present activity. For an ended
+    proof, they are its result and why it ended.
     """
     if data.state == "running":
         return [_bar(data, clock, width, glyphs), [(fitting(clean(data.doing), width, glyphs), "value")]]
@@ -135,8 +138,8 @@ def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
-    """For a diagnosis, which tries no changes, its other findings and the remedies that could be tried. Empty for other
-    proofs.
+    """Return rows with the other findings of a diagnosis, and the remedies that could be tried, as a diagnosis tries no
+    changes. Return an empty list for other proofs.
     """
     diagnosis = data.diagnosis
     if data.kind != "diagnosis" or not diagnosis:
@@ -154,13 +157,13 @@ def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def conclusion(data: Record) -> str:
-    """The result of the proof in a sentence."""
+    """Return the result of the proof in a sentence."""
     return proof_sentences.conclusion(data) if data.is_read else "proof.json cannot be read"
 
 
 def elapsed(data: Record, clock: float) -> float:
-    """The seconds since the start of a running proof, or the whole duration in seconds of an ended proof. `clock` is
-    the present Unix time.
+    """Return the seconds since the start of a running proof, or the whole duration in seconds of an ended proof.
+    `clock` is the present Unix time.
     """
     return max(0.0, clock - data.started_t) if data.state == "running" else data.seconds
 

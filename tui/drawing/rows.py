@@ -21,17 +21,17 @@ _COMMON_ENVIRONMENTS = ("env", "venv", ".venv")  # names that say nothing: peopl
 
 
 def length(row: Iterable[Piece]) -> int:
-    """The number of cells that the row takes."""
+    """Return the number of cells that the row takes."""
     return sum([cells(text) for text, _ in row])
 
 
 def cells(text: str) -> int:
-    """The number of cells that a text without control characters takes."""
+    """Return the number of cells that a text without control characters takes."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def fit(row: Iterable[Piece], width: int) -> Row:
-    """The row, cropped or padded with blanks to exactly `width` cells."""
+    """Return the row, cropped or padded with blanks to exactly `width` cells."""
     left = width
     fitted: Row = []
     for text, style in row:
@@ -48,13 +48,13 @@ def fit(row: Iterable[Piece], width: int) -> Row:
 
 
 def fitting(text: str, width: int, glyphs: Glyphs) -> str:
-    """The text, shortened to `width` characters with a mark at its end if it is longer."""
+    """Return the text, shortened to `width` characters with a mark at its end if it is longer."""
     return text if len(text) <= width else text[: max(0, width - len(glyphs.more))] + glyphs.more
 
 
 def whole_words(text: str, width: int, glyphs: Glyphs) -> str:
-    """The text. If it is longer than `width` characters, it is cut after a whole word and a mark is added. Empty if not
-    even one word fits.
+    """Return the text. If it is longer than `width` characters, it is cut after a whole word and a mark is added.
+    Return an empty text if not even one word fits.
     """
     if len(text) <= width:
         return text
@@ -63,8 +63,8 @@ def whole_words(text: str, width: int, glyphs: Glyphs) -> str:
 
 
 def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
-    """The text in at most `most` lines of whole words, each of at most `width` characters (but at least 10). A mark
-    replaces the rest of the text.
+    """Return the text in at most `most` lines of whole words, each of at most `width` characters (but at least 10). A
+    mark replaces the rest of the text.
     """
     width = max(10, width)
     lines = textwrap.wrap(text.replace("\n", " "), width)
@@ -75,8 +75,8 @@ def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
 
 
 def with_short_paths(sentence: str, width: int) -> str:
-    """The sentence. If it is longer than `width` cells, its paths are shortened: without their first folders and
-    without a final bin/python. It may still be longer.
+    """Return the sentence. If it is longer than `width` cells, its paths are shortened: without their first folders and
+    without a final bin/python. The result may still be longer.
     """
     return sentence if cell_len(sentence) <= width else _PATH.sub(lambda path: _short_path(path[0]), sentence)
 
@@ -89,14 +89,14 @@ def _short_path(path: str) -> str:
 
 
 def spread(left: Row, right: Row, width: int) -> Row:
-    """A row with `left` at its left edge and `right` at its right edge. If both do not fit, `left` is cropped."""
+    """Return a row: `left` at its left edge, and `right` at its right edge. If both do not fit, `left` is cropped."""
     room = max(0, width - length(right))
     return fit([*fit(left, room), *right], width)
 
 
 def headline(left: Row, right: Row, width: int, rule: str) -> Row:
-    """A row with `left` and `right`, and a thin line between them: the upper edge of a panel. `rule` is the character
-    of the line. Without room for it, there is no line.
+    """Return a row with `left` and `right`, and a thin line between them: the first row of a panel. `rule` is the
+    character of the line. Without room for the line, `right` stays whole at the right edge, and `left` may be cropped.
     """
     room = width - length(left) - length(right) - 2
     if room < 1:
@@ -105,7 +105,8 @@ def headline(left: Row, right: Row, width: int, rule: str) -> Row:
 
 
 def edged(rows: list[Row], width: int, glyphs: Glyphs) -> list[Row]:
-    """The rows, each of `width` cells, with an edge around them that adds two cells to the width and one row below.
+    """Return the rows, each of `width` cells, with an edge around them that adds two cells to the width and one row
+    below.
 
     The first row, a headline, becomes the upper edge.
     """
@@ -120,8 +121,8 @@ def edged(rows: list[Row], width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _with_room(row: Row, rule: str) -> Row:
-    """The headline with a blank at both ends. Its line or its longest gap is shortened for them. Unchanged if no gap is
-    long enough.
+    """Return the headline with a blank at both ends. Its line or its longest gap is shortened for the blanks. If no gap
+    is long enough, return the headline unchanged.
     """
     if row and row[0][0].startswith(" ") and row[-1][0].endswith(" "):
         return row
@@ -134,7 +135,7 @@ def _with_room(row: Row, rule: str) -> Row:
 
 
 def kept_items(items: list[Row], width: int) -> list[Row]:
-    """The first items that fit into the width as a whole: a part of a figure would read as a different figure."""
+    """Return the first items that fit into the width as a whole: a part of a figure would read as another figure."""
     kept, room = [], width
     for item in items:
         room -= length(item)
@@ -145,7 +146,7 @@ def kept_items(items: list[Row], width: int) -> list[Row]:
 
 
 def plain(row: Iterable[Piece]) -> str:
-    """The text of the row, without styles."""
+    """Return the text of the row, without styles."""
     return "".join(text for text, _ in row)
 
 
@@ -153,9 +154,10 @@ NEAR = 4  # unchanged cells that are sent between two changes, as moving the cur
 
 
 def differences(old: Row, new: Row) -> list[tuple[int, int]]:
-    """The spans of cells, as (start, width), in which two rows differ. Empty if the rows are equal.
+    """Return the spans of cells, as (start, width), in which two rows differ. Return an empty list if they are equal.
 
-    Changes that are at most NEAR cells apart are in one span.
+    Changes with at most NEAR equal cells between them are in one span. If the changed parts differ in length or have
+    characters that are not one cell wide, one span covers both rows.
     """
     if old == new:
         return []
@@ -176,13 +178,13 @@ def differences(old: Row, new: Row) -> list[tuple[int, int]]:
 
 
 def _same(old: Row, new: Row) -> int:
-    """The number of equal pieces at the beginning of both rows."""
+    """Return the number of equal pieces at the beginning of both rows."""
     changed = (at for at, (was, now) in enumerate(zip(old, new, strict=False)) if was != now)
     return next(changed, min(len(old), len(new)))
 
 
 def _cells(row: Row) -> list[Piece] | None:
-    """The row with one piece for each character. None if a character is not exactly one cell wide."""
+    """Return the row with one piece for each character. Return None if a character is not exactly one cell wide."""
     cells = [(char, style) for text, style in row for char in text]
     return cells if len(cells) == length(row) else None
 
@@ -210,8 +212,8 @@ _TALL = {
 
 
 def tall(text: str, glyphs: Glyphs) -> list[str]:
-    """The text drawn in three rows of equal width. The text itself in one row if the console cannot show box
-    characters.
+    """Return the text drawn in three rows of equal width. If the console cannot show box characters, return the text
+    itself in one row.
     """
     if not glyphs.braille:
         return [text]
@@ -233,8 +235,8 @@ def gauge(
     why: str = "",
     style: str = "curve1",
 ) -> Row:
-    """A bar of `width` cells, with the cells for `used` of `total` in `style`. If `used` or `total` is unknown, `why`
-    or a question mark in its place.
+    """Return a bar of `width` cells, with the cells for `used` of `total` in `style`. If `used` or `total` is unknown,
+    return `why` or a question mark in its place.
 
     `own` is the part of `used` that gputui's training uses, and `peak` the highest value so far, which gets a mark. All
     have the same unit.

@@ -41,7 +41,7 @@ class Queue:
 
     def words(self, training: int) -> tuple[str, ...]:
         """Return for a header how many runs train and wait, and when the next starts, in several texts from the longest
-        to the shortest; empty if no run waits.
+        to the shortest. Return an empty tuple if no run waits.
         """
         if not self.waiting:
             return ()

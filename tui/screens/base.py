@@ -54,7 +54,7 @@ class Header(Horizontal):
     """
 
     def __init__(self, title: Widget | None = None, keys_from: int = KEYS_BESIDE_FROM) -> None:
-        """`keys_from`: the width of the terminal, in columns, from which on the tabs also show their keys. Without a
+        """`keys_from` is the width of the terminal, in columns, from which on the tabs also show their keys. Without a
         title, KEYS_FROM is used instead.
         """
         super().__init__()

@@ -178,13 +178,13 @@ def entry(name: str) -> ScreenEntry:
 
 
 def places() -> list[ScreenEntry]:
-    """The screens that the header shows, in the order of their keys. Each opens from everywhere."""
+    """Return the screens that the header shows, in the order of their keys. Each opens from everywhere."""
     return sorted((entry for entry in SCREENS if entry.keys), key=lambda entry: entry.keys)
 
 
 def place_of(screen: Screen[Any]) -> str:
-    """The name of the tab in the header to which `screen` belongs. Empty if there is none. A chart belongs to the
-    screen that opened it.
+    """Return the name of the tab in the header to which `screen` belongs. Return an empty text if there is none. A
+    chart belongs to the screen that opened it.
     """
     if isinstance(source := getattr(screen, "source", None), Screen):
         return place_of(source)
@@ -194,19 +194,19 @@ def place_of(screen: Screen[Any]) -> str:
 
 
 def place_of_key(app: App[Any], key: str) -> str:
-    """The name of the screen that `key`, such as f2, opens from everywhere. The settings may have changed its keys.
-    Empty for other keys, and for keys of one character.
+    """Return the name of the screen that `key`, such as f2, opens from everywhere. The settings may have changed the
+    keys of screens. Return an empty text for other keys, and for keys of one character.
     """
     return next((entry.name for entry in places() if key in keys.keys_of(app, entry.verb) and len(key) > 1), "")
 
 
 def key_bindings() -> list[Binding]:
-    """The bindings of the application's keys that open screens, in the order of the footer."""
+    """Return the bindings of the application's keys that open screens, in the order of the footer."""
     return [keys.bind(entry.verb, f"show('{entry.name}')", show=entry.in_footer) for entry in places()]
 
 
 def left_out(name: str) -> Binding:
-    """The binding of the key that opens the screen `name`. The footer does not show it."""
+    """Return the binding of the key that opens the screen `name`. The footer does not show this key."""
     return keys.bind(entry(name).verb, f"app.show('{name}')", show=False)
 
 
@@ -251,7 +251,7 @@ def offers_all(_action: str) -> bool:
 def is_listed(screen: Screen[Any], place: ScreenEntry) -> bool:
     """Return True if a key of `screen` opens `place`, so that the palette already lists it.
 
-    Always False for a screen that opens from everywhere.
+    Return False if `place` opens from everywhere.
     """
     shown = (active.binding for active in screen.active_bindings.values() if active.enabled)
     return not place.verb and any(binding.description == place.title for binding in shown)

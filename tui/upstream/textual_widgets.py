@@ -1,15 +1,17 @@
-"""Screens and widgets, with functions that the public parts of Textual (8.2) do not offer.
+"""Widgets, a screen and functions for what the public API of Textual 8.2 lacks.
 
-- `StyledOnce`: Textual styles all widgets of a screen again whenever the screen comes to the front, and just after they
-  were made. Waits for: a screen is styled again only if the theme or the classes of the application have changed.
-- `ChosenKeys`: Textual's footer shows all keys, and makes them again at each move of the focus, which lays out the
-  whole screen. Waits for a method of `Footer` that chooses the keys, and for a comparison with the keys that it shows.
-- `ScrollRequests`: waits for a message or a method for requested scrolls, which does not come after a resize.
-- `LightStrip`: `Strip.__init__` makes seven caches, which takes longer than the rest of painting a line. Waits for
-  caches that are made when they are first used.
-- `use_layout`: waits for a way to give a widget a layout of one's own besides overriding a private property.
-- `lay_out_again`: Textual keeps the width of a widget if a layout was requested before. Waits for `refresh` with
-  `layout=True` to drop that width.
+Each can be removed when Textual offers what is named after "until".
+
+- `StyledOnce`: styles a screen again only if the theme or the application's classes have changed. Textual styles it
+  again each time it comes to the front. Until: Textual does so only after such a change.
+- `ChosenKeys`: a footer with chosen keys, made again only if they change. Until: `Footer` has a method that chooses the
+  keys, and compares them with the keys that it shows.
+- `ScrollRequests`: calls a method for each requested scroll, but not for scrolls after a resize. Until: Textual sends a
+  message for requested scrolls only.
+- `LightStrip`: makes each cache of a strip at its first use. `Strip.__init__` makes all seven, which takes longer than
+  the rest of painting a line. Until: Textual does the same.
+- `use_layout`: gives a widget a layout. Until: this needs no private property.
+- `lay_out_again`: lays out a widget after its width has changed. Until: `refresh(layout=True)` drops the old width.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class ChosenKeys(Footer):
         self._made: list[ShownKey] | None = None
 
     def chosen_keys(self) -> list[ShownKey]:
-        """The keys to show, from left to right."""
+        """Return the keys to show, from left to right."""
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:

@@ -85,7 +85,7 @@ class PartHeading(Widget, can_focus=True):
         return newly
 
     def show(self) -> None:
-        """Draw the heading again if its count has changed, or if it was folded or unfolded."""
+        """Draw the heading again if the number of changed options differs, or if the part was folded or unfolded."""
         if (_counted(self.keys, self.state), self.folded) != self._drawn:
             self.refresh()
 

@@ -210,7 +210,9 @@ class OptionRow(Widget, can_focus=True):
         return who if only_who else "  ".join(filter(None, (who, self._default())))
 
     def _default(self) -> str:
-        """Return the default in words if the option differs from it. Empty if it does not, and for an invalid value."""
+        """Return the default in words if the option differs from it. Return an empty text if it does not, and for an
+        invalid value.
+        """
         if self.key in self.state.errors or self.state.is_default(self.key):
             return ""
         if self.kind == "bool":
@@ -293,7 +295,7 @@ class OptionRow(Widget, can_focus=True):
         field.styles.width = whole.width
 
     def finish(self, take: bool) -> None:
-        """Close the field. If `take` is True its value is accepted, else the former value is restored."""
+        """Close the field. If `take` is True, the value of the field is accepted, else the former value is restored."""
         if self.children:
             self.remove_children()
             self.remove_class("-open")

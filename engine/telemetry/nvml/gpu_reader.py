@@ -146,7 +146,7 @@ class Device:
 
     @property
     def handle(self) -> Handle | None:
-        """NVML's handle of the GPU; None while the GPU is lost or could not be opened."""
+        """NVML's handle of the GPU. It is None while the GPU is lost or could not be opened."""
         return self._handle
 
     # ---- identity ------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ class Device:
     # ---- readings -----------------------------------------------------------------------------
 
     def read(self, slow: bool) -> dict[str, Any]:
-        """Return a reading of the GPU, as the module describes it. For a lost GPU it has `missing`, the reason, and
-        `lost_since`.
+        """Return a reading of the GPU, as the module describes it. The reading of a lost GPU has `missing`, the reason,
+        and `lost_since`.
 
         `slow` includes the figures that change rarely or take long to read.
         """
@@ -208,7 +208,9 @@ class Device:
         return self._event(values)
 
     def close(self) -> None:
-        """Release the driver's memory for this GPU."""
+        """Release the driver's memory for GPM samples of this GPU and its MIG instances. The next reading allocates it
+        again.
+        """
         for reader in (self._flow, self._instances):
             if reader is not None:
                 reader.close()
@@ -278,7 +280,9 @@ class Device:
             raise _Lost(text_of(fault)) from None
 
     def _instances_now(self, listed: Any) -> Values:
-        """Return the instances with their activity; empty if the GPU is not in MIG mode or has no instances."""
+        """Return the instances with their activity. Return an empty dict if the GPU is not in MIG mode or has no
+        instances.
+        """
         if not isinstance(listed, list) or not listed:
             return {}
         try:
@@ -288,10 +292,10 @@ class Device:
             raise _Lost(text_of(fault)) from None
 
     def _work_now(self, listed: Any) -> Values:
-        """Return the processes with the use of each. If the driver does not report it, return the reason as
+        """Return the processes with the use of each. If the driver does not report the use, return the reason as
         `process_use`.
 
-        Empty if it was not requested or if there are no processes.
+        Return an empty dict if the use was not requested or if there are no processes.
         """
         if not self._all_of_processes or not isinstance(listed, list) or not listed:
             return {}

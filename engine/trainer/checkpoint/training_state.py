@@ -55,7 +55,7 @@ class State:
         self._written = [variable for variable in object_graph.written(graph) if id(variable) not in ours_by_id]
 
     def objects(self) -> dict[str, Any]:
-        """All objects of the state by the names of their groups, in the form that tf.train.Checkpoint takes."""
+        """Return all objects of the state by the names of their groups, in the form that tf.train.Checkpoint takes."""
         listed = _listed(self._model)
         if self._find_more is not None:
             listed = self._with_more(listed, self._find_more())
@@ -73,7 +73,7 @@ class State:
     # ---- of several machines --------------------------------------------------------------------
 
     def the_same(self) -> list[tf.Variable]:
-        """The variables whose values are the same on all workers: weights and optimizer.
+        """Return the variables whose values are the same on all workers: weights and optimizer.
 
         If the worker has several replicas, these are the variables of the first replica.
         """
@@ -81,7 +81,7 @@ class State:
         return [variable for name in _THE_SAME for variable in tf.nest.flatten(groups[name])]
 
     def of_its_own(self) -> bytes:
-        """The state of this worker that differs from the other workers' state, as bytes."""
+        """Return the state of this worker that differs from the other workers' state, as bytes."""
         host = json.dumps(read_random_states(self._generators())).encode()
         values = [part.numpy().tobytes() for part in self._own_parts()]
         return b"".join([len(host).to_bytes(8, "big"), host, *values])
@@ -106,7 +106,7 @@ class State:
 
     @staticmethod
     def size_of(variable: tf.Variable) -> int:
-        """The size of a variable in bytes."""
+        """Return the size of a variable in bytes."""
         return int(variable.dtype.size * math.prod(variable.shape))
 
     @staticmethod
@@ -122,10 +122,10 @@ class State:
         tf.train.Checkpoint(**self.objects()).write(prefix)
 
     def fits(self, prefix: str) -> bool:
-        """Whether the model has as many variables as the checkpoint `prefix`. True also if the checkpoint cannot be
+        """Return True if the model has as many variables as the checkpoint `prefix`, or if the checkpoint cannot be
         read.
 
-        It may have fewer, as some models create variables only in their first step.
+        The model may have fewer variables, as some models create variables only in their first step.
         """
         try:
             held = _held(prefix)
@@ -182,7 +182,9 @@ class _Workers(tf.train.experimental.PythonState):
 
 
 def _listed(model: keras.Model) -> dict[str, list[Any]]:
-    """The variables that Keras lists, by group. The seeds of dropout are among the non-trainable ones (`others`)."""
+    """Return the variables that Keras lists, by group. The seeds of dropout are among the non-trainable ones
+    (`others`).
+    """
     return {
         "weights": [variable.value for variable in model.trainable_variables],
         "others": [_parts(variable.value) for variable in model.non_trainable_variables],
@@ -192,7 +194,7 @@ def _listed(model: keras.Model) -> dict[str, list[Any]]:
 
 
 def _parts(variable: Any) -> list[tf.Variable]:
-    """The parts of a variable, one for each replica.
+    """Return the parts of a variable, one for each replica.
 
     The statistics of batch normalization, and metrics, differ between replicas until they are aggregated.
     """
@@ -209,14 +211,14 @@ def _counts(objects: dict[str, Any]) -> Counter[str]:
 
 
 def _held(prefix: str) -> Counter[str]:
-    """The number of variables of each group in the checkpoint `prefix`."""
+    """Return the number of variables of each group in the checkpoint `prefix`."""
     names = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
     return Counter(match[1] for match in map(_GROUP.match, names) if match)
 
 
 def _was_saved(group: str, held: Counter[str]) -> bool:
-    """Whether the version of gputui that wrote the checkpoint saved this group. `held` has the number of variables of
-    each group in it.
+    """Return True if the version of gputui that wrote the checkpoint saved this group. `held` has the number of
+    variables of each group in the checkpoint.
     """
     if group == _WORKERS:
         return _WORKERS in held
@@ -224,7 +226,7 @@ def _was_saved(group: str, held: Counter[str]) -> bool:
 
 
 def read_random_states(generators: list[Any]) -> list[Any]:
-    """The states of Python's and NumPy's global generators, then of `generators`, as values for JSON."""
+    """Return the states of Python's and NumPy's global generators, then of `generators`, as values for JSON."""
     return [random.getstate(), _as_plain(np.random.get_state(legacy=False)), *map(_generator_state, generators)]
 
 
@@ -252,7 +254,7 @@ def _generator_state(generator: Any) -> Any:
 
 
 def _as_plain(value: Any) -> Any:
-    """The value with NumPy's arrays and numbers replaced by Python's lists and numbers."""
+    """Return the value with NumPy's arrays and numbers replaced by Python's lists and numbers."""
     if isinstance(value, dict):
         return {key: _as_plain(item) for key, item in value.items()}
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

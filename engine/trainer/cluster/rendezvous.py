@@ -35,8 +35,8 @@ Hello = Mapping[str, Any]
 
 
 def seconds() -> float:
-    """The longest time in seconds to wait for the other workers, by the variable GPUTUI_PEER_SECONDS. Without it, 300
-    s.
+    """Return the longest time in seconds to wait for the other workers, by the variable GPUTUI_PEER_SECONDS. Without
+    this variable, return 300.
     """
     try:
         return float(os.environ.get(VARIABLE, "")) or WAIT_SECONDS
@@ -59,7 +59,7 @@ class Contacts:
         self._left = False
 
     def missing(self) -> list[int]:
-        """The indexes of the other workers that are not connected in both directions now."""
+        """Return the indexes of the other workers that are not connected in both directions now."""
         with self._lock:
             self.ended |= dict.fromkeys(self.connections.drop_ended(), time.monotonic())
             return [index for index in self._others if not self.connections.both_ways(index)]
@@ -155,14 +155,14 @@ class Meeting:
             raise self._fault
 
     def _named(self, missing: Sequence[int]) -> str:
-        """The workers as text. Hosts for which this machine finds no address are added."""
+        """Return the workers as text. Hosts for which this machine finds no address are added."""
         unknown = [host_of(self._cluster.workers[index]) for index in missing if index in self._unknown]
         addition = f"; not known on this machine: {', '.join(dict.fromkeys(unknown))}" if unknown else ""
         return ", ".join(map(self._cluster.named, missing)) + addition
 
     def _ended(self, missing: Sequence[int]) -> str:
-        """An addition to a message that names the missing workers that were connected before and have ended. Empty if
-        there are none.
+        """Return the end of a message: the names of the missing workers that were connected before and have ended.
+        Return an empty text if there are none.
         """
         ended = [index for index in missing if index in self._contacts.ended]
         return f"; was there and has ended: {self._named(ended)}" if ended else ""
@@ -239,10 +239,10 @@ class Meeting:
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        """Exchange messages with a caller, and keep its connection if it is a worker of this cluster.
+        """Exchange messages with a caller, and keep its connection if the caller is a worker of this cluster.
 
         Otherwise the connection is closed. The caller may be another program, or the TensorFlow of a worker that has
-        already met all others.
+        already met all others. A worker that was started with another list of workers also ends the wait with an error.
         """
         connection.settimeout(CALL_SECONDS)
         with contextlib.suppress(OSError, ValueError, KeyError), _kept(connection), connection.makefile("rwb") as file:
@@ -266,7 +266,7 @@ def _kept(connection: socket.socket) -> Iterator[socket.socket]:
 
 
 def _server(port: int) -> socket.socket:
-    """A server that listens on all addresses of this machine, as TensorFlow's server does later."""
+    """Return a server that listens on all addresses of this machine, as TensorFlow's server does later."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
     return socket.create_server(("", port), backlog=128)

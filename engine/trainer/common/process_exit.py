@@ -67,9 +67,11 @@ class ProcessExit:
             self._close(code)
 
     def _begin(self, code: int, seconds: float, meanwhile: Callable[[], None]) -> bool:
-        """Set the time limits for ending the process. Returns False if another thread has already begun to end it.
+        """Set the time limits for ending the process. Return False if another thread has already begun to end it, else
+        True.
 
-        `meanwhile` is called in a thread. If no thread can be started, the process is ended at once.
+        The process is ended with the exit status `code`, at the latest after `seconds`. `meanwhile` is called in a
+        thread. If no thread can be started, the process is ended at once.
         """
         if not self._asked.acquire(blocking=False):
             return False

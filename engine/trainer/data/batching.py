@@ -25,8 +25,8 @@ COPIED_TOGETHER_BYTES = 1_000_000
 class Elements:
     """Elements that are cheap to shuffle, their number in a pass, and the functions that make samples of them.
 
-    `load` makes a sample of an element, and `vary` changes it at random in each pass. Samples are taken out of `arrays`
-    in memory by their indexes. `whole`: all are shuffled, whatever the size of the buffer.
+    `load` makes a sample of an element, and `vary` changes the sample at random in each pass. Samples are taken out of
+    `arrays` in memory by their indexes. If `whole` is True, all elements are shuffled, whatever the size of the buffer.
     """
 
     dataset: tf.data.Dataset
@@ -39,7 +39,7 @@ class Elements:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Samples in a batch of all replicas, batches in a pass, and the seed that orders are drawn by."""
+    """The samples in a batch of all replicas, the batches in a pass, and the seed of the random orders."""
 
     global_batch: int
     per_pass: int
@@ -58,10 +58,10 @@ def training_batches(
     share: Share | None,
     options: Options,
 ) -> tf.data.Dataset:
-    """Batches without an end: pass after pass over the samples, each in an order of its own.
+    """Return batches without an end: pass after pass over the samples, each in an order of its own.
 
     In the trainer, the first pass has the number `first_pass` and leaves out `skipped` batches. `numbered` batches come
-    with the number of their pass and their own number in it. `share` is this worker's part of the data.
+    with the number of their pass and their own number in the pass. `share` is this worker's part of the data.
     """
     if options.input.cache != "off" and not options.input.one_batch:
         data = kept(data, "train", cache_file, options)
@@ -80,7 +80,7 @@ def training_batches(
 def validation_batches(
     data: Elements, sizes: Sizes, cache_file: Callable[[str], str], share: Share | None, options: Options
 ) -> tf.data.Dataset:
-    """The batches of an evaluation, always the same."""
+    """Return the batches of an evaluation, always the same."""
     if share is not None:
         data = replace(data, dataset=share.elements(data.dataset))
     if options.input.cache != "off":
@@ -90,7 +90,7 @@ def validation_batches(
 
 
 def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options) -> tf.data.Dataset:
-    """One pass: shuffled while the elements are still small, loaded, varied, then batched."""
+    """Return one pass: shuffled while the elements are still small, loaded, varied, then batched."""
     if options.input.shuffle != "off" and data.arrays is not None:
         batches = drawn_batches(data, sizes, number, share, options)
         if data.load is None and data.vary is None:  # nothing is done to single samples
@@ -108,7 +108,7 @@ def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None,
 
 
 def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.data.Dataset:
-    """The elements in the order of the pass with this number."""
+    """Return the elements in the order of the pass with this number."""
     if options.input.shuffle == "off":
         return data.dataset
     buffer = data.samples if data.whole else min(options.input.shuffle, data.samples)
@@ -116,7 +116,7 @@ def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.dat
 
 
 def drawn_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options) -> tf.data.Dataset:
-    """Batches taken out of the arrays, in the order of the pass with this number."""
+    """Return batches taken out of the arrays, in the order of the pass with this number."""
     seed = tf.stack([tf.constant(sizes.seed, tf.int64), number])
     order = tf.random.experimental.stateless_shuffle(tf.range(data.samples, dtype=tf.int64), seed)
     numbers = tf.data.Dataset.from_tensor_slices(order)
@@ -127,7 +127,7 @@ def drawn_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None
 
 
 def kept(data: Elements, name: str, cache_file: Callable[[str], str], options: Options) -> Elements:
-    """The samples, loaded once and kept in memory or in a file."""
+    """Return the samples, loaded once and kept in memory or in a file."""
     samples = loaded(data.dataset, data.load, options)
     if options.input.cache == "memory":
         return Elements(samples.cache(), data.samples, vary=data.vary, whole=data.whole)
@@ -135,7 +135,7 @@ def kept(data: Elements, name: str, cache_file: Callable[[str], str], options: O
 
 
 def loaded(elements: tf.data.Dataset, load: Callable[..., Any] | None, options: Options) -> tf.data.Dataset:
-    """Elements as samples. Without `load` they are samples already."""
+    """Return the elements as samples. Without `load`, the elements are samples already."""
     return elements if load is None else mapped(elements, load, options)
 
 
@@ -154,11 +154,11 @@ def mapped(elements: tf.data.Dataset, function: Callable[..., Any], options: Opt
 def batched(
     samples: tf.data.Dataset, made: bool, sizes: Sizes, drop_remainder: bool, share: Share | None, options: Options
 ) -> tf.data.Dataset:
-    """Batches of the samples.
+    """Return batches of the samples.
 
     Several batches are made in parallel if input.parallel_calls allows it, unless the samples are `made` by a map just
-    before. With such a map TensorFlow makes one parallel operation of both. Without one, `auto` leaves small batches to
-    a single thread.
+    before. With such a map TensorFlow makes one parallel operation of both. Without such a map, `auto` leaves small
+    batches to a single thread.
     """
     given = options.input
     size = sizes.global_batch if share is None else share.size(sizes.global_batch)
@@ -174,7 +174,7 @@ def batched(
 
 
 def batch_bytes(sample: Any, size: int) -> float:
-    """The bytes of a batch of `size` such samples. Infinite if samples differ in size."""
+    """Return the bytes of a batch of `size` such samples. Return infinity if samples differ in size."""
     total = 0.0
     for part in tf.nest.flatten(sample):
         fixed = isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() and part.dtype != tf.string
@@ -186,15 +186,15 @@ def batch_bytes(sample: Any, size: int) -> float:
 
 
 def prepared(batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], options: Options) -> tf.data.Dataset:
-    """Batches of (x, y) as the model takes them: floats, tokens, or bytes if the device converts them."""
+    """Return batches of (x, y) as the model takes them: floats, tokens, or bytes if the device converts them."""
     return mapped(batches, lambda x, y: (tokens(inputs(x, scale, shape, options), shape, options), y), options)
 
 
 def prepared_and_augmented(
     batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], seed: int, options: Options
 ) -> tf.data.Dataset:
-    """Batches as the model takes them, changed at random. Each comes with its position, which is left out of the
-    result.
+    """Return batches as the model takes them, changed at random. Each batch comes with its position, which is left out
+    of the result.
     """
 
     def prepare(position: Any, batch: Any) -> Any:
@@ -206,14 +206,14 @@ def prepared_and_augmented(
 
 
 def augmented(x: Any, position: Any, seed: int, options: Options) -> Any:
-    """Images changed at random. `position` has the number of the pass and the number of the batch in it, which decide
-    the change.
+    """Return images changed at random. `position` has the number of the pass and the number of the batch in the pass,
+    which decide the change.
     """
     return augment(x, options.input.augment, tf.stack([tf.constant(seed, tf.int64) + position[0], position[1]]))
 
 
 def inputs(x: Any, scale: float, shape: tuple[int, ...], options: Options) -> Any:
-    """The inputs as floats, scaled by `scale`. Bytes are unchanged if the device converts them to floats."""
+    """Return the inputs as floats, scaled by `scale`. Bytes are unchanged if the device converts them to floats."""
     if options.bytes_to_device and x.dtype == tf.uint8:
         return tf.ensure_shape(x, (None, *shape))
     return floats(x, scale, shape)
@@ -224,8 +224,8 @@ def floats(x: Any, scale: float, shape: tuple[int, ...]) -> Any:
 
 
 def tokens(x: Any, shape: tuple[int, ...], options: Options) -> Any:
-    """For the transformer, the inputs (0 to 1) as sequences of levels, integers from 0 to TOKENS - 1. Unchanged for
-    other models.
+    """For the transformer, return the inputs (0 to 1) as sequences of levels, integers from 0 to TOKENS - 1. For other
+    models, return the inputs unchanged.
     """
     if options.workload.model != "transformer":
         return x
@@ -234,7 +234,7 @@ def tokens(x: Any, shape: tuple[int, ...], options: Options) -> Any:
 
 
 def sequence_length(shape: tuple[int, ...]) -> int:
-    """The number of tokens in one sample."""
+    """Return the number of tokens in one sample."""
     length = 1
     for size in shape:
         length *= size
@@ -260,12 +260,14 @@ def augment(x: Any, strength: str, seed: Any) -> Any:
 
 
 def _brighten(x: Any, seed: Any) -> Any:
-    """Each image lighter or darker by up to a fifth of the range. The caller clips values outside of it."""
+    """Return each image lighter or darker by up to a fifth of the range 0 to 1. The caller clips values outside of this
+    range.
+    """
     return x + tf.random.stateless_uniform((tf.shape(x)[0], 1, 1, 1), seed, -0.2, 0.2)
 
 
 def _shift(x: Any, seed: Any) -> Any:
-    """The whole batch moved by up to an eighth of the image size, edges filled with zeros."""
+    """Return the whole batch moved by up to an eighth of the image size. The edges are filled with zeros."""
     height, width = x.shape[1], x.shape[2]
     pad_h, pad_w = max(1, height // 8), max(1, width // 8)
     padded = tf.pad(x, [[0, 0], [pad_h, pad_h], [pad_w, pad_w], [0, 0]])
@@ -274,7 +276,7 @@ def _shift(x: Any, seed: Any) -> Any:
 
 
 def _blur(x: Any) -> Any:
-    """A 5x5 binomial blur of each channel, the most expensive part of `heavy`."""
+    """Return a 5x5 binomial blur of each channel, the most expensive part of `heavy`."""
     line = tf.constant([1.0, 4.0, 6.0, 4.0, 1.0]) / 16.0
     channels = x.shape[3]
     kernel = tf.tile((line[:, None] * line[None, :])[:, :, None, None], [1, 1, channels, 1])

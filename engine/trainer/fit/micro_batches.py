@@ -24,10 +24,12 @@ _MEANS = {"sum_over_batch_size", "mean"}
 def split_training(
     model: keras.Model, parts: int, prepare: Callable[[Any], Any] = lambda data: data, compiled: bool = False
 ) -> Callable[[Any], dict[str, Any]]:
-    """A train_step that computes each batch in up to `parts` parts, and applies the gradients of the whole batch once.
+    """Return a train_step that computes each batch in up to `parts` parts, and applies the gradients of the whole batch
+    once.
 
-    `prepare` is applied to each part. `compiled`: XLA compiles the computation of a part, and the work after the parts,
-    but not the loop over them: within a loop its code for CPUs computes a convolution with one thread only.
+    `prepare` is applied to each part. With `compiled`, XLA compiles the computation of a part, and the work after the
+    parts, but not the loop over the parts: within a loop, XLA's code for CPUs computes a convolution with one thread
+    only.
     """
     with_gradient: list[int] = []  # indexes of the weights that have a gradient
 
@@ -62,8 +64,8 @@ def split_training(
 def split_testing(
     model: keras.Model, parts: int, prepare: Callable[[Any], Any] = lambda data: data, compiled: bool = False
 ) -> Callable[[Any], dict[str, Any]]:
-    """A test_step that computes each batch in up to `parts` parts. `prepare` is applied to each part. `compiled`: XLA
-    compiles the computation of a part.
+    """Return a test_step that computes each batch in up to `parts` parts. `prepare` is applied to each part. With
+    `compiled`, XLA compiles the computation of a part.
     """
     whole, custom = model.test_step, type(model).test_step is not keras.Model.test_step
 
@@ -102,8 +104,8 @@ def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple
 
 
 def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
-    """The number over which the loss of a part is a mean: its samples, the sum of their weights, or the elements that a
-    mask keeps.
+    """Return the number over which the loss of a part is a mean: its samples, the sum of their weights, or the elements
+    that a mask keeps.
 
     Raises ValueError if several outputs need different numbers.
     """
@@ -126,9 +128,9 @@ def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
 
 
 def reductions(model: keras.Model) -> set[Any]:
-    """The names of the reductions by which the compiled losses make one number of the samples' losses.
+    """Return the names of the reductions by which the compiled losses make one number of the samples' losses.
 
-    Empty if the model computes its own loss.
+    Return an empty set if the model computes its own loss.
     """
     compiled = getattr(model, "_compile_loss", None)
     if compiled is None or type(model).compute_loss is not keras.Model.compute_loss:
@@ -142,7 +144,7 @@ def _count_loss(model: keras.Model, loss: Any, samples: Any) -> None:
 
 
 def _to_be_added(gradient: Any, weight: Any) -> Any:
-    """The gradient times its weight, a dense tensor. 16-bit gradients become 32-bit gradients, whose sum is more
+    """Return the gradient times its weight, a dense tensor. 16-bit gradients become 32-bit gradients, whose sum is more
     precise.
     """
     dense = tf.convert_to_tensor(gradient)
@@ -152,7 +154,7 @@ def _to_be_added(gradient: Any, weight: Any) -> Any:
 
 
 def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled: bool) -> Any:
-    """The sums of the values that `part` returns for the parts of a batch, and the logs of the last part.
+    """Return the sums of the values that `part` returns for the parts of a batch, and the logs of the last part.
 
     All parts have the same size, and only the last may be smaller: XLA compiles once for each size.
     """
@@ -166,8 +168,8 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
         return traced(taken, tf.cast(count, tf.float32) / tf.cast(rows, tf.float32))
 
     def added(state: Any, first: Any, count: Any) -> Any:
-        """Add a part to `state`. It begins only after the parts before it are done. Otherwise TensorFlow would compute
-        several parts at once.
+        """Add a part to `state`. The part begins only after the parts before it are done. Otherwise TensorFlow would
+        compute several parts at once.
         """
         with tf.control_dependencies(tf.nest.flatten(state)):
             first = tf.identity(first)
@@ -201,7 +203,7 @@ def require_divisible(options: Options, model: keras.Model, replicas: int) -> No
 
 
 def obstacle_to_parts(model: keras.Model, replicas: int) -> str:
-    """The reason why batches of this model cannot be computed in parts. Empty if they can."""
+    """Return the reason why batches of this model cannot be computed in parts. Return an empty text if they can."""
     name = type(model).__name__
     if type(model).train_step is not keras.Model.train_step or "train_step" in vars(model):
         return f"{name} has a train_step of its own, which applies its gradients itself"

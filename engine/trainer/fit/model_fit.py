@@ -55,7 +55,7 @@ class FitData:
         return self._on_devices(handed_on, self._ahead(batches))
 
     def validation(self, batches: tf.data.Dataset) -> Any:
-        """The validation batches on the devices. At most one batch is prefetched.
+        """Return the validation batches on the devices. At most one batch is prefetched.
 
         Keras keeps the iterator, and its batches take memory of the GPU while the model trains.
         """
@@ -65,14 +65,14 @@ class FitData:
 
     @property
     def gpus(self) -> Sequence[str]:
-        """The names of the GPUs that get a batch in each step. Empty on a CPU."""
+        """The names of the GPUs that get a batch in each step. The list is empty on a CPU."""
         if self._devices.kind != "GPU":
             return ()
         return self._devices.names[:1] if self._strategy is None else self._strategy.extended.worker_devices
 
     def pipeline_iterator(self, of_fit: Any) -> Any:
-        """The iterator that runs the training pipeline: the pipeline's own if there is one, otherwise `of_fit`, which
-        Keras' fit uses.
+        """Return the iterator that runs the training pipeline: the pipeline's own if there is one, otherwise `of_fit`,
+        which Keras' fit uses.
         """
         # Kept until the process ends: dropping an iterator waits for TensorFlow's tuning thread, which may sleep for up
         # to a minute (19 and 49 s were measured).
@@ -88,9 +88,11 @@ class FitData:
         return prefetched_to(self._devices.names[0], batches, ahead) if ahead else batches
 
     def _distributed(self, batches: tf.data.Dataset, ahead: int) -> Any:
-        """The batches, distributed over the replicas by the strategy. `ahead` batches are prefetched for each replica.
+        """Return the batches, distributed over the replicas by the strategy. `ahead` batches are prefetched for each
+        replica.
 
-        Without GPUs one batch is prefetched, which is the strategy's default, or none if input.prefetch is off.
+        Without GPUs, one batch is prefetched, which is the strategy's default. If input.prefetch is off, none is
+        prefetched.
         """
         if self._devices.kind != "GPU":
             ahead = int(self._input.prefetch != "off")
@@ -164,7 +166,7 @@ class ModelFit:
             self._report.warn("fit_overridden", what)
 
     def _compiled_once(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which a call of the model's compile, by a user's callback or fit, raises RuntimeError.
+        """Return a context in which a call of the model's compile, by a user's callback or fit, raises RuntimeError.
 
         Such a call would remove the training step.
         """
@@ -192,7 +194,7 @@ def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) ->
 
 
 def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that the function takes. The others are added later, when it calls Keras' fit."""
+    """Return the arguments that the function takes. The others are added later, when the function calls Keras' fit."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return arguments

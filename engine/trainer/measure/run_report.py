@@ -176,8 +176,8 @@ class RunReport:
         )
 
     def _reached(self) -> results.Reached:
-        """The epochs, steps and metrics up to now. If this process has not trained, they are read from the events of
-        the run.
+        """Return the epochs, steps and metrics up to now. If this process has not trained, they are read from the
+        events of the run.
         """
         if (last := self.speed.last) is None:
             return results.reached(read_events(self.run.path))
@@ -187,8 +187,8 @@ class RunReport:
     def _gpu_figures(
         self, readings: Iterable[events.GpuReadings], samples_per_second: float | None
     ) -> dict[str, float | None]:
-        """The figures of the training GPUs: their means while they train, and their energy since the last start of the
-        run.
+        """Return the figures of the training GPUs: their means while they train, and their energy since the last start
+        of the run.
         """
         training, whole = GpuTotals(), GpuTotals()
         pauses = deque([*self._pauses, (math.inf if self._paused_at is None else self._paused_at, math.inf)])
@@ -214,7 +214,7 @@ class RunReport:
 
 
 def _energy(whole: GpuTotals, training: GpuTotals, samples_per_second: float | None) -> dict[str, float | None]:
-    """The energy of the run in Wh and of a sample in J, by the names of the figures. None if unknown.
+    """Return the energy of the run in Wh and of a sample in J, by the names of the figures. Unknown values are None.
 
     If the driver does not count energy, it is estimated, and the names contain `_estimated`.
     """

@@ -53,15 +53,16 @@ class GraphClock:
         return [self._sums]
 
     def take(self) -> tuple[float, float]:
-        """The seconds waited, and the sum of the times at which executions began, since the last call. Both are then
-        reset.
+        """Return the seconds waited, and the sum of the times at which executions began, since the last call. Both are
+        then reset.
         """
         waited, begun = self._sums.numpy().tolist()
         self._sums.assign(self._nothing, read_value=False)
         return waited, begun
 
     def first(self, iterator: Any) -> tuple[Any, Any, Any]:
-        """The first batch of an execution, the time at which the execution began, and the wait so far.
+        """Return the first batch of an execution, the time at which the execution began, and the wait so far in
+        seconds.
 
         The last two are to be passed on to `next` and `end`.
         """
@@ -74,7 +75,7 @@ class GraphClock:
         return data, (), ()
 
     def next(self, iterator: Any, waited: Any) -> tuple[Any, Any]:
-        """The next batch of an execution, and `waited` plus the wait for this batch in seconds."""
+        """Return the next batch of an execution, and `waited` plus the wait for this batch in seconds."""
         if not self._all:
             return iterator.get_next(), ()
         data, _, end, seconds = _timed(iterator)
@@ -93,7 +94,9 @@ class GraphClock:
 
 
 def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
-    """The next batch of the iterator, the time of the call, the time of the result, and the seconds between them."""
+    """Return the next batch of the iterator, the time of the call, the time of the result, and the seconds between
+    them.
+    """
     begun = tf.timestamp()
     with tf.control_dependencies([begun]):
         data = iterator.get_next()
@@ -103,8 +106,8 @@ def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _after(moment: Any, data: Any) -> Any:
-    """The same data, but usable only after `moment`, a reading of the clock. Otherwise the clock would be read late if
-    the cores are busy.
+    """Return the same data, but usable only after `moment`, a reading of the clock. Otherwise the clock would be read
+    late if the cores are busy.
     """
 
     def delayed(tensor: Any) -> Any:
@@ -124,9 +127,10 @@ def _tensors(data: Any) -> list[Any]:
 
 
 class StepParts:
-    """Measures the parts of the steps: totals over all executions up to now.
+    """Measures how long the executions of the step's graph took, and how long they waited for input, in seconds.
 
-    The totals are None if TensorFlow refuses to measure (deterministic operations).
+    An execution is one call of the graph, with one or more steps. The totals are over all executions up to now, without
+    those inside `left_out`. They are None if TensorFlow cannot measure, as with deterministic operations.
     """
 
     samples = False  # whether only some executions have the clock in their graph
@@ -164,14 +168,14 @@ class StepParts:
         self._last_logs = logs
 
     def wait_for_device(self) -> dict[str, float]:
-        """Wait until the device has finished all its work. Returns the numbers in the logs of the last execution."""
+        """Wait until the device has finished all its work. Return the numbers in the logs of the last execution."""
         with self.not_python():
             return floats(self._last_logs)
 
     @contextlib.contextmanager
     def not_python(self) -> Iterator[None]:
-        """A context for time between two executions in which the device works. It counts as time of the graph, not as
-        Python's.
+        """A context for time between two executions in which the device works. This time counts as time of the graph,
+        not as Python's.
         """
         begin = time.perf_counter()
         yield
@@ -190,7 +194,7 @@ class StepParts:
         self._input_seconds, self._graph_seconds = before
 
     def _read(self) -> float:
-        """Read the times that the graph has measured. Returns the seconds waited for input since the last reading.
+        """Read the times that the graph has measured. Return the seconds waited for input since the last reading.
 
         The graph reads the wall clock. If the wall clock was set meanwhile, the whole calls of the graph count, with
         their dispatch.
@@ -203,15 +207,15 @@ class StepParts:
         return waited if 0.0 <= waited <= calls else 0.0
 
     def _wall_clock_was_set(self) -> bool:
-        """Whether the wall clock was set since the last call. If so, the times that the graph has measured since then
-        are useless.
+        """Return True if the wall clock was set since the last call. If so, the times that the graph has measured since
+        then are useless.
         """
         before, self._wall_ahead = self._wall_ahead, wall_ahead()
         return abs(self._wall_ahead - before) > SET_SECONDS
 
     def totals(self) -> tuple[float | None, float | None]:
-        """The seconds of waiting for input, and the seconds of the graph, which include the waiting. None if they
-        cannot be measured.
+        """Return the seconds of waiting for input, and the seconds of the graph, which include the waiting. Both are
+        None if they cannot be measured.
         """
         if not self.clock.counts:
             return None, None
@@ -283,8 +287,8 @@ class SampledParts(StepParts):
         self._input_seconds, self._graph_seconds = before
 
     def totals(self) -> tuple[float | None, float | None]:
-        """The seconds of waiting for input and of the graph, estimated from the samples. None until a sample has been
-        taken.
+        """Return the seconds of waiting for input and of the graph, estimated from the samples. Both are None until a
+        sample has been taken.
         """
         if not self._sampled:
             return None, None
@@ -292,14 +296,14 @@ class SampledParts(StepParts):
 
 
 def step_parts_for(deterministic: bool, on_gpu: bool) -> StepParts:
-    """The object that measures the parts of the steps on this device. With `deterministic` operations it measures
-    nothing.
+    """Return the object that measures the parts of the steps on this device. With `deterministic` operations the object
+    measures nothing.
     """
     return SampledParts() if on_gpu and not deterministic else StepParts(GraphClock(deterministic))
 
 
 def wall_ahead() -> float:
-    """The seconds by which the wall clock is ahead of the monotonic clock.
+    """Return the seconds by which the wall clock is ahead of the monotonic clock.
 
     The clocks are read again if the process was interrupted between the two readings.
     """

@@ -48,7 +48,7 @@ KEYS = tuple(field.name for field in fields(Returned) if field.name not in ("map
 
 
 def checked(returned: Any, function: str) -> Returned:
-    """The parts of `returned`, the value of the user's function named `function`, after checking them. Raises
+    """Return the parts of `returned`, the value of the user's function named `function`, after checking them. Raises
     UserError.
     """
     given = _as_dict(returned, function)
@@ -195,12 +195,12 @@ def _count(given: dict[str, Any], key: str) -> int | None:
 
 
 def _is_of_keras_2(value: Any) -> bool:
-    """Whether the value is an object of tf_keras, which replaces tf.keras with TF_USE_LEGACY_KERAS=1."""
+    """Return True if the value is an object of tf_keras, which replaces tf.keras with TF_USE_LEGACY_KERAS=1."""
     return any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(value).__mro__)
 
 
 def _kind(value: Any) -> str:
-    """The name of the value's type with its article, such as "a list"."""
+    """Return the name of the value's type with its article, such as "a list"."""
     if value is None:
         return "nothing (None)"
     name = type(value).__name__

@@ -37,7 +37,7 @@ _AUTO_JIT = "--tf_xla_auto_jit"
 def choose_backend() -> str:
     """Set Keras' backend to TensorFlow. To be called before Keras is imported.
 
-    Returns the other backend that the caller's environment asked for, or an empty text.
+    Return the other backend that the caller's environment asked for, or an empty text.
     """
     asked = os.environ.get(_BACKEND, "")
     os.environ[_BACKEND] = "tensorflow"
@@ -45,8 +45,8 @@ def choose_backend() -> str:
 
 
 def restore_backend(asked: str) -> None:
-    """Undo `choose_backend` after Keras was imported, for processes that call it again. `asked` is the value that it
-    returned.
+    """Undo `choose_backend` after Keras was imported, for processes that call `choose_backend` again. `asked` is the
+    value that `choose_backend` has returned.
     """
     if asked:
         os.environ[_BACKEND] = asked
@@ -70,7 +70,7 @@ class Prepared:
     cache: XlaCache = field(default_factory=XlaCache)
 
     def actual(self) -> dict[str, Any]:
-        """The entries about the environment for `actual` of the event `started`."""
+        """Return the entries about the environment for `actual` of the event `started`."""
         return {"environment": dict(self.environment), "numa": self.numa, "xla_cache": str(self.cache)}
 
     def warn(self, report: RunReport, kind: str, devices: int) -> None:
@@ -101,8 +101,8 @@ def warn_of_harmful(environment: Mapping[str, str], report: RunReport, kind: str
 class _Owned:
     """A variable whose value follows from the option `key`.
 
-    `value` returns its value for the options, None if it is to be unset. `contradicts` returns whether a value of the
-    caller asks for another setting than the options.
+    `value` returns the variable's value for the options, or None if the variable is to be unset. `contradicts` returns
+    whether a value of the caller asks for another setting than the options.
     """
 
     name: str
@@ -112,7 +112,7 @@ class _Owned:
 
 
 def _unset(options: Options) -> None:
-    """Always None, so that the variable is removed. The option calls TensorFlow's API, which the variable would
+    """Return None, so that the variable is removed. The option calls TensorFlow's API, which the variable would
     contradict.
     """
 
@@ -186,8 +186,8 @@ def prepare(options: Options) -> Prepared:
 
 
 def _follow(variable: _Owned, options: Options) -> tuple[str, str] | None:
-    """Set the variable from the options. If the caller's value contradicts them, returns the key of the option and a
-    message, else None.
+    """Set the variable from the options. If the caller's value contradicts them, return the key of the option and a
+    message, else return None.
     """
     given, value = os.environ.get(variable.name), variable.value(options)
     if value is None:
@@ -234,7 +234,7 @@ def _require_allocated(names: list[Any]) -> None:
 def _xla_flags(options: Options) -> list[tuple[str, str]]:
     """Set the flags of XLA: it compiles only the step, as `compile.xla` says, and `compile.xla_flags` are added.
 
-    Returns the key of the option and a message for each flag of the caller without effect.
+    Return the key of the option and a message for each flag of the caller without effect.
     """
     overridden, by_itself = [], []
     if options.compile.xla is not True:
@@ -264,7 +264,7 @@ def _keep_kernels() -> None:
 
 
 def writable(folder: Path) -> bool:
-    """Whether the folder can be written, or can be created if it does not exist."""
+    """Return True if the folder can be written, or can be created if it does not exist."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
@@ -274,7 +274,7 @@ def pin_to_numa_node(options: Options) -> str:
     """Apply `device.numa`: let the trainer run only on the CPUs close to its GPUs. To be called before TensorFlow
     counts the CPUs.
 
-    Returns a text that names these CPUs, or says why all CPUs are used.
+    Return a text that names these CPUs, or says why all CPUs are used.
     """
     if options.device.numa == "off":
         return "device.numa is off"

@@ -14,8 +14,8 @@ from ...options.training import MOMENTUM, OPTIMIZERS
 
 
 def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1) -> keras.optimizers.Optimizer:
-    """The optimizer for a run of `steps` steps. `replicas` is the number of replicas by which the learning rate is
-    scaled.
+    """Return the optimizer for a run of `steps` steps. `replicas` is the number of replicas by which the learning rate
+    is scaled.
     """
     train = options.train
     rate: Any = train.learning_rate * plan.rate_factor(train.learning_rate_scaling, replicas)
@@ -40,7 +40,7 @@ def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1)
 
 
 def own_settings(train: Train) -> dict[str, Any]:
-    """The settings that only some optimizers take, and the weight decay if the options set it (adamw has its own
+    """Return the settings that only some optimizers take, and the weight decay if the options set it (adamw has its own
     default).
     """
     settings: dict[str, Any] = {} if train.weight_decay is None else {"weight_decay": train.weight_decay}
@@ -52,9 +52,9 @@ def own_settings(train: Train) -> dict[str, Any]:
 
 
 def highest_rate(optimizer: keras.optimizers.Optimizer) -> float | None:
-    """The highest learning rate that the optimizer will use: a fixed rate, or the highest rate of `Schedule`.
+    """Return the highest learning rate that the optimizer will use: a fixed rate, or the highest rate of `Schedule`.
 
-    None for other schedules.
+    Return None for other schedules.
     """
     rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
     if isinstance(rate, Schedule):
@@ -63,20 +63,22 @@ def highest_rate(optimizer: keras.optimizers.Optimizer) -> float | None:
 
 
 def scheduled(train: Train) -> bool:
-    """Whether the learning rate follows `Schedule`, a class of gputui that plain Keras does not know."""
+    """Return True if the learning rate follows `Schedule`, a class of gputui that plain Keras does not know."""
     return train.schedule != "constant" or bool(train.warmup_steps)
 
 
 @keras.saving.register_keras_serializable("gputui")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up from 0, the full rate for hold_steps, then one of the kinds.
+    """A learning rate that rises to `rate` in warmup_steps, stays there for hold_steps, and then follows its kind.
 
-    s is the number of steps after hold_steps, D is decay_steps:
+    In step n (from 0) of the warm-up it is rate * (n + 1) / warmup_steps. s is the number of steps after warm-up and
+    hold_steps, D is decay_steps:
     constant: rate
-    cosine: falls to rate * decay_rate along half a cosine over D
+    cosine: falls along half a cosine to rate * decay_rate at s = D, and stays there
     exponential: rate * decay_rate^(s/D)
     step: rate * decay_rate^floor(s/D)
-    cyclical: a triangle between rate * decay_rate and rate, each D steps (Smith, arXiv:1506.01186, "triangular")
+    cyclical: rises from rate * decay_rate to rate in D/2 steps, and falls back in D/2 steps, again and again (Smith,
+        arXiv:1506.01186, "triangular")
     """
 
     def __init__(
@@ -107,8 +109,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return tf.where(step < self.warmup, self.rate * (step + 1.0) / self.warmup, after)
 
     def _factor(self, progress: Any) -> Any:
-        """The factor of the full learning rate. `progress` is the number of steps after warm-up and hold_steps, divided
-        by decay_steps.
+        """Return the factor of the full learning rate. `progress` is the number of steps after warm-up and hold_steps,
+        divided by decay_steps.
         """
         low = self.decay_rate
         if self.kind == "cosine":

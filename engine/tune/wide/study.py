@@ -32,9 +32,11 @@ LEAST_PATIENCE_SECONDS, PATIENCE = 300.0, 10.0  # another machine's trial may la
 
 @dataclass(frozen=True)
 class Found:
-    """The result of settings: the outcome of their trial, `memory` for a prediction, or `left out` for a conflict.
+    """The result of settings in a study.
 
-    `speed` is in samples per second. None if the settings cannot be trained. `batch` is the batch size.
+    `outcome` is `ok`, the outcome of the last trial if none was successful, `memory` if settings were left out because
+    too much memory was predicted, or `left out` if they were not tried for another reason. `speed` is in samples per
+    second, None if no speed was measured. `batch` is the batch size. `peak_bytes` is the peak memory.
     """
 
     settings: Mapping[str, Any]
@@ -65,7 +67,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Known:
-    """A trial of the study. `found` is None before the trial has ended, and if it was given up."""
+    """A trial of the study. `found` is None before the trial has ended, and if the trial was given up."""
 
     member: str
     settings: Mapping[str, Any]
@@ -73,7 +75,10 @@ class Known:
 
 
 class Study:
-    """An Optuna study as the search in `folder` sees it, one of its members. Every call may raise StudyError."""
+    """An Optuna study that several searches use together. This object is the member whose search is in `folder`.
+
+    Each call may raise StudyError, for example if the storage fails.
+    """
 
     def __init__(self, location: str, name: str, folder: Path) -> None:
         self.location, self.name, self.folder = location, name, folder
@@ -101,7 +106,7 @@ class Study:
         self.look_around(common)
 
     def _seed(self) -> int:
-        """A seed that is different for each member and after each resumption, so that no proposals are repeated."""
+        """Return a seed that differs for each member and after each resumption, so that no proposals are repeated."""
         return zlib.crc32(f"{self._me} {len(self._study.trials)}".encode())
 
     def _refuse(self, common: Mapping[str, Any]) -> None:
@@ -113,8 +118,8 @@ class Study:
             )
 
     def look(self, common: Mapping[str, Any]) -> int:
-        """The number of finished trials of the study, without joining it. 0 if there is no study yet. Raises StudyError
-        as `join` does.
+        """Return the number of finished trials of the study, without joining it. Return 0 if there is no study yet.
+        Raises StudyError as `join` does.
         """
         import optuna
 
@@ -133,7 +138,7 @@ class Study:
             return len(self._finished())
 
     def agree(self, mine: Sequence[Axis]) -> list[Axis]:
-        """The axes of the study. If it has no axes yet, `mine` are stored as its axes."""
+        """Return the axes of the study. If the study has no axes yet, `mine` are stored as its axes."""
         with storage.faults_of(self.location):
             if AXES not in self._study.user_attrs:
                 self._study.set_user_attr(AXES, search_axes.as_plain(mine))
@@ -155,7 +160,7 @@ class Study:
     # ---- what is known -----------------------------------------------------------------------------
 
     def known(self) -> list[Known]:
-        """All trials of the study that gputui has begun, in their order."""
+        """Return all trials of the study that gputui has begun, in their order."""
         with storage.faults_of(self.location):
             return [_known(trial) for trial in self._study.get_trials(deepcopy=False) if SETTINGS in trial.user_attrs]
 
@@ -163,12 +168,14 @@ class Study:
         return [result for result in self.known() if result.member == self._me]
 
     def found(self) -> list[Found]:
-        """The results of all members, the fastest settings first."""
+        """Return the results of all members, the fastest settings first."""
         ended = [result.found for result in self.known() if result.found]
         return sorted(ended, key=lambda measured: -(measured.speed or 0.0))
 
     def best_of_others(self) -> Found | None:
-        """The result of the fastest settings that another member has measured successfully. None if there is none."""
+        """Return the result of the fastest settings that another member has measured successfully. Return None if there
+        is none.
+        """
         theirs = (result.found for result in self.known() if result.found and result.member != self._me)
         good = (result for result in theirs if result.outcome == "ok")
         return max(good, key=lambda measured: measured.speed or 0.0, default=None)
@@ -208,7 +215,8 @@ class Study:
         trial_seconds: float,
         at_random: bool = False,
     ) -> Proposal:
-        """The next combination, proposed by the model or at random. The other members see that it is being measured.
+        """Return the next combination, proposed by the model or at random. The other members see that the combination
+        is being measured.
 
         `settings_of` turns a value for each axis of `space` into settings. `trial_seconds` is the expected time of the
         trial.
@@ -223,7 +231,8 @@ class Study:
             return proposal
 
     def judge(self, proposal: Proposal, best_speed: float) -> Judge:
-        """A function that decides, by the speeds of a trial so far, if it is ended early. It asks Optuna's pruner.
+        """Return a function that decides, by the speeds of a trial so far, if the trial is ended early. The function
+        asks Optuna's pruner.
 
         `best_speed` is in samples per second: a trial below a share of it is ended. If the storage fails, no trial is
         ended.
@@ -245,7 +254,7 @@ class Study:
         """Report the result of a proposal to the study.
 
         `excess` is the share by which settings that cannot be trained violate the limit (0.5: 50 %). It is not used for
-        others.
+        other settings.
         """
         from optuna.trial import TrialState
 
@@ -284,8 +293,8 @@ def _plain(result: Found) -> dict[str, Any]:
 
 
 def _constraints(result: Found, excess: float = 1.0) -> dict[str, float]:
-    """The constraint that a result violates, and the amount, which Optuna calls infeasible above 0. Empty if it was
-    trained.
+    """Return the constraint that a result violates, and the amount, which Optuna calls infeasible above 0. Return an
+    empty dict if the settings were trained.
     """
     if result.is_feasible:
         return {}
@@ -293,7 +302,7 @@ def _constraints(result: Found, excess: float = 1.0) -> dict[str, float]:
 
 
 def _distributions(space: Sequence[Axis]) -> dict[str, Any]:
-    """The axes as Optuna's distributions, by their names."""
+    """Return the axes as Optuna's distributions, by their names."""
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     return {

@@ -26,12 +26,14 @@ _LEAST_SECONDS = 0.05  # a shorter phase is not shown
 
 
 def is_due(now: Snapshot) -> bool:
-    """True if the run has no measured step: not yet, or it ended without one."""
+    """Return True if the run has no measured step: no step was measured yet, or the run ended without one."""
     return not now.progress
 
 
 def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """One line with the failure that ended the run. An empty row if the run has no error or has not ended."""
+    """Return one line with the failure that ended the run. Return an empty row if the run has no error or has not
+    ended.
+    """
     if now.outcome is None or now.error is None:
         return []
     mark = glyphs.stopped if now.outcome in ASKED_FOR else glyphs.failed
@@ -45,8 +47,8 @@ def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
 
 
 def phase_line(now: Snapshot, width: int) -> Row:
-    """One line: the duration of the start with its phases, and the total times of the later phases. Phases without room
-    are left out.
+    """Return one line: the duration of the start with its phases, and the total times of the later phases. Phases
+    without room are left out.
 
     The line is blank if the start is unknown.
     """
@@ -69,8 +71,8 @@ def _start(now: Snapshot, spans: Sequence[Span]) -> Row:
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
-    """The spans with each phase once and its total time, in the order of first appearance. Waiting for other workers is
-    a phase of its own. Very short phases are left out.
+    """Return the spans with each phase once and its total time, in the order of first appearance. Waiting for other
+    workers is a phase of its own. Very short phases are left out.
     """
     by_name: dict[str, Span] = {}
     for span in spans:
@@ -89,10 +91,10 @@ def _told(span: Span, before: str) -> Row:
 
 
 def rows(now: Snapshot, earlier: EarlierStarts, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The phases of the start with their times so far, then the model that is compiled and an estimate from earlier
-    starts.
+    """Return the phases of the start with their times so far, then the model that is compiled and an estimate from
+    earlier starts.
 
-    At most `height` rows. No rows if the events have not been read yet.
+    Return at most `height` rows. `width` is in cells. Return no rows if the events have not been read yet.
     """
     if now.phase == READING:
         return []
@@ -147,7 +149,10 @@ def _to_come(phase: str, earlier: EarlierStarts, width: int) -> Row:
 
 
 def _object(now: Snapshot, width: int) -> list[Row]:
-    """A row about the model that is being compiled, with its size and batch. Empty in other phases."""
+    """Return one row about the model while it is compiled: whether XLA or TensorFlow works, the model, its number of
+    parameters, the global batch size (samples), steps per graph and replicas, each if known. Return an empty list in
+    other phases.
+    """
     started = now.started
     if not started or now.phase != "compiling":
         return []
@@ -172,9 +177,10 @@ def _together(options: Mapping[str, Any], started: Mapping[str, Any]) -> list[st
 def _estimate(
     so_far: Mapping[str, float], now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
 ) -> list[Row]:
-    """Rows with the estimated time to the first step, and the number of earlier starts it is based on.
+    """Return rows with the estimated time to the first step, and the number of earlier starts on which the estimate is
+    based.
 
-    Empty without earlier starts, and while the run waits for other workers.
+    Return an empty list without earlier starts, and while the run waits for other workers.
     """
     if not earlier.phases or waits_for_others(now.phase, now.phase_detail):
         return []

@@ -21,22 +21,23 @@ _COLOURS, _KINDS_OF_DASHES = 4, 4
 
 
 def colour_of(number: int) -> int:
-    """The number of the colour of curve `number`: from 1 to 4, then from 1 again. `number` counts from 0."""
+    """Return the number of the colour of curve `number`: from 1 to 4, then from 1 again. `number` counts from 0."""
     return number % _COLOURS + 1
 
 
 def dash_of(number: int) -> int:
-    """The kind of dashes, from 0 to 3, of curve `number`, which counts from 0. Up to 16 curves, two with the same
-    colour have different dashes.
+    """Return the kind of dashes, from 0 to 3, of curve `number`, which counts from 0. Up to 16 curves, two with the
+    same colour have different dashes.
     """
     return (number + number // _COLOURS) % _KINDS_OF_DASHES
 
 
 def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
-    """The first row of a chart: its name, and each curve's mark, label and last value.
+    """Return the first row of a chart: its name, the remarks on how it is drawn (`plot.how`), its alarm, and the legend
+    (mark, label and last value of each curve, and the unit). `width` is in cells.
 
-    If there is too little room, short names are used, then the remarks on the drawing are left out, and at last the
-    values of some curves.
+    If the row is too long, the curves' short labels are used. Then the remarks are shortened or left out. At last, the
+    values of some curves are left out.
     """
     whole, everything = _name(plot, plot.how), next(_legends(plot, glyphs))
     if length(whole) + 1 + length(everything) <= width:
@@ -50,8 +51,8 @@ def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
 
 
 def edge_title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
-    """The title as a part of the chart's upper edge, with a blank at both ends, so that it does not
-    touch the corners.
+    """Return the title as a part of the chart's upper edge, with a blank at both ends, so that it does not touch the
+    corners.
     """
     row = title(plot, width - 2, glyphs)
     return [(" ", ""), *((text, "edge" if style == "track" else style) for text, style in row), (" ", "")]
@@ -63,13 +64,15 @@ def _name(plot: Plot, how: tuple[str, ...]) -> Row:
 
 
 def _beside(name: Row, legends: list[Row], width: int) -> tuple[Row, Row]:
-    """The name, and the first of the legends that fits into the rest of the width. The legend is empty if none fits."""
+    """Return the name, and the first of the legends that fits into the rest of the width. The legend is empty if none
+    fits.
+    """
     room = max(0, width - length(name) - 1)
     return name, next((row for row in legends if length(row) <= room), [])
 
 
 def _told(legend: Row, plot: Plot) -> int:
-    """A number to compare legends: two for each value in the legend, and one for the unit."""
+    """Return a number to compare legends: two for each value in the legend, and one for the unit."""
     values = sum(style == "value" and text.strip() != plot.note for text, style in legend)
     return values * 2 + any(text == f" {plot.unit}" for text, _ in legend)
 
@@ -99,8 +102,8 @@ def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
 def _legend(
     plot: Plot, valued: set[int], glyphs: Glyphs, whole: bool = False, narrow: bool = False, without: int = -1
 ) -> Row:
-    """Each curve's mark and name, with the values of the curves whose numbers are in `valued`. The curve with the
-    number `without` is left out. `whole` uses the long labels, and `narrow` leaves out blanks.
+    """Return each curve's mark and name, with the values of the curves whose numbers are in `valued`. The curve with
+    the number `without` is left out. `whole` uses the long labels, and `narrow` leaves out blanks.
     """
     row: Row = []
     several = len(plot.told) > 1
@@ -134,8 +137,8 @@ Part = dict[int, tuple[int, int]]  # an unbroken part of a line: for each column
 def draw(
     plot: Plot, width: int, height: int, glyphs: Glyphs, before: Scale | None = None, cursor: float | None = None
 ) -> tuple[list[Row], Scale]:
-    """The chart in at most `height` rows of `width` cells (title, curves and axes), and the scale that was used for its
-    values.
+    """Return the chart in at most `height` rows of `width` cells (title, curves and axes), and the scale that was used
+    for its values.
 
     `before` is the scale of the previous picture, which is kept while it fits. `cursor` is a place on the horizontal
     axis for a vertical line. Without it, no line is drawn.
@@ -164,7 +167,7 @@ def draw(
 
 
 def curve_rows(plot: Plot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The curves in `height` rows of `width` cells, without title and axes."""
+    """Return the curves in `height` rows of `width` cells, without title and axes."""
     canvas = _Canvas(width, height, glyphs)
     _add_all(canvas, plot, y_scale(plot, height, None), x_scale(plot, width))
     return canvas.rows()
@@ -238,8 +241,8 @@ class _Canvas:
         return curve.marked and len(curve.line) * 3 <= self._width
 
     def lines(self, curve: Curve, scale: Scale, across: Scale) -> list[Part]:
-        """The unbroken parts of a curve. Each part has the lowest and highest dot of each column, joined with the next
-        column.
+        """Return the unbroken parts of a curve. Each part has the lowest and highest dot of each column, joined with
+        the next column.
         """
         columns = self._width * self._across
         parts = strokes(curve.line, across, columns, scale.logarithmic)
@@ -307,7 +310,7 @@ class _Canvas:
         return [self._row(number) for number in range(self._height)]
 
     def _row(self, number: int) -> Row:
-        """A row of the canvas in which neighbouring cells of the same style are one piece."""
+        """Return a row of the canvas in which neighbouring cells of the same style are one piece."""
         row: Row = []
         bits, marks = self._bits[number], self._marks
         for column, style in enumerate(self._styles[number]):
@@ -347,5 +350,7 @@ def _join(columns: Part, from_x: int, from_y: int, to_x: int, to_y: int) -> int:
 
 
 def _after(row: int, towards: int) -> int:
-    """The row at which a line that comes from `row` continues in the next column on its way to the row `towards`."""
+    """Return the row at which a line that comes from `row` continues in the next column on its way to the row
+    `towards`.
+    """
     return row + 1 if towards > row + 1 else row - 1 if towards < row - 1 else row

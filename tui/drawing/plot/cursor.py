@@ -31,9 +31,9 @@ class At:
 
 
 def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
-    """The point of the line that is nearest to the place `x`.
+    """Return the point of the line that is nearest to the place `x`.
 
-    None for a line without points, and in a gap of the line or beyond its ends unless `anywhere` is set.
+    Return None for a line without points, and in a gap of the line or beyond its ends unless `anywhere` is set.
     """
     if not len(line):
         return None
@@ -47,7 +47,7 @@ def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
 
 
 def _in_gap(line: Line, before: int, after: int, x: float) -> bool:
-    """True if the place is in a gap: between two points around a break, and not on a point."""
+    """Return True if the place is in a gap: between two points around a break, and not on a point."""
     return after in line.breaks and line.x[before] < x < line.x[after]
 
 
@@ -58,7 +58,7 @@ def _beyond(line: Line, x: float) -> bool:
 
 
 def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
-    """A place on the axis in words: `step 1,234`, `epoch 2.51`, `1:12 after training began`, `12,800 samples`.
+    """Return a place on the axis in words: `step 1,234`, `epoch 2.51`, `1:12 after training began`, `12,800 samples`.
 
     `near` is the distance, in the axis' unit, of two times or epochs whose texts must still differ.
     """
@@ -71,7 +71,8 @@ def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
 
 
 def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """The place `x`, and the value of each curve there with its unit, in as many rows of `width` cells as needed.
+    """Return the place `x`, and the value of each curve there with its unit, in as many rows of `width` cells as
+    needed.
 
     If the nearest point is further from the place than `near`, its own place is shown too.
     """
@@ -111,8 +112,8 @@ def has_values(plot: Plot) -> bool:
 
 
 def table(plot: Plot) -> str:
-    """All points as text for a spreadsheet: a line of names, then a line for each place with the value of each curve
-    there.
+    """Return all points as text for a spreadsheet: a line of names, then a line for each place with the value of each
+    curve there.
 
     The columns are separated by tabs. Shares are in percent.
     """
@@ -139,10 +140,10 @@ _LEAST_SHARE = 1e-4  # of the whole axis, that can be seen at once
 
 
 def zoomed(window: Window | None, whole: Window, centre: float, factor: float, least: float = 0.0) -> Window | None:
-    """A window of the axis `factor` times as long as the present window, in which `centre` keeps its place on the
-    screen.
+    """Return a window of the axis `factor` times as long as the present window, in which `centre` keeps its place on
+    the screen.
 
-    None if the result is the whole axis. `least` is the shortest length of the result, in the axis' unit.
+    Return None if the result is the whole axis. `least` is the shortest length of the result, in the axis' unit.
     """
     low, high = window or whole
     length = whole[1] - whole[0]
@@ -155,15 +156,19 @@ def zoomed(window: Window | None, whole: Window, centre: float, factor: float, l
 
 
 def least_length(lines: Iterable[Line]) -> float:
-    """The shortest useful length of a window, in the axis' unit. It is four times the median distance between
-    neighbouring points, of the line in which they are closest. 0 if no line has two points.
+    """Return the shortest useful length of a window, in the axis' unit. Return 0 if no line has two points.
+
+    The length is four times the median distance between neighbouring points of a line. The line with the least median
+    counts.
     """
     apart = [median(after - before for before, after in pairwise(line.x)) for line in lines if len(line) > 1]
     return POINTS_SEEN * min(apart, default=0.0)
 
 
 def holding(window: Window | None, whole: Window, place: float) -> Window | None:
-    """The window, moved only so far that `place` is in it. None, which stands for the whole axis, stays None."""
+    """Return the window, moved only so far that `place` is in it. Return None for None, which stands for the whole
+    axis.
+    """
     if window is None or window[0] <= place <= window[1]:
         return window
     low, high = window
@@ -172,7 +177,9 @@ def holding(window: Window | None, whole: Window, place: float) -> Window | None
 
 
 def followed(window: Window | None, before: float, now: float) -> Window | None:
-    """The window. If it reached to the end of the axis, it is moved with this end from `before` to `now`."""
+    """Return the window. If the window reached to the end of the axis, it is moved with this end from `before` to
+    `now`.
+    """
     if window is None or now == before or window[1] < before:
         return window
     return window[0] + now - before, now

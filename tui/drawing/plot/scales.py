@@ -18,8 +18,8 @@ _NARROW = math.log10(4)  # a logarithmic scale below this has labels at equal di
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis from `low` to `high` with a label at every `step`. The first label is at `first`, or at `low` if that is
-    None.
+    """An axis from `low` to `high` with a label at every `step`. The first label is at `first`, or at `low` if `first`
+    is None.
 
     The places of a logarithmic scale are the decimal logarithms of its values. Its labels are at the places in `marks`.
     Its `step` is the distance between their values if it is the same for all, else 0.
@@ -41,19 +41,19 @@ class Scale:
         return [first + number * self.step for number in range(count + 1)]
 
     def holds(self, low: float, high: float) -> bool:
-        """True if the places from `low` to `high` are within the scale and fill at least a quarter of it, or are
+        """Return True if the places from `low` to `high` are within the scale and fill at least a quarter of it, or are
         equal.
         """
         within = self.low <= low and high <= self.high
         return (within and (high - low) * 4 >= (self.high - self.low)) or (within and high - low == 0)
 
     def value(self, place: float) -> float:
-        """The value at a place of the scale. The two differ only on a logarithmic scale."""
+        """Return the value at a place of the scale. Place and value differ only on a logarithmic scale."""
         return float(10.0 ** min(place, _LARGEST)) if self.logarithmic else place
 
 
 def share_scale(tall: int) -> Scale:
-    """A scale from 0 to 100 % (1.0) whose labels are exactly on rows. A few rows above 100 % may be empty.
+    """Return a scale from 0 to 100 % (1.0) whose labels are exactly on rows. A few rows above 100 % may be empty.
 
     `tall` is the number of rows. If they do not divide, only 0 and 100 % have labels.
     """
@@ -66,15 +66,16 @@ def share_scale(tall: int) -> Scale:
 
 
 def round_step(least: float) -> float:
-    """The next round number that is not less than `least`: 1, 2, 2.5 or 5 times a power of ten. `least` must be above
-    0.
+    """Return the next round number that is not less than `least`: 1, 2, 2.5 or 5 times a power of ten. `least` must be
+    above 0.
     """
     power = 10.0 ** math.floor(math.log10(least))
     return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= least * 0.999)
 
 
 def round_scale(low: float, high: float, tall: int) -> Scale:
-    """The narrowest scale of round numbers whose labels are exactly on some of `tall` rows.
+    """Return the narrowest scale of round numbers that covers `low` to `high` and has its labels exactly on some of
+    `tall` rows.
 
     Some rows at the top may stay empty if the number of rows does not divide well.
     """
@@ -102,8 +103,8 @@ def round_scale(low: float, high: float, tall: int) -> Scale:
 
 
 def log_scale(low: float, high: float, tall: int) -> Scale:
-    """The narrowest logarithmic scale whose ends are 1, 2 or 5 times a power of ten. `low` and `high` are decimal
-    logarithms, and `tall` is the number of rows.
+    """Return the narrowest logarithmic scale whose ends are 1, 2 or 5 times a power of ten. `low` and `high` are
+    decimal logarithms, and `tall` is the number of rows.
 
     A range of less than a factor of 4 gets other round values if possible.
     """
@@ -123,10 +124,10 @@ def log_scale(low: float, high: float, tall: int) -> Scale:
 
 
 def _narrow_log_scale(low: float, high: float, tall: int) -> Scale | None:
-    """A logarithmic scale of a narrow range, with labels at round values, as 1, 2 and 5 would be too far apart.
+    """Return a logarithmic scale of a narrow range, with labels at round values, as 1, 2 and 5 would be too far apart.
 
-    `low` and `high` are decimal logarithms. None if its lowest label is not above zero, or if a value is too large for
-    a number.
+    `low` and `high` are decimal logarithms. Return None if the lowest label is not above zero, or if a value is too
+    large for a number.
     """
     if not -_LARGEST < low <= high < _LARGEST:
         return None
@@ -153,8 +154,8 @@ def _lifted(scale: Scale, gaps: int, spare: int) -> Scale:
 
 
 def soon(seconds: float) -> float:
-    """A round time in seconds after `seconds`, at most an eighth or 5 seconds later. An axis that ends at it changes
-    rarely.
+    """Return a round time in seconds after `seconds`, at most an eighth or 5 seconds later. An axis that ends at this
+    time changes rarely.
     """
     quantum = next((s for s in reversed(TIME_STEPS) if s <= seconds / 8), 5)
     return float(math.ceil(max(seconds, 1.0) / quantum) * quantum)

@@ -44,7 +44,9 @@ class FormView(AppScreen):
     AUTO_FOCUS = None
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
-        """`waits`: another screen covers the form, so that its widgets are built only when it becomes visible."""
+        """If `waits` is True, another screen covers the form, so that its widgets are built only when the form becomes
+        visible.
+        """
         super().__init__()
         self.state = state
         self.machine: Machine | None = None
@@ -131,13 +133,13 @@ class FormView(AppScreen):
 
     @property
     def refusal(self) -> str:
-        """The reason why the form cannot be started. Empty if it can be started."""
+        """The reason why the form cannot be started. It is empty if the form can be started."""
         return "".join(self.refusals[:1])
 
     @property
     def refusals(self) -> list[str]:
-        """The reason why the form cannot be started, in several texts from the longest to the shortest. Empty if it can
-        be started.
+        """The reason why the form cannot be started, in several texts from the longest to the shortest. The list is
+        empty if the form can be started.
         """
         errors = [remark for remark in self.remarks if remark.level == "error"]
         if not errors:

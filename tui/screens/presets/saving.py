@@ -69,8 +69,8 @@ async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
 
 
 def _origin(state: FormState) -> Path | None:
-    """The file of the user's preset from which the run was started. None if the preset is not of a run, if it was
-    shipped with gputui, or if the file no longer exists.
+    """Return the file of the user's preset from which the run was started. Return None if the preset is not of a run,
+    if it was shipped with gputui, or if the file no longer exists.
     """
     if state.path is None or not state.of_a_run:
         return None
@@ -146,7 +146,7 @@ async def _agreed(app: BaseApp, path: Path) -> bool:
 
 
 def _new_folder(path: Path) -> Path | None:
-    """Return the folder that must be made for the file. None if it exists, or if it is gputui's own folder of
+    """Return the folder that must be made for the file. Return None if it exists, or if it is gputui's own folder of
     presets.
     """
     folder = path.parent
@@ -163,7 +163,7 @@ def _saved(app: BaseApp, state: FormState, path: Path) -> bool:
 async def save_first(app: BaseApp, state: FormState) -> bool:
     """Ask whether to save or discard the form's unsaved changes. Return True if the caller may continue.
 
-    False if the user cancels, or if saving fails.
+    Return False if the user cancels, or if saving fails.
     """
     count = len(state.unsaved())
     what = f"{counted(count, 'changed options')}" if count else "a changed description"

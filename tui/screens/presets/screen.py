@@ -194,7 +194,7 @@ class PresetsScreen(Screen[None]):
 
     @property
     def chosen(self) -> PresetFile | None:
-        """The file under the cursor. None if the cursor is on no file."""
+        """The file under the cursor. It is None if the cursor is on no file."""
         entries = self.query_one("#list", OptionList)
         option = entries.highlighted_option
         return self.listed[int(option.id)] if option is not None and option.id else None
@@ -252,10 +252,10 @@ class PresetsScreen(Screen[None]):
     @on(Input.Submitted, "#open")
     @on(OptionList.OptionSelected)
     def action_open(self) -> None:
-        """Open the typed path if it names a preset's file, else the file under the cursor. If that is a folder, list
-        its files.
+        """Open the typed path if it names a preset's file, else the file under the cursor. If the cursor is on a
+        folder, list its files.
 
-        A message says so if there is no such preset.
+        Show a message if there is no such preset.
         """
         chosen, typed = self.chosen, self.typed
         if preset_files.is_path(typed) and self.focused is self.query_one("#open"):
