@@ -25,7 +25,8 @@ class About:
     `helps` and `hurts` are its advantage and its cost. `call` is the TensorFlow or Keras call that the option sets.
     `gpu_only`: it has no effect without an NVIDIA GPU. `own` is the condition on which it applies to a user's own
     training (own_code.py). `part` names a part of its group that the form folds while no option in it is used.
-    `not_offered` has words that TensorFlow accepts and gputui refuses, with the reason for each.
+    `not_offered` has words that TensorFlow accepts and gputui refuses, with the reason for each. `examples` are values
+    that the form offers while one types, besides the fixed words.
     """
 
     help: str
@@ -37,6 +38,7 @@ class About:
     own: Own = "applies"
     part: str = ""
     not_offered: Mapping[str, str] = field(default_factory=dict)
+    examples: tuple[str, ...] = ()
 
 
 class Limits:
@@ -65,13 +67,14 @@ def option(
     own: Own = "applies",
     part: str = "",
     not_offered: Mapping[str, str] | None = None,
+    examples: tuple[str, ...] = (),
     **limits: Any,
 ) -> Any:
     """Declare an option of a group; the result is a dataclass field.
 
     `limits` are pydantic's (`ge`, `le`, `gt`, `min_length` ...). The other parameters are described at `About`.
     """
-    about = About(help, call, helps, hurts, unit, gpu_only, own, part, not_offered or {})
+    about = About(help, call, helps, hurts, unit, gpu_only, own, part, not_offered or {}, examples)
     metadata = {"about": about, "limits": limits}
     if isinstance(default, list | dict):
         return field(default_factory=lambda: copy(default), metadata=metadata)

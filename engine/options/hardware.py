@@ -38,6 +38,7 @@ class Device(Group):
         "with @24GB or @A100 for a kind",
         call="CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER=PCI_BUS_ID",
         helps="shares a box between people; none compares GPU with CPU",
+        examples=("free:1", "free:2", "fits:1"),
     )
     memory_growth: Literal["auto"] | bool = option(
         "auto",

@@ -12,7 +12,7 @@ from gputui.tui.app import GputuiApp
 from gputui.tui.form.form_state import FormState
 from gputui.tui.screens.form.changes import TextScreen
 from gputui.tui.screens.help import HelpScreen
-from gputui.tui.widgets.option_row import OptionRow
+from gputui.tui.widgets.option_row import OptionRow, ValueInput
 from textual.pilot import Pilot
 from textual.widgets import Static, TextArea
 
@@ -143,3 +143,14 @@ async def test_a_field_says_what_enter_does() -> None:
         for character in "amp":
             await pilot.press(character)
         await wait_for(pilot, lambda: [k for k, row in form(pilot).options.rows.items() if row.display] == AMP)
+
+
+async def test_a_field_offers_values_while_one_types() -> None:
+    async with opened() as pilot:
+        row = await go(pilot, "device.visible")
+        await pilot.press("enter", "ctrl+u", "f", "r")
+        field = row.query_one(ValueInput)
+        await wait_for(pilot, lambda: field._suggestion == "free:1")
+        await pilot.press("right", "enter")
+        await wait_for(pilot, lambda: form(pilot).state.texts["device.visible"] == "free:1")
+        assert "device.visible" not in form(pilot).state.errors

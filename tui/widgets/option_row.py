@@ -267,12 +267,9 @@ class OptionRow(Widget, can_focus=True):
         if self.children:
             return
         self._before, self._edit = self.state.texts[self.key], object()
-        field = ValueInput(
-            text,
-            compact=True,
-            select_on_focus=selected,
-            suggester=SuggestFromList(self.info.choices) if self.info.choices else None,
-        )
+        offered = (*self.info.choices, *self.info.about.examples)
+        suggester = SuggestFromList(offered) if offered else None
+        field = ValueInput(text, compact=True, select_on_focus=selected, suggester=suggester)
         if self._needs_room:
             field.add_class("-below")
             self._put_below(field, self.size.height)
