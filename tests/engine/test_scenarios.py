@@ -44,7 +44,7 @@ told = {
     "doctor": [[f.level, f"{f.about}: {f.what}", f.remedy] for f in doctor.examine()],
     "checks": [[f.level, str(f)] for f in checks.check(options, here)],
     "gpus": [asdict(gpu) for gpu in checks.training_gpus(options, here)],
-    "cpus": limits.usable_cpus(),
+    "cpus": resource_limits.usable_cpus(),
     "reading": reading,
 }
 """
