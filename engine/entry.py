@@ -74,7 +74,7 @@ def source_file(entry: Entry, folder: Path, search_path: Sequence[str] | None = 
     return Path(spec.origin)
 
 
-def look(text: str, folder: Path, search_path: Sequence[str] | None = None, newer_python: bool = False) -> None:
+def examine(text: str, folder: Path, search_path: Sequence[str] | None = None, newer_python: bool = False) -> None:
     """Raise EntryFault if the entry's code cannot run. `text` is the value of workload.entry.
 
     The reason is a missing file or function, a file that is not valid Python, or a function that does not accept one

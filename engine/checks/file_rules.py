@@ -75,7 +75,7 @@ def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
         python = installed.meant()
         newer = python.version[:2] > sys.version_info[:2]
         search_path = None if interpreter.is_own(python.python) else python.search_path
-        entries.look(workload.entry, folder.absolute(), search_path, newer)
+        entries.examine(workload.entry, folder.absolute(), search_path, newer)
     except entries.EntryFault as fault:
         yield error("workload.entry", fault.message, fault.change)
         return

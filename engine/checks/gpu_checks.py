@@ -276,9 +276,9 @@ def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[F
         return
     explicit = options.compile.xla is True
     level = ("error" if has_convolutions else "warning") if explicit else "warning" if has_convolutions else "note"
-    goes_on = "" if explicit else ": the training then begins again without XLA"
+    is_active = "" if explicit else ": the training then begins again without XLA"
     change = compatibility.for_xla(gpu.compute_capability for gpu in gpus)
-    yield Finding(level, ("compile.xla",), f"{message}{goes_on}", change)
+    yield Finding(level, ("compile.xla",), f"{message}{is_active}", change)
 
 
 def _has_convolutions(options: Options) -> bool:

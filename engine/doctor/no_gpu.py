@@ -64,7 +64,7 @@ def _causes(log: str) -> Iterator[Finding]:
         cuda.end()
 
 
-def _told(words: list[str], log: str) -> dict[str, str] | None:
+def _finding_for(words: list[str], log: str) -> dict[str, str] | None:
     if words[0] == "log":
         likely = tensorflow_check.likely(log, words[1])
         return {"what": likely.what, "remedy": likely.remedy} if likely else None
@@ -74,4 +74,4 @@ def _told(words: list[str], log: str) -> dict[str, str] | None:
 
 if __name__ == "__main__":
     with installed.of(sys.argv[-1]):
-        print(json.dumps(_told(sys.argv[1:-1], sys.stdin.read())))
+        print(json.dumps(_finding_for(sys.argv[1:-1], sys.stdin.read())))

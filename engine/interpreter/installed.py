@@ -32,16 +32,16 @@ def of(python: str) -> Iterator[None]:
 
     It is asked at the first question. If it does not answer, the functions answer as if nothing was installed for it.
     """
-    token = _meant.set(functools.cache(functools.partial(_look, python)))
+    token = _meant.set(functools.cache(functools.partial(_interpreter, python)))
     try:
         yield
     finally:
         _meant.reset(token)
 
 
-def _look(python: str) -> Interpreter:
+def _interpreter(python: str) -> Interpreter:
     try:
-        return interpreter.look(python)
+        return interpreter.examine(python)
     except interpreter.Unusable:
         return Interpreter(python, (0, 0, 0), {}, {}, ())
 

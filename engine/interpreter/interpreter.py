@@ -185,7 +185,7 @@ def is_own(python: str) -> bool:
     return python == sys.executable
 
 
-def look(python: str) -> Interpreter:
+def examine(python: str) -> Interpreter:
     """Return the interpreter with its version and packages. It is asked again only if its file or its packages have
     changed.
 
@@ -238,7 +238,7 @@ def slow() -> str | None:
     return None if inquiry is None else inquiry.slow()
 
 
-def _asked(python: str) -> _Told:
+def _asked(python: str) -> _Answer:
     from . import installed_query as inquiry
 
     try:
@@ -246,20 +246,20 @@ def _asked(python: str) -> _Told:
     except inquiry.NotWaitedFor as fault:
         raise NotWaitedFor(str(fault), NAME_ANOTHER) from None
     except inquiry.NoAnswer as fault:
-        return _Told(_state(python, ()), (), None, (str(fault), NAME_ANOTHER))
+        return _Answer(_state(python, ()), (), None, (str(fault), NAME_ANOTHER))
     described = Interpreter(
         python, tuple(answer["version"]), answer["packages"], answer["places"], tuple(answer["path"])
     )
-    return _Told(_state(python, described.search_path), described.search_path, described)
+    return _Answer(_state(python, described.search_path), described.search_path, described)
 
 
 def require(python: str) -> Interpreter:
-    """Return the interpreter, as `look` does, if a trainer can run in it. Raises Unusable.
+    """Return the interpreter, as `examine` does, if a trainer can run in it. Raises Unusable.
 
     It must be Python 3.11 to 3.13 and, unless it is gputui's own, have TensorFlow, Keras and NumPy. The versions of
     these packages are judged in supported_versions.py.
     """
-    described = look(python)
+    described = examine(python)
     if not OLDEST <= described.version[:2] <= NEWEST:
         supported = "{}.{} to {}.{}".format(*OLDEST, *NEWEST)
         what = f"{python} is Python {described.python_version}, and gputui trains in Python {supported}"
@@ -276,7 +276,7 @@ def require(python: str) -> Interpreter:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Answer:
     """The answer of an interpreter (`interpreter`), or the reason why it has none and the remedy (`fault`).
 
     `state` is the state of its files at that time, as `_state` returns it.
@@ -288,7 +288,7 @@ class _Told:
     fault: tuple[str, str] = ("", "")
 
 
-_known: dict[str, _Told] = {}  # by path
+_known: dict[str, _Answer] = {}  # by path
 
 
 def _state(python: str, search_path: Sequence[str]) -> tuple[int, ...]:

@@ -171,7 +171,7 @@ class Machine:
             allocation.read(os.environ, len(answers.gpus)),
             answers.driver,
             slurm.job_of(os.environ),
-            slurm.told(os.environ),
+            slurm.left_by_variables(os.environ),
             cluster,
             cluster_fault,
             answers.fault,

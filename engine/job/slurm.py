@@ -204,7 +204,7 @@ def job_of(environment: Mapping[str, str]) -> str:
     return environment.get("SLURM_JOB_ID", "").strip()
 
 
-def told(environment: Mapping[str, str]) -> Left | None:
+def left_by_variables(environment: Mapping[str, str]) -> Left | None:
     """Return the time that is left according to SLURM_JOB_END_TIME; None outside of a job or if the variable is not
     set.
     """
@@ -214,7 +214,7 @@ def told(environment: Mapping[str, str]) -> Left | None:
     return Left(int(text) - time.time())
 
 
-def asked(environment: Mapping[str, str]) -> Left:
+def time_left(environment: Mapping[str, str]) -> Left:
     """Return the time that is left, from the environment or else from squeue, which may take up to 10 s.
 
     Outside of a job there is no limit.
@@ -222,7 +222,7 @@ def asked(environment: Mapping[str, str]) -> Left:
     job = job_of(environment)
     if not job:
         return Left()
-    return told(environment) or _of_squeue(job)
+    return left_by_variables(environment) or _of_squeue(job)
 
 
 def _of_squeue(job: str) -> Left:

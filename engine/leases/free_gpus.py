@@ -1,6 +1,6 @@
 """Which GPUs are free, and which of them a start takes: they are looked at, chosen and leased in one step.
 
-A GPU is free if no process computes on it, less than 1 GiB of its memory is used, it was idle in each look of
+A GPU is free if no process computes on it, less than 1 GiB of its memory is used, it was idle in each reading of
 idle_seconds (20 s by default), it works, and nobody has leased it. If the driver does not report the processes of
 others (in a container, or in WSL), only the other conditions decide.
 """
@@ -109,7 +109,7 @@ class GpuUse:
         return ""
 
 
-def look() -> list[GpuUse]:
+def read() -> list[GpuUse]:
     """Return every GPU of the machine as it is now. Raises NotFree if NVML cannot be read."""
     try:
         readings = BackgroundCall(_readings).result(PATIENCE_SECONDS)
@@ -203,11 +203,11 @@ def choose(
 
     For a choice `free:N`, the GPUs are first watched for idle_seconds, unless `idle_known` is True because the caller
     has watched them. `tell` is called with a line about that wait. `what` tells other users what the leases are for.
-    The last look, the choice and the leases are one step under a lock, so that two starts never get the same GPU.
+    The last reading, the choice and the leases are one step under a lock, so that two starts never get the same GPU.
     """
-    idle = None if wish.choice.shared or idle_known else _idle_in_looks(wish, tell)
+    idle = None if wish.choice.shared or idle_known else _idle_in_readings(wish, tell)
     with lease.choosing():
-        gpus = look()
+        gpus = read()
         able = [gpu for gpu in wish.fitting(gpus) if idle is None or gpu.uuid in idle]
         if len(able) < wish.choice.count:
             raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
@@ -220,8 +220,8 @@ def _a_moment_ago(wish: Wish) -> str:
     return f"needs {wish.choice.kind}; GPUs that are free now were in use a moment ago"
 
 
-def _idle_in_looks(wish: Wish, tell: Callable[[str], None]) -> set[str]:
-    """Return the names of the GPUs that were free in every look during idle_seconds.
+def _idle_in_readings(wish: Wish, tell: Callable[[str], None]) -> set[str]:
+    """Return the names of the GPUs that were free in every reading during idle_seconds.
 
     Raises NotFree as soon as fewer GPUs are left than the wish needs.
     """
@@ -229,7 +229,7 @@ def _idle_in_looks(wish: Wish, tell: Callable[[str], None]) -> set[str]:
     seconds, looks = idle_seconds(), 0
     until = time.monotonic() + seconds
     while True:
-        gpus = look()
+        gpus = read()
         free = {gpu.uuid for gpu in wish.fitting(gpus)}
         idle = free if idle is None else idle & free
         if len(idle) < wish.choice.count:
@@ -279,7 +279,7 @@ def give_back(leases: Sequence[Lease]) -> list[str]:
     until, uses = time.monotonic() + GIVE_BACK_SECONDS, list[GpuUse]()
     while left:
         try:
-            uses = look()
+            uses = read()
         except NotFree:  # nobody can say whether they are free
             uses = []
         for name in [name for name, each in left.items() if _is_back(name, each, uses)]:

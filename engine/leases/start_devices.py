@@ -103,7 +103,7 @@ def in_use(options: Options, machine: Machine) -> str:
     if gpu_choice.parse(options.device.visible) or names == [CPU]:
         return ""
     try:
-        gpus: Sequence[GpuUse] = free_gpus.look()
+        gpus: Sequence[GpuUse] = free_gpus.read()
     except NotFree:
         return ""
     reasons = (f"GPU {gpu.index}: {why}" for gpu in gpus if gpu.uuid in names and (why := gpu.why_not_free()))
@@ -133,7 +133,7 @@ def why_not(options: Options, machine: Machine) -> str:
     """
     wish = wish_of(options, machine)
     if wish is not None:
-        return wish.missing(free_gpus.look())
+        return wish.missing(free_gpus.read())
     names = names_of(options, machine)
     if names == [CPU]:
         who = lease.holder(CPU)

@@ -80,8 +80,8 @@ def _in_parts(
     after = min(2 * before, samples)
     if after <= before:
         return "each sample is a part of its own already"
-    goes_on = "begins again" if checkpoint is None else f"goes on from step {checkpoint}"
-    message = f"{_ran_out(written)}: the training {goes_on} with each batch of {samples} in {after} parts"
+    is_active = "begins again" if checkpoint is None else f"goes on from step {checkpoint}"
+    message = f"{_ran_out(written)}: the training {is_active} with each batch of {samples} in {after} parts"
     hint = f"global batch and learning rate stay; train.micro_batches={after} begins so"
     if preset["run"].get("checkpoint") in (None, False, "off"):
         hint += "; with run.checkpoint set, what was trained would have been kept"
@@ -145,9 +145,9 @@ def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -
         checkpoint = checkpoint_files.whole_step(run.file(CHECKPOINTS))
     except checkpoint_files.Damage as damage:
         return f"there is no intact checkpoint to go on from ({damage})"
-    goes_on = "begins again" if checkpoint is None else f"goes on from step {checkpoint}"
+    is_active = "begins again" if checkpoint is None else f"goes on from step {checkpoint}"
     why, remedy = text(error.get("message")) or "", text(error.get("hint"))
-    message = f"XLA has failed: the training {goes_on} without it"
+    message = f"XLA has failed: the training {is_active} without it"
     event = XlaAnswer(
         option=XLA_KEY, before="auto", after=False, resumes_at_step=checkpoint, error=why, message=message
     )

@@ -18,7 +18,7 @@ from ..job import cluster as clusters
 from ..job import start_worker
 from ..options import Options, options_json
 from ..presets import Preset, PresetError
-from ..runs import GOES_ON, Run, RunError, checkpoint_files, code_copy, code_files, run_cluster
+from ..runs import ACTIVE_STATES, Run, RunError, checkpoint_files, code_copy, code_files, run_cluster
 from ..runs.event_reading import read_events
 from ..runs.events import TELEMETRY_FILE, OptionChanged
 from ..runs.launched_with import options_of
@@ -166,7 +166,7 @@ def _may_be_resumed(run: Run) -> bool:
 
 def why_not(run: Run) -> str:
     """Return the reason why a run cannot be resumed, in one line; empty if it can be resumed."""
-    if (state := run.state) in GOES_ON or state == WAITING:
+    if (state := run.state) in ACTIVE_STATES or state == WAITING:
         return f"{run.id} is {state}"
     try:
         preset_to_resume(run)
@@ -238,8 +238,8 @@ def _is_active(run: Run, on_wait: Callable[[str], None]) -> bool:
     For a run on another machine, wait until its heartbeat changes or counts as stopped.
     """
     host, beat = run.liveness.host, run.status.get("heartbeat")
-    if host and run.goes_on:
+    if host and run.is_active:
         on_wait(f"{run.id} was running on {host}: waiting until its heartbeat goes on, for at most a minute")
-        while run.goes_on and run.status.get("heartbeat") == beat:
+        while run.is_active and run.status.get("heartbeat") == beat:
             time.sleep(POLL_SECONDS)
-    return run.goes_on
+    return run.is_active

@@ -181,7 +181,7 @@ class TimeLimit:
         return self._seconds is not None and self._launched.elapsed() > self._seconds
 
     def _ask(self) -> None:
-        left = slurm.asked(os.environ)
+        left = slurm.time_left(os.environ)
         usable = left.usable_seconds
         if left.problem:
             message = f"{AUTO}: the job's time limit is not known, and the run has none ({left.problem})"

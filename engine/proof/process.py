@@ -156,7 +156,7 @@ def _make(record: Record, work: Callable[[], None], stop: Stop) -> int:
         if comparison.decision == "running":
             comparison.decision, comparison.why = "failed", "the proof ended before it was finished"
     record.budget_seconds = record.budget_most_seconds = None
-    return int(not _is_told(record, stop) or record.state == "failed")
+    return int(not _is_reported(record, stop) or record.state == "failed")
 
 
 def _in_a_line(fault: Exception, folder: Path) -> str:
@@ -165,7 +165,7 @@ def _in_a_line(fault: Exception, folder: Path) -> str:
     return f"{type(fault).__name__}: {' '.join(str(fault).split()) or 'no message'}"
 
 
-def _is_told(record: Record, stop: Stop) -> bool:
+def _is_reported(record: Record, stop: Stop) -> bool:
     """Write the final record. Returns whether it was written.
 
     If the disk refuses it, it is tried again for at most `results.ENGINE_SECONDS`, or until another stop is requested.

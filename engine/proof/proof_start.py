@@ -144,7 +144,7 @@ def _active(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
 def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
     for run in runs.all_runs():
         now = run.liveness  # a run on another machine shares no device
-        if run.path != but and not now.host and (state := run.state_of(now)) in runs.GOES_ON:
+        if run.path != but and not now.host and (state := run.state_of(now)) in runs.ACTIVE_STATES:
             yield f"the run {run.id} is {state}", _of_run(run, here)
     for proof in proofs():
         record = proof.record

@@ -24,7 +24,7 @@ LEAST_RUNNING_SECONDS = 30.0  # a run is not asked to give way sooner
 _MOST_PARENTS = 32
 
 
-class Courtesy:
+class FairShare:
     """Decides the turns of this user's queue by the user's own ticket and the tickets of the others."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Courtesy:
         self._released: frozenset[str] = frozenset()
         self._released_at = 0.0
 
-    def look(self, waiting: Sequence[Entry], gpus: int) -> None:
+    def exchange_tickets(self, waiting: Sequence[Entry], gpus: int) -> None:
         """Write the ticket of this user, for the first run in `waiting`, and read the tickets of the others.
 
         `waiting` are the runs that could start. If it is empty, the ticket is removed. `gpus` is the machine's number

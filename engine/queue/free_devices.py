@@ -43,7 +43,7 @@ class Device:
         return "the CPU" if self.name == CPU else f"GPU {self.index if self.index is not None else self.name}"
 
 
-class Look:
+class DeviceReader:
     """Looks at the devices of this machine each time it is called.
 
     A GPU is free only if it was free in all looks of the last `idle_seconds` (None: the machine's default, 20 s).
@@ -57,12 +57,12 @@ class Look:
     def __call__(self) -> tuple[Device, ...]:
         """Return the GPUs in the order of their numbers, and the CPU last.
 
-        If the GPUs cannot be read, those of the last look are returned as not free.
+        If the GPUs cannot be read, those of the last reading are returned as not free.
         """
         from ..leases import free_gpus
 
         try:
-            uses = free_gpus.look()
+            uses = free_gpus.read()
         except NotFree as fault:  # also if there is no driver
             return (*(replace(device, holder=str(fault), shut=str(fault)) for device in self._last), _cpu())
         now, least = time.monotonic(), self.idle_seconds

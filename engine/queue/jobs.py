@@ -15,7 +15,7 @@ from ..files.places import home, runs_folder
 from ..files.reading import read_object
 from ..files.values import mapping, number, text
 from ..files.writing import write_atomically
-from ..runs import GOES_ON, Run, events
+from ..runs import ACTIVE_STATES, Run, events
 from ..runs.events import TELEMETRY_FILE
 from ..runs.liveness import Liveness
 from ..runs.parsing import EventWriter
@@ -172,7 +172,7 @@ def state_if_not_ended(name: str) -> str:
     """Return the state of the run or measurement `name` if it waits or runs; empty if it has ended or was deleted."""
     job = job_of(name)
     state = job.state() if job.exists() else ""
-    return state if state in (*GOES_ON, WAITING) else ""
+    return state if state in (*ACTIVE_STATES, WAITING) else ""
 
 
 def _written(path: Path) -> float:

@@ -20,7 +20,7 @@ from ..runs import RunError
 from ..system.identity import Place
 from . import entries, free_devices, jobs, queue_settings
 from .entries import Entry, Listing
-from .fair_share import Courtesy
+from .fair_share import FairShare
 from .free_devices import CPU, Device
 from .jobs import FAILED, End
 
@@ -59,15 +59,15 @@ def launch(entry: Entry, among: Sequence[str]) -> Child:
 class Runner:
     """Carries out the queue of this home: call `tick` repeatedly, then `close`.
 
-    `look` returns the devices, by default those of this machine. `launch` starts an entry. `boot_id` is by default that
-    of this machine.
+    `read_devices` returns the devices, by default those of this machine. `launch` starts an entry. `boot_id` is by
+    default that of this machine.
     """
 
     def __init__(
-        self, look: Callable[[], Sequence[Device]] | None = None, launch: Launch = launch, boot_id: str = ""
+        self, read_devices: Callable[[], Sequence[Device]] | None = None, launch: Launch = launch, boot_id: str = ""
     ) -> None:
-        self._look, self._launch = look or free_devices.Look(), launch
-        self._courtesy = Courtesy()
+        self._read_devices, self._launch = read_devices or free_devices.DeviceReader(), launch
+        self._fair_share = FairShare()
         self._settings, self._settings_stamp = queue_settings.Settings(), 0.0
         self._gpus = whole(entries.news().get("gpus")) or 0
         self._boot_id = boot_id or Place.here().boot_id
@@ -99,7 +99,7 @@ class Runner:
 
     def close(self) -> None:
         """Remove this user's ticket, which other users see."""
-        self._courtesy.close()
+        self._fair_share.close()
 
     def _read(self) -> bool:
         """Read the entries if their folder has changed. Returns True if it has changed, or may just have changed."""
@@ -139,7 +139,7 @@ class Runner:
         """
         if entry.displaced_by or not entry.job.exists() or entry.job.end_of().state != OUT_OF_MEMORY:
             return ""
-        users = (f"{device} is used by {user}" for device in self._look() if device.name in entry.devices
+        users = (f"{device} is used by {user}" for device in self._read_devices() if device.name in entry.devices
                  for user in device.users)  # fmt: skip
         return next(users, "")
 
@@ -237,10 +237,10 @@ class Runner:
         after it.
         """
         if not any(entry.state == "waiting" or entry.gives_way for entry in self._listing.entries):
-            self._courtesy.look((), self._gpus)
+            self._fair_share.exchange_tickets((), self._gpus)
             return
         self._read_settings()
-        seen = self._look()
+        seen = self._read_devices()
         self._gpus = sum(device.name != CPU for device in seen)
         busy: set[str] = set()
         for entry in self._listing.entries:
@@ -254,7 +254,7 @@ class Runner:
         paused = "the queue is paused; gputui queue start goes on" if entries.is_paused() else self._out_of_hours()
         free = [device.name for device in seen if not device.holder and device.name not in busy]
         able = [entry for entry in self._listing.entries if entry.state == "waiting" and not _waits_for_another(entry)]
-        self._courtesy.look([] if paused else able, self._gpus)
+        self._fair_share.exchange_tickets([] if paused else able, self._gpus)
         for entry in self._listing.entries:
             if entry.state == "held":
                 self._why[entry.run] = entry.hold_reason
@@ -263,7 +263,7 @@ class Runner:
                 displaced = f"; it ran out of memory before, as {entry.displaced_by}" if entry.displaced_by else ""
                 self._why[entry.run] = why and why + displaced
         running = [entry for entry in self._listing.entries if entry.state == "running"]
-        for name, why in self._courtesy.to_give_way(running, seen, len(free)).items():
+        for name, why in self._fair_share.to_give_way(running, seen, len(free)).items():
             print(f"{time.strftime('%F %T')} {name} gives way: {why}", flush=True)
             entries.ask_to_yield(name)
 
@@ -301,7 +301,7 @@ class Runner:
         kept |= set(chosen)
         if self._settings.most is not None and len(busy) + number > self._settings.most:
             return f"{needs}; {queue_settings.path()} allows {self._settings.most} at once"
-        if user := self._courtesy.turn_of(now, number):
+        if user := self._fair_share.turn_of(now, number):
             return f"{needs}; {user}, who has fewer devices or waits longer, goes first"
         if time.monotonic() < self._not_before.get(entry.run, (0.0, 0.0))[0]:
             return self._why.get(entry.run, "")
@@ -314,8 +314,8 @@ class Runner:
         stamp = queue_settings.stamp()
         if stamp != self._settings_stamp:
             self._settings, self._settings_stamp = queue_settings.read(), stamp
-            if isinstance(self._look, free_devices.Look):
-                self._look.idle_seconds = self._settings.idle_seconds
+            if isinstance(self._read_devices, free_devices.DeviceReader):
+                self._read_devices.idle_seconds = self._settings.idle_seconds
 
     def _out_of_hours(self) -> str:
         if self._settings.is_time() or self._settings.hours is None:

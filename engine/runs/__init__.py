@@ -13,12 +13,12 @@ from ..files.places import home, runs_folder
 from .control import ASKED_BY_PERSON, request_stop, reserved, signal_process
 from .event_reading import Follower, Tail, follow
 from .folders import Survey, all_runs, create, create_at, find, survey
-from .run import GOES_ON, Run, RunError
+from .run import ACTIVE_STATES, Run, RunError
 from .titles import title
 
 __all__ = [
+    "ACTIVE_STATES",
     "ASKED_BY_PERSON",
-    "GOES_ON",
     "Follower",
     "Run",
     "RunError",

@@ -12,7 +12,7 @@ from ..system.locks import ENGINE_LOCK, Lock
 from . import liveness
 from .events import EVENTS_FILE
 from .liveness import Liveness
-from .run import GOES_ON, STATE_LABELS, WAITING, Run, RunError
+from .run import ACTIVE_STATES, STATE_LABELS, WAITING, Run, RunError
 
 # The signals to a process of gputui if a person asks it to stop. Only a second request of a person ends it at once.
 ASKED_BY_PERSON = (signal.SIGTERM, stop_signals.BY_PERSON)
@@ -75,7 +75,7 @@ def reserved(run: Run, verb: str, from_queue: bool = False) -> Iterator[Lock]:
     state = run.state_without_queue(now) if from_queue else run.state_of(now)
     if state == WAITING:
         raise RunError(f"{run.id} cannot be {verb}d: it waits in the queue; gputui queue rm {run.id} takes it out")
-    if state in GOES_ON:
+    if state in ACTIVE_STATES:
         raise RunError(f"{run.id} cannot be {verb}d: it is {state}; stop it before {verb[:-1]}ing it")
     try:
         lock = locks.take(run.file(ENGINE_LOCK))

@@ -35,7 +35,7 @@ GoingOn = Literal["running", "starting", "stopping"]
 PROOF = "proof"  # the kind of an entry of the queue that is a measurement; its folder is no run
 WAITING: Literal["waiting"] = "waiting"  # in the queue
 RunState = Outcome | GoingOn | Literal["waiting"]
-GOES_ON: tuple[GoingOn, ...] = get_args(GoingOn)
+ACTIVE_STATES: tuple[GoingOn, ...] = get_args(GoingOn)
 STATE_LABELS = {"ok": "done", "error": "failed"}  # the states that are shown by another word
 _STATUS = Form(
     {
@@ -186,9 +186,9 @@ class Run:
         return "starting" if not has_begun and 0 <= time.time() - self._created() < STARTING_SECONDS else "crashed"
 
     @property
-    def goes_on(self) -> bool:
+    def is_active(self) -> bool:
         """True if the run is starting, running or stopping."""
-        return self.state in GOES_ON
+        return self.state in ACTIVE_STATES
 
     def _created(self) -> float:
         try:

@@ -85,7 +85,7 @@ class Prediction:
                 memory, batch_size=size, predicted_bytes=model.predict(size),
                 first_step_bytes=model.predict_first_step(size), replicas=started.replicas,
             )  # fmt: skip
-        self._tell(memory)
+        self._record_prediction(memory)
 
     def _probe(self, batch: int, predicted: int | None = None) -> Candidate:
         return self._screening.probe("batch_size", {BATCH: batch}, "a few steps, for their memory", predicted)
@@ -139,6 +139,6 @@ class Prediction:
         fits = most is None or 2 * peak <= most
         return 2 * small if fits and bounds[1] >= 2 * small else max(1, small // 2)
 
-    def _tell(self, memory: Memory) -> None:
+    def _record_prediction(self, memory: Memory) -> None:
         self._search.memory = memory
         self._record.ended_because = memory_sentences.prediction(memory)

@@ -123,7 +123,7 @@ def growth(before: Preset, after: Preset, machine: Machine) -> float:
     return new / old
 
 
-Told = TypeVar("Told", bound=Event)
+Kind = TypeVar("Kind", bound=Event)
 PAIRS = 2  # at most, with different seeds: the result of one pair may be chance
 WORSE = 0.05
 LEAST_OF_FALL, MOST_OF_FALL = 0.01, 0.1
@@ -165,7 +165,7 @@ class Losses:
     def _started(self) -> Started:
         """Return the event `started` of the first successful trial of the search."""
         first = next(trial for candidate in self._search.candidates for trial in candidate.good)
-        return _told(self._trials.run_of(first), Started)[-1]
+        return _events_of(self._trials.run_of(first), Started)[-1]
 
     # ---- training -----------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Losses:
         """
         good = [trial for trial in made.trials if _counts(trial)]
         runs = {trial.run: self._trials.run_of(trial) for trial in good}
-        ends = {run: _told(folder, EpochEnd) for run, folder in runs.items()}
+        ends = {run: _events_of(folder, EpochEnd) for run, folder in runs.items()}
         passes = min(len(losses) for losses in ends.values())
         if passes == 0:
             made.decision, made.why = "not judged", "a training came to its time limit before its first pass had ended"
@@ -281,7 +281,7 @@ def _counts(trial: Trial) -> bool:
     return trial.outcome in ("ok", "timeout")
 
 
-def _told(run: Run, kind: type[Told]) -> list[Told]:
+def _events_of(run: Run, kind: type[Kind]) -> list[Kind]:
     return [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, kind)]
 
 
@@ -307,7 +307,7 @@ def _of_second_half(curve: Sequence[tuple[float, float]], whole: float, samples:
 
 def _fall(run: Run, trial: Trial) -> float | None:
     """Return the loss at the first report minus the loss at the end. Return None if one of them is not known."""
-    first = next((event.loss for event in _told(run, Progress) if event.loss is not None), None)
+    first = next((event.loss for event in _events_of(run, Progress) if event.loss is not None), None)
     return None if first is None or trial.loss_at_samples is None else first - trial.loss_at_samples
 
 

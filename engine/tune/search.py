@@ -29,7 +29,7 @@ from .decision import Deciding
 from .memory_model import MemoryModel
 from .stages.device import DeviceStages
 from .stages.input import InputStage
-from .stages.recheck import SecondLook
+from .stages.recheck import Recheck
 from .time_plan import SCREENING_SECONDS
 from .wide import storage
 from .wide.storage import StudyError
@@ -70,7 +70,7 @@ class OrderedSearch:
         self._device.stage("threads")
         if left_out and not self._input.is_harmless:
             self._device.stage("batch_size")  # with the input another batch size may be the fastest
-        SecondLook(self._screening, self._device.go_on_from).run()
+        Recheck(self._screening, self._device.go_on_from).run()
 
     def _fit_batch(self) -> None:
         """Search the batch size alone: first the fastest, with the preset's input, then the largest that fits into

@@ -107,11 +107,11 @@ def joined(asked: Request) -> Request:
     is not installed.
     """
     limits = asked.search or Limits()
-    trials = _look_at_study(asked, this_machine.read(), Path.cwd())
+    trials = _finished_trials(asked, this_machine.read(), Path.cwd())
     return replace(asked, search=replace(limits, wide="instead")) if trials else asked
 
 
-def _look_at_study(asked: Request, here: Machine, folder: Path) -> int:
+def _finished_trials(asked: Request, here: Machine, folder: Path) -> int:
     """The number of finished trials in the study of a wide search. Raises ProofError if it cannot be joined."""
     if not storage.is_installed():
         raise ProofError(storage.MISSING)
@@ -185,5 +185,5 @@ def resumed(proof: Proof, minutes: float | None = None) -> Request:
             raise ProofError(f"{proof.id}: {why}")
         limits = replace(limits, minutes=round(record.seconds / MINUTE + minutes, 1))
     if limits.wide:
-        _look_at_study(asked, this_machine.read(), proof.path)
+        _finished_trials(asked, this_machine.read(), proof.path)
     return replace(asked, search=limits)

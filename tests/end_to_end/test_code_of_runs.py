@@ -70,7 +70,7 @@ def test_a_run_of_the_copy_goes_on_with_it_or_with_the_new_code_as_its_user_says
     ]
     for code in ("copy", "new"):
         assert gputui("resume", run.id, f"--code={code}", "--detach").returncode == 0
-        until(lambda: not run.goes_on or run.status.get("phase") == "training")
+        until(lambda: not run.is_active or run.status.get("phase") == "training")
         assert gputui("stop", run.id).returncode == 0
         assert ended(run)["outcome"] == "stopped"
     assert printed(run) == ["UNITS 1", "UNITS 1", "UNITS 2"]

@@ -207,7 +207,7 @@ def test_the_log_is_shown_and_followed(
     _epochs_are_among_the_lines(vit, capsys)
     monkeypatch.setattr(logs, "POLL_SECONDS", 0.01)
     states = iter([True, True, False])
-    monkeypatch.setattr(Run, "goes_on", property(lambda run: _writes_on(run, next(states))))
+    monkeypatch.setattr(Run, "is_active", property(lambda run: _writes_on(run, next(states))))
     assert said(capsys, "logs", "mlp", "--follow", "-n", "0", code=1)[0] == "more True\nmore True\nmore False\n"
     cnn.file("engine.log").unlink()
     assert "has no log" in said(capsys, "logs", "cnn", code=WRONG)[1]
@@ -234,10 +234,10 @@ def _epochs_are_among_the_lines(vit: Run, capsys: pytest.CaptureFixture[str]) ->
     assert said(capsys, "logs", "vit", "-f", "-n", "5", code=INTERRUPTED)[0].splitlines() == lines[1:]
 
 
-def _writes_on(run: Run, goes_on: bool) -> bool:
+def _writes_on(run: Run, is_active: bool) -> bool:
     with run.file("engine.log").open("a") as log:
-        log.write(f"more {goes_on}\n")
-    return goes_on
+        log.write(f"more {is_active}\n")
+    return is_active
 
 
 def test_ctrl_c_leaves_a_log_quietly(three: list[Run]) -> None:

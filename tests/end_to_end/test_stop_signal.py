@@ -54,7 +54,7 @@ def at_work() -> Run:
     return run
 
 
-def goes_on(run: Run) -> None:
+def is_active(run: Run) -> None:
     """Wait for the engine's next heartbeat."""
     beat = run.status["heartbeat"]
     until(lambda: run.status["heartbeat"] > beat)
@@ -95,7 +95,7 @@ def test_a_signal_that_nobody_names_is_ignored_by_engine_and_trainer(stand_in: N
             process = run.process(role)
             assert process is not None
             os.kill(process.pid, signal.SIGUSR2)
-        goes_on(run)
+        is_active(run)
         assert run.state == "running"
         command.send_signal(signal.SIGTERM)
         command.communicate(timeout=60)
@@ -130,7 +130,7 @@ def test_a_scheduler_may_ask_as_often_as_it_likes(number: int, stand_in: None) -
             for pid in (command.pid, engine.pid):
                 os.kill(pid, number)
             until(lambda: run.status.get("stop_requests"))
-            goes_on(run)
+            is_active(run)
             assert run.alive("trainer"), f"killed by the signal number {sent}"
         assert run.status["asked_by_person"] == 0
         os.kill(trainer.pid, signal.SIGCONT)

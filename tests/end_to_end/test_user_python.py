@@ -143,8 +143,8 @@ def words(python: Path) -> str:
     return python.with_name(f"{python.name}.words").read_text()
 
 
-def has_ended(goes_on: Callable[[], bool]) -> None:
-    until(lambda: not goes_on())
+def has_ended(is_active: Callable[[], bool]) -> None:
+    until(lambda: not is_active())
 
 
 def test_what_waits_in_one_python_is_not_used_for_a_run_in_another(tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ def test_what_waits_in_one_python_is_not_used_for_a_run_in_another(tmp_path: Pat
     server = ForkServer(tmp_path / "trials")
     for python in (one, other):
         preset = presets.resolve("quickstart", [f"run.python={python}"])
-        run, goes_on = server.start(preset, tmp_path / "trials" / python.name, tmp_path)
-        has_ended(goes_on)
+        run, is_active = server.start(preset, tmp_path / "trials" / python.name, tmp_path)
+        has_ended(is_active)
         assert f"-m gputui.engine.trainer {tmp_path}/trials --fork-server\n" in words(python)
         assert words(python).endswith(f"-m gputui.engine.trainer {run.path}\n")  # by itself, as nothing was forked
     server.close()

@@ -150,18 +150,18 @@ def test_nobody_waits_for_an_answer_that_was_given_up(tmp_path: Path, monkeypatc
     monkeypatch.setattr(installed_query, "NOTICE_SECONDS", 0.01)
     monkeypatch.setattr(interpreter, "notice", told.append)
     with ThreadPoolExecutor() as threads:
-        waiting = [threads.submit(interpreter.look, str(python)) for _ in range(2)]
+        waiting = [threads.submit(interpreter.examine, str(python)) for _ in range(2)]
         until(lambda: len(told) == 2 and (tmp_path / "asked").exists())
         interpreter.give_up()
         for one in waiting:
             with pytest.raises(interpreter.NotWaitedFor):
                 one.result(60)
     with pytest.raises(interpreter.NotWaitedFor):  # whoever comes while the application ends
-        interpreter.look(str(python))
+        interpreter.examine(str(python))
     assert (tmp_path / "asked").read_text() == "\n"
     stand_in(python)
     interpreter.ask_with(told.append)
-    assert interpreter.look(str(python)).keras == "3.12.0"
+    assert interpreter.examine(str(python)).keras == "3.12.0"
 
 
 def test_how_people_name_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

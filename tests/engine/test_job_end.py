@@ -44,20 +44,20 @@ def test_the_time_that_is_left_is_read_as_slurm_tells_it(tmp_path: Path, monkeyp
     ):
         squeue(tmp_path, script)
         monkeypatch.setattr(slurm, "ANSWER_SECONDS", 0.5 if "sleep" in script else 90.0)
-        left = slurm.asked(IN_A_JOB)
+        left = slurm.time_left(IN_A_JOB)
         assert left.seconds == seconds, script
         assert problem in left.problem, script
         assert bool(problem) == bool(left.problem), script
-    by_variable = slurm.asked(IN_A_JOB | {slurm.VARIABLE: str(int(time.time()) + 600)}).seconds
+    by_variable = slurm.time_left(IN_A_JOB | {slurm.VARIABLE: str(int(time.time()) + 600)}).seconds
     assert by_variable == pytest.approx(600, abs=120), "squeue is not asked"
     squeue(tmp_path, "echo 5:07")
     monkeypatch.setattr(slurm, "ANSWER_SECONDS", 90.0)
     for text in ("0", "Unknown", "-5", ""):
-        assert slurm.asked(IN_A_JOB | {slurm.VARIABLE: text}).seconds == 307, text
-    assert slurm.asked({slurm.VARIABLE: "1"}) == slurm.Left(), "this is no job"
+        assert slurm.time_left(IN_A_JOB | {slurm.VARIABLE: text}).seconds == 307, text
+    assert slurm.time_left({slurm.VARIABLE: "1"}) == slurm.Left(), "this is no job"
     (tmp_path / "squeue").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "squeue cannot be run: No such file" in slurm.asked(IN_A_JOB).problem
+    assert "squeue cannot be run: No such file" in slurm.time_left(IN_A_JOB).problem
 
 
 def test_time_is_kept_for_the_last_checkpoint() -> None:

@@ -42,10 +42,10 @@ def test_a_file_that_is_no_program_is_told_in_the_same_words_from_any_thread(tmp
     for name in ("one", "other"):
         (tmp_path / name).touch(0o755)
     with ThreadPoolExecutor(1) as pool:
-        told = pool.submit(interpreter.look, str(tmp_path / "one")).exception()
+        told = pool.submit(interpreter.examine, str(tmp_path / "one")).exception()
     assert str(told) == f"{tmp_path / 'one'} cannot be run: Exec format error"
     with pytest.raises(interpreter.Unusable, match="other cannot be run: Exec format error"):
-        interpreter.look(str(tmp_path / "other"))
+        interpreter.examine(str(tmp_path / "other"))
 
 
 ASKED = """

@@ -105,7 +105,7 @@ def test_two_runs_train_on_two_gpus_and_a_third_waits(fakegpu: FakeGpu, tmp_path
     newest = runs.all_runs()[0]
     assert json.loads(newest.file("options.json").read_text())["device"]["visible"] == chosen[-1]
     answer(box, "stop", runs.all_runs()[1].id)
-    while runs.all_runs()[1].goes_on:
+    while runs.all_runs()[1].is_active:
         pass
     _, output, _ = answer(box, "gpus", "--json")
     assert [json.loads(line)["free"] for line in output.splitlines()] == [True, True]

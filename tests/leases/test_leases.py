@@ -33,7 +33,7 @@ from gputui.engine.options import gpu_choice
 from gputui.engine.system.identity import Place
 folder, starts, user = sys.argv[1], int(sys.argv[2]), int(sys.argv[4])
 wish = Wish.of(gpu_choice.parse(sys.argv[3]), this_machine.read())
-free_gpus.look(), Place.here()  # loads what another user may not be able to read
+free_gpus.read(), Place.here()  # loads what another user may not be able to read
 os.setuid(user)
 for _ in range(starts):
     try:
@@ -67,7 +67,7 @@ time.sleep(600)
 LOOKS = """
 import json
 from gputui.engine.leases import free_gpus
-print(json.dumps([gpu.why_not_free() for gpu in free_gpus.look()]))
+print(json.dumps([gpu.why_not_free() for gpu in free_gpus.read()]))
 """
 
 
@@ -224,7 +224,7 @@ def test_a_process_that_appears_between_the_look_and_the_start_keeps_its_gpu(
     taken = replace(free, users=(free_gpus.GpuUser(1, "bob", "python"),))
     looks = iter([[taken]] if is_queued else [[free], [taken]])
     monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "0")
-    monkeypatch.setattr(free_gpus, "look", lambda: next(looks))
+    monkeypatch.setattr(free_gpus, "read", lambda: next(looks))
     with pytest.raises(NotFree, match="bob's python"):
         free_gpus.choose(Wish(wish("free:1").choice, 0, (free.uuid,)), "digits", idle_known=is_queued)
     assert lease.holder(free.uuid) is None

@@ -86,7 +86,7 @@ def test_the_gpus_are_shown_with_what_the_queue_starts_next(
     add(held, named, any_one)
     entries.hold(held.id)
     boxes = [free_gpus.GpuUse(index, f"GPU-{index}", "NVIDIA A100", 0, 40 * 1024**3, 0.0, ()) for index in range(2)]
-    monkeypatch.setattr(free_gpus, "look", lambda: boxes)
+    monkeypatch.setattr(free_gpus, "read", lambda: boxes)
     assert cli.run(("gpus", "--json")) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["next"] for line in lines] == [any_one.id, named.id]

@@ -30,7 +30,7 @@ def test_fifty_runs_go_through_two_gpus_in_order_whatever_happens_meanwhile() ->
     runner, ended = trainings.runner("boot-1"), 0
     lost: list[str] = []
     for _ in range(400):
-        goes_on = runner.tick()
+        is_active = runner.tick()
         if ended in (7, 21) or (ended == 30 and lost):
             runner = trainings.runner("boot-2" if ended == 30 else "boot-1")
         if ended == 30 and not lost:  # everything ends with the machine, and has no result
@@ -41,7 +41,7 @@ def test_fifty_runs_go_through_two_gpus_in_order_whatever_happens_meanwhile() ->
         elif trainings.alive and len(trainings.alive) == min(2, len(states())):
             trainings.end(trainings.alive[0], "error" if ended % 10 == 3 else "ok")
             ended += 1
-        if not goes_on:
+        if not is_active:
             break
     assert not states()
     assert not trainings.alive
@@ -229,7 +229,7 @@ def test_a_waiting_run_is_waiting_everywhere_and_what_would_disturb_it_is_refuse
     add(run, damaged)
     entry_file(damaged).write_text("{")
     assert run.state == damaged.state == "waiting"
-    assert not run.goes_on
+    assert not run.is_active
     assert [line.partition(" is damaged")[0] for line in entries.listing().damage] == [str(entry_file(damaged))]
     for forbidden in (lambda: runs.request_stop(run), lambda: entries.add(run)):
         with pytest.raises(RunError, match="queue"):

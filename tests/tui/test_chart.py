@@ -342,7 +342,7 @@ def test_the_screen_is_shared_out_exactly() -> None:
     sizes = ((80, 23), (120, 39), (200, 59), (60, 15), (30, 8), (300, 100))
     zooms = ("", "charts", "gpus", "log", "messages")
     for zoom, gpus, (width, height) in itertools.product(zooms, (0, 1, 2, 8, 16), sizes):
-        wanted = layout.Wanted(charts=6, gpus=gpus, messages=3, summary=3)
+        wanted = layout.Demand(charts=6, gpus=gpus, messages=3, summary=3)
         found = layout.share_out(width, height, wanted, zoom)
         used = found.messages + found.summary + found.charts + found.devices + found.host + found.log
         assert used <= max(height - layout.HEAD, 12), (zoom, gpus, width, height)
@@ -365,7 +365,7 @@ def test_zoomed_cards_show_all_of_every_gpu_or_of_the_picked_one() -> None:
 
 
 def test_sixteen_gpus_fit_80x24_zoomed_and_120x40_at_once() -> None:
-    wanted = layout.Wanted(charts=6, gpus=16, messages=0, summary=0)
+    wanted = layout.Demand(charts=6, gpus=16, messages=0, summary=0)
     zoomed = layout.share_out(78, 23, wanted, "gpus")
     assert -(-16 // zoomed.cards[0]) * zoomed.cards[1] <= zoomed.devices
     whole = layout.share_out(118, 39, wanted)

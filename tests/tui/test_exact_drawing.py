@@ -6,7 +6,7 @@ from dataclasses import astuple
 
 import pytest
 from gputui.tui.drawing import host
-from gputui.tui.drawing.live.layout import Layout, Wanted, share_out
+from gputui.tui.drawing.live.layout import Demand, Layout, share_out
 from gputui.tui.drawing.plot.scales import Scale, log_scale, round_scale, round_step, share_scale, soon
 
 
@@ -34,21 +34,21 @@ SHARED_OUT = (
 
 def test_the_rows_of_a_screen_are_shared_out() -> None:
     for width, height, gpus, around, charts, devices, below in SHARED_OUT:
-        outcome = share_out(width, height, Wanted(charts=6, gpus=gpus, messages=3, summary=4, error=2))
+        outcome = share_out(width, height, Demand(charts=6, gpus=gpus, messages=3, summary=4, error=2))
         assert (outcome.head, outcome.messages, outcome.summary) == around, (width, height, gpus)
         assert (outcome.charts, outcome.chart_columns, outcome.chart_rows) == charts, (width, height, gpus)
         assert (outcome.devices, outcome.cards.columns, outcome.cards.tall) == devices, (width, height, gpus)
         assert (outcome.host, outcome.log) == below, (width, height, gpus)
         assert outcome.edges is (height >= 40)
-    tall = share_out(80, 150, Wanted(charts=1, gpus=0, messages=0, summary=0))
+    tall = share_out(80, 150, Demand(charts=1, gpus=0, messages=0, summary=0))
     assert (tall.charts, tall.chart_rows, tall.log) == (30, 1, 115), "a chart does not grow without end"
-    small = share_out(80, 12, Wanted(charts=6, gpus=1, messages=9, summary=4, head=4, error=9))
+    small = share_out(80, 12, Demand(charts=6, gpus=1, messages=9, summary=4, head=4, error=9))
     assert astuple(small) == (3, 5, 0, 0, 2, 1, 2, (1, 2, False, 0), 0, 0, False), "the error is seen as far as it fits"
 
 
 def test_one_part_of_the_screen_takes_all_rows() -> None:
     def zoomed(part: str, gpus: int = 8) -> Layout:
-        return share_out(120, 40, Wanted(charts=6, gpus=gpus, messages=3, summary=4), part)
+        return share_out(120, 40, Demand(charts=6, gpus=gpus, messages=3, summary=4), part)
 
     for part in ("charts", "log", "messages"):
         outcome = zoomed(part)

@@ -49,7 +49,7 @@ def test_no_figure_of_the_host_is_cut_however_narrow_the_terminal() -> None:
 
 def test_a_small_terminal_keeps_loss_throughput_and_gpus_and_first_gives_up_the_log() -> None:
     for gpus, messages in itertools.product((0, 1, 2, 8, 16), (0, 2, 6)):
-        wanted = layout.Wanted(charts=6, gpus=gpus, messages=messages, summary=3, head=4)
+        wanted = layout.Demand(charts=6, gpus=gpus, messages=messages, summary=3, head=4)
         small, high = layout.share_out(78, 22, wanted), layout.share_out(198, 58, wanted)
         where = f"{gpus} GPUs, {messages} rows of messages"
         assert small.charts >= 5, where
@@ -63,12 +63,12 @@ def test_a_small_terminal_keeps_loss_throughput_and_gpus_and_first_gives_up_the_
         if gpus == 16:
             assert not small.log, where
             assert small.devices >= 8 or messages, where  # a line for each, before any summary
-    tiny = layout.share_out(58, 12, layout.Wanted(charts=6, gpus=2, messages=1, summary=3, head=4))
+    tiny = layout.share_out(58, 12, layout.Demand(charts=6, gpus=2, messages=1, summary=3, head=4))
     assert tiny.charts >= 3
     assert tiny.devices >= 1
     assert not tiny.log
     for gpus, results in itertools.product((0, 2, 8), (0, 3)):  # an error with its hint is not cut
-        wanted = layout.Wanted(charts=6, gpus=gpus, messages=12, summary=results, error=9)
+        wanted = layout.Demand(charts=6, gpus=gpus, messages=12, summary=results, error=9)
         found = layout.share_out(78, 22, wanted)
         assert found.messages == 9, (gpus, head)
         parts = found.head, found.messages, found.summary, found.charts, found.devices, found.host, found.log

@@ -10,7 +10,7 @@ import pytest
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.proof.proofs import ProofsScreen
 from gputui.tui.upstream import partial_updates
-from gputui.tui.upstream.partial_updates import ChangedCellsCompositor, ChangedCellsUpdate, Look
+from gputui.tui.upstream.partial_updates import ChangedCellsCompositor, ChangedCellsUpdate, Codes
 from rich.cells import cell_len
 from rich.console import Console
 from textual._compositor import ChopsUpdate, Compositor
@@ -19,7 +19,7 @@ from tests.support import recorded
 from tests.support.tiny import Tiny, still, wait_for
 
 TOKEN = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|(\x08)|(\n)|([^\x1b\x08\n]+)")
-PLAIN = Look("", "", "")
+PLAIN = Codes("", "", "")
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ class Screen:
     """What a terminal shows that was sent escape sequences; what it does not know is an error."""
 
     def __init__(self) -> None:
-        self.cells: dict[tuple[int, int], tuple[str, Look]] = {}
+        self.cells: dict[tuple[int, int], tuple[str, Codes]] = {}
         self.x, self.y, self.look = 0, 0, PLAIN
 
     def send(self, text: str) -> None:
@@ -77,7 +77,7 @@ class Screen:
     def _write(self, text: str) -> None:
         for character in text:
             blank = character == " " and self.look.plain
-            look = Look("", "", self.look.background) if blank else self.look
+            look = Codes("", "", self.look.background) if blank else self.look
             self.cells[self.x, self.y] = (character, look)
             self.x += cell_len(character)
 
@@ -120,11 +120,11 @@ async def test_they_give_the_picture_of_textual_in_a_third_of_the_bytes(
 
 
 def test_looks_and_moves_are_written_in_the_shortest_way() -> None:
-    red, bold, blue = Look("", "31", "40"), Look("1", "31", "40"), Look("", "34", "40")
+    red, bold, blue = Codes("", "31", "40"), Codes("1", "31", "40"), Codes("", "34", "40")
     colours, move = partial_updates._colours, partial_updates._move
     assert colours(None, red) == "\x1b[0;31;40m"
     assert colours(red, blue) == "\x1b[34m"
-    assert colours(blue, Look("", "", "")) == "\x1b[39;49m"
+    assert colours(blue, Codes("", "", "")) == "\x1b[39;49m"
     assert colours(red, bold) == "\x1b[0;1;31;40m"
     assert move(None, 4, 9) == "\x1b[10;5H"
     assert move((4, 9), 4, 9) == ""

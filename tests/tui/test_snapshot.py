@@ -334,7 +334,7 @@ def test_proofs_are_read_again_when_their_file_has_changed(home: Path, monkeypat
     put(1, state="running")
     listed = ProofList()
     (entry,) = listed.read()
-    assert (entry.goes_on, entry.state, entry.size) == (True, "running", None)
+    assert (entry.is_active, entry.state, entry.size) == (True, "running", None)
     assert entry.when == (path / "request.json").stat().st_mtime
     listed.read()
     assert len(reads) == 2, "one that goes on is always read"

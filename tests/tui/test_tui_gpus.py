@@ -135,7 +135,7 @@ def test_the_lease_of_each_gpu_is_shown_and_what_others_have_written_moves_no_cu
     does = """
         from gputui.engine.leases import free_gpus, lease
         await wait_for(pilot, "lease  free")
-        first, second = (use.uuid for use in free_gpus.look())
+        first, second = (use.uuid for use in free_gpus.read())
         held = lease.take([first], "a night's work" + chr(27) + "[2J")
         told["shown"] = await wait_for(pilot, "night")
         lease.take([second], "gone")[0].release(stuck="its run has ended")
@@ -329,7 +329,7 @@ async def test_the_reading_before_is_over_when_another_begins(home: Path, monkey
 
 def test_the_feed_tells_what_the_host_says() -> None:
     feed = MachineReader()
-    feed._tell(
+    feed._put(
         HostReading(
             cpu=0.5, memory_used_bytes=1, memory_total_bytes=2, engine_bytes=3, trainer_bytes=None, trainer_cpu=None
         )

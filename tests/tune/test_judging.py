@@ -139,7 +139,7 @@ def test_the_gain_by_waits_is_told_where_it_is_more() -> None:
     for by_waits, words in ((0.30, "+10.0 % (+30.0 % by its waits)"), (0.05, "+10.0 %")):
         judged = candidate(110.0)
         judged.gain_by_waits = by_waits
-        assert judgement._told(judged, 0.10) == words
+        assert judgement._gain_text(judged, 0.10) == words
 
 
 @pytest.mark.parametrize(("speed", "decision"), [(101.9, "rejected"), (102.1, "kept")])

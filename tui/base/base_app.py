@@ -140,7 +140,7 @@ class BaseApp(UpstreamApp):
     # ---- unexpected exceptions -------------------------------------------------------------------
 
     def continues_after(self, error: Exception, node: MessagePump | None = None) -> bool:
-        return self.faults.goes_on(error, node)
+        return self.faults.handled(error, node)
 
     def last_line(self, error: BaseException) -> str:
         return f"gputui ended by an unexpected {type(error).__name__}; please report {self.faults.log(error)}"

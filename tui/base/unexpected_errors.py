@@ -46,7 +46,7 @@ class Faults:
         self._ended_by: Exception | None = None
         self.lines: list[str] = []  # shown so far
 
-    def goes_on(self, error: Exception, node: MessagePump | None = None) -> bool:
+    def handled(self, error: Exception, node: MessagePump | None = None) -> bool:
         """Log and show an exception. Return True if the application continues without the failed part, False if it must
         end.
         """

@@ -36,7 +36,7 @@ def show_gpus(as_json: bool) -> None:
     Raises Refused if the GPUs cannot be read.
     """
     try:
-        gpus = free_gpus.look()
+        gpus = free_gpus.read()
     except NotFree as fault:
         raise Refused(f"{fault}\ngputui doctor says what to do; trainings run on the CPU") from None
     following = _following(gpus)

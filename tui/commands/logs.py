@@ -57,7 +57,7 @@ def _texts(run: Run, follow: bool, last: int | None) -> Iterator[str]:
         else:
             yield from _last_of(lines, stream, last, follow)
         while follow:
-            ended = not run.goes_on
+            ended = not run.is_active
             yield from lines.with_epochs([stream.read()], arrived=time.time())
             if ended:
                 break
@@ -93,7 +93,7 @@ class _InOrder:
         self._events = EpochTail(run)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a block may end within a character
         self._begun = ""  # a line whose end is still to come
-        self._told_t = 0.0
+        self._epoch_t = 0.0
         self._resumes: tuple[float, ...] = ()
         self._resumes_told = 0
 
@@ -105,7 +105,7 @@ class _InOrder:
         time. With 0, such a line follows the line before it. `cut` is True if the beginning of the log is missing.
         """
         now = self._events.read()
-        epochs = deque(epoch for epoch in now.epochs if epoch.t > self._told_t)
+        epochs = deque(epoch for epoch in now.epochs if epoch.t > self._epoch_t)
         self._resumes = now.resumes
         for block in blocks:
             *whole, self._begun = _LINE_END.split(self._begun + self._decoder.decode(block))
@@ -114,9 +114,9 @@ class _InOrder:
             for line in whole:
                 t = self._time(line) or arrived
                 while epochs and epochs[0].t < t:
-                    yield self._told(epochs.popleft())
+                    yield self._epoch_line(epochs.popleft())
                 yield f"{_shown(line)}\n"
-        yield from map(self._told, epochs)
+        yield from map(self._epoch_line, epochs)
 
     def _time(self, line: str) -> float:
         if line != RESUMED:
@@ -124,8 +124,8 @@ class _InOrder:
         self._resumes_told += 1
         return self._resumes[self._resumes_told - 1] if self._resumes_told <= len(self._resumes) else math.inf
 
-    def _told(self, epoch: Epoch) -> str:
-        self._told_t = epoch.t
+    def _epoch_line(self, epoch: Epoch) -> str:
+        self._epoch_t = epoch.t
         return f"{epoch_text(epoch)}\n"
 
     def rest(self) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _opened(run: Run, follow: bool) -> BinaryIO | None:
         except FileNotFoundError:
             if not follow:
                 raise Refused(f"{run.id} has no log") from None
-        if not run.goes_on:
+        if not run.is_active:
             return None
         time.sleep(POLL_SECONDS)
 

@@ -56,7 +56,7 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
     workload = preset.options.workload
     if workload.entry is not None:
         try:
-            entry.look(workload.entry, Path(os.path.expanduser(workload.folder or ".")).absolute())
+            entry.examine(workload.entry, Path(os.path.expanduser(workload.folder or ".")).absolute())
         except entry.EntryFault as fault:
             raise Refused(f"workload.entry: {fault}; {fault.change}") from None
     if output is not None and (output.endswith(os.sep) or os.path.isdir(output)):

@@ -171,8 +171,8 @@ def _to_its_end(
             print(begun, flush=True)
         _follow(proof, process, presses, as_json or report)
     except OutputFault as fault:
-        goes_on = f"{proof.id} goes on; show it with: gputui proof {proof.id}"
-        complain(f"standard output cannot be written ({fault})\n{goes_on}")
+        is_active = f"{proof.id} goes on; show it with: gputui proof {proof.id}"
+        complain(f"standard output cannot be written ({fault})\n{is_active}")
         discard_output()
         return NOT_WRITTEN
     data = proof.record

@@ -32,7 +32,7 @@ def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (
     chosen = [measured(entry) for entry in chosen]
     if as_json:
         for entry in chosen:
-            print(to_json(_told(entry)))
+            print(to_json(_as_json(entry)))
     elif chosen:
         from ..printing import runs as listing  # rich, which --json does not need
 
@@ -79,7 +79,7 @@ def _waits_for_chief(entry: Entry, chosen: Sequence[Entry]) -> bool:
     return chief is not None and all(other.run != chief for other in chosen)
 
 
-def _told(entry: Entry) -> dict[str, object]:
+def _as_json(entry: Entry) -> dict[str, object]:
     return {
         "id": entry.run.id,
         "state": entry.state,
@@ -90,7 +90,7 @@ def _told(entry: Entry) -> dict[str, object]:
         "tags": list(entry.notes.tags),
         "bytes": entry.size,
         "workers": list(entry.workers),
-        "progress": dict(entry.latest) if entry.goes_on and entry.latest else None,
+        "progress": dict(entry.latest) if entry.is_active and entry.latest else None,
         "result": entry.run.result or {},
     }
 
@@ -142,7 +142,7 @@ def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
     """
     to_delete = _with_workers(_to_remove(names, latest))
     states = {run: run.state for run in to_delete}
-    going_on = [run for run, state in states.items() if state in run_folders.GOES_ON or state == WAITING]
+    going_on = [run for run, state in states.items() if state in run_folders.ACTIVE_STATES or state == WAITING]
     for run in going_on:
         stops = "takes it out of the queue" if states[run] == WAITING else "stops it"
         complain(f"{run.id} is not deleted: it is {states[run]}; gputui stop {run.id} {stops}")

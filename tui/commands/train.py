@@ -263,9 +263,8 @@ def _unheard(run: Run, fault: OutputFault) -> int:
     """Write on stderr that standard output cannot be written, and return NOT_WRITTEN. The run itself continues."""
     running = f"{run.id} is still running; show it with: gputui watch {run.id}"
     has_ended = f"{run.id} has ended; everything is in {run.path}"
-    complain(
-        f"standard output cannot be written ({fault})\n{running if run.state in run_folders.GOES_ON else has_ended}"
-    )
+    state = running if run.state in run_folders.ACTIVE_STATES else has_ended
+    complain(f"standard output cannot be written ({fault})\n{state}")
     discard_output()
     return NOT_WRITTEN
 

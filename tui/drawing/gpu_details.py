@@ -55,27 +55,27 @@ def whole_height(width: int) -> int:
 
 # ---- rows, each with whether it is noteworthy ------------------------------------------------------
 
-_Told = tuple[Row, bool]
+_NotedRow = tuple[Row, bool]
 _WIDTHS = {
     GPU[key].unit: width for key, width in (("busy", 5), ("pcie_rx_bytes_per_second", 10), ("memory_clock_mhz", 9))
 }
 
 
-def _rows(gpu: Gpu, width: int) -> list[_Told]:
+def _rows(gpu: Gpu, width: int) -> list[_NotedRow]:
     pairs = ((_activity, _clocks), (_energy, _slowed), (_pcie, _nvlink), (_errors, _mig))
     if width < PAIRED:
         return [_narrow(tell(gpu), width) for pair in pairs for tell in pair]
     row_pairs = [(left(gpu), right(gpu)) for left, right in pairs]
     room = width - max(length(right[0]) for _, right in row_pairs)
     column = max(LEFT, min(room, GAP + max(length(left[0]) for left, _ in row_pairs)))
-    return [_beside(left, right, column, width) for left, right in row_pairs]
+    return [_side_by_side(left, right, column, width) for left, right in row_pairs]
 
 
-def _beside(left: _Told, right: _Told, column: int, width: int) -> _Told:
+def _side_by_side(left: _NotedRow, right: _NotedRow, column: int, width: int) -> _NotedRow:
     return [*fit(_cut(left[0], column - GAP), column), *_cut(right[0], width - column)], left[1] or right[1]
 
 
-def _narrow(noted_row: _Told, width: int) -> _Told:
+def _narrow(noted_row: _NotedRow, width: int) -> _NotedRow:
     """The row cut to the width, and whether it is noteworthy. A row that is too long first loses the blanks that align
     its figures.
     """
@@ -101,7 +101,7 @@ def _label(text: str) -> tuple[str, str]:
     return f"{text:<{LABEL}}", "label"
 
 
-def _activity(gpu: Gpu) -> _Told:
+def _activity(gpu: Gpu) -> _NotedRow:
     """The row with the shares of time in which parts of the chip are active.
 
     The memory controller comes last if the activity of DRAM is known.
@@ -113,12 +113,12 @@ def _activity(gpu: Gpu) -> _Told:
     return _figures(gpu, "active", (memory, *of_chip) if gpu.dram_active is None else (*of_chip, memory))
 
 
-def _clocks(gpu: Gpu) -> _Told:
+def _clocks(gpu: Gpu) -> _NotedRow:
     row: Row = [_label("memory"), *_named(gpu, "memory_clock_mhz"), ("  ", "label"), *_named(gpu, "pstate")]
     return row, False
 
 
-def _slowed(gpu: Gpu) -> _Told:
+def _slowed(gpu: Gpu) -> _NotedRow:
     """The row with the share of the time since the first reading in which each cause has lowered the clock.
 
     The total times of the driver's counters follow. The row is noteworthy if a cause has at least 1 % of the time.
@@ -143,7 +143,7 @@ def _slowed_in_all(gpu: Gpu) -> Row:
     return [(f" in all: {', '.join(counted)}", "label")] if counted else []
 
 
-def _energy(gpu: Gpu) -> _Told:
+def _energy(gpu: Gpu) -> _NotedRow:
     """The row with the energy since the first reading, and the energy since the driver was loaded.
 
     The second is that of the whole GPU, also for a MIG instance.
@@ -161,11 +161,11 @@ ENERGY = of_run("gpu_energy_wh")
 JOULES_PER_KWH = 3_600_000
 
 
-def _pcie(gpu: Gpu) -> _Told:
+def _pcie(gpu: Gpu) -> _NotedRow:
     return _figures(gpu, "PCIe", ("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"))
 
 
-def _nvlink(gpu: Gpu) -> _Told:
+def _nvlink(gpu: Gpu) -> _NotedRow:
     if gpu.nvlink_links is None:
         return [_label("NVLink"), (_reason(gpu, "nvlink"), "label")], False
     row, tells = _figures(gpu, "NVLink", ("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"))
@@ -173,7 +173,7 @@ def _nvlink(gpu: Gpu) -> _Told:
     return [*row, (f"  {links.text(gpu.nvlink_links)} {links.label}", "label")], tells
 
 
-def _errors(gpu: Gpu) -> _Told:
+def _errors(gpu: Gpu) -> _NotedRow:
     if gpu.ecc_corrected is None and gpu.ecc_uncorrected is None:
         return [_label("ECC"), (_reason(gpu, "ecc_errors"), "label")], False
     return [_label("ECC"), *_counted(gpu)], False
@@ -189,7 +189,7 @@ def _counted(gpu: Gpu) -> Row:
     ]
 
 
-def _mig(gpu: Gpu) -> _Told:
+def _mig(gpu: Gpu) -> _NotedRow:
     if gpu.mig is None:
         return [_label("MIG"), ("off", "value") if gpu.mig_off else (_reason(gpu, "mig"), "label")], False
     return [_label("MIG"), *_instances(gpu)], False
@@ -206,13 +206,13 @@ def _instances(gpu: Gpu) -> Row:
     return row
 
 
-def _alarms(gpu: Gpu) -> list[_Told]:
+def _alarms(gpu: Gpu) -> list[_NotedRow]:
     """The rows of uncorrected memory errors and of MIG mode. Empty without both."""
-    alarms: list[_Told] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
+    alarms: list[_NotedRow] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
     return alarms + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
 
 
-def _lease(gpu: Gpu, width: int, glyphs: Glyphs) -> list[_Told]:
+def _lease(gpu: Gpu, width: int, glyphs: Glyphs) -> list[_NotedRow]:
     """A row with the lease of the GPU, or that it is free. Empty if leases were not read. A free GPU is not
     noteworthy.
     """
@@ -221,7 +221,7 @@ def _lease(gpu: Gpu, width: int, glyphs: Glyphs) -> list[_Told]:
     return [([_label("lease"), (fitting(text, width - LABEL, glyphs), style)], text != FREE)] if text else []
 
 
-def _strangers(gpu: Gpu) -> list[_Told]:
+def _strangers(gpu: Gpu) -> list[_NotedRow]:
     """A row with the processes of other programs. Empty if there are none, or if the run is not known to use the
     GPU.
     """
@@ -277,7 +277,7 @@ def _missing(gpu: Gpu) -> str:
 # ---- figures ---------------------------------------------------------------------------------------
 
 
-def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _Told:
+def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _NotedRow:
     """The row of several figures. If none of them is available, the row has the reason in a word and is not
     noteworthy.
     """

@@ -37,7 +37,7 @@ def head(data: Record, clock: float, width: int, glyphs: Glyphs, low: bool = Fal
     left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, clock, glyphs), (" ", "")], width)]
     rows += _before_and_after(data, width, glyphs, low)
-    rows.append(_beside(data, width))
+    rows.append(_other_figures(data, width))
     rows += _going(data, clock, width, glyphs)
     return rows if low else [*rows, *_findings(data, width, glyphs)]
 
@@ -104,7 +104,7 @@ def _gain(data: Record) -> Row:
     return [(UNSURE, "label")] if is_unsure else []
 
 
-def _beside(data: Record, width: int) -> Row:
+def _other_figures(data: Record, width: int) -> Row:
     """Return the other figures before and after in one row, as many as there is room for."""
     before, after = data.before or {}, data.after or {}
     row: Row = []

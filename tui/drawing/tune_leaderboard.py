@@ -160,12 +160,12 @@ def _wrapped(text: str, style: str, width: int, glyphs: Glyphs, roomy: bool) -> 
 def _said(candidate: Candidate) -> Iterator[Piece]:
     yield settings(candidate), "title"
     reason, why = clean(candidate.reason), _why(candidate)
-    text = "; ".join(filter(None, (why, reason, *_beside(candidate))))
+    text = "; ".join(filter(None, (why, reason, *_remarks(candidate))))
     if text:
         yield text, "value"
 
 
-def _beside(candidate: Candidate) -> Iterator[str]:
+def _remarks(candidate: Candidate) -> Iterator[str]:
     if candidate.without_input:
         yield f"{WITHOUT_INPUT} without its input, on one repeated batch"
     peak, expected = candidate.peak_bytes, candidate.predicted_bytes

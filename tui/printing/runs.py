@@ -81,7 +81,7 @@ def _cell(name: str, entry: Entry, width: int) -> str:
 
 def _tells(name: str, entries: Sequence[Entry]) -> bool:
     if name in ONLY_GOING_ON:
-        return any(entry.goes_on for entry in entries)
+        return any(entry.is_active for entry in entries)
     return name not in ("tags", "note") or any(COLUMNS[name].show(entry) for entry in entries)
 
 

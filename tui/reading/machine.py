@@ -147,7 +147,7 @@ class MachineReader:
     def __init__(self) -> None:
         self.run: Run | None = None
         self.stuck_seconds = 0.0
-        self._told: SimpleQueue[tuple[float, Event]] = SimpleQueue()
+        self._read_events: SimpleQueue[tuple[float, Event]] = SimpleQueue()
 
     def follow(self, leaving: threading.Event) -> Iterator[Snapshot]:
         """Yield snapshots until `leaving` is set. Ends when the driver has been released, or if it does not answer."""
@@ -160,14 +160,14 @@ class MachineReader:
         trainer = self.run.process("trainer") if self.run else None
         pid = trainer.pid if trainer else None
         # Reading the traffic keeps the driver busy: it is read only if no training could be delayed.
-        reader = GpuReader(self._tell, READ_SECONDS, pcie=pid is None, own_pid=pid, processes=True)
+        reader = GpuReader(self._put, READ_SECONDS, pcie=pid is None, own_pid=pid, processes=True)
         reader.start()
         host, store, due = Host(pid or NOBODY), Store(), 0.0
         try:
             while not leaving.wait(TAKE_SECONDS):
                 if time.monotonic() >= due:
                     due = time.monotonic() + READ_SECONDS
-                    self._tell(host.read())
+                    self._put(host.read())
                 self.stuck_seconds = reader.stuck_seconds
                 if events := list(self._events()):
                     store.feed(events)
@@ -176,14 +176,14 @@ class MachineReader:
         finally:
             reader.stop()
 
-    def _tell(self, event: Event) -> None:
-        self._told.put((time.time(), event))
+    def _put(self, event: Event) -> None:
+        self._read_events.put((time.time(), event))
 
     def _events(self) -> Iterator[Event]:
         """Yield the readings since the last call as events of a run."""
         while True:
             try:
-                t, event = self._told.get_nowait()
+                t, event = self._read_events.get_nowait()
             except Empty:
                 return
             yield dated(event, t)

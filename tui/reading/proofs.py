@@ -31,7 +31,7 @@ class ProofEntry:
         return self.data.state or "crashed"
 
     @property
-    def goes_on(self) -> bool:
+    def is_active(self) -> bool:
         return self.state == "running"
 
 
@@ -48,7 +48,7 @@ class ProofList:
         for proof in folder.proofs():
             changed = _changed(proof.path / "proof.json"), _changed(proof.queue_file)
             kept = self._known.get(proof.id)
-            if kept is None or kept[0] != changed or kept[1].goes_on:
+            if kept is None or kept[0] != changed or kept[1].is_active:
                 size = kept[1].size if kept else None
                 kept = (changed, ProofEntry(proof, proof.record, _changed(proof.path / "request.json"), size))
                 self._to_measure[proof.id] = None

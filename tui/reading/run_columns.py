@@ -100,7 +100,7 @@ _BY_LIST = (
         "left",
         "the time that the steps left will take",
         LEFT.width,
-        lambda entry: units.clock(entry.figures.get(LEFT.key)) if entry.goes_on else "",
+        lambda entry: units.clock(entry.figures.get(LEFT.key)) if entry.is_active else "",
         lambda entry: entry.figures.get(LEFT.key),
     ),
     *map(_figure, FIGURES),
@@ -177,7 +177,7 @@ def usual(entries: Sequence[Entry], width: int, title: int) -> list[str]:
 
 def _tells(name: str, entries: Sequence[Entry]) -> bool:
     if name in ONLY_GOING_ON:
-        return any(entry.goes_on for entry in entries)
+        return any(entry.is_active for entry in entries)
     if name == "memory":  # on a CPU TensorFlow counts next to nothing
         return any(entry.figures.get(ON_GPUS) is not None for entry in entries)
     if name == "host":

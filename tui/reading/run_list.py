@@ -19,7 +19,7 @@ from ...engine.files import located_yaml, writing
 from ...engine.files.located_yaml import YamlFault
 from ...engine.files.values import EMPTY, harmless, mapping, number
 from ...engine.queue import any_entry
-from ...engine.runs import GOES_ON, Run, code_copy, run_cluster, titles
+from ...engine.runs import ACTIVE_STATES, Run, code_copy, run_cluster, titles
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.run import STATE_LABELS, WAITING, RunState
 from ...engine.runs.titles import Notes, Title, title_of
@@ -58,12 +58,12 @@ class Entry:
     waiting: Waiting | None = None  # its place in the queue, if it waits
 
     @property
-    def goes_on(self) -> bool:
-        return self.state in GOES_ON
+    def is_active(self) -> bool:
+        return self.state in ACTIVE_STATES
 
     @property
     def resumable(self) -> bool:
-        return self.has_checkpoint and not self.goes_on and self.state not in ("ok", WAITING)
+        return self.has_checkpoint and not self.is_active and self.state not in ("ok", WAITING)
 
     @property
     def done(self) -> float | None:
@@ -71,7 +71,7 @@ class Entry:
         unknown.
         """
         step, steps = at(self.latest, "step"), at(self.latest, "steps")
-        return min(1.0, step / steps) if self.goes_on and step is not None and steps else None
+        return min(1.0, step / steps) if self.is_active and step is not None and steps else None
 
     @property
     def state_word(self) -> str:
@@ -106,7 +106,7 @@ class RunList:
         for run in (*survey.runs[:most], *(run for run in older if run.id in queue.waiting)):
             stamp = _stamp(run)
             stamped = self._known.get(run.id)
-            if stamped is None or stamped[0] != stamp or stamped[1].goes_on:
+            if stamped is None or stamped[0] != stamp or stamped[1].is_active:
                 size = stamped[1].size if stamped else None
                 stamped = (stamp, replace(entry_of(run, stamped[1] if stamped else None), size=size))
                 self._to_measure[run.id] = None
@@ -193,10 +193,10 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         run,
         state,
         earlier.title
-        if earlier and not earlier.goes_on
+        if earlier and not earlier.is_active
         else title_of(run),  # at its start, changes may prove to do nothing
         earlier.description if earlier else description(run),
-        _figures(result, latest, state in GOES_ON),
+        _figures(result, latest, state in ACTIVE_STATES),
         changed(run, "preset.yaml"),
         now.host,
         "; ".join(run.damage),
@@ -222,13 +222,13 @@ def folded(entries: Iterable[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.run.id not in others]
 
 
-def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], goes_on: bool) -> dict[str, float | None]:
+def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], is_active: bool) -> dict[str, float | None]:
     """The figures of the result, else of the newest progress, by their keys. The loss is the mean that the live view
     shows.
     """
     values = {figure.key: at(result, figure.key) if result else at(latest, figure.progress) for figure in FIGURES}
     values[LOSS.key] = epoch_mean.latest(result, latest).value
-    values[LEFT.key] = at(latest, LEFT.progress) if goes_on else None
+    values[LEFT.key] = at(latest, LEFT.progress) if is_active else None
     return values
 
 
@@ -308,7 +308,7 @@ class RunningRuns:
         ids = {run.id for run in newest_runs}
         newest_runs += [run for name, run in self._going_on.items() if name not in ids]
         states = {run.id: (run, state) for run in newest_runs if (state := self._state(run)) is not None}
-        running = {name: run for name, (run, state) in states.items() if state in GOES_ON}
+        running = {name: run for name, (run, state) in states.items() if state in ACTIVE_STATES}
         over = [states[name] for name in self._going_on if name in states and name not in running]
         ended = tuple(Ended(runs.title(run), run.id, state) for run, state in over)
         self._going_on = running
@@ -327,7 +327,7 @@ class RunningRuns:
         if not run.path.is_dir():
             return None
         state = run.state
-        if state not in GOES_ON:
+        if state not in ACTIVE_STATES:
             self._over[run.id] = written
         return state
 

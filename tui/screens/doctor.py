@@ -113,7 +113,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
 
     def _columns(self) -> list[Column]:
         """Return the columns. The last column gets the rest of the width, and its long texts are wrapped, not cut."""
-        beside = [max((len(cell) for cell in cells), default=0) for cells in self._beside()]
+        beside = [max((len(cell) for cell in cells), default=0) for cells in self._label_columns()]
         rest = self.size.width - sum(beside) - 2 * (len(beside) + 1) - 1  # a scrollbar may come
         widths = (*beside, max(LEAST_WIDTH, rest))
         return [
@@ -121,7 +121,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
             for (name, label), width in zip((("level", ""), ("about", "about"), ("what", "what")), widths, strict=True)
         ]
 
-    def _beside(self) -> tuple[list[str], list[str]]:
+    def _label_columns(self) -> tuple[list[str], list[str]]:
         levels = [f"{sign(finding.level)} {finding.level}" for finding in self.findings]
         return levels, ["about", *(finding.about for finding in self.findings)]
 

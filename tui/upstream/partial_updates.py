@@ -39,7 +39,7 @@ _SEEN_IN_BLANKS = {"4", "7", "9", "21", "53"}  # underlined, reversed, struck ou
 Span = tuple[int, int, int]  # a line, a column, and the column after the last
 
 
-class Look(NamedTuple):
+class Codes(NamedTuple):
     """The attributes and colours of cells as codes of SGR. Each text may be empty."""
 
     attributes: str
@@ -59,7 +59,7 @@ class Piece(NamedTuple):
     y: int
     text: str
     end: int
-    look: Look
+    look: Codes
 
     @property
     def blank(self) -> bool:
@@ -111,10 +111,10 @@ class ChangedCellsCompositor(Compositor):
                     for _, x, after in left[y]
                     if x < end and after > begin
                 )
-                left[y] = list(_beside(left[y], begin, end))
+                left[y] = list(_outside(left[y], begin, end))
 
 
-def _beside(spans: Iterable[Span], begin: int, end: int) -> Iterator[Span]:
+def _outside(spans: Iterable[Span], begin: int, end: int) -> Iterator[Span]:
     """Yield the parts of the spans that are left of the column `begin`, or from the column `end` on."""
     for y, x, after in spans:
         if x < min(after, begin):
@@ -133,7 +133,7 @@ class ChangedCellsUpdate(ChopsUpdate):
         self._shown, self._width = shown, width
 
     def render_segments(self, console: Console) -> str:
-        groups: dict[Look, list[Piece]] = {}
+        groups: dict[Codes, list[Piece]] = {}
         blanks = []
         for piece in _joined(self._changed(console._color_system)):
             if piece.blank:
@@ -145,8 +145,8 @@ class ChangedCellsUpdate(ChopsUpdate):
             groups.setdefault(look or piece.look, []).append(piece)
         return "".join(self._written(groups))
 
-    def _written(self, groups: dict[Look, list[Piece]]) -> Iterator[str]:
-        before: Look | None = None
+    def _written(self, groups: dict[Codes, list[Piece]]) -> Iterator[str]:
+        before: Codes | None = None
         at: tuple[int, int] | None = None
         for look, pieces in groups.items():
             yield _colours(before, look)
@@ -164,7 +164,7 @@ class ChangedCellsUpdate(ChopsUpdate):
         """Yield the changed cells as pieces, line by line."""
         for y, x, end, strip, start in self._shown:
             for segment, width in _within(strip, x - start, end - start):
-                yield Piece(x, y, segment.text, x + width, _look(segment.style or _PLAIN, system))
+                yield Piece(x, y, segment.text, x + width, _codes(segment.style or _PLAIN, system))
                 x += width
 
 
@@ -201,7 +201,7 @@ def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
         yield last
 
 
-def _common(left: Piece, right: Piece) -> Look | None:
+def _common(left: Piece, right: Piece) -> Codes | None:
     """Return the look in which both pieces can be written. None if there is no such look."""
     if left.look == right.look:
         return left.look
@@ -213,19 +213,19 @@ def _common(left: Piece, right: Piece) -> Look | None:
 
 
 @lru_cache(4096)
-def _look(style: Style, system: ColorSystem | None) -> Look:
+def _codes(style: Style, system: ColorSystem | None) -> Codes:
     if system is None:
-        return Look("", "", "")
+        return Codes("", "", "")
     whole = Strip.render_ansi(style, system)
     front, back = (
         ";".join(color.downgrade(system).get_ansi_codes(is_front)) if color else ""
         for color, is_front in ((style.color, True), (style.bgcolor, False))
     )
     colours = ";".join(filter(None, (front, back)))
-    return Look(whole[: len(whole) - len(colours)].rstrip(";"), front, back)
+    return Codes(whole[: len(whole) - len(colours)].rstrip(";"), front, back)
 
 
-def _colours(before: Look | None, now: Look) -> str:
+def _colours(before: Codes | None, now: Codes) -> str:
     """Return the control sequence that changes the look from `before` to `now`. If the attributes are equal, it has
     only the colours that differ. If `before` is None, it has the whole look.
     """

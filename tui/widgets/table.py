@@ -75,7 +75,7 @@ class Table(DataTable[Text]):
 
     def _rewrite(self, key: str, cells: Sequence[Text]) -> None:
         for column, old, new in zip(self._columns_shown, self._rows_shown[key], cells, strict=True):
-            if _look(old) != _look(new):
+            if _appearance(old) != _appearance(new):
                 self.update_cell(key, column.key, new)
 
 
@@ -88,9 +88,9 @@ class OpeningTable(Table):
 
 
 def _form(columns: Sequence[Column]) -> list[tuple[object, ...]]:
-    return [(column.key, column.width, _look(column.label)) for column in columns]
+    return [(column.key, column.width, _appearance(column.label)) for column in columns]
 
 
-def _look(text: Text) -> tuple[object, ...]:
+def _appearance(text: Text) -> tuple[object, ...]:
     """Return all visible properties of a text as a value to compare, as the text's own `==` ignores the style."""
     return text.plain, text.style, text.spans, text.justify

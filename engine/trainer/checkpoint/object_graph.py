@@ -34,7 +34,7 @@ MOST_ITEMS = 10_000  # a container with more entries is data
 
 
 @dataclass
-class Found:
+class Collected:
     """The variables and random generators that a search has found, in the order of the user's code, which is the same
     in each process.
     """
@@ -50,12 +50,12 @@ class Module:
     values: dict[str, Any]
 
 
-def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Found:
+def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Collected:
     """All variables and random generators that can be reached from `roots`.
 
     `theirs` gets the name of a module, and returns whether the module belongs to the user's code.
     """
-    parts = Found()
+    parts = Collected()
     seen: dict[int, Any] = {}
     left = [(root, not isinstance(root, Module)) for root in reversed([*roots, *_of_keras()])]
     while left:

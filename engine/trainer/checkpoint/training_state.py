@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from . import object_graph
-from .object_graph import Found, optimizers
+from .object_graph import Collected, optimizers
 
 _GROUP = re.compile(r"([a-z]+)/")
 _MORE, _HOST = "more", "host"  # group for a user's training; checkpoints of older versions lack it
@@ -40,7 +40,7 @@ class State:
     `find_more` finds the objects of a user's code that Keras does not list. It is None for gputui's own models.
     """
 
-    def __init__(self, model: keras.Model, find_more: Callable[[], Found] | None = None) -> None:
+    def __init__(self, model: keras.Model, find_more: Callable[[], Collected] | None = None) -> None:
         self._model, self._find_more = model, find_more
         self._written: list[tf.Variable] = []  # variables that the traced step writes
         self.begins_anew = ""  # why a restored checkpoint lacks some state
@@ -61,7 +61,7 @@ class State:
             listed = self._with_more(listed, self._find_more())
         return listed if self.of_workers is None else listed | {_WORKERS: _Workers(self)}
 
-    def _with_more(self, listed: dict[str, Any], kept: Found) -> dict[str, Any]:
+    def _with_more(self, listed: dict[str, Any], kept: Collected) -> dict[str, Any]:
         in_list = {id(part) for part in tf.nest.flatten(listed)}
         in_list |= {id(part) for variable in tf.nest.flatten(listed) for part in _parts(variable)}
         more = {id(part): part for variable in (*kept.variables, *self._written) for part in _parts(variable)}

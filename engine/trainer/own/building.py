@@ -20,7 +20,7 @@ from ...files import writing
 from ...options import OPTIONS, OptionInfo, Options
 from ...options.own_code import Handed, obstacle
 from ...runs import Run, code_copy, code_files
-from ..checkpoint.object_graph import Found, Module, optimizers, walk
+from ..checkpoint.object_graph import Collected, Module, optimizers, walk
 from ..checkpoint.training_state import State
 from ..common.epoch_callbacks import EpochCallbacks, Loop
 from ..data.batches import Share
@@ -120,7 +120,7 @@ class Own:
         """The state of this training for checkpoints: all objects that change while it trains."""
         return State(self.model, self._kept)
 
-    def _kept(self) -> Found:
+    def _kept(self) -> Collected:
         modules = [Module(vars(module)) for module in self.code.modules()]
         return walk([self.model, *self.callbacks, *modules], self.code.owns)
 

@@ -283,7 +283,7 @@ def pin_to_numa_node(options: Options) -> str:
     if resource_limits.numa_nodes() < 2:
         return "the machine has one NUMA node"
     gpus = training_gpus(options, machine_query.read())
-    nodes = machine_query.cpus_beside([gpu.index for gpu in gpus])
+    nodes = machine_query.numa_cpus([gpu.index for gpu in gpus])
     if not gpus or not all(nodes):
         return "the driver does not report which CPUs are close to the GPUs"
     if len(set(nodes)) > 1:

@@ -63,7 +63,7 @@ def memory_free_bytes(index: int) -> int | None:
     return free
 
 
-def cpus_beside(gpus: Sequence[int]) -> list[frozenset[int]]:
+def numa_cpus(gpus: Sequence[int]) -> list[frozenset[int]]:
     """For each of these GPUs (indexes in NVML), the CPUs of its NUMA node. An empty set if the driver does not report
     them.
     """

@@ -170,7 +170,7 @@ def decide(candidate: Candidate, best: Best, noise: float, may_take: float | Non
     trial (0.03: 3 %).
     """
     gain, error = compare(candidate, best, noise)
-    reason, too_much = _told(candidate, gain), takes_too_much(candidate, best, may_take)
+    reason, too_much = _gain_text(candidate, gain), takes_too_much(candidate, best, may_take)
     if too_much:
         candidate.decision, candidate.why = "rejected", f"{reason}: {too_much}"
     elif gain > max(LEAST_GAIN, error):
@@ -180,7 +180,7 @@ def decide(candidate: Candidate, best: Best, noise: float, may_take: float | Non
         candidate.decision, candidate.why = "rejected", f"{reason}: {why}"
 
 
-def _told(candidate: Candidate, gain: float) -> str:
+def _gain_text(candidate: Candidate, gain: float) -> str:
     by_waits = waits_gain(candidate)
     return units.change(gain) + (f" ({units.change(by_waits)} by its waits)" if by_waits > gain else "")
 

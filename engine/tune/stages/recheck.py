@@ -25,7 +25,7 @@ MOST_ENDED = 2  # trials of a candidate that was ended as slower each time
 STAGE = "together"
 
 
-class SecondLook:
+class Recheck:
     """Measures candidates again that may have been rejected by chance, one after another.
 
     `go_on_from` is called with the stage of each candidate that is kept now.

@@ -60,11 +60,11 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
         if there.get(key) != here[key]:
             if key == "preset":
                 return "another preset, or other settings of it"
-            return f"other {name} (there {_told(there.get(key))}, here {_told(here[key])})"
+            return f"other {name} (there {_value_text(there.get(key))}, here {_value_text(here[key])})"
     return ""
 
 
-def _told(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         counts = {str(item): list(value).count(item) for item in value}
         return ", ".join(item if count == 1 else f"{count} x {item}" for item, count in counts.items()) or "none"

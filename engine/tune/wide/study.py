@@ -31,7 +31,7 @@ LEAST_PATIENCE_SECONDS, PATIENCE = 300.0, 10.0  # another machine's trial may la
 
 
 @dataclass(frozen=True)
-class Found:
+class SettingsResult:
     """The result of settings in a study.
 
     `outcome` is `ok`, the outcome of the last trial if none was successful, `memory` if settings were left out because
@@ -46,7 +46,7 @@ class Found:
     peak_bytes: int | None = None
 
     @classmethod
-    def of(cls, candidate: Candidate, batch: int) -> Found:
+    def of(cls, candidate: Candidate, batch: int) -> SettingsResult:
         last = candidate.trials[-1].outcome if candidate.trials else "left out"
         outcome = "ok" if candidate.good else last
         return cls(dict(candidate.settings), outcome, candidate.samples_per_second, batch, candidate.peak_bytes)
@@ -71,7 +71,7 @@ class Known:
 
     member: str
     settings: Mapping[str, Any]
-    found: Found | None
+    found: SettingsResult | None
 
 
 class Study:
@@ -167,12 +167,12 @@ class Study:
     def of_this_search(self) -> list[Known]:
         return [result for result in self.known() if result.member == self._me]
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[SettingsResult]:
         """Return the results of all members, the fastest settings first."""
         ended = [result.found for result in self.known() if result.found]
         return sorted(ended, key=lambda measured: -(measured.speed or 0.0))
 
-    def best_of_others(self) -> Found | None:
+    def best_of_others(self) -> SettingsResult | None:
         """Return the result of the fastest settings that another member has measured successfully. Return None if there
         is none.
         """
@@ -189,7 +189,7 @@ class Study:
 
     # ---- asking and telling --------------------------------------------------------------------------
 
-    def learn(self, params: Params, result: Found, space: Sequence[Axis]) -> None:
+    def learn(self, params: Params, result: SettingsResult, space: Sequence[Axis]) -> None:
         """Add the result of settings that were measured without a proposal. `params` is their value on each axis of
         `space`.
         """
@@ -250,7 +250,7 @@ class Study:
 
         return judge
 
-    def tell(self, proposal: Proposal, result: Found, excess: float = 1.0) -> None:
+    def tell(self, proposal: Proposal, result: SettingsResult, excess: float = 1.0) -> None:
         """Report the result of a proposal to the study.
 
         `excess` is the share by which settings that cannot be trained violate the limit (0.5: 50 %). It is not used for
@@ -266,7 +266,7 @@ class Study:
             proposal.trial.set_user_attr(FOUND, _plain(result))
             self._study.tell(proposal.number, result.speed if good else None, state, skip_if_finished=True)
 
-    def tell_twin(self, proposal: Proposal, result: Found) -> None:
+    def tell_twin(self, proposal: Proposal, result: SettingsResult) -> None:
         """Report the known `result` for a proposal whose settings were measured before."""
         if result.outcome == "slower" and result.speed:
             with storage.faults_of(self.location):
@@ -284,15 +284,15 @@ class Study:
 def _known(trial: Any) -> Known:
     plain, settings = trial.user_attrs.get(FOUND), trial.user_attrs[SETTINGS]
     member = str((trial.user_attrs.get(MEMBER) or {}).get("search"))
-    return Known(member, settings, Found(**plain) if plain else None)
+    return Known(member, settings, SettingsResult(**plain) if plain else None)
 
 
-def _plain(result: Found) -> dict[str, Any]:
+def _plain(result: SettingsResult) -> dict[str, Any]:
     plain: dict[str, Any] = json.loads(json.dumps(result.__dict__))
     return plain
 
 
-def _constraints(result: Found, excess: float = 1.0) -> dict[str, float]:
+def _constraints(result: SettingsResult, excess: float = 1.0) -> dict[str, float]:
     """Return the constraint that a result violates, and the amount, which Optuna calls infeasible above 0. Return an
     empty dict if the settings were trained.
     """

@@ -28,7 +28,7 @@ from ..memory_model import MemoryModel
 from . import members, storage
 from .search_axes import Combinations, axes_of
 from .storage import StudyError
-from .study import Found, Proposal, Study
+from .study import Proposal, SettingsResult, Study
 
 STAGE = "wide"
 AGAIN = "measured before the search was resumed"
@@ -279,12 +279,12 @@ class WideSearch:
     def _leave_out(self, proposal: Proposal, predicted: int | None, excess: float) -> None:
         settings, why = proposal.settings, "more memory is predicted than may be taken"
         self._screening.leave_out(STAGE, self._combined(settings), why, predicted)
-        self._study.tell(proposal, Found(settings, "memory", None, self._batch(settings)), excess)
+        self._study.tell(proposal, SettingsResult(settings, "memory", None, self._batch(settings)), excess)
 
     # ---- shared --------------------------------------------------------------------------------------
 
-    def _found(self, candidate: Candidate) -> Found:
-        return Found.of(candidate, self._batch(candidate.settings))
+    def _found(self, candidate: Candidate) -> SettingsResult:
+        return SettingsResult.of(candidate, self._batch(candidate.settings))
 
     def _batch(self, settings: Mapping[str, Any]) -> int:
         return int(settings.get(BATCH, value_of(self._preset, BATCH)))

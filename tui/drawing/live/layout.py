@@ -53,7 +53,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Demand:
     """The number of charts and of GPUs, and the number of rows that other parts of the screen could use."""
 
     charts: int
@@ -64,7 +64,7 @@ class Wanted:
     error: int = 0  # of the messages: rows of the error that ended the run
 
 
-def share_out(width: int, height: int, sizes: Wanted, zoom: str = "") -> Layout:
+def share_out(width: int, height: int, sizes: Demand, zoom: str = "") -> Layout:
     """The layout for a width in columns and a height in rows, both without header and footer. `zoom` (charts, gpus, log
     or messages) gives one part all the room.
 
@@ -165,7 +165,7 @@ def _charts(width: int, height: int, count: int, edges: bool = False) -> tuple[i
     return columns, rows, max(0, tall * rows) if tall >= 3 else 0
 
 
-def _zoomed(width: int, room: int, sizes: Wanted, zoom: str, head: int, edges: bool) -> Layout:
+def _zoomed(width: int, room: int, sizes: Demand, zoom: str, head: int, edges: bool) -> Layout:
     columns, rows, _ = _charts(width, room, sizes.charts, edges)
     around = 2 * edges
     cards = arrange_whole(width - around, room - 1 - around, sizes.gpus) if sizes.gpus else Cards()

@@ -59,7 +59,7 @@ def phase_line(now: Snapshot, width: int) -> Row:
     while length(left) > width and spans:  # the shortest is left out
         spans.remove(min(spans, key=lambda span: span.seconds))
         left = _start(now, spans)
-    right = [_told(span, "  ") for span in now.rest.values() if span.phase != "training"]
+    right = [_span_row(span, "  ") for span in now.rest.values() if span.phase != "training"]
     while length(left) + sum(map(length, right)) > width and right:
         right.pop()
     return spread(left, [piece for pieces in right for piece in pieces], width)
@@ -67,7 +67,7 @@ def phase_line(now: Snapshot, width: int) -> Row:
 
 def _start(now: Snapshot, spans: Sequence[Span]) -> Row:
     whole: Row = [(f"{_STARTUP} ", "label"), (seconds(sum(span.seconds for span in now.start)), "value")]
-    return [*whole, *(piece for span in spans for piece in _told(span, "  "))]
+    return [*whole, *(piece for span in spans for piece in _span_row(span, "  "))]
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
@@ -82,7 +82,7 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
     return [span for span in by_name.values() if span.seconds >= _LEAST_SECONDS]
 
 
-def _told(span: Span, before: str) -> Row:
+def _span_row(span: Span, before: str) -> Row:
     times = f" {span.count} times" if span.count > 1 else ""
     return [(f"{before}{brief(span.phase, span.detail)}{times} ", "label"), (seconds(span.seconds), "value")]
 
@@ -122,17 +122,17 @@ def _by_phase(spans: Sequence[Span]) -> dict[str, float]:
 def _phase(
     span: Span, so_far: float, last: bool, now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
 ) -> Row:
-    goes_on, failed = last and now.outcome is None, last and now.outcome not in (None, "ok")
+    is_active, failed = last and now.outcome is None, last and now.outcome not in (None, "ok")
     turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
     asked_for = now.outcome in ASKED_FOR
-    mark = turn if goes_on else glyphs.stopped if asked_for else glyphs.failed if failed else glyphs.ok
+    mark = turn if is_active else glyphs.stopped if asked_for else glyphs.failed if failed else glyphs.ok
     how = "warn" if asked_for else "bad"
-    lead = (f" {mark:<2} ", "curve2" if goes_on else how if failed else "good")
+    lead = (f" {mark:<2} ", "curve2" if is_active else how if failed else "good")
     text = whole_words(clean(doing(span.phase, span.detail)), max(_NAME, width - _TIME - 4), glyphs)
     name = (f"{text:<{_NAME}}", "value" if last else "label")
     row: Row = [lead, name, (f"{seconds(span.seconds):>{_TIME}}", "value")]
     usual = earlier.phases.get(span.phase)
-    if usual is None or not goes_on or span.of_others:
+    if usual is None or not is_active or span.of_others:
         return fit(row, width)
     before = f"  before: {usual}"
     room = min(_BAR, width - length(row) - 2 - len(before))

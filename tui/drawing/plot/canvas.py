@@ -44,9 +44,9 @@ def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
         return headline(whole, everything, width, glyphs.rule)
     legends = list(_legends(plot, glyphs))
     hows = [plot.how, tuple(how.partition(" ")[0] for how in plot.how), ()]
-    candidates = [_beside(_name(plot, how), legends, width) for how in hows]
-    most = max(_told(legend, plot) for _, legend in candidates)
-    name, legend = next(pair for pair in candidates if _told(pair[1], plot) == most)
+    candidates = [_name_and_legend(_name(plot, how), legends, width) for how in hows]
+    most = max(_fullness(legend, plot) for _, legend in candidates)
+    name, legend = next(pair for pair in candidates if _fullness(pair[1], plot) == most)
     return headline(name, legend, width, glyphs.rule)
 
 
@@ -63,7 +63,7 @@ def _name(plot: Plot, how: tuple[str, ...]) -> Row:
     return [(plot.title, "title"), *((f" {remark}", "label") for remark in how), *alarm]
 
 
-def _beside(name: Row, legends: list[Row], width: int) -> tuple[Row, Row]:
+def _name_and_legend(name: Row, legends: list[Row], width: int) -> tuple[Row, Row]:
     """Return the name, and the first of the legends that fits into the rest of the width. The legend is empty if none
     fits.
     """
@@ -71,7 +71,7 @@ def _beside(name: Row, legends: list[Row], width: int) -> tuple[Row, Row]:
     return name, next((row for row in legends if length(row) <= room), [])
 
 
-def _told(legend: Row, plot: Plot) -> int:
+def _fullness(legend: Row, plot: Plot) -> int:
     """Return a number to compare legends: two for each value in the legend, and one for the unit."""
     values = sum(style == "value" and text.strip() != plot.note for text, style in legend)
     return values * 2 + any(text == f" {plot.unit}" for text, _ in legend)

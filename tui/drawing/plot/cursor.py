@@ -77,7 +77,7 @@ def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[
     If the nearest point is further from the place than `near`, its own place is shown too.
     """
     pieces: list[Row] = [[(place_text(plot, x, near), "title")]]
-    pieces += [_told(plot, curve, number, x, near, glyphs) for number, curve in plot.numbered if not curve.faint]
+    pieces += [_curve_row(plot, curve, number, x, near, glyphs) for number, curve in plot.numbered if not curve.faint]
     drawn: list[Row] = [[]]
     for piece in pieces:
         if drawn[-1] and length(drawn[-1]) + 3 + length(piece) > width:
@@ -86,7 +86,7 @@ def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[
     return drawn
 
 
-def _told(plot: Plot, curve: Curve, number: int, x: float, near: float, glyphs: Glyphs) -> Row:
+def _curve_row(plot: Plot, curve: Curve, number: int, x: float, near: float, glyphs: Glyphs) -> Row:
     at = point_at(curve.raw or curve.line, x, anywhere=curve.marked)
     name = curve.label or plot.title
     row: Row = [(f"{glyphs.legend[dash_of(number)].strip()} ", f"curve{colour_of(number)}"), (f"{name} ", "label")]

@@ -191,7 +191,7 @@ class RunReader:
 
     def poll(self) -> bool:
         """Read the new events and log lines and make a new picture. Return True if there is more to read at once."""
-        if self.ended and not self._goes_on():
+        if self.ended and not self._is_active():
             return False
         fresh = (self._replay or self._follower).poll()
         self.run = self._follower.run
@@ -214,7 +214,7 @@ class RunReader:
         """True if a new engine has resumed the ended run, which moves the result away at its start."""
         return self._replay is None and (self.run.liveness.starting or not self.run.file("result.json").exists())
 
-    def _goes_on(self) -> bool:
+    def _is_active(self) -> bool:
         """True if the run is running. An ended run may have been resumed and then counts as running."""
         if self._replay is None and self.run.alive("engine"):
             self._follower.ended = False

@@ -98,8 +98,8 @@ class LiveScreen(LiveView, QueueActions):
         if action == "stop":
             return running
         if action == "resume":
-            goes_on = self.now.outcome is None and self.goes_on_at_first
-            return self.has_checkpoint and not self.replay_speed and self.now.outcome != "ok" and not goes_on
+            is_active = self.now.outcome is None and self.goes_on_at_first
+            return self.has_checkpoint and not self.replay_speed and self.now.outcome != "ok" and not is_active
         if action == "again":
             return not running
         if action == "change":

@@ -22,7 +22,7 @@ from ...drawing.charts import plots
 from ...drawing.host import host, host_line, no_gpu
 from ...drawing.live import head, phases
 from ...drawing.live import waiting as waiting_rows
-from ...drawing.live.layout import HEAD, Cards, Layout, Wanted, share_out
+from ...drawing.live.layout import HEAD, Cards, Demand, Layout, share_out
 from ...drawing.plot.curves import Plot
 from ...drawing.plot.scales import soon
 from ...drawing.rows import Row, length, spread
@@ -108,7 +108,7 @@ class LiveView(FollowingScreen[Picture]):
         state.
         """
         self.read_names()
-        self.goes_on_at_first = self.run_folder.goes_on
+        self.goes_on_at_first = self.run_folder.is_active
         reader = RunReader(self.run_folder, self.replay_speed, self._clock)
         picture, given, queue_due = reader.picture, NOTHING_READ, 0.0
         while not leaving.is_set():
@@ -134,7 +134,7 @@ class LiveView(FollowingScreen[Picture]):
         """
         waited, self.waiting = self.waiting, queue_place(self.run_folder)
         if waited is not None and self.waiting is None:
-            self.goes_on_at_first = self.run_folder.goes_on
+            self.goes_on_at_first = self.run_folder.is_active
 
     def _look_at_earlier_starts(self) -> None:
         """Read how long earlier starts of the preset took. This is done once, and only if the run is running and has no
@@ -263,7 +263,7 @@ class LiveView(FollowingScreen[Picture]):
 
     def _arranged(self, charts: int) -> Layout:
         width, height = self.size.width - 2, self.size.height - 2
-        needs = Wanted(
+        needs = Demand(
             charts=charts,
             gpus=len(self.now.gpus),
             messages=len(self._messages(width, 1000)),

@@ -248,7 +248,7 @@ async def prove(app: BaseApp, run: Run, diagnosis: Mapping[str, Any]) -> None:
     If the run has not ended, only ask whether to stop it.
     """
     state = await asyncio.to_thread(lambda: run.state)
-    if state in runs.GOES_ON:
+    if state in runs.ACTIVE_STATES:
         await _stop_first(app, run)
         return
     if not any(remedy.get("changes") for remedy in diagnosis.get("remedies") or ()):

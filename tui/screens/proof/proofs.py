@@ -75,7 +75,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
     async def action_delete(self) -> None:
         if (at := self.current) is None:
             return
-        if at.goes_on:
+        if at.is_active:
             self.notify("the proof goes on; stop it before deleting it", severity="error")
             return
         name, undo = at.proof.id, self.app.key("undo")
@@ -122,7 +122,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
 
     def _cells(self, entry: ProofEntry) -> list[Text]:
         name = clean(entry.data.preset_name or entry.proof.id)
-        is_open = entry.goes_on or entry.state == "waiting"
+        is_open = entry.is_active or entry.state == "waiting"
         sign = self.glyphs.more if is_open else self.glyphs.ok if entry.state == "done" else self.glyphs.failed
         word = STATES.get(entry.state, clean(entry.state))
         cells = {
@@ -140,7 +140,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         if not self.entries:
             return [[("reading ..." if self.latest is None else EMPTY, "label")]]
         at = self.current
-        text = "" if at is None else clean(at.data.doing if at.goes_on else conclusion(at.data))
+        text = "" if at is None else clean(at.data.doing if at.is_active else conclusion(at.data))
         return [[(fitting(text, width, self.glyphs), "label")]]
 
     def on_data_table_row_highlighted(self) -> None:
@@ -167,7 +167,7 @@ def _gain(entry: ProofEntry) -> str:
     if entry.data.kind == "tune":
         so_far = gain_so_far(entry.data)
         if so_far is not None:
-            return f"{change(so_far)} so far" if entry.goes_on else unproven(entry.data).partition(" in")[0]
+            return f"{change(so_far)} so far" if entry.is_active else unproven(entry.data).partition(" in")[0]
         return NONE
     listed = entry.data.comparisons
     comparison = listed[0] if listed and entry.data.kind == "ab" else None

@@ -21,7 +21,7 @@ from ....engine.files.reading import read_object
 from ....engine.files.values import mapping
 from ....engine.files.writing import used_bytes
 from ....engine.presets import PresetError
-from ....engine.runs import GOES_ON, Run, RunError, code_files, titles
+from ....engine.runs import ACTIVE_STATES, Run, RunError, code_files, titles
 from ....engine.runs.launched_with import options_of
 from ....engine.runs.titles import FILE, Notes, name_of, title, title_of
 from ....engine.runs.trash import delete_all
@@ -254,7 +254,7 @@ class AskTags(AskText):
 def ended(run: Run) -> str:
     """Return how the run has ended, as a message. Empty while it has not ended."""
     state = run.state
-    return "" if state in GOES_ON else f"{title(run)} has ended meanwhile: {ENDED.get(state, state)}"
+    return "" if state in ACTIVE_STATES else f"{title(run)} has ended meanwhile: {ENDED.get(state, state)}"
 
 
 def _before_stopping(run: Run) -> tuple[bool, str]:
@@ -268,7 +268,7 @@ def _before_stopping(run: Run) -> tuple[bool, str]:
         return False, ""  # known
     entry = entry_of(run)
     step, steps = at(entry.latest, "step"), at(entry.latest, "steps")
-    if not entry.goes_on or not step:
+    if not entry.is_active or not step:
         return False, ""
     spent = clock(max(0.0, (at(entry.latest, "t") or 0.0) - entry.when))
     return False, (

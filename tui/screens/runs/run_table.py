@@ -228,7 +228,7 @@ class RunsTable(OpeningTable):
         return Text(f"{text:>{width}}" if column.right else text, no_wrap=True)
 
     def _sign(self, entry: Entry) -> str:
-        if entry.goes_on or entry.state == WAITING:
+        if entry.is_active or entry.state == WAITING:
             return self._glyphs.more
         if entry.state in ASKED_FOR:
             return self._glyphs.stopped
@@ -267,6 +267,6 @@ def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, 
 
 
 def _colour(entry: Entry) -> str:
-    if entry.goes_on:
+    if entry.is_active:
         return "primary"
     return "success" if entry.state == "ok" else "secondary" if entry.state in (*ASKED_FOR, WAITING) else "error"

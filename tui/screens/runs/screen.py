@@ -149,9 +149,9 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         """
         at = self.current
         if action == "stop":
-            return at is not None and at.goes_on
+            return at is not None and at.is_active
         if action == "resume":
-            return at is not None and not at.goes_on and at.state != "ok"
+            return at is not None and not at.is_active and at.state != "ok"
         return action != "bring_back" or not self.app.trash.is_empty
 
     # ---- the table ------------------------------------------------------------------------------

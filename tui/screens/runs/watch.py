@@ -32,7 +32,7 @@ class RunWatch:
     def start(self) -> None:
         if self.at_terminal and self._app.settings.notify.title:
             self._title = TerminalTitle(self._write)
-        self._app.run_worker(self._look, group="running", thread=True)
+        self._app.run_worker(self._read_running, group="running", thread=True)
 
     def close(self) -> None:
         self._leaving.set()
@@ -45,7 +45,7 @@ class RunWatch:
         shown = not self._app.is_headless and sys.__stderr__ is not None and sys.__stderr__.isatty()
         return shown and understands(os.environ)
 
-    def _look(self) -> None:
+    def _read_running(self) -> None:
         """Read every 3 s which runs are running, until `close`. This runs in a thread."""
         from ...reading.run_list import RunningRuns  # not needed for the first paint
 

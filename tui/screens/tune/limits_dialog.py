@@ -131,10 +131,10 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
     # ---- what the time buys -----------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        self._look_up_plan()
+        self._read_plan()
 
     @work(thread=True, group="reading")
-    def _look_up_plan(self) -> None:
+    def _read_plan(self) -> None:
         """Read from the latest runs how long trials take on this machine. This runs in a thread."""
         self.app.call_from_thread(self._take_plan, time_plan())
 
