@@ -120,8 +120,8 @@ def test_a_run_gives_way_to_a_process_of_another_program_on_its_gpu(monkeypatch:
 
 LOOKS = """
 import json, sys, time
-from gputui.engine.queue.free_devices import Look
-look = Look()
+from gputui.engine.queue.free_devices import DeviceReader
+look = DeviceReader()
 look.idle_seconds = 1.0
 first = look()
 time.sleep(1.1)
