@@ -163,8 +163,8 @@ class ProcessesScreen(FollowingScreen[Users]):
     def _edges(self, line: Line) -> str:
         """Return the lines that connect a process with its parents in the tree, as characters."""
         on, none, more, last = RICH_EDGES if self.glyphs.braille else PLAIN_EDGES
-        above = "".join(on if is_active else none for is_active in line.edges[:-1])
-        return above + "".join(more if is_active else last for is_active in line.edges[-1:])
+        above = "".join(on if continues else none for continues in line.edges[:-1])
+        return above + "".join(more if continues else last for continues in line.edges[-1:])
 
     def _status(self, width: int, height: int) -> list[Row]:
         """Return at most `height` rows: the GPUs whose processes are unknown, then the whole command of the process

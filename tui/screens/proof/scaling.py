@@ -75,14 +75,16 @@ class ScalingScreen(ProofScreen):
         if action == "resume":
             return self.data.state in RESUMABLE
         if action == "again":
-            return self.data.is_read and not self.is_active
+            return self.data.is_read and not self.is_measuring
         return super().check_action(action, parameters)
 
     def why_not(self, verb: str) -> str:
         """Return why the key of a verb has no effect now, as a message to the user."""
         if verb == "file":
             return "a measurement of scaling changes no preset"
-        return "it goes on" if self.is_active else f"it has ended; {self.app.key('start')} measures the same once more"
+        return (
+            "it goes on" if self.is_measuring else f"it has ended; {self.app.key('start')} measures the same once more"
+        )
 
     @work(exclusive=True, group="resume")
     async def action_resume(self) -> None:

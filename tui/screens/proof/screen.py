@@ -61,7 +61,7 @@ class ProofView(FollowingScreen[Reading]):
         self.data = UNREAD
 
     @property
-    def is_active(self) -> bool:
+    def is_measuring(self) -> bool:
         return self.data.state == "running"
 
     def on_key(self, event: events.Key) -> None:
@@ -172,7 +172,7 @@ class ProofScreen(ProofView["Record"]):
         if fresh != self.data:
             self.data = fresh
             self.show_now()
-        elif self.is_active:
+        elif self.is_measuring:
             self.query_one("#head", Panel).repaint()
 
     def on_resize(self) -> None:
@@ -249,7 +249,7 @@ class ProofScreen(ProofView["Record"]):
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         """Return True if the action has an effect now. The footer shows only such keys."""
         if action == "stop":
-            return self.is_active
+            return self.is_measuring
         if action == "open":
             return bool(self.data.preset_after)
         return action not in ("save_report", "copy") or self.data.is_read
@@ -258,7 +258,7 @@ class ProofScreen(ProofView["Record"]):
         """Return why the key of a verb has no effect now, as a message to the user."""
         if verb == "stop":
             return "it has ended"
-        return "there is no improved preset" + (" so far" if self.is_active else ": no change was kept")
+        return "there is no improved preset" + (" so far" if self.is_measuring else ": no change was kept")
 
     @work(exclusive=True, group="open")
     async def action_open(self) -> None:

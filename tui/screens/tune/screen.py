@@ -133,7 +133,7 @@ class TuneScreen(ProofView[SearchReading]):
             self.data = fresh
             self._ranked, self._memory = ranked(fresh), tune_memory.plot(fresh)
             self.show_now()
-        elif self.is_active:
+        elif self.is_measuring:
             for name in ("#head", "#lines"):
                 self.query_one(name, Panel).repaint()
             self._show_charts()
@@ -170,7 +170,7 @@ class TuneScreen(ProofView[SearchReading]):
         """Show the pairs of trials in place of the chart of the loss while pairs are measured, and at the end in place
         of the charts of the speed and the loss.
         """
-        ended, deciding = bool(self.data) and not self.is_active, drawing.is_deciding(self.data)
+        ended, deciding = bool(self.data) and not self.is_measuring, drawing.is_deciding(self.data)
         pairs = self.query_one("#pairs")
         pairs.styles.column_span = 2 if ended else 1
         pairs.display = ended or deciding
@@ -183,7 +183,7 @@ class TuneScreen(ProofView[SearchReading]):
                 self.query_one(f"#{name}", Chart).show(shown.get(key, Plot(key, "", ())))
 
     def _head(self, width: int, _height: int) -> list[Row]:
-        elapsed = elapsed_of(self.data) if self.is_active else self.data.seconds
+        elapsed = elapsed_of(self.data) if self.is_measuring else self.data.seconds
         return drawing.head(self.data, elapsed, width, self.glyphs, low=self.size.height < LOW)
 
     def _detail(self, width: int, height: int) -> list[Row]:
@@ -196,7 +196,7 @@ class TuneScreen(ProofView[SearchReading]):
         trial = drawing.trial_line(now.run.id if now.run else "", now.trial, width)
         memory, pairs = drawing.memory_line(data, width, glyphs), drawing.pairs_line(data, width, glyphs)
         middle = pairs if drawing.is_deciding(data) else memory
-        return [drawing.options_line(data, width, glyphs), middle, trial if self.is_active else pairs]
+        return [drawing.options_line(data, width, glyphs), middle, trial if self.is_measuring else pairs]
 
     def _pairs(self, width: int, height: int) -> list[Row]:
         return drawing.pairs(self.data, width, height, self.glyphs)
@@ -245,7 +245,7 @@ class TuneScreen(ProofView[SearchReading]):
         """
         now, run = self.reading.trial, self.reading.run
         memory = [self._memory] if self._memory.curves else []
-        if now is None or run is None or not self.is_active:
+        if now is None or run is None or not self.is_measuring:
             return memory
         note = "" if now.progress else doing(now.phase, now.phase_detail)
         of_trial = [replace(plot, title=f"{plot.title} of {run.id}", note=plot.note or note)
@@ -276,7 +276,7 @@ class TuneScreen(ProofView[SearchReading]):
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         """Return True if the action has an effect now. The footer shows only such keys."""
         if action == "stop":
-            return self.is_active
+            return self.is_measuring
         if action == "resume":
             ended = self.data.state == "done" and not nothing_to_measure(self.data)
             return ended or self.data.state in RESUMABLE
@@ -290,7 +290,7 @@ class TuneScreen(ProofView[SearchReading]):
         """The reason why the key of a verb has no effect now, as a message to the user. It may be empty."""
         if verb == "prove":
             return f"a search proves its best settings by itself; {self.app.key('resume')} gives it more minutes"
-        if self.is_active:
+        if self.is_measuring:
             return "the search goes on" if verb == "resume" else "the search has not ended: nothing can be taken yet"
         if verb == "stop":
             return "the search has ended"
