@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,7 +41,7 @@ class End:
     has_result: bool = True
 
 
-class Job:
+class Job(ABC):
     """A queued run or measurement, identified by the path of its folder. Every method reads the files again."""
 
     first_file, lock_file = "preset.yaml", ENGINE_LOCK
@@ -61,24 +62,25 @@ class Job:
             return True
         return any(_written(self.path / name) >= started_at for name in self.begun_files)
 
+    @abstractmethod
     def is_alive(self) -> bool:
-        raise NotImplementedError
+        """Return True while a process runs the job."""
 
+    @abstractmethod
     def state(self) -> str:
         """Return the state that a user sees; `waiting` while the job is queued and has not begun."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end_of(self) -> End:
         """Return how the job has ended. It must not be alive."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
         """Write the result of a job that the queue ends without starting it. A result of an earlier start is kept if
         `outcome` is `stopped`, else replaced.
 
         `error` has the fields of events.Fault: `kind`, `message` and `hint`.
         """
-        raise NotImplementedError
 
 
 class RunJob(Job):
