@@ -32,7 +32,7 @@ from gputui.engine.trials import proof_sentences, significance
 from gputui.engine.trials.comparing import Comparing
 from gputui.engine.trials.record import Comparison
 from gputui.engine.trials.trial_preset import with_changes
-from gputui.engine.trials.trial_runner import Bench, Stop
+from gputui.engine.trials.trial_runner import Stop, TrialRunner
 from gputui.engine.tune.time_plan import SCREENING_SECONDS
 
 PAIR_SECONDS = 3.0
@@ -103,7 +103,9 @@ class Measured:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.file = self.folder / "grid.jsonl"
         self.preset = presets.resolve(self.workload.preset, [*self.workload.settings, f"train.seed={SEED}"])
-        self.bench = Bench(self.folder / "trials", Path.cwd(), SEED, SCREENING_SECONDS, this_machine.read(), Stop())
+        self.bench = TrialRunner(
+            self.folder / "trials", Path.cwd(), SEED, SCREENING_SECONDS, this_machine.read(), Stop()
+        )
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -132,7 +134,7 @@ class Measured:
         one, other = (with_changes(self.preset, settings) for settings in (best, found))
         if one.options == other.options:
             return 1.0, 0.0
-        bench = Bench(self.folder / "pairs", Path.cwd(), SEED, PAIR_SECONDS, self.bench.machine, Stop())
+        bench = TrialRunner(self.folder / "pairs", Path.cwd(), SEED, PAIR_SECONDS, self.bench.machine, Stop())
         comparison = Comparison(changes=found)
         with bench:
             gains = Comparing(bench, comparison, one, other, pairs, lambda _doing: None).measure()

@@ -72,7 +72,7 @@ def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
         )
         return
     try:
-        python = installed.meant()
+        python = installed.intended()
         newer = python.version[:2] > sys.version_info[:2]
         search_path = None if interpreter.is_own(python.python) else python.search_path
         entries.examine(workload.entry, folder.absolute(), search_path, newer)

@@ -55,7 +55,7 @@ class FigureRow:
     changes: tuple[float | None, ...]
     noise: float | None
 
-    def tells(self, position: int) -> bool | None:
+    def exceeds_noise(self, position: int) -> bool | None:
         """Whether the difference between the run at `position` (from 0) and the first run is larger than the noise.
 
         None if the difference or the noise is not known.

@@ -169,7 +169,7 @@ def _kernels(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
         yield Finding("note", _name(gpu), what, "leave compile.xla at auto or false")
 
 
-def _settings_found(gpu: Gpu) -> Iterator[Finding]:
+def _settings_findings(gpu: Gpu) -> Iterator[Finding]:
     limit, default = gpu.get("power_limit_w"), gpu.get("power_default_w")
     if gpu.get("persistence") is False:
         remedy = "nvidia-smi -pm 1 (as root) makes each start some seconds faster"
@@ -292,7 +292,7 @@ def hides(gpu: Gpu) -> Iterator[Finding]:
 
 RULES: tuple[Callable[[Gpu], Iterator[Finding]], ...] = (
     _worth,
-    _settings_found,
+    _settings_findings,
     _health,
     _taken,
     _compute_mode,

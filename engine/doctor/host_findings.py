@@ -35,7 +35,7 @@ def _cluster() -> Iterator[Finding]:
 
     A run that is started here would belong to this cluster.
     """
-    named, fault = cluster.told(os.environ)
+    named, fault = cluster.read_or_reason(os.environ)
     if fault:
         message, _, change = fault.rpartition("; ")
         yield Finding("warning", "cluster", message, change)

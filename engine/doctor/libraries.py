@@ -38,7 +38,7 @@ def tensorflow(has_driver: bool) -> Iterator[Finding]:
 
     With `has_driver`, a TensorFlow without CUDA is an error.
     """
-    meant = installed.meant()
+    meant = installed.intended()
     try:
         interpreter.require(meant.python)
     except interpreter.Unusable as fault:

@@ -102,7 +102,7 @@ def bytecode_findings() -> Iterator[Finding]:
 
     Nothing is yielded for a Python of another version than gputui's own.
     """
-    python = installed.meant()
+    python = installed.intended()
     if python.version[:2] != sys.version_info[:2]:  # whose bytecode has other names and another form
         return
     sources = [source for source in map(installed.site, LOOKED_AT) if source is not None]

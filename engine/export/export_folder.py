@@ -226,7 +226,7 @@ def _requirements(options: Options, modules: set[str]) -> list[str]:
     """
     python = interpreter.chosen(options.run.python)
     with installed.of(python):
-        version = ".".join(map(str, installed.meant().version))
+        version = ".".join(map(str, installed.intended().version))
         versions = {"tensorflow": installed.tensorflow_version(), "keras": installed.keras_version()}
     versions |= {"gputui": importlib.metadata.version("gputui")}
     lines = [f"{name}=={number}" if number else name for name, number in versions.items()]

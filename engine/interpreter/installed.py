@@ -46,7 +46,7 @@ def _interpreter(python: str) -> Interpreter:
         return Interpreter(python, (0, 0, 0), {}, {}, ())
 
 
-def meant() -> Interpreter:
+def intended() -> Interpreter:
     """Return the interpreter that the functions of this module are about."""
     look = _meant.get()
     return interpreter.own() if look is None else look()
@@ -56,16 +56,16 @@ def tensorflow_version() -> str | None:
     """Return TensorFlow's version; None if TensorFlow is not installed, or not as a package (its version is then not
     known).
     """
-    return meant().tensorflow
+    return intended().tensorflow
 
 
 def keras_version() -> str | None:
-    return meant().keras
+    return intended().keras
 
 
 def has_tensorflow() -> bool:
     """Return True if TensorFlow can be imported, even if its version is not known."""
-    return meant().place is not None
+    return intended().place is not None
 
 
 def with_cuda() -> str:
@@ -75,13 +75,13 @@ def with_cuda() -> str:
     """
     if not supported_versions.HAS_CUDA:
         return supported_versions.WITH_CUDA_ON_ARM
-    return meant().install(supported_versions.TENSORFLOW)
+    return intended().install(supported_versions.TENSORFLOW)
 
 
 def install(package: str) -> str:
     """Return the command that installs a package for the interpreter that trains."""
-    if not interpreter.is_own(meant().python):
-        return meant().install(package)
+    if not interpreter.is_own(intended().python):
+        return intended().install(package)
     return f"pip install '{package}'" if ">" in package else f"pip install {package}"
 
 
@@ -104,7 +104,7 @@ def cudnn() -> Cudnn | None:
     None if there is neither; TensorFlow then loads a cuDNN of the system, if there is one. TensorFlow's own path to
     pip's libraries is a RUNPATH, which the loader searches after LD_LIBRARY_PATH (man ld.so).
     """
-    pips = two_numbers(meant().packages.get(CUDNN))
+    pips = two_numbers(intended().packages.get(CUDNN))
     own = site("nvidia/cudnn/lib")
     for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         library = Path(folder, LIBCUDNN)
@@ -187,7 +187,7 @@ def _targets(kind: str) -> list[tuple[int, int]]:
 
 def site(relative: str) -> Path | None:
     """Return the path `relative` in the folder that contains the installed TensorFlow; None if it does not exist."""
-    place = meant().place
+    place = intended().place
     path = Path(place) / relative if place is not None else None
     return path if path is not None and path.exists() else None
 

@@ -198,7 +198,7 @@ def examine(python: str) -> Interpreter:
         raise absent
     earlier = _known.get(python)
     if earlier is None or earlier.state != _state(python, earlier.search_path):
-        earlier = _known[python] = _asked(python)
+        earlier = _known[python] = _query(python)
     if earlier.interpreter is None:
         raise Unusable(*earlier.fault)
     return earlier.interpreter
@@ -238,7 +238,7 @@ def slow() -> str | None:
     return None if inquiry is None else inquiry.slow()
 
 
-def _asked(python: str) -> _Answer:
+def _query(python: str) -> _Answer:
     from . import installed_query as inquiry
 
     try:

@@ -41,9 +41,9 @@ class Allocation:
         device = find(str(name), devices)
         if device is None:
             return bool(devices) or not self._compares(str(name))
-        return any(_holds(given, device) for given in self._found(devices))
+        return any(_holds(given, device) for given in self._allocation_of(devices))
 
-    def _found(self, devices: Sequence[Device]) -> list[Shown]:
+    def _allocation_of(self, devices: Sequence[Device]) -> list[Shown]:
         """Return one item for each allocated name that is found in `devices`.
 
         A GPU that is allocated as a whole has no instance in its item. The item then stands for all its MIG instances.

@@ -35,7 +35,7 @@ def read(environment: Mapping[str, str]) -> Cluster | None:
     return of_slurm(environment) if slurm.in_step(environment) else None
 
 
-def told(environment: Mapping[str, str]) -> tuple[Cluster | None, str]:
+def read_or_reason(environment: Mapping[str, str]) -> tuple[Cluster | None, str]:
     """Return the cluster of this process, and an empty text. If it cannot be used, return None and the reason.
 
     Without a cluster, return None and an empty text.

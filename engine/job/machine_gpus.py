@@ -158,7 +158,7 @@ class Machine:
         """Return the machine with the GPUs in `answers`. All other values are read from this process' environment and
         limits.
         """
-        cluster, cluster_fault = clusters.told(os.environ)
+        cluster, cluster_fault = clusters.read_or_reason(os.environ)
         return cls(
             answers.gpus,
             answers.reason,

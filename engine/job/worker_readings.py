@@ -34,7 +34,7 @@ class Worker:
         self._progress: Progress | None = None
         self._busy: list[float | None] = []
 
-    def look(self) -> None:
+    def update(self) -> None:
         for event in in_time(event for tail in self._tails for event in tail.read()):
             if isinstance(event, Progress):
                 self._progress = event
@@ -96,7 +96,7 @@ class Workers(threading.Thread):
         while not done:
             done = self._done.wait(LOOK_SECONDS)
             for worker in workers:
-                worker.look()
+                worker.update()
             figures = [worker.figures() for worker in workers]
             known_now = sum("missing" not in figure for figure in figures)
             if done or known_now != known_before or time.monotonic() >= due:

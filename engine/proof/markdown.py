@@ -31,7 +31,7 @@ def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
     parts = [
         f"# {_title(data)}: {escaped(data.preset_name)}",
         f"**{escaped(capital(proof_sentences.conclusion(data)))}.**",
-        _asked(data),
+        _properties(data),
         *_diagnosis(data),
         *_ablation(data),
         *_profile(data),
@@ -53,7 +53,7 @@ def _title(data: Record) -> str:
     return "What memory it takes" if proof_sentences.only_predicts(data) else _TITLES.get(data.kind, "Proof")
 
 
-def _asked(data: Record) -> str:
+def _properties(data: Record) -> str:
     machine, versions = data.machine, data.versions
     gpus = ", ".join(str(name) for name in machine.get("gpus") or ()) or f"none ({machine.get('no_gpu_reason') or '-'})"
     libraries = [f"{name} {version}" for name, version in versions.items()]

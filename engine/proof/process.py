@@ -36,7 +36,7 @@ from ..system.run_clock import steady
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Record
 from ..trials.trial import Trial
-from ..trials.trial_runner import ORPHAN_SECONDS, POLL_SECONDS, Bench, Stop, kill_trainer
+from ..trials.trial_runner import ORPHAN_SECONDS, POLL_SECONDS, Stop, TrialRunner, kill_trainer
 from . import proof_start
 from .folder import Proof, empty_record, read_record
 from .request import Request
@@ -51,7 +51,7 @@ class Site:
 
     request: Request
     record: Record
-    bench: Bench
+    bench: TrialRunner
     machine: Machine
     earlier: Sequence[Trial] = ()
 
@@ -79,7 +79,7 @@ def main(path: Path, work: Work) -> int:
     stop_signals.let_through()
     record = empty_record(path, request)
     earlier = _go_on(path, record)
-    record.tell_process(Process.current())
+    record.set_process(Process.current())
     try:
         lock = own_lock(path / PROOF_LOCK)
     except locks.Taken:
@@ -194,10 +194,12 @@ def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Seq
         "gputui": metadata.version("gputui"),
     }
 
-    def beside(options: Options) -> str:
-        return proof_start.beside(proof_start.of_options(options, here), here, path)
+    def other_training(options: Options) -> str:
+        return proof_start.other_training(proof_start.of_options(options, here), here, path)
 
-    bench = Bench(path / "trials", Path(request.folder), request.seed, request.measure_seconds, here, stop, beside)
+    bench = TrialRunner(
+        path / "trials", Path(request.folder), request.seed, request.measure_seconds, here, stop, other_training
+    )
     return Site(request, record, bench, here, earlier)
 
 

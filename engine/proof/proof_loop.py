@@ -18,7 +18,7 @@ from ..trials.comparing import BaselineFailed, Comparing, Stopped
 from ..trials.record import Comparison, Record, medians
 from ..trials.trial import Trial
 from ..trials.trial_preset import with_changes
-from ..trials.trial_runner import Bench
+from ..trials.trial_runner import TrialRunner
 from . import duration, trial_diagnosis
 from .request import Request, conflict
 from .trial_diagnosis import Picking
@@ -27,7 +27,7 @@ from .trial_diagnosis import Picking
 class Prover:
     """Carries out one request, and updates the record after every step."""
 
-    def __init__(self, request: Request, record: Record, bench: Bench, machine: Machine) -> None:
+    def __init__(self, request: Request, record: Record, bench: TrialRunner, machine: Machine) -> None:
         self.request, self.record, self.bench, self.machine = request, record, bench, machine
         self.best = request.baseline()
         self.diagnosis: Mapping[str, Any] = {"remedies": ()}

@@ -62,7 +62,7 @@ def overlap(ours: Collection[str], theirs: Collection[str]) -> bool:
     return not ours or not theirs or bool(set(ours) & set(theirs))
 
 
-def beside(ours: Collection[str], here: Machine, but: Path | None = None) -> str:
+def other_training(ours: Collection[str], here: Machine, but: Path | None = None) -> str:
     """A training or proof of gputui that shares a device with `ours`, in words. Empty if there is none.
 
     `ours` are names of GPUs, empty for the CPU. `but` is the folder of the caller's own run or proof, which does not
@@ -81,7 +81,7 @@ def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
     """
     if request.chooses_gpus:
         return start_devices.why_not(request.baseline().options, here)
-    return beside(of_request(request, here), here, but)
+    return other_training(of_request(request, here), here, but)
 
 
 def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
@@ -188,10 +188,10 @@ def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Name
             theirs = (
                 _of_run(Run(path), here) if os.access(path, os.R_OK | os.X_OK) else this_machine.gpus_of(process.pid)
             )
-            yield f"{_found_at(path)} (process {process.pid}) is running", theirs
+            yield f"{_proof_at(path)} (process {process.pid}) is running", theirs
 
 
-def _found_at(path: Path) -> str:
+def _proof_at(path: Path) -> str:
     """The training in the folder `path`, in words.
 
     For a trial, it is the search or proof that the trial belongs to, with the home folder of the search or proof.

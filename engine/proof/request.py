@@ -51,7 +51,7 @@ class Request:
     limit_seconds: float | None = None
     run: str | None = None  # the run whose remedies are tried
     search: Limits | None = None  # of a `tune`
-    scaling: record.Asked | None = None  # of a `scaling`
+    scaling: record.ScalingSettings | None = None  # of a `scaling`
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -68,7 +68,7 @@ class Request:
             **fields
             | {
                 "search": fields["search"] and limits(fields["search"]),
-                "scaling": fields["scaling"] and record.asked(fields["scaling"]),
+                "scaling": fields["scaling"] and record.scaling_settings(fields["scaling"]),
             }
         )
 

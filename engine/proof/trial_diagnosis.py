@@ -32,7 +32,7 @@ from ..trials.comparing import Comparing
 from ..trials.record import Ablation, Comparison, Record, medians
 from ..trials.trial import Trial
 from ..trials.trial_preset import ONE_BATCH, with_changes
-from ..trials.trial_runner import Bench
+from ..trials.trial_runner import TrialRunner
 from .request import SINGLE_STEPS
 
 
@@ -122,7 +122,7 @@ FIRST_PROFILED, LAST_PROFILED = 30, 49  # steps, after the warm-up
 MARGIN = 2.0  # factor on the time, so that the profile is complete if its steps are slower
 
 
-def ablate(bench: Bench, preset: Preset, repeats: int, record: Record, report: Callable[[str], None]) -> Trial:
+def ablate(bench: TrialRunner, preset: Preset, repeats: int, record: Record, report: Callable[[str], None]) -> Trial:
     """Measure `repeats` pairs of trials, with the input and on one repeated batch, and fill in the record's ablation.
 
     Returns the trial with input that has the median speed. `report` is called with the present work in words.
@@ -160,7 +160,9 @@ def stages(run: Run) -> list[Mapping[str, Any]]:
     return list(last.stages) if last else []
 
 
-def profile(bench: Bench, preset: Preset, real: Trial, record: Record, report: Callable[[str], None]) -> float | None:
+def profile(
+    bench: TrialRunner, preset: Preset, real: Trial, record: Record, report: Callable[[str], None]
+) -> float | None:
     """Measure a profiled trial, and fill in the record's profile, or the reason why there is none.
 
     Returns the share of the step (0 to 1) in which devices exchange data with each other. None if it is not known.
@@ -180,7 +182,7 @@ def profile(bench: Bench, preset: Preset, real: Trial, record: Record, report: C
     return steps_profiled.shares.communication
 
 
-def _read_profile(bench: Bench, trial: Trial) -> ProfileReport:
+def _read_profile(bench: TrialRunner, trial: Trial) -> ProfileReport:
     if not trial.good:
         raise ProfileError(f"the profiled trial failed: {trial.outcome}: {trial.error}")
     return reports.read(bench.run_of(trial))

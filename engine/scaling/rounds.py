@@ -16,7 +16,7 @@ from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
 from ..trials import proof_sentences, scaling_sentences
 from ..trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
-from ..trials.record import Asked, Point, Record, Scaling, medians
+from ..trials.record import Point, Record, Scaling, ScalingSettings, medians
 from ..trials.scaling_sentences import efficiency
 from ..trials.trial import Trial
 from ..trials.trial_preset import with_changes
@@ -34,7 +34,7 @@ class Rounds:
         self._known = {trial.key: trial for trial in earlier if trial.key and trial.outcome != "crashed"}
         self._guessed_seconds = duration.of_request(request)
         self._preset = request.baseline()
-        asked = request.scaling or Asked(settings=())
+        asked = request.scaling or ScalingSettings(settings=())
         points = [Point(replicas=setting.replicas, changes=dict(setting.changes)) for setting in asked.settings]
         self.scaling = record.scaling = Scaling(keep=asked.keep, shared=asked.shared, points=points)
 

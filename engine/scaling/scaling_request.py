@@ -17,7 +17,7 @@ from ..proof import duration, proof_start, request
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
 from ..trials import KEEPS
-from ..trials.record import Asked, Setting
+from ..trials.record import ScalingSettings, Setting
 from ..trials.trial_preset import with_changes
 
 REHEARSE = "device.logical_devices=2"
@@ -33,7 +33,7 @@ def of_preset(
     PresetError and ProofError.
     """
     here, preset = this_machine.read(), presets.resolve(name, settings)
-    asked = wanted(preset, here, replicas, keep)
+    asked = scaling_settings(preset, here, replicas, keep)
     limit = None if minutes is None else 60 * minutes
     made = request.of_preset("scaling", name, settings, scaling=asked, limit_seconds=limit, **more)
     return _in_time(made, minutes)
@@ -45,11 +45,11 @@ def of_opened(preset: Preset, source: Path | None, keep: str) -> Request:
     `source` is the file that the preset was opened from. None if there is no file. `keep` is the batch size that stays
     the same: `per-replica` or `global`. Raises ProofError.
     """
-    asked = wanted(preset, this_machine.read(), (), keep)
+    asked = scaling_settings(preset, this_machine.read(), (), keep)
     return request.of_opened("scaling", preset, source, scaling=asked)
 
 
-def wanted(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) -> Asked:
+def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) -> ScalingSettings:
     """The settings to measure, for one replica and for each number in `replicas`.
 
     If `replicas` is empty, the numbers are 1, 2, 4 ... and the number of devices. Raises ProofError if the devices do
@@ -78,7 +78,9 @@ def wanted(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) ->
     same = _same_compiler(preset, here)
     settings = [Setting(replicas=count, changes=_strategy(pool, count) | same | batch)
              for count, batch in zip(counts, batches, strict=True)]  # fmt: skip
-    return Asked(settings=settings, keep=keep, shared=_shared(with_changes(preset, settings[-1].changes), here))
+    return ScalingSettings(
+        settings=settings, keep=keep, shared=_shared(with_changes(preset, settings[-1].changes), here)
+    )
 
 
 def _pool(preset: Preset, here: Machine) -> list[int]:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from ..plan import batches_per_pass
 from .data.batching import Elements
 from .data.finishing import fits_devices, split
-from .own.counting import looked_at
+from .own.counting import inspected
 from .own.streams import as_fitted, as_tensors, as_tuples
 
 
@@ -105,7 +105,7 @@ def length(data: tf.data.Dataset, needed: bool) -> int:
     """
     cardinality = int(data.cardinality())
     counts = needed and cardinality == tf.data.UNKNOWN_CARDINALITY
-    return int(looked_at(data, lambda seen: sum(1 for _ in seen))) if counts else cardinality
+    return int(inspected(data, lambda seen: sum(1 for _ in seen))) if counts else cardinality
 
 
 def elements_of(
@@ -130,7 +130,7 @@ def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:
     batches = length(data, needed and not count)
     if batches < 0 and count:
         fixed = tf.nest.flatten(data.element_spec)[0].shape[0]  # a smaller rest is left out then
-        size = fixed or len(tf.nest.flatten(looked_at(data, lambda seen: next(iter(seen))))[0])
+        size = fixed or len(tf.nest.flatten(inspected(data, lambda seen: next(iter(seen))))[0])
         batches = batches_per_pass(count, size, drop_remainder=bool(fixed))
     return batches
 

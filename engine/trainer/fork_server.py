@@ -141,7 +141,7 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.setsid()
     replace_last(words, folder)  # that of the trainer; the engine gets one with its program
-    _require_wanted(line)
+    _announce(line)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     write_to_log(Path(folder))
@@ -167,7 +167,7 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
     os.execve(python, [python, "-P", "-m", "gputui.engine", folder], engines)
 
 
-def _require_wanted(line: int) -> None:
+def _announce(line: int) -> None:
     """Send the process id of the engine to the launcher, and end the process if the launcher no longer waits for it.
 
     `line` is the file descriptor of the connection to the launcher.

@@ -151,7 +151,7 @@ def _loop(proof: Record) -> str:
     if kept:
         return f"{speedup(proof)} with {changes(kept)}"
     tried = sum(comparison.decision in DECIDED for comparison in proof.comparisons)
-    return _nothing_found(proof, tried) if tried else _nothing_tried(proof)
+    return _no_finding(proof, tried) if tried else _nothing_tried(proof)
 
 
 def unproved(proof: Record) -> Mapping[str, Any]:
@@ -233,7 +233,7 @@ def _tried(count: int) -> str:
     return f"{count} {'change' if count == 1 else 'changes'} tried"
 
 
-def _nothing_found(proof: Record, tried: int) -> str:
+def _no_finding(proof: Record, tried: int) -> str:
     so_far = "stopped: so far " if proof.state == "stopped" else ""
     return f"{so_far}nothing was found to make it faster ({_tried(tried)})"
 

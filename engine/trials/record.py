@@ -39,7 +39,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ScalingSettings:
     """The settings to measure, one for each number of replicas, in rising order. The first has one replica.
 
     `keep` is the batch size that stays the same: `per-replica` or `global`. `shared` says in words what the replicas
@@ -92,10 +92,10 @@ class Scaling:
         return [trial for point in self.points for trial in point.trials]
 
 
-def asked(plain: Mapping[str, Any]) -> Asked:
+def scaling_settings(plain: Mapping[str, Any]) -> ScalingSettings:
     """The settings to measure, made from their plain values in a file."""
     settings = [Setting(replicas=setting["replicas"], changes=setting["changes"]) for setting in plain["settings"]]
-    return Asked(settings=settings, keep=plain["keep"], shared=plain["shared"])
+    return ScalingSettings(settings=settings, keep=plain["keep"], shared=plain["shared"])
 
 
 KINDS = ("ab", "loop", "diagnosis", "tune", "scaling")
@@ -207,7 +207,7 @@ class Record:
     ended_because: str = ""
     error: str | None = None
 
-    def tell_process(self, process: Process) -> None:
+    def set_process(self, process: Process) -> None:
         """Record the process that carries out the proof, and its machine."""
         identity = process.as_fields() | (process.place.as_fields() if process.place else {})
         for name, value in identity.items():

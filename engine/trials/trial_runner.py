@@ -107,7 +107,7 @@ class Measures(Protocol):
     def measure(self, preset: Preset, side: str, repeat: int) -> Trial: ...
 
 
-class Bench:
+class TrialRunner:
     """Runs trials in folders that are numbered in the order of their start. Several threads may run trials at once.
 
     Each trainer is forked from a process that has imported TensorFlow. This process ends with the present process, or
@@ -135,7 +135,7 @@ class Bench:
         self._starting = threading.Lock()
         self._fork_server = ForkServer(folder, in_a_hurry=lambda: stop.count > 0)
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> TrialRunner:
         return self
 
     def __exit__(self, *_: object) -> None:

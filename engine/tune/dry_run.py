@@ -21,7 +21,7 @@ from ..trials.record import Record
 from ..trials.search_record import Candidate, Limits, Memory, Search
 from ..trials.trial import Trial
 from ..trials.trial_preset import PROBE_SECONDS
-from ..trials.trial_runner import Bench
+from ..trials.trial_runner import TrialRunner
 from . import memory_model
 from .candidates.screening import Screening
 from .candidates.search_space import BATCH, Space, value_of
@@ -40,7 +40,7 @@ class Prediction:
     """Predicts the memory for one request, and stores the result in the record's search."""
 
     def __init__(
-        self, request: Request, record: Record, bench: Bench, machine: Machine, earlier: Iterable[Trial] = ()
+        self, request: Request, record: Record, bench: TrialRunner, machine: Machine, earlier: Iterable[Trial] = ()
     ) -> None:
         self._record, self._machine = record, machine
         self._limits = request.search or Limits()
@@ -79,7 +79,7 @@ class Prediction:
         follows = BATCH not in started.inapplicable
         if follows and not failed:
             follows = self._second(model, Space(self._limits, self._machine, started), candidate, small, size)
-        memory = model.told()
+        memory = model.state()
         if follows:
             memory = replace(
                 memory, batch_size=size, predicted_bytes=model.predict(size),

@@ -246,7 +246,7 @@ class MemoryModel:
             return max(largest, self._bound(ROOM * resource_limits.memory().available) or 0)
         return largest
 
-    def told(self) -> Memory:
+    def state(self) -> Memory:
         """The state of the model for the record. A largest batch that is only a guess is given as None."""
         line, largest = through(self._taken()), self.largest()
         is_guess = largest != 0 and self._line() is None and self.fits is None

@@ -20,7 +20,7 @@ from ..trials.comparing import BaselineFailed
 from ..trials.record import Record, medians
 from ..trials.search_record import Candidate, Limits, Search
 from ..trials.trial import Trial
-from ..trials.trial_runner import Bench
+from ..trials.trial_runner import TrialRunner
 from . import memory_model
 from .candidates.screening import Screening
 from .candidates.search_space import BATCH, Space, value_of
@@ -169,7 +169,7 @@ class Searcher:
     """Carries out one search. `earlier` are the trials of the search from before it was resumed."""
 
     def __init__(
-        self, request: Request, record: Record, bench: Bench, machine: Machine, earlier: Iterable[Trial] = ()
+        self, request: Request, record: Record, bench: TrialRunner, machine: Machine, earlier: Iterable[Trial] = ()
     ) -> None:
         self.request, self.record, self.machine = request, record, machine
         self.limits = request.search or Limits()

@@ -115,7 +115,7 @@ def _finished_trials(asked: Request, here: Machine, folder: Path) -> int:
     """The number of finished trials in the study of a wide search. Raises ProofError if it cannot be joined."""
     if not storage.is_installed():
         raise ProofError(storage.MISSING)
-    return Member.of(asked, here, folder, SCREENING_SECONDS).look()
+    return Member.of(asked, here, folder, SCREENING_SECONDS).finished_trials()
 
 
 LEAST_TRIALS = 2  # the preset, and one change

@@ -37,7 +37,8 @@ from gputui.engine.job import this_machine
 words = ["python", "-m", "gputui.engine.trainer", "/nowhere/theirs"]
 psutil.process_iter = lambda names: [SimpleNamespace(info={"cmdline": words}, pid=PID)]
 here = this_machine.read()
-print(json.dumps([bool(proof_start.beside(frozenset([name]), here)) for name in (here.gpus[0].uuid, "GPU-another")]))
+gpus = (here.gpus[0].uuid, "GPU-another")
+print(json.dumps([bool(proof_start.other_training(frozenset([name]), here)) for name in gpus]))
 """
 
 

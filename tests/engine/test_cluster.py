@@ -359,7 +359,7 @@ def test_the_chief_shows_all_workers_whose_folders_it_can_read(home: Path) -> No
         gpus = [{"uuid": f"GPU-{index}", "busy": 0.5 + index / 10} for index in range(2)]
         EventWriter(run.file("telemetry.jsonl"), run.id, RunClock.launched()).emit(GpuReadings(gpus=gpus))
     for one in followed:
-        one.look()
+        one.update()
     figures = [one.figures() for one in followed]
     assert [one.get("samples_per_second") for one in figures] == [pytest.approx(4000 / 3)] * 2 + [None]
     assert [one.get("gpus_busy") for one in figures] == [[0.5], [0.6], None]

@@ -67,8 +67,8 @@ def test_figures_with_differences_and_noise(four: list[Run]) -> None:
     assert speed.changes[2] == pytest.approx(0.5)
     assert speed.changes[3] is None
     assert speed.noise == pytest.approx(0.02)
-    assert speed.tells(1) is False
-    assert speed.tells(2) is True
+    assert speed.exceeds_noise(1) is False
+    assert speed.exceeds_noise(2) is True
     assert rows["step_ms.p50"].changes[2] == pytest.approx(-1 / 3)
     assert rows["metrics.loss"].more_is_better is False
     assert rows["metrics.accuracy"].more_is_better is True
@@ -77,11 +77,11 @@ def test_figures_with_differences_and_noise(four: list[Run]) -> None:
 def test_without_repeats_nothing_is_called_noise(four: list[Run]) -> None:
     found = compare([four[0], four[2]])
     assert all(row.noise is None for row in found.figures)
-    assert found.figures[0].tells(1) is None
+    assert found.figures[0].exceeds_noise(1) is None
 
 
 @pytest.mark.parametrize(
-    ("speeds", "noise", "tells"),
+    ("speeds", "noise", "expected"),
     [
         ((1000.0, 900.0, 1500.0, 1500.0), 100 / 900, (False, True, True)),
         ((1000.0, 1000.0, 1500.0, 1800.0), 0.2, (False, True, True)),  # the repeats of the change differ by more
@@ -92,14 +92,14 @@ def test_without_repeats_nothing_is_called_noise(four: list[Run]) -> None:
     ],
 )
 def test_noise_is_the_largest_spread_among_repeats_of_any_kind(
-    four: list[Run], speeds: tuple[float | None, ...], noise: float | None, tells: tuple[bool | None, ...]
+    four: list[Run], speeds: tuple[float | None, ...], noise: float | None, expected: tuple[bool | None, ...]
 ) -> None:
     result = dict(four[0].result or {})
     for run, speed in zip(four, speeds, strict=True):
         run.file("result.json").write_text(json.dumps(result | {"samples_per_second": speed}))
     row = next(row for row in compare(four).figures if row.key == "samples_per_second")
     assert row.noise == (None if noise is None else pytest.approx(noise))
-    assert tuple(row.tells(position) for position in (1, 2, 3)) == tells
+    assert tuple(row.exceeds_noise(position) for position in (1, 2, 3)) == expected
 
 
 def test_shares_differ_in_points(four: list[Run]) -> None:

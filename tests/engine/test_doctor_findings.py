@@ -96,7 +96,7 @@ DETAILS: tuple[tuple[str, bool | None, str, str], ...] = (
     ("lanes=4/16", True, "warning", "PCIe uses 4 of 16 lanes: copies take 4 times as long"),
     ("compute_mode=2", False, "error", "PROHIBITED"),
     ("compute_mode=3", True, "note", "only one process can use it"),
-    ("compute_mode=3 procs=77", True, "error", "and process 77 does"),
+    ("compute_mode=3 procs=4194304", True, "error", "and process 4194304 does"),
     ("fabric=2", None, "error", "CUDA cannot start: the fabric manager has not set up"),
     ("fabric=1", True, "warning", "there is no NVLink between the GPUs"),
     ("nvlinks=18 nvlinks_down=6 fabric=3", True, "warning", "12 of 18 NVLinks are active"),
@@ -322,7 +322,7 @@ def test_bytecode_in_a_folder_of_somebody_else(tmp_path: Path, monkeypatch: pyte
 
 
 def test_no_tensorflow_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "meant", lambda: Interpreter("/other/bin/python", (3, 12, 1), {}, {}, ()))
+    monkeypatch.setattr(installed, "intended", lambda: Interpreter("/other/bin/python", (3, 12, 1), {}, {}, ()))
     found = list(libraries.tensorflow(False))
     assert [finding.level for finding in found] == ["error"]
     assert doctor.blocks(found)

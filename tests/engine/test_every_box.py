@@ -64,6 +64,7 @@ class Met:
 
 
 TWO = Box(f"{H100} {R570}", "2", 2)
+NO_PROCESS = 4194304  # above the largest process id of Linux
 JOB, PCI = {"SLURM_JOB_ID": "77"}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
@@ -114,7 +115,7 @@ BOXES: dict[str, Met] = {
     "MIG with two instances": Met(box=boxes.MIG),
     "a job with two of eight": Met(box=boxes.SLURM),
     "an exclusive GPU that is free": Met(box=Box(f"{H100S} compute_mode=3")),
-    "an exclusive GPU of MPS": Met(box=Box(f"{H100S} compute_mode=0 procs=77")),
+    "an exclusive GPU of MPS": Met(box=Box(f"{H100S} compute_mode=0 procs={NO_PROCESS}")),
     "WSL": Met(box=Box(f"{H100S.replace(' nvlinks=18 fabric=3', '')}", files=WSL_CUDA)),
     "a display that is lent to a virtual machine": Met(box=Box("init=12", "NO_DEVICE", 0), verdict=CPU),
     # ---- the CPU trains, as is meant
@@ -221,12 +222,14 @@ BOXES: dict[str, Met] = {
         Box(f"{H100S} compute_mode=2", "NO_DEVICE"), "its compute mode is PROHIBITED", "nvidia-smi -c DEFAULT"
     ),
     "an exclusive GPU that a stranger holds": refused(
-        Box(f"{H100S} compute_mode=3 procs=77"), "only one process can use it, and process 77 does now", "wait until",
-        "process 77 has GPU 0 for itself", because="",
+        Box(f"{H100S} compute_mode=3 procs={NO_PROCESS}"),
+        f"only one process can use it, and process {NO_PROCESS} does now",
+        "wait until", f"process {NO_PROCESS} has GPU 0 for itself", because="",
     ),
     "full memory": warned(
-        Box(f"{H100S.replace('mem_used=0', 'mem_used=80000')} procs=77"), "78.1 GiB of 79.6 GiB are already in use by",
-        "end them", start="78.1 GiB of 79.6 GiB are already in use by process 77",
+        Box(f"{H100S.replace('mem_used=0', 'mem_used=80000')} procs={NO_PROCESS}"),
+        "78.1 GiB of 79.6 GiB are already in use by",
+        "end them", start=f"78.1 GiB of 79.6 GiB are already in use by process {NO_PROCESS}",
     ),
     "a laptop whose display is in use": warned(
         boxes.LAPTOP, "1.2 GiB of 8.0 GiB are already in use", start="1.2 GiB of 8.0 GiB are already in use"

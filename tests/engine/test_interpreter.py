@@ -97,7 +97,7 @@ def test_an_interpreter_is_asked_again_when_its_packages_have_changed(tmp_path: 
     os.utime(python.parent, ns=(1, 1))  # as where pip has installed something
     with installed.of(str(python)):
         assert installed.tensorflow_version() == "2.21.0"
-    assert installed.meant().python == sys.executable
+    assert installed.intended().python == sys.executable
 
 
 def test_one_that_does_not_answer_is_asked_once(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_packages_whose_files_would_be_overwritten_are_removed_first(tmp_path: P
         assert installed.with_cuda().startswith(
             f"uv pip uninstall --python {with_uv} tensorflow-cpu && uv pip install "
         )
-        assert installed.meant().install("numpy") == f"uv pip install --python {with_uv} 'numpy'"
+        assert installed.intended().install("numpy") == f"uv pip install --python {with_uv} 'numpy'"
 
 
 def test_nobody_waits_for_an_answer_that_was_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from gputui.engine.process.fork_client import ForkServer
 from gputui.engine.proof import proof_start
 from gputui.engine.runs import Run, control
 from gputui.engine.system.identity import Process
-from gputui.engine.trials.trial_runner import Bench, Stop, below
+from gputui.engine.trials.trial_runner import Stop, TrialRunner, below
 
 from tests.support.front_door import ended, happened, until
 from tests.support.standing_in import engines_of, stand_in
@@ -142,7 +142,7 @@ def test_a_forked_trainer_is_like_a_started_one_and_a_trial_that_is_too_slow_end
     # What TensorFlow reads once, it has not read before.
     unknown = ended(begin(*SMALL, "compile.xla=true", BAD_FLAG))["error"]["message"]
     assert "does not know: --xla_no_such_flag=1" in unknown
-    bench = Bench(shared._folder, tmp_path, 1, 600.0, this_machine.read(), Stop())
+    bench = TrialRunner(shared._folder, tmp_path, 1, 600.0, this_machine.read(), Stop())
     bench._fork_server = shared
     trial = bench.measure(presets.resolve("quickstart", [*SMALL, "train.seed=1"]), "s", 1, judge=below(1e12))
     assert trial.outcome == "slower", trial.error

@@ -381,10 +381,10 @@ def test_a_proof_whose_process_is_gone_is_shown_as_crashed(home: Path) -> None:
     proof = folder.create(request.of_change("quickstart", [SIXTEEN]))
     record = folder.empty_record(proof.path, proof.request)
     this = Process.current()
-    record.tell_process(this)
+    record.set_process(this)
     record.write()
     assert proof.state == "running"
-    assert proof_start.beside((), HERE) == f"the proof {proof.id} is running"
+    assert proof_start.other_training((), HERE) == f"the proof {proof.id} is running"
     record.start_ticks = this.start_ticks - 5  # an earlier process of that number
     record.write()
     assert proof.state == "crashed"

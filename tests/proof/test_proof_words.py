@@ -227,19 +227,19 @@ def test_a_proof_is_kept_from_what_shares_its_devices(
     record = folder.empty_record(proof.path, proof.request)
     record.write("measuring")
     assert proof.state == "running"
-    found = proof_start.beside(proof_start.of_request(_asked(*ours), GPUS), GPUS)
+    found = proof_start.other_training(proof_start.of_request(_asked(*ours), GPUS), GPUS)
     assert bool(found) == shared, found
-    assert not proof_start.beside(proof_start.of_request(_asked(*ours), GPUS), GPUS, but=proof.path)
+    assert not proof_start.other_training(proof_start.of_request(_asked(*ours), GPUS), GPUS, but=proof.path)
 
 
 def test_a_run_on_another_machine_shares_no_device(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "process_iter", lambda names: [])
     run = recorded.write(home, gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
-    assert proof_start.beside((), GPUS) == f"the run {run.id} is running"
+    assert proof_start.other_training((), GPUS) == f"the run {run.id} is running"
     life = SimpleNamespace(host="box7")
     monkeypatch.setattr(Run, "liveness", property(lambda _: life))
     monkeypatch.setattr(Run, "state_of", lambda *_: "running")
-    assert not proof_start.beside((), GPUS)
+    assert not proof_start.other_training((), GPUS)
 
 
 def test_a_comparison_with_a_side_on_the_cpu_is_kept_from_every_training() -> None:

@@ -15,7 +15,7 @@ from gputui.engine.process.fork_client import ForkServer
 from gputui.engine.proof import process, request
 from gputui.engine.runs import results
 from gputui.engine.trials import trial_runner
-from gputui.engine.trials.trial_runner import Bench, Stop
+from gputui.engine.trials.trial_runner import Stop, TrialRunner
 
 from tests.support.proving import HERE, Planted, proving
 from tests.support.small_disk import no_writing
@@ -50,7 +50,7 @@ def test_a_trial_waits_for_a_full_disk_and_then_fails_the_proof_and_not_its_sett
     def refused(*given: Any) -> Any:
         raise OSError(numbers.pop(0), "refused")
 
-    measures = Bench(tmp_path / "trials", tmp_path, 7, 5.0, HERE, Stop())
+    measures = TrialRunner(tmp_path / "trials", tmp_path, 7, 5.0, HERE, Stop())
     monkeypatch.setattr(results, "RESULT_RETRY_SECONDS", 0.0)
     with monkeypatch.context() as planted:
         planted.setattr(ForkServer, "start", refused)

@@ -20,7 +20,7 @@ from gputui.engine.runs.events import Diagnosis
 from gputui.engine.trials import comparing, scaling_sentences, significance
 from gputui.engine.trials.record import Comparison
 from gputui.engine.trials.trial import Trial
-from gputui.engine.trials.trial_runner import Bench
+from gputui.engine.trials.trial_runner import TrialRunner
 
 from tests.support.judged import measured
 from tests.support.typed import typed
@@ -183,7 +183,9 @@ def test_a_profiled_trial_is_long_enough_for_its_last_profiled_step(
     monkeypatch.setattr("gputui.engine.profile.reports.read", lambda run: SimpleNamespace(shares=shares))
     monkeypatch.setattr(trial_diagnosis, "asdict", vars)
     preset = presets.defaults(["compile.steps_per_execution=8"])
-    share = trial_diagnosis.profile(cast(Bench, bench), preset, row(9.0, step_ms=step_ms), record, lambda text: None)
+    share = trial_diagnosis.profile(
+        cast(TrialRunner, bench), preset, row(9.0, step_ms=step_ms), record, lambda text: None
+    )
     assert (share, record.profile, record.profile_missing) == (0.3, {"shares": shares}, "")
     assert bench.asked == {"steps_per_execution": 1, "side": "p", "seconds": pytest.approx(seconds), "profile": "30-49"}
     assert record.profile_trial is not None
@@ -191,7 +193,7 @@ def test_a_profiled_trial_is_long_enough_for_its_last_profiled_step(
 
 def test_why_there_is_no_profile_is_recorded_in_one_line(tmp_path: Path) -> None:
     record = folder.empty_record(tmp_path, request.of_preset("diagnosis", "quickstart", []))
-    bench = cast(Bench, ProfilingBench(5.0, "crashed"))
+    bench = cast(TrialRunner, ProfilingBench(5.0, "crashed"))
     assert trial_diagnosis.profile(bench, presets.defaults(), row(9.0), record, lambda text: None) is None
     assert record.profile_missing == "the profiled trial failed: crashed: no more"
 
@@ -262,7 +264,9 @@ class SpeedsBench:
 def pairs_of(bench: SpeedsBench, repeats: int = 3, **more: Any) -> tuple[comparing.Comparing, Comparison]:
     comparison = Comparison(changes={"compile.xla": True})
     a, b = (presets.defaults([f"compile.xla={xla}"]) for xla in ("false", "true"))
-    return comparing.Comparing(cast(Bench, bench), comparison, a, b, repeats, lambda text: None, **more), comparison
+    return comparing.Comparing(
+        cast(TrialRunner, bench), comparison, a, b, repeats, lambda text: None, **more
+    ), comparison
 
 
 def test_pairs_are_measured_in_turns_and_end_early_only_if_they_may_and_agree_by_far() -> None:

@@ -54,7 +54,7 @@ def replicas(options: Options) -> int:
 def asked(*settings: str, counts: Sequence[int] = (1, 2, 4), keep: str = "per-replica", **more: Any) -> Request:
     preset = presets.defaults([*PARTS, *settings])
     made = request.of_opened(
-        "scaling", preset, None, scaling=scaling_request.wanted(preset, HERE, counts, keep), **more
+        "scaling", preset, None, scaling=scaling_request.scaling_settings(preset, HERE, counts, keep), **more
     )
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:  # as its process gets it
         file.write(made.to_json())
@@ -140,10 +140,12 @@ def test_with_the_same_global_batch_the_input_has_to_be_as_many_times_faster(tmp
 def test_on_gpus_all_replicas_are_compiled_alike() -> None:
     for setting, expected in (("compile.xla=auto", False), ("compile.xla=true", None), ("compile.xla=false", None)):
         preset = presets.defaults([setting])
-        found = scaling_request.wanted(preset, machine_with(2), [2], "per-replica").settings
+        found = scaling_request.scaling_settings(preset, machine_with(2), [2], "per-replica").settings
         assert [one.changes.get("compile.xla") for one in found] == [expected, expected], setting
-    wanted = scaling_request.wanted(presets.defaults(PARTS), HERE, [2], "per-replica")
-    assert [one.changes.get("compile.xla") for one in wanted.settings] == [None, None], "auto compiles nothing on a CPU"
+    scaling_settings = scaling_request.scaling_settings(presets.defaults(PARTS), HERE, [2], "per-replica")
+    assert [one.changes.get("compile.xla") for one in scaling_settings.settings] == [None, None], (
+        "auto compiles nothing on a CPU"
+    )
     points = [{"replicas": 1, "changes": {"compile.xla": False}}, {"replicas": 2, "changes": {"compile.xla": False}}]
     assert "measured without XLA" in next(scaling_sentences.remarks(typed(Record, {"scaling": {"points": points}})))
 
@@ -207,14 +209,14 @@ def test_what_cannot_be_measured_is_refused_in_a_line() -> None:
         (("batch_size=33",), two, (), "global", "a global batch of 33 cannot be shared out among 2 replicas"),
     ]:
         with pytest.raises(ProofError, match=said):
-            scaling_request.wanted(presets.defaults(settings), here, counts, keep)
-    eight = scaling_request.wanted(presets.defaults(["batch_size=64"]), machine_with(6), (), "per-replica")
+            scaling_request.scaling_settings(presets.defaults(settings), here, counts, keep)
+    eight = scaling_request.scaling_settings(presets.defaults(["batch_size=64"]), machine_with(6), (), "per-replica")
     assert [one.replicas for one in eight.settings] == [1, 2, 4, 6]
     assert eight.shared == ""
     alike = {"compile.xla": False}
     assert eight.settings[1].changes == {"strategy.kind": "mirrored", "strategy.devices": [0, 1], **alike}
     two_of_four = presets.defaults(["strategy.kind=mirrored", "strategy.devices=[1,3]"])
-    chosen = scaling_request.wanted(two_of_four, machine_with(4), (), "global")
+    chosen = scaling_request.scaling_settings(two_of_four, machine_with(4), (), "global")
     assert chosen.settings[0].changes["strategy.devices"] == [1]
     assert chosen.settings[0].changes["strategy.kind"] == "one_device"
     assert chosen.settings[0].changes["input.batch_size"] == 2 * chosen.settings[1].changes["input.batch_size"]

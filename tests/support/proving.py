@@ -20,7 +20,7 @@ from gputui.engine.runs import Run, create_at, events
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.trial import Trial
-from gputui.engine.trials.trial_runner import LEAST_REPORTS, Bench, Judge, Stop, outcome
+from gputui.engine.trials.trial_runner import LEAST_REPORTS, Judge, Stop, TrialRunner, outcome
 from gputui.engine.tune.search import Searcher
 
 HERE = Machine(gpus=(), no_gpu_reason="none planted", cpus=2, memory_bytes=16 * 2**30)
@@ -47,7 +47,7 @@ Figures = Callable[[Options, int], Planted]  # of the options of a trial, and ho
 
 
 @dataclass
-class PlantedBench(Bench):
+class PlantedBench(TrialRunner):
     """Trials take no time, but say that they have; `asked` remembers the settings of each.
 
     `passes` is told the seconds of each, which `seconds_of` says of how many trials there were before.

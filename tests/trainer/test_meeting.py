@@ -59,7 +59,7 @@ class Worker(threading.Thread):
         self.killed = True
         self.join()
 
-    def looks_again(self) -> None:
+    def again(self) -> None:
         """It has seen what is so now."""
         seen = self.looks
         until(lambda: self.looks > seen + 1)
@@ -92,14 +92,14 @@ def test_a_worker_that_is_started_again_takes_its_place_again(clock: Clock) -> N
     until(lambda: chief.waits_for == first.waits_for == f"waiting for worker 2 ({workers[2]})")
     clock.forward += 200
     _another_with_its_number(workers)
-    first.looks_again()
+    first.again()
     assert not any("was there and has ended" in told for told in first.told), "its own line to the chief stays"
     first.end()
     last = Worker(workers, 2, "last")
     until(lambda: chief.waits_for == f"waiting for {away}")
     until(lambda: last.waits_for == f"waiting for worker 1 ({workers[1]})")
     clock.forward += 200
-    chief.looks_again()
+    chief.again()
     again = Worker(workers, 1, "again")
     for worker in (chief, again, last):
         worker.join()

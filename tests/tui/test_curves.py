@@ -377,20 +377,20 @@ def test_compared_runs_have_names_of_whole_words_that_differ() -> None:
         (("one", "20261121-140507-a"), ["one", "14:05"]),
     ):
         assert comparison.moments_of(ids) == times
-        assert comparison.told_apart(same, times) == [f"quickstart {time}" for time in times]
+        assert comparison.distinct_names(same, times) == [f"quickstart {time}" for time in times]
     titles = [Title("fast", ("xla", "batch_size=256", "seed=1")), Title("fast", ("batch_size=256", "seed=3"))]
-    names = comparison.told_apart(titles, ("14:05", "14:06"))
+    names = comparison.distinct_names(titles, ("14:05", "14:06"))
     assert comparison.in_brief(names, titles, ("14:05", "14:06"), 17) == ["xla +2", "batch_size=256 +1"]
     assert comparison.in_brief(names, titles, ("14:05", "14:06"), 9) == ["xla +2", "+2"]
     assert comparison.in_brief(names, titles, ("14:05", "14:06"), 14) == ["xla +2", "batch..=256 +1"]
-    names = comparison.told_apart(same, ("Nov 21 14:05", "Nov 22 14:05"))
+    names = comparison.distinct_names(same, ("Nov 21 14:05", "Nov 22 14:05"))
     assert comparison.in_brief(names, same, ("Nov 21 14:05", "Nov 22 14:05"), 16) == ["Nov 21 14:05", "Nov 22 14:05"]
     mixed, moments = [Title("quickstart"), Title("input-heavy"), Title("quickstart")], ("15:33:51", "15:34", "15:33:52")
-    brief = comparison.in_brief(comparison.told_apart(mixed, moments), mixed, moments, 16)
+    brief = comparison.in_brief(comparison.distinct_names(mixed, moments), mixed, moments, 16)
     assert brief == ["quick.. 15:33:51", "input-heavy", "quick.. 15:33:52"], "a time never stands alone beside a name"
     shared = ("epochs=60", "seed=1")
     titles = comparison.distinct([Title("fast", shared), Title("fast", (*shared, "batch_size=128"))])
-    assert comparison.told_apart(titles, ("14:05", "14:06")) == ["fast", "batch_size=128"]
+    assert comparison.distinct_names(titles, ("14:05", "14:06")) == ["fast", "batch_size=128"]
     assert comparison.distinct([Title("fast", shared)] * 2) == [Title("fast", shared)] * 2
 
 

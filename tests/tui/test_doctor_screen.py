@@ -50,7 +50,7 @@ class Examination:
 async def shown(pilot: Pilot[None], screen: DoctorScreen) -> DataTable[object]:
     """The table once the findings are in it."""
     await pilot.pause(0.05)
-    await wait_for(pilot, lambda: not screen.looking)
+    await wait_for(pilot, lambda: not screen.progress_text)
     return screen.query_one(DataTable)
 
 
@@ -122,11 +122,11 @@ async def test_help_over_a_deep_check_leaves_it_alone(monkeypatch: pytest.Monkey
         await pilot.press("escape")
         await pilot.pause(0.05)
         assert app.screen is screen
-        assert screen.looking == "importing TensorFlow ..."
+        assert screen.progress_text == "importing TensorFlow ..."
         await pilot.press("D")
         released.set()
         await shown(pilot, screen)
-        assert screen.looking == ""
+        assert screen.progress_text == ""
         assert Examination.made == [False, True]
         left = threading.Event()
         left.set()

@@ -407,9 +407,9 @@ def test_the_preset_files_of_a_folder_are_bounded_and_presets_come_first(
     assert [file.name for file in preset_files.in_folder(tmp_path, "here").files] == [
         "b.yaml", "d.yaml", "a.yml", "e.yaml",
     ]  # fmt: skip
-    mine = preset_files.look_at(tmp_path / "e.yaml", "yours")
+    mine = preset_files.read_entry(tmp_path / "e.yaml", "yours")
     assert (bool(mine.fault), mine.name) == (True, "e"), "what lies among one's presets is meant as one"
-    assert preset_files.look_at(tmp_path / "a.yml", "recent").other == ""
+    assert preset_files.read_entry(tmp_path / "a.yml", "recent").other == ""
     monkeypatch.setattr(preset_files, "MOST_ENTRIES", len(texts) + 4)
     assert preset_files.in_folder(tmp_path, "path").note.startswith("more than 10 entries")
     monkeypatch.setattr(preset_files, "MOST_ENTRIES", len(texts) + 5)

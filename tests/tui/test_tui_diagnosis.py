@@ -237,7 +237,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return "process"
 
     monkeypatch.setattr(folder, "start", start)
-    monkeypatch.setattr(proof_start, "beside", lambda ours, here, but: "")
+    monkeypatch.setattr(proof_start, "other_training", lambda ours, here, but: "")
     return found
 
 
@@ -300,7 +300,7 @@ async def test_a_proof_beside_another_training_waits_or_measures_anyway(
 ) -> None:
     """Without an engine that imports TensorFlow beside its trials."""
     busy = ["the run [red]x\x1b is running"]
-    monkeypatch.setattr(proof_start, "beside", lambda ours, here, but: busy[0])
+    monkeypatch.setattr(proof_start, "other_training", lambda ours, here, but: busy[0])
     queued.no_runner(monkeypatch)
     closed: list[str] = []
     run = diagnosed(home)

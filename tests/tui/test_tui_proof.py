@@ -419,7 +419,7 @@ async def test_a_measurement_of_scaling_goes_on_and_is_started_again_and_from_th
     started: list[Request] = []
     monkeypatch.setattr(proof_start, "start", lambda proof: gone_on.append(proof))
     monkeypatch.setattr(folder, "start", lambda proof: started.append(proof.request))
-    monkeypatch.setattr(proof_start, "beside", lambda *known: "")  # other tests on this machine
+    monkeypatch.setattr(proof_start, "other_training", lambda *known: "")  # other tests on this machine
     settings = ("device.visible=none", "logical_devices=2", "strategy.kind=mirrored", "learning_rate=0.02")
     preset = presets.resolve("quickstart", settings)
     scaling = {"keep": "global", "shared": "", "rounds": 1, "points": [point(1, 1000.0, 1.0, 1)]}

@@ -43,10 +43,10 @@ def test_two_batches_predict_the_next_and_one_predicts_nothing() -> None:
     assert found.predict(256) == 2920 * MB
     assert found.largest() == (0.9 * 10 * GB - 360 * MB) // (10 * MB)
     found.add(256, 3000 * MB)
-    told = found.told()
-    assert [point.predicted_bytes for point in told.points] == [None, None, 2920 * MB]
-    assert largest_error(typed(Memory, asdict(told))) == pytest.approx(80 / 3000)
-    assert told.fits == 256
+    state = found.state()
+    assert [point.predicted_bytes for point in state.points] == [None, None, 2920 * MB]
+    assert largest_error(typed(Memory, asdict(state))) == pytest.approx(80 / 3000)
+    assert state.fits == 256
 
 
 def test_a_point_beside_the_line_and_steps_of_the_allocator_hardly_turn_it() -> None:
@@ -67,10 +67,10 @@ def test_a_point_beside_the_line_and_steps_of_the_allocator_hardly_turn_it() -> 
 def test_what_was_tried_bounds_what_is_predicted() -> None:
     line: dict[int, int | None] = {64: 1000 * MB, 128: 1640 * MB}
     assert model(line | {600: None}).largest() == 599, "it has run out of memory"
-    assert model(line | {600: None, 500: None}).told().too_large == 500
-    assert model(line | {900: 9 * GB}).told().fits == 900
+    assert model(line | {600: None, 500: None}).state().too_large == 500
+    assert model(line | {900: 9 * GB}).state().fits == 900
     assert (model(line | {900: 9 * GB}).largest() or 0) >= 900, "it was trained"
-    assert model(line | {950: 9500 * MB}).told().fits == 128, "that was more than 90 % of the limit"
+    assert model(line | {950: 9500 * MB}).state().fits == 128, "that was more than 90 % of the limit"
     assert model(line, limit=None).largest() is None
     few = model(line)
     few.most_batch = 300
@@ -97,12 +97,12 @@ def test_a_batch_that_ran_out_of_memory_in_one_of_its_trials_does_not_fit() -> N
 def test_on_the_host_chance_tells_nothing_of_larger_batches_and_one_point_bounds_them() -> None:
     one = model({64: 1000 * MB}, 4000 * MB, "process")
     assert one.largest() == 230, "twice the batch takes at most twice the memory"
-    assert one.told().at_least
+    assert one.state().at_least
     over = model({64: 3900 * MB}, 4000 * MB, "process")
-    assert (over.largest(), over.told().at_least) == (32, False), "nothing is known to fit"
-    assert over.told().largest_batch is None, "half of it is worth a trial, and no prediction"
+    assert (over.largest(), over.state().at_least) == (32, False), "nothing is known to fit"
+    assert over.state().largest_batch is None, "half of it is worth a trial, and no prediction"
     none = model({4: 609 * MB, 8: 611 * MB}, 100 * MB, "process")
-    assert (none.largest(), none.told().largest_batch) == (0, 0), "even 1 is too large"
+    assert (none.largest(), none.state().largest_batch) == (0, 0), "even 1 is too large"
     assert model({4: 609 * MB, 8: 611 * MB}, 650 * MB, "process").largest() == 2, "chance may hide that 1 fits"
     near = model({16: 709 * MB, 32: 730 * MB}, 4000 * MB, "process")
     assert near.largest() == int(32 * 3600 / 730), "21 MB may be chance"
@@ -113,10 +113,10 @@ def test_on_the_host_chance_tells_nothing_of_larger_batches_and_one_point_bounds
 def test_other_settings_have_a_line_of_their_own() -> None:
     found = model({64: 1000 * MB, 128: 1640 * MB})
     found.begin_anew({"precision.policy": "mixed_bfloat16"})
-    assert (found.predict(256), found.told().points) == (None, [])
+    assert (found.predict(256), found.state().points) == (None, [])
     found.add(64, 500 * MB)
     found.begin_anew({"precision.policy": "mixed_bfloat16"})
-    assert len(found.told().points) == 1
+    assert len(found.state().points) == 1
 
 
 def test_the_limit_is_that_of_the_device_or_the_host_or_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,9 +155,9 @@ def test_what_is_predicted_is_told_in_one_sentence() -> None:
         (None, 14 * GB, {}, "it takes 5.0 GiB of the 14.0 GiB that TensorFlow may take of a device; your code"),
     ):  # fmt: skip
         found = model(points, limit)
-        told = asdict(found.told()) | {"batch_size": batch, "predicted_bytes": batch and found.predict(batch)} | more
-        assert memory_sentences.prediction(typed(Memory, told)).startswith(said), memory_sentences.prediction(
-            typed(Memory, told)
+        state = asdict(found.state()) | {"batch_size": batch, "predicted_bytes": batch and found.predict(batch)} | more
+        assert memory_sentences.prediction(typed(Memory, state)).startswith(said), memory_sentences.prediction(
+            typed(Memory, state)
         )
     for first, said in ((900 * MB, "free, is about 371"), (6 * GB, "take 15.0 GiB: it may run out of memory, or")):
         tried = MemoryModel(14 * GB, "allocator")
@@ -165,21 +165,21 @@ def test_what_is_predicted_is_told_in_one_sentence() -> None:
             trial = Trial(side="s", repeat=1, run="01", outcome="ok", first_step_memory_bytes=(peak or 0) + first)
             tried.add(batch, peak, [trial])
         of_both = {"predicted_bytes": tried.predict(256), "first_step_bytes": tried.predict_first_step(256)}
-        sentence = memory_sentences.prediction(typed(Memory, asdict(tried.told()) | {"batch_size": 256} | of_both))
+        sentence = memory_sentences.prediction(typed(Memory, asdict(tried.state()) | {"batch_size": 256} | of_both))
         assert sentence.startswith("batch 256 will take 9.0 GiB of the 14.0 GiB that TensorFlow may take of a device; ")
         assert said in sentence
     failed = model({64: None, 16: 6 * GB}, 10 * GB)
-    told = asdict(failed.told()) | {"batch_size": 256}
-    assert memory_sentences.prediction(typed(Memory, told)) == (
+    state = asdict(failed.state()) | {"batch_size": 256}
+    assert memory_sentences.prediction(typed(Memory, state)) == (
         "batch 256 does not fit: 64 has run out of memory; "
         "the largest that fits, with a tenth left free, is at least 24"
     )
     small = {"limit_is_asked": True, "batch_size": 32, "predicted_bytes": 612 * MB}
-    told = asdict(model({4: 609 * MB, 8: 611 * MB}, 100 * MB, "process").told()) | small
-    assert memory_sentences.prediction(typed(Memory, told)) == (
+    state = asdict(model({4: 609 * MB, 8: 611 * MB}, 100 * MB, "process").state()) | small
+    assert memory_sentences.prediction(typed(Memory, state)) == (
         "batch 32 is above your limit: it takes 612 MiB of the 100 MiB that you allow; even 1 is too large"
     )
-    few = asdict(model(points, 14 * GB).told()) | {"batch_size": 64, "predicted_bytes": 3 * GB, "most_batch": 371}
+    few = asdict(model(points, 14 * GB).state()) | {"batch_size": 64, "predicted_bytes": 3 * GB, "most_batch": 371}
     assert memory_sentences.prediction(typed(Memory, few)).endswith(
         "; all up to 371, the largest that can be tried, fit with a tenth left free"
     )
@@ -193,19 +193,19 @@ def test_what_is_predicted_is_told_in_one_sentence() -> None:
         (model({64: 13 * GB}, 14 * GB, "process"), {}, "14.0 GiB may be taken"),
         (model(points, None), {}, ""),
     ):
-        words = memory_sentences.should_fit(typed(Memory, asdict(found.told()) | more))
+        words = memory_sentences.should_fit(typed(Memory, asdict(found.state()) | more))
         assert words.startswith(said), words
         assert said or not words
-    over = {"search": {"memory": asdict(model({32: 612 * MB, 16: 611 * MB}, 100 * MB, "process").told())}}
+    over = {"search": {"memory": asdict(model({32: 612 * MB, 16: 611 * MB}, 100 * MB, "process").state())}}
     assert memory_sentences.fitted(typed(Record, over)) == (
         "no batch was found that leaves a tenth of the memory free: batch 16 takes 611 MiB of the 100 MiB that the "
         "host has free; even 1 is too large"
     )
-    all_samples = {"search": {"memory": asdict(model(points | {300: 10 * GB}, 14 * GB).told()) | {"most_batch": 300}}}
+    all_samples = {"search": {"memory": asdict(model(points | {300: 10 * GB}, 14 * GB).state()) | {"most_batch": 300}}}
     assert memory_sentences.fitted(typed(Record, all_samples)) == (
         "batch 300 is the largest that was trained within the memory: 10.0 GiB of 14.0 GiB; no larger one can be tried"
     )
-    data = {"search": {"memory": asdict(model(points | {370: 12 * GB, 400: None}, 14 * GB).told())}}
+    data = {"search": {"memory": asdict(model(points | {370: 12 * GB, 400: None}, 14 * GB).state())}}
     assert memory_sentences.fitted(typed(Record, data)) == (
         "batch 370 is the largest that was trained within the memory: 12.0 GiB of 14.0 GiB; 400 ran out of it"
     )

@@ -212,7 +212,7 @@ def test_a_search_that_has_ended_is_given_more_minutes(
 ) -> None:
     started: list[Proof] = []
     monkeypatch.setattr(proof_start, "start", started.append)
-    monkeypatch.setattr(proof_start, "beside", lambda ours, here, but=None: "")
+    monkeypatch.setattr(proof_start, "other_training", lambda ours, here, but=None: "")
     proof = recorded("one", "done", seconds=300.0, ended_because="the time budget of 5 min allows no further trial")
     assert cli.run(["tune", "--resume", proof.id]) == 2
     assert f"gputui tune --resume {proof.id} --minutes N gives it N more minutes" in capsys.readouterr().err

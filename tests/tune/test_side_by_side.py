@@ -23,15 +23,15 @@ from gputui.engine.job import this_machine
 from gputui.engine.runs.events import Started
 from gputui.engine.runs.events import EVENTS_FILE
 from gputui.engine.runs.event_reading import read_events
-from gputui.engine.trials.trial_runner import Bench, Stop
-from gputui.engine.tune.candidates.search_trials import Asked, SideBySide
+from gputui.engine.trials.trial_runner import Stop, TrialRunner
+from gputui.engine.tune.candidates.search_trials import TrialRequest, SideBySide
 from gputui.engine.tune.candidates.search_trials import Trials
 folder, here = Path(sys.argv[1]), this_machine.read()
 preset = presets.resolve("quickstart", ["model=mlp", "width=0.05", "train.seed=1", "xla=off", "validation_split=0"])
-bench = Bench(folder / "trials", folder, 1, 0.5, here, Stop())
+bench = TrialRunner(folder / "trials", folder, 1, 0.5, here, Stop())
 side_by_side = SideBySide(Trials(bench, (), lambda: 0.0, 600.0, 10.0), here)
 places = side_by_side.places(preset)
-found = side_by_side.measure([Asked(preset, "g", 0.5, repeat) for repeat in (1, 2)], places)
+found = side_by_side.measure([TrialRequest(preset, "g", 0.5, repeat) for repeat in (1, 2)], places)
 none = {one: len(side_by_side.places(presets.resolve("quickstart", [one]))) for one in sys.argv[2:]}
 read = [read_events(bench.run_of(trial).path, [EVENTS_FILE]).of(Started)[0] for trial in found]
 gpus = [place.gpu for place in places]

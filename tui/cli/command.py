@@ -27,8 +27,8 @@ from .shared_options import (
     preset_option,
     queue_options,
     settings_option,
-    tell_twin,
     wait_option,
+    warn_of_twin,
 )
 
 
@@ -138,7 +138,7 @@ def cli(
 
 
 @click.command()
-@click.argument("preset", shell_complete=completion.preset, callback=tell_twin)
+@click.argument("preset", shell_complete=completion.preset, callback=warn_of_twin)
 @settings_option()
 @cluster_options
 @click.pass_context

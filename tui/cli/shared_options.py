@@ -55,11 +55,11 @@ def preset_option(help: str, required: bool = False) -> Callable[[Command], Comm
         required=required,
         help=help,
         shell_complete=completion.preset,
-        callback=tell_twin,
+        callback=warn_of_twin,
     )
 
 
-def tell_twin(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+def warn_of_twin(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
     """Return the name. Print a warning if the user may have meant a file in the current folder."""
     from ...engine.presets.paths import twin
 

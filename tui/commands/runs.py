@@ -28,7 +28,7 @@ def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (
     """
     survey = run_folders.survey()
     entries, chosen = _newest(survey.runs, titles.tags_in(tags), states, last)
-    _tell_damage(str(survey), entries)
+    _print_damage(str(survey), entries)
     chosen = [measured(entry) for entry in chosen]
     if as_json:
         for entry in chosen:
@@ -95,7 +95,7 @@ def _as_json(entry: Entry) -> dict[str, object]:
     }
 
 
-def _tell_damage(closed: str, entries: Sequence[Entry]) -> None:
+def _print_damage(closed: str, entries: Sequence[Entry]) -> None:
     """Write one line about folders that cannot be read, and one line about damaged files, to stderr."""
     if closed:
         complain(closed)

@@ -294,9 +294,9 @@ class Presses:
         self._pressed_at = -math.inf
         self._waiting: SimpleQueue[Sequence[int]] = SimpleQueue()  # whose `put` a signal handler may call
         signal.signal(signal.SIGINT, self._pressed)
-        signal.signal(signal.SIGTERM, self._told_by_scheduler)
+        signal.signal(signal.SIGTERM, self._scheduler_signal)
         if stop_signal in stop_signals.BY_SCHEDULER:
-            signal.signal(stop_signals.BY_SCHEDULER[stop_signal], self._told_by_scheduler)
+            signal.signal(stop_signals.BY_SCHEDULER[stop_signal], self._scheduler_signal)
 
     @property
     def count(self) -> int:
@@ -319,12 +319,12 @@ class Presses:
 
     def _pressed(self, _number: int, frame: Any) -> None:
         if not _at_a_terminal():
-            self._told_by_scheduler(signal.SIGTERM, frame)
+            self._scheduler_signal(signal.SIGTERM, frame)
         elif time.monotonic() - self._pressed_at >= AGAIN_SECONDS:
             self._pressed_at = time.monotonic()
             self._count(run_folders.ASKED_BY_PERSON)
 
-    def _told_by_scheduler(self, number: int, _frame: Any) -> None:
+    def _scheduler_signal(self, number: int, _frame: Any) -> None:
         if not self.asked:
             self._count((number,))
 

@@ -229,7 +229,7 @@ def hardly_seen(plot: Plot) -> str:
     Return an empty text if the curve covers at least 5 % of the axis, if there is only one curve, or if the chart is
     zoomed.
     """
-    ends = [(curve.line.x[-1], curve) for curve in plot.told if len(curve.line)]
+    ends = [(curve.line.x[-1], curve) for curve in plot.in_legend if len(curve.line)]
     if len(ends) < 2 or plot.window is not None:
         return ""
     last, shortest = min(ends, key=lambda end: end[0])

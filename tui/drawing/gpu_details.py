@@ -39,7 +39,7 @@ def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     return (rows + _processes(gpu, width, max(1, height - len(rows)), glyphs))[:height]
 
 
-def telling(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def noteworthy_rows(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """The rows of a GPU that show something noteworthy, at most `height`. The most important row is the first."""
     activity, *rest = _rows(gpu, width)
     rows = [

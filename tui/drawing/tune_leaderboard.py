@@ -145,7 +145,7 @@ def detail(candidate: Candidate, width: int, height: int, glyphs: Glyphs) -> lis
     """Rows about a candidate: its settings, why it was tried, what was decided, and its newest trials,
     as many as fit.
     """
-    rows = [row for text, style in _said(candidate) for row in _wrapped(text, style, width, glyphs, height > 3)]
+    rows = [row for text, style in _details(candidate) for row in _wrapped(text, style, width, glyphs, height > 3)]
     room = height - len(rows)
     trials = candidate.trials
     return [*rows, *(_trial(trial, width, glyphs) for trial in trials[max(0, len(trials) - room) :])][:height]
@@ -157,7 +157,7 @@ def _wrapped(text: str, style: str, width: int, glyphs: Glyphs, roomy: bool) -> 
     return [[(fitting(text, width, glyphs), style)]]
 
 
-def _said(candidate: Candidate) -> Iterator[Piece]:
+def _details(candidate: Candidate) -> Iterator[Piece]:
     yield settings(candidate), "title"
     reason, why = clean(candidate.reason), _why(candidate)
     text = "; ".join(filter(None, (why, reason, *_remarks(candidate))))

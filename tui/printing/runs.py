@@ -52,7 +52,7 @@ APART = 2
 def show(entries: Sequence[Entry]) -> None:
     """Print one line per run. On a terminal the columns are fitted to its width. Elsewhere no text is cut."""
     terminal = sys.stdout.isatty()
-    columns = [name for name in LISTED if _tells(name, entries)]
+    columns = [name for name in LISTED if _is_informative(name, entries)]
     widths = _fitting(columns, entries, shutil.get_terminal_size().columns) if terminal else dict.fromkeys(columns, 0)
     table = Table(box=None, pad_edge=False, padding=(0, APART, 0, 0))
     for name in widths:
@@ -79,7 +79,7 @@ def _cell(name: str, entry: Entry, width: int) -> str:
     return f"{text[: width - 2]}.." if width and name == "note" and len(text) > width else text
 
 
-def _tells(name: str, entries: Sequence[Entry]) -> bool:
+def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
     if name in ONLY_GOING_ON:
         return any(entry.is_active for entry in entries)
     return name not in ("tags", "note") or any(COLUMNS[name].show(entry) for entry in entries)

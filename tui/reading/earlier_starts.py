@@ -72,7 +72,7 @@ def of(run: Run) -> EarlierStarts:
     """The usual times of the newest runs of the same preset with the same model, devices and compilation."""
     mine = _what_matters(run)
     starts: list[dict[str, float]] = []
-    for other in _alike(run):
+    for other in _comparable(run):
         if len(starts) == MOST:
             break
         if _what_matters(other) == mine and (start := start_of(other)):
@@ -80,7 +80,7 @@ def of(run: Run) -> EarlierStarts:
     return usual(starts)
 
 
-def _alike(run: Run) -> Iterator[Run]:
+def _comparable(run: Run) -> Iterator[Run]:
     """Yield the other runs of the same preset on this machine, the newest first, from the LOOKED_AT newest runs."""
     preset, here = title_of(run).preset, Place.here().host
     for other in runs.all_runs()[:LOOKED_AT]:

@@ -129,7 +129,7 @@ def read(group: Group, folder: Path | None = None) -> Listing:
     if group == "recent":
         return Listing(tuple(PresetFile(path, "recent", str(path.parent)) for path in recent()))
     home = presets.SHIPPED if group == "shipped" else presets.user_folder()
-    return Listing(tuple(look_at(path, group) for path in sorted(home.glob("[!.]*.yaml"))[:MOST_FILES]))
+    return Listing(tuple(read_entry(path, group) for path in sorted(home.glob("[!.]*.yaml"))[:MOST_FILES]))
 
 
 def in_folder(folder: Path, group: Group) -> Listing:
@@ -140,7 +140,7 @@ def in_folder(folder: Path, group: Group) -> Listing:
     except OSError as fault:
         return Listing(note=f"{folder} cannot be read: {why(fault)}")
     names = sorted(entry.name for entry in entries[:MOST_ENTRIES] if entry.name.endswith(PRESET_SUFFIXES))
-    presets_first = [look_at(folder / name, group) for name in names[:MOST_FILES]]
+    presets_first = [read_entry(folder / name, group) for name in names[:MOST_FILES]]
     folders = sorted(entry.name for entry in _folders(entries)) if group == "path" else []
     listed = [PresetFile(folder / name, group, folder=True) for name in folders[:MOST_ENTRIES]]
     left = len(names) - MOST_FILES
@@ -162,7 +162,7 @@ def _folders(entries: list[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
             continue  # a link whose target cannot be looked at
 
 
-def look_at(path: Path, group: Group) -> PresetFile:
+def read_entry(path: Path, group: Group) -> PresetFile:
     """The entry for a file: the preset's description, or why the file is no preset or cannot be used."""
     text = ""
     try:

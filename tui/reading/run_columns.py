@@ -165,7 +165,7 @@ def usual(entries: Sequence[Entry], width: int, title: int) -> list[str]:
 
     Columns without values for these runs are left out, then less important columns.
     """
-    useful = [name for name in USUAL if _tells(name, entries)]
+    useful = [name for name in USUAL if _is_informative(name, entries)]
     fitting: set[str] = set()
     for name in sorted(useful, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
         needed = (COLUMNS[name].width or (title if name == "run" else LEAST_WORDS)) + 1
@@ -175,7 +175,7 @@ def usual(entries: Sequence[Entry], width: int, title: int) -> list[str]:
     return [name for name in useful if name in fitting]
 
 
-def _tells(name: str, entries: Sequence[Entry]) -> bool:
+def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
     if name in ONLY_GOING_ON:
         return any(entry.is_active for entry in entries)
     if name == "memory":  # on a CPU TensorFlow counts next to nothing

@@ -47,15 +47,15 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
     CSS_PATH = "doctor.tcss"
     FOLLOWS_COVERED = True  # a deep check takes its time
     BINDINGS: ClassVar[list[BindingType]] = [
-        keys.bind("start", "look(False)", "Check again", meaning="check again"),
-        keys.bind("deep", "look(True)"),
+        keys.bind("start", "examine(False)", "Check again", meaning="check again"),
+        keys.bind("deep", "examine(True)"),
         *keys.back(),
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self.findings: list[Finding] = []
-        self.deep, self.looking = False, LOOKING
+        self.deep, self.progress_text = False, LOOKING
         self._examination: Examination | None = None
 
     def compose(self) -> ComposeResult:
@@ -75,9 +75,9 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         if self._examination is not None:
             self._examination.end()
 
-    def action_look(self, deep: bool) -> None:
-        if not self.looking:
-            self.deep, self.looking = deep, "importing TensorFlow ..." if deep else LOOKING
+    def action_examine(self, deep: bool) -> None:
+        if not self.progress_text:
+            self.deep, self.progress_text = deep, "importing TensorFlow ..." if deep else LOOKING
             self._show_status()
             self.read_again()
 
@@ -97,7 +97,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
                 continue
 
     def watch_latest(self) -> None:
-        self.looking = ""  # only when an examination has ended, not when a dialog over the screen has closed
+        self.progress_text = ""  # only when an examination has ended, not when a dialog over the screen has closed
         super().watch_latest()
 
     def show_latest(self) -> None:
@@ -139,7 +139,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         panel.repaint()
 
     def _status_lines(self, width: int, _height: int) -> list[Row]:
-        text, style = self.looking, "label"
+        text, style = self.progress_text, "label"
         if not text:
             broken = blocks(self.findings)  # a missing GPU is no error
             text, style = conclusion(self.findings), "bad" if broken else "value"

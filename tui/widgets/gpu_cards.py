@@ -21,7 +21,7 @@ from ...engine.units import gibibytes, percent
 from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing import host
-from ..drawing.gpu_details import telling, whole
+from ..drawing.gpu_details import noteworthy_rows, whole
 from ..drawing.live.layout import Cards
 from ..drawing.plot.canvas import curve_rows, draw
 from ..drawing.plot.curves import Curve, Plot
@@ -198,7 +198,7 @@ def card(
     if height == 2:
         return [_head(gpu, width, glyphs), _bars(gpu, width, glyphs)]
     room = height - 2 - HISTORY_ROWS + bool(gpu.lease)  # its row is taken from the history
-    more = (whole if all_of_it else telling)(gpu, width, max(0, room), glyphs)
+    more = (whole if all_of_it else noteworthy_rows)(gpu, width, max(0, room), glyphs)
     history = _history(gpu, x_end, width, height - 2 - len(more), glyphs, curve)
     return [_head(gpu, width, glyphs), *history, _memory(gpu, width, glyphs), *(fit(row, width) for row in more)]
 

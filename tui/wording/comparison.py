@@ -43,7 +43,7 @@ def distinct(titles: Sequence[Title]) -> list[Title]:
     return [replace(title, changes=tuple(word for word in title.changes if word not in common)) for title in titles]
 
 
-def told_apart(titles: Sequence[Title], moments: Sequence[str]) -> list[str]:
+def distinct_names(titles: Sequence[Title], moments: Sequence[str]) -> list[str]:
     """A different name for each run: its changes, with the preset if presets differ, and the start time if names would
     be equal.
 
@@ -143,7 +143,7 @@ def change_text(row: FigureRow, position: int, *, short: bool = False) -> str:
         return ""
     if abs(change) < 0.0005:
         return "same"
-    return f"{'~' if row.tells(position) is False else ''}{units.change(change, _unit_of_change(row, short))}"
+    return f"{'~' if row.exceeds_noise(position) is False else ''}{units.change(change, _unit_of_change(row, short))}"
 
 
 def noise_text(row: FigureRow, *, short: bool = False) -> str:

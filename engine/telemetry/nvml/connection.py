@@ -74,7 +74,7 @@ class Nvml:
         remaining GPUs are not read.
         """
         readings: list[dict[str, Any]] = []
-        if self._mine() and all(device.looks_again for device in self.devices):
+        if self._mine() and all(device.is_retry_due for device in self.devices):
             self._open_again()
         for device in self._mine():
             if stopping():

@@ -140,7 +140,7 @@ class Device:
         self._open()
 
     @property
-    def looks_again(self) -> bool:
+    def is_retry_due(self) -> bool:
         """True if the GPU is lost or could not be opened, and the next reading will try to open it."""
         return self._handle is None and time.monotonic() >= self._look_again
 
@@ -195,7 +195,7 @@ class Device:
 
         `slow` includes the figures that change rarely or take long to read.
         """
-        if self.looks_again:
+        if self.is_retry_due:
             self._open()
         if self._handle is None:
             return self._nothing()

@@ -45,12 +45,12 @@ def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: f
                 )
         return number
 
-    number = looked_at(data, count)
+    number = inspected(data, count)
     report.phase("building", "data")
     return number
 
 
-def looked_at(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> Any:
+def inspected(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> Any:
     """The result of `look`, called with the data set. The order of the elements in training is the same as without this
     call.
 

@@ -25,7 +25,7 @@ from ..data.source import split_order
 from ..data.stages import Stage
 from ..measure.run_report import RunReport
 from . import fit_arguments
-from .counting import counted, looked_at
+from .counting import counted, inspected
 from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .model_checks import can_evaluate
 from .py_dataset import indexed
@@ -309,7 +309,7 @@ def _batch_size(data: tf.data.Dataset, role: str) -> int:
         )
     if spec.shape.rank is not None and spec.shape[0] is not None:
         return int(spec.shape[0])
-    first = looked_at(data, lambda seen: next(iter(seen.take(1)), None))
+    first = inspected(data, lambda seen: next(iter(seen.take(1)), None))
     if first is None:
         raise UserError(f"{role} has no batches", "check where it reads from")
     return int(tf.shape(tf.nest.flatten(first)[0])[0])

@@ -21,7 +21,7 @@ from ...trials.trial_runner import SLOWER, Judge, below
 from . import judgement
 from .judgement import Best, speed
 from .search_space import value_of
-from .search_trials import Asked, OutOfTime, Trials
+from .search_trials import OutOfTime, TrialRequest, Trials
 
 MOST_TRIALS = 2  # of a candidate
 SIDE = "s"  # of a trial that screens
@@ -149,9 +149,9 @@ class Screening:
         self._report("")
         return candidate
 
-    def asked(
+    def trial_request(
         self, tried: Mapping[str, Any], judge: Judge | None = None, side: str = SIDE, repeat: int = 1
-    ) -> Asked | None:
+    ) -> TrialRequest | None:
         """The arguments of the first trial with which `attempt` would measure the changes `tried`. None if they cannot
         be trained.
         """
@@ -160,11 +160,11 @@ class Screening:
         except PresetError:
             return None
         measured = self._as_measured(preset, self.without_input)
-        return None if self._conflict(preset) else Asked(measured, side, self._seconds, repeat, judge)
+        return None if self._conflict(preset) else TrialRequest(measured, side, self._seconds, repeat, judge)
 
     def remembers(self, tried: Mapping[str, Any]) -> bool:
         """Whether the first trial of `attempt` with these changes has already been measured."""
-        asked = self.asked(tried)
+        asked = self.trial_request(tried)
         return asked is not None and self.trials.remembers(asked.preset, SIDE, 1, seconds=self._seconds)
 
     def note(self, candidate: Candidate, doing: str = "") -> None:

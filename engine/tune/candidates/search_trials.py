@@ -17,7 +17,7 @@ from ...runs import Run
 from ...trials.comparing import Stopped
 from ...trials.trial import Trial
 from ...trials.trial_preset import with_changes
-from ...trials.trial_runner import Bench, Judge, Stop
+from ...trials.trial_runner import Judge, Stop, TrialRunner
 
 LEAST_SECONDS = 3.0  # no trial takes less time
 SLOWEST = 6.0  # times the time of other trials: the most that a trial may take, without its measured time
@@ -39,7 +39,12 @@ class Trials:
     """
 
     def __init__(
-        self, bench: Bench, earlier: Iterable[Trial], elapsed: Callable[[], float], limit_seconds: float, guess: float
+        self,
+        bench: TrialRunner,
+        earlier: Iterable[Trial],
+        elapsed: Callable[[], float],
+        limit_seconds: float,
+        guess: float,
     ) -> None:
         self._bench, self._elapsed, self._limit, self._guess = bench, elapsed, limit_seconds, guess
         self._known = {trial.key: trial for trial in _that_count(tuple(earlier))}
@@ -202,7 +207,7 @@ LEAST_SHARE = 0.95  # of the speed of one training alone; below it, trainings at
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrialRequest:
     """The arguments for one trial, as `Trials.measure` takes them."""
 
     preset: Preset
@@ -250,7 +255,7 @@ class SideBySide:
         of_one = len(checks.training_gpus(preset.options, self._machine)) == 1
         return of_one and preset.options.strategy.kind == "single"
 
-    def measure(self, asked: Sequence[Asked], places: Sequence[Place]) -> list[Trial]:
+    def measure(self, asked: Sequence[TrialRequest], places: Sequence[Place]) -> list[Trial]:
         """Measure all trials at once, each on its own place, and return them in the same order.
 
         Raises Stopped, and OutOfTime if they would not end in time.
@@ -261,7 +266,7 @@ class SideBySide:
             ]
             return [job.result() for job in jobs]
 
-    def _measured(self, request: Asked, place: Place) -> Trial:
+    def _measured(self, request: TrialRequest, place: Place) -> Trial:
         pinned = with_changes(request.preset, {"device.visible": [place.gpu]})
         judge = None if request.judge is None else place.judging(request.judge)
         trial = self._trials.measure(

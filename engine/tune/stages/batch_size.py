@@ -45,7 +45,7 @@ class BatchSize:
         peak = candidate.peak_bytes = self._memory.peak(candidate.trials)
         if peak is not None or ran_out:
             self._memory.add(batch, None if ran_out else peak, candidate.trials)
-            self._screening.search.memory = self._memory.told()
+            self._screening.search.memory = self._memory.state()
 
     def grow(self) -> None:
         """Double the batch size as long as each doubling gains at least LEAST_GROWTH. If one does not fit, try smaller
@@ -171,8 +171,8 @@ class LargestBatch:
         predicted = self._memory.predict(batch)
         candidate = self._screening.probe("batch_size", {BATCH: batch}, "the largest that may fit", predicted)
         self._sizes.note(batch, candidate)
-        return _tells(candidate)
+        return _has_memory_result(candidate)
 
 
-def _tells(candidate: Candidate) -> bool:
+def _has_memory_result(candidate: Candidate) -> bool:
     return candidate.peak_bytes is not None or any(trial.outcome == "oom" for trial in candidate.trials)

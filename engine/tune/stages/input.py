@@ -67,7 +67,7 @@ class InputStage:
 
         Nothing is tried if the input does not hold the training back, or the user's limits do not include it.
         """
-        if not self._is_wanted or not self._holds_back():
+        if not self._is_to_try or not self._holds_back():
             return
         self._search.stage = "input"
         for settings in self._untried():
@@ -99,7 +99,7 @@ class InputStage:
         return self._screening.waits_count and waited is not None and waited <= REACHED
 
     @property
-    def _is_wanted(self) -> bool:
+    def _is_to_try(self) -> bool:
         return "input" in self._space.limits.only
 
     @property
@@ -109,7 +109,7 @@ class InputStage:
 
         False if the user's limits do not include the input.
         """
-        return self._is_wanted and (self._waited or 0.0) >= HIGH
+        return self._is_to_try and (self._waited or 0.0) >= HIGH
 
     @property
     def _waited(self) -> float | None:

@@ -103,7 +103,7 @@ class Study:
             self._chance = optuna.samplers.RandomSampler(seed=self._seed())
             if COMMON not in self._study.user_attrs:
                 self._study.set_user_attr(COMMON, dict(common))
-        self.look_around(common)
+        self.fail_abandoned_trials(common)
 
     def _seed(self) -> int:
         """Return a seed that differs for each member and after each resumption, so that no proposals are repeated."""
@@ -117,7 +117,7 @@ class Study:
                 "cannot be compared; give --name for a study of its own"
             )
 
-    def look(self, common: Mapping[str, Any]) -> int:
+    def finished_trials(self, common: Mapping[str, Any]) -> int:
         """Return the number of finished trials of the study, without joining it. Return 0 if there is no study yet.
         Raises StudyError as `join` does.
         """
@@ -144,7 +144,7 @@ class Study:
                 self._study.set_user_attr(AXES, search_axes.as_plain(mine))
             return search_axes.from_plain(self._study.user_attrs[AXES])
 
-    def look_around(self, common: Mapping[str, Any]) -> None:
+    def fail_abandoned_trials(self, common: Mapping[str, Any]) -> None:
         """Mark the running trials of members that have ended without a result as failed.
 
         Raises StudyError if the members of the study have other properties than `common`.
@@ -167,7 +167,7 @@ class Study:
     def of_this_search(self) -> list[Known]:
         return [result for result in self.known() if result.member == self._me]
 
-    def found(self) -> list[SettingsResult]:
+    def settings_results(self) -> list[SettingsResult]:
         """Return the results of all members, the fastest settings first."""
         ended = [result.found for result in self.known() if result.found]
         return sorted(ended, key=lambda measured: -(measured.speed or 0.0))

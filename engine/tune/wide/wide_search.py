@@ -64,9 +64,9 @@ class Member:
         """Open the study, or create it if it does not exist. Raises StudyError."""
         self.study.join(self.common)
 
-    def look(self) -> int:
+    def finished_trials(self) -> int:
         """The number of finished trials of the study, without joining it. Raises StudyError as `join` does."""
-        return self.study.look(self.common)
+        return self.study.finished_trials(self.common)
 
 
 class WideSearch:
@@ -94,14 +94,14 @@ class WideSearch:
         try:
             if not self._axes:
                 return "the limits leave nothing to combine"
-            self._tell_what_is_known()
+            self._report_known_results()
             self._measure_again()
             self._places.find(STAGE)
             self.state.at_once = self._places.count
-            self._measure_what_others_found()
+            self._measure_settings_of_others()
             while not (ended := self._ended()):
                 self._try_next()
-                self._measure_what_others_found()
+                self._measure_settings_of_others()
                 self._note()
             return ended
         except StudyError as fault:
@@ -110,14 +110,14 @@ class WideSearch:
 
     # ---- what is known -------------------------------------------------------------------------------
 
-    def _tell_what_is_known(self) -> None:
+    def _report_known_results(self) -> None:
         """Add the results of the ordered search to the study.
 
         Results that were measured without the input are added only if the settings ran out of memory or failed.
         """
         noted = [result.settings for result in self._study.of_this_search()]
         for candidate in self._screening.search.candidates:
-            result = self._found(candidate)
+            result = self._settings_result(candidate)
             measured = result.speed is not None and not candidate.without_input
             useful = candidate.trials and (measured or not result.is_feasible)
             params = self._combinations.params(candidate.settings)
@@ -137,9 +137,9 @@ class WideSearch:
                 candidate = self._attempt(result.settings, AGAIN)
                 params = self._combinations.params(result.settings)
                 if result.found is None and params is not None:
-                    self._study.learn(params, self._found(candidate), self._axes)
+                    self._study.learn(params, self._settings_result(candidate), self._axes)
 
-    def _measure_what_others_found(self) -> None:
+    def _measure_settings_of_others(self) -> None:
         other = self._study.best_of_others()
         mine = [
             dict(candidate.settings) for candidate in self._screening.search.candidates if not candidate.without_input
@@ -150,7 +150,7 @@ class WideSearch:
 
     def _ended(self) -> str:
         """Why no further proposal can be measured. Empty if one can."""
-        measured = {json.dumps(result.settings, sort_keys=True) for result in self._study.found()}
+        measured = {json.dumps(result.settings, sort_keys=True) for result in self._study.settings_results()}
         if len(measured) >= len(self._combinations):
             return "every combination was measured"
         return "no new combination was proposed" if self._repeats >= MOST_REPEATS else ""
@@ -164,7 +164,7 @@ class WideSearch:
         If the time ends or a stop is requested, the proposals that were not measured are given back. Raises OutOfTime
         and Stopped.
         """
-        self._study.look_around(self._common)
+        self._study.fail_abandoned_trials(self._common)
         proposals: list[Proposal] = []
         try:
             while len(proposals) < self._places.count and not self._ended():
@@ -189,7 +189,7 @@ class WideSearch:
         """
         seconds, at_random = self._screening.trials.trial_seconds, self._repeats >= AT_RANDOM
         proposal = self._study.ask(self._axes, self._combinations.settings, seconds, at_random)
-        twin = next((result for result in self._study.found() if result.settings == proposal.settings), None)
+        twin = next((result for result in self._study.settings_results() if result.settings == proposal.settings), None)
         self._repeats += 1
         if twin is not None:
             self._study.tell_twin(proposal, twin)
@@ -205,10 +205,12 @@ class WideSearch:
     def _measure(self, proposal: Proposal) -> None:
         reason = f"proposal {proposal.number} of the study"
         candidate = self._attempt(proposal.settings, reason, self._judge(proposal))
-        self._study.tell(proposal, self._found(candidate))
+        self._study.tell(proposal, self._settings_result(candidate))
 
     def _judge(self, proposal: Proposal) -> Judge:
-        best = max([self._screening.best.speed, *(result.speed or 0.0 for result in self._study.found()[:1])])
+        best = max(
+            [self._screening.best.speed, *(result.speed or 0.0 for result in self._study.settings_results()[:1])]
+        )
         return self._study.judge(proposal, best)
 
     def _attempt(self, settings: Settings, reason: str, judge: Judge | None = None) -> Candidate:
@@ -240,7 +242,7 @@ class WideSearch:
         a batch.
         """
         models: dict[tuple[Any, ...], MemoryModel] = {}
-        for result in self._study.found():
+        for result in self._study.settings_results():
             if result.outcome == "oom" or result.peak_bytes:
                 model = models.setdefault(self._of_memory(result.settings), self._model())
                 model.add(result.batch, None if result.outcome == "oom" else result.peak_bytes)
@@ -283,7 +285,7 @@ class WideSearch:
 
     # ---- shared --------------------------------------------------------------------------------------
 
-    def _found(self, candidate: Candidate) -> SettingsResult:
+    def _settings_result(self, candidate: Candidate) -> SettingsResult:
         return SettingsResult.of(candidate, self._batch(candidate.settings))
 
     def _batch(self, settings: Mapping[str, Any]) -> int:
@@ -345,8 +347,8 @@ class Places:
         self._screening.note(candidate)
 
     def _undisturbed(self, candidate: Candidate, gpus: Sequence[Place]) -> list[Place]:
-        asked = [self._screening.asked({}, side=SIDE, repeat=place) for place in range(1, len(gpus) + 1)]
-        candidate.trials += self._side_by_side.measure([settings for settings in asked if settings], gpus)
+        requests = [self._screening.trial_request({}, side=SIDE, repeat=place) for place in range(1, len(gpus) + 1)]
+        candidate.trials += self._side_by_side.measure([settings for settings in requests if settings], gpus)
         candidate.samples_per_second = speed(candidate.good) or None
         speeds = [trial.samples_per_second if trial.good else None for trial in candidate.trials]
         return undisturbed(gpus, speeds, self._screening.best.speed)
@@ -357,7 +359,7 @@ class Places:
 
         The screening then has these trials and does not measure them again.
         """
-        asked = [self._screening.asked(tried, judge) for tried, judge in proposals]
-        alone = [settings for settings in asked if settings is not None and self._side_by_side.fits(settings.preset)]
+        requests = [self._screening.trial_request(tried, judge) for tried, judge in proposals]
+        alone = [settings for settings in requests if settings is not None and self._side_by_side.fits(settings.preset)]
         if len(alone) > 1:
             self._side_by_side.measure(alone, self._gpus)

@@ -81,7 +81,7 @@ def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
     """Yield the legend in shorter and shorter forms, from the full form to the marks alone."""
     note: Row = [(f"  {plot.note}", "value")] if plot.note else []
     unit: Row = [(f" {plot.unit}", "label")] if plot.unit else []
-    shown = plot.told
+    shown = plot.in_legend
     everyone = set(range(len(shown)))
     for more in ([*unit, *note], unit):
         for whole in (True, False):
@@ -106,8 +106,8 @@ def _legend(
     the number `without` is left out. `whole` uses the long labels, and `narrow` leaves out blanks.
     """
     row: Row = []
-    several = len(plot.told) > 1
-    for number, curve in enumerate(plot.told):
+    several = len(plot.in_legend) > 1
+    for number, curve in enumerate(plot.in_legend):
         if number == without:
             continue
         mark = glyphs.legend[dash_of(number)].strip()
@@ -175,8 +175,8 @@ def curve_rows(plot: Plot, width: int, height: int, glyphs: Glyphs) -> list[Row]
 
 def _add_all(canvas: _Canvas, plot: Plot, scale: Scale, across: Scale) -> None:
     lines = [canvas.lines(curve, scale, across) for curve in plot.curves]
-    if plot.filled and plot.told and scale.low == 0 and not scale.logarithmic:
-        canvas.fill(lines[plot.curves.index(plot.told[0])])
+    if plot.filled and plot.in_legend and scale.low == 0 and not scale.logarithmic:
+        canvas.fill(lines[plot.curves.index(plot.in_legend[0])])
     for (number, curve), parts in zip(plot.numbered, lines, strict=True):
         canvas.add(number, curve, parts)
         if curve.marked and canvas.is_sparse(curve):

@@ -108,7 +108,7 @@ def with_unit(plot: Plot, value: float) -> str:
 
 
 def has_values(plot: Plot) -> bool:
-    return any((curve.raw or curve.line).x for curve in plot.told)
+    return any((curve.raw or curve.line).x for curve in plot.in_legend)
 
 
 def table(plot: Plot) -> str:
@@ -117,9 +117,9 @@ def table(plot: Plot) -> str:
 
     The columns are separated by tabs. Shares are in percent.
     """
-    lines = [curve.raw or curve.line for curve in plot.told]
+    lines = [curve.raw or curve.line for curve in plot.in_legend]
     unit = "%" if plot.bounds == "share" else plot.unit
-    names = [f"{curve.label or plot.title}{f' ({unit})' if unit else ''}" for curve in plot.told]
+    names = [f"{curve.label or plot.title}{f' ({unit})' if unit else ''}" for curve in plot.in_legend]
     values = [dict(zip(line.x, line.y, strict=True)) for line in lines]
     axis = "seconds" if plot.x_unit == "time" else plot.x_unit
     text_lines = ["\t".join([axis, *names])]

@@ -63,7 +63,7 @@ class Plot:
     since: str = "after training began"
 
     @property
-    def told(self) -> tuple[Curve, ...]:
+    def in_legend(self) -> tuple[Curve, ...]:
         """The curves that the legend shows with name and value: all curves that are not faint."""
         return tuple(curve for curve in self.curves if not curve.faint)
 

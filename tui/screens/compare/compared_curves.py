@@ -19,7 +19,7 @@ from ...drawing.rows import Row
 from ...reading.run.reader import RunReader
 from ...reading.run.snapshot import Snapshot
 from ...widgets.charts import Chart
-from ...wording.comparison import distinct, in_brief, moments_of, told_apart
+from ...wording.comparison import distinct, distinct_names, in_brief, moments_of
 from ..base import FollowingScreen
 
 SHORT_NAME = 16
@@ -60,7 +60,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
             return []
         moments = moments_of(comparison.runs)
         titles = distinct(comparison.titles)
-        names = told_apart(titles, moments)
+        names = distinct_names(titles, moments)
         short = in_brief(names, titles, moments, SHORT_NAME)
         return [
             drawn_charts.Named(

@@ -33,13 +33,13 @@ from ...wording.comparison import (
     as_markdown,
     change_text,
     distinct,
+    distinct_names,
     fact_cells,
     has_noise,
     moments_of,
     noise_text,
     option_text,
     remarks,
-    told_apart,
     value_text,
 )
 from ..base import Header
@@ -168,7 +168,7 @@ class CompareScreen(ComparedCurves):
             whole = [clean(title.within(room)) + mark for title, mark in zip(titles, marks, strict=True)]
             if fits(whole):
                 return whole, True
-        names = told_apart(titles, moments_of(comparison.runs))
+        names = distinct_names(titles, moments_of(comparison.runs))
         for room in range(least, LEAST_HEAD - 1, -1):
             short = [clean(name if len(name) <= room else f"{name[: room - 2]}..") for name in names]
             brief = [name + mark for name, mark in zip(short, marks, strict=True)]
@@ -198,7 +198,7 @@ class CompareScreen(ComparedCurves):
         text = Text(value_text(row, row.values[position]))
         if not change:
             return text.append("" if position == 0 else " " * (self._change_width + 2))
-        is_sure = bool(by) and row.more_is_better is not None and row.tells(position) is not False
+        is_sure = bool(by) and row.more_is_better is not None and row.exceeds_noise(position) is not False
         good = by is not None and (by > 0) == row.more_is_better
         style = colour(self.app, "success" if good else "error") if is_sure else "dim"
         return text.append(f"  {change:>{self._change_width}}", style=style)

@@ -124,7 +124,7 @@ class LiveView(FollowingScreen[Picture]):
             elif not behind and reader.picture is not picture:
                 picture = given = reader.picture
                 yield picture
-                self._look_at_earlier_starts()
+                self._read_earlier_starts()
             if not behind:
                 leaving.wait(ENDED_READ_SECONDS if reader.ended else READ_SECONDS)
 
@@ -136,7 +136,7 @@ class LiveView(FollowingScreen[Picture]):
         if waited is not None and self.waiting is None:
             self.goes_on_at_first = self.run_folder.is_active
 
-    def _look_at_earlier_starts(self) -> None:
+    def _read_earlier_starts(self) -> None:
         """Read how long earlier starts of the preset took. This is done once, and only if the run is running and has no
         measured step yet. It is called in the reading thread.
         """

@@ -225,9 +225,9 @@ class AskName(AskText):
         if not reason:
             path = saving.place(event.value)
             self._show(Content(f"writes {clean(short(path))}"))
-            in_background(self, lambda: (path, os.path.lexists(path), _new_folder(path)), self._looked_up)
+            in_background(self, lambda: (path, os.path.lexists(path), _new_folder(path)), self._show_place)
 
-    def _looked_up(self, result: tuple[Path, bool, Path | None]) -> None:
+    def _show_place(self, result: tuple[Path, bool, Path | None]) -> None:
         path, there, folder = result
         value = self.query_one(Input).value
         if not self.refuse(value) and saving.place(value) == path:

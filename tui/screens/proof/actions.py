@@ -185,7 +185,7 @@ async def apply_kept(app: BaseApp, proof: Proof, data: Record) -> None:
     kept = proof_sentences.to_take(data)
     mark = " (not proved)" if proof_sentences.unproved(data) else ""
     try:
-        source, options = await asyncio.to_thread(_wanted, proof, kept)
+        source, options = await asyncio.to_thread(_settings_for_form, proof, kept)
         if source is None:
             await open_improved(app, proof, await asyncio.to_thread(_improved, proof))
             return
@@ -203,7 +203,7 @@ def _improved(proof: Proof) -> str:
     return improved_preset.preset(proof).to_yaml()
 
 
-def _wanted(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options]:
+def _settings_for_form(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options]:
     """Return the file of the preset and all its options with the kept changes.
 
     The file is None if the preset has none or if it no longer exists.

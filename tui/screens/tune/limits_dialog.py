@@ -110,9 +110,9 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
                 ),
             )
             yield Label(id="complaint", markup=False)
-            yield Label(self._said(), id="said", markup=False)
+            yield Label(self._key_help(), id="said", markup=False)
 
-    def _said(self) -> str:
+    def _key_help(self) -> str:
         named = {"start": "open", "mark": "mark", "previous": "previous_choice", "next": "next_choice", "back": "back"}
         return SAID.format(**{name: keys.key_of(self.app, verb) for name, verb in named.items()})
 
@@ -187,7 +187,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
     async def _begin(self, limits: Any) -> None:
         self._complain(CHECKING)
         try:
-            requested = await asyncio.to_thread(asked, self.state.preset, self.state.path, limits)
+            requested = await asyncio.to_thread(search_request, self.state.preset, self.state.path, limits)
             start = starting.new_measurement(self.host, f"the search from {self.state.name}", requested)
             choice = await starting.choice_if_busy(self.host, start)
             if choice in (starting.WAIT, starting.CANCEL):
@@ -243,7 +243,7 @@ def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
     return chips.fast_policies(slowest, chips.cpu_multiplies_bfloat16())
 
 
-def asked(preset: Preset, path: Path | None, limits: Limits) -> Request:
+def search_request(preset: Preset, path: Path | None, limits: Limits) -> Request:
     """The request for the search. Raises PresetError, RunError, OSError or ValueError if the search is not possible on
     this machine.
     """
