@@ -147,11 +147,14 @@ def strategy(options: Options, machine: Machine) -> Iterator[Finding]:
                 "name fewer, or raise device.logical_devices",
             )
     if is_known and kind == "mirrored" and plan.replicas(options.strategy, available) < 2:
+        other, change = "device.logical_devices", "device.logical_devices=2 to try the strategy"
+        if devices != "all":
+            other, change = "strategy.devices", "name several devices in strategy.devices"
         yield Finding(
             "warning",
-            ("strategy.kind", "device.logical_devices"),
+            ("strategy.kind", other),
             "mirrored over one device is no faster than single",
-            "use strategy.kind=single, or device.logical_devices=2 to try the strategy",
+            f"use strategy.kind=single, or {change}",
         )
     if options.strategy.communication == "nccl":
         yield from _nccl(options, machine)
