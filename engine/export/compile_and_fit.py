@@ -127,19 +127,8 @@ def optimizer(script: Script, options: Options, margin: str, before: str) -> Non
     train = options.train
     script.add(f"{margin}{before}keras.optimizers.{OPTIMIZERS[train.optimizer]}(", "train.optimizer")
     script.add(f"{margin}    learning_rate=rate,", "train.learning_rate")
-    for name in ("momentum", "nesterov", "weight_decay"):
-        value = getattr(train, name)
-        if value not in (None, False, 0.0) or (name == "weight_decay" and value == 0.0):
-            script.add(f"{margin}    {name}={value},", f"train.{name}")
-    for name, argument in (
-        ("clip_norm", "clipnorm"), ("clip_value", "clipvalue"), ("global_clip_norm", "global_clipnorm")
-    ):  # fmt: skip
-        value = getattr(train, name)
-        if value is not None:
-            script.add(f"{margin}    {argument}={value},", f"train.{name}")
-    if train.gradient_accumulation > 1:
-        together = train.gradient_accumulation
-        script.add(f"{margin}    gradient_accumulation_steps={together},", "train.gradient_accumulation")
+    for argument, (name, value) in train.optimizer_arguments.items():
+        script.add(f"{margin}    {argument}={value},", f"train.{name}")
     script.text(f"{margin}),")
 
 

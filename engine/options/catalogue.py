@@ -10,8 +10,8 @@ import difflib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import Field, dataclass, field, fields
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .own_code import Own
 
@@ -27,6 +27,11 @@ class About:
     training (own_code.py). `part` names a part of its group that the form folds while no option in it is used.
     `not_offered` has words that TensorFlow accepts and gputui refuses, with the reason for each. `examples` are values
     that the form offers while one types, besides the fixed words.
+
+    `learning` is the effect of a change on what a model learns. It is empty if the model learns the same.
+    `not_exported` is the reason why an exported script has no line for the option although it was changed. It is empty
+    for an option that always has a line. `other_names` are names of the option in other frameworks, in TensorFlow's
+    calls and in everyday language.
     """
 
     help: str
@@ -39,6 +44,9 @@ class About:
     part: str = ""
     not_offered: Mapping[str, str] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
+    learning: str = ""
+    not_exported: str = ""
+    other_names: tuple[str, ...] = ()
 
 
 class Limits:
@@ -68,13 +76,20 @@ def option(
     part: str = "",
     not_offered: Mapping[str, str] | None = None,
     examples: tuple[str, ...] = (),
+    learning: str = "",
+    not_exported: str = "",
+    other_names: str = "",
     **limits: Any,
 ) -> Any:
     """Declare an option of a group; the result is a dataclass field.
 
-    `limits` are pydantic's (`ge`, `le`, `gt`, `min_length` ...). The other parameters are described at `About`.
+    `other_names` are separated by blanks. `limits` are pydantic's (`ge`, `le`, `gt`, `min_length` ...). The other
+    parameters are described at `About`.
     """
-    about = About(help, call, helps, hurts, unit, gpu_only, own, part, not_offered or {}, examples)
+    about = About(
+        help, call, helps, hurts, unit, gpu_only, own, part, not_offered or {}, examples, learning, not_exported,
+        tuple(other_names.split()),
+    )  # fmt: skip
     metadata = {"about": about, "limits": limits}
     if isinstance(default, list | dict):
         return field(default_factory=lambda: copy(default), metadata=metadata)
@@ -97,7 +112,12 @@ def check(name: str, before: bool = False) -> Callable[[Check], Check]:
 
 
 class Group:
-    """A group of options: a frozen dataclass whose fields are declared by `option`."""
+    """A group of options: a frozen dataclass whose fields are declared by `option`.
+
+    `learning` is the effect of each of its options on what a model learns, unless the option declares its own.
+    """
+
+    learning: ClassVar[str] = ""
 
 
 def default_of(info: dataclasses.Field[Any]) -> Any:
@@ -153,7 +173,7 @@ def catalogue(groups: Mapping[str, type[Group]]) -> tuple[OptionInfo, ...]:
     infos = []
     for name, group in groups.items():
         types_of = get_type_hints(group, include_extras=True)
-        infos += [_describe(name, info, types_of[info.name]) for info in fields(group)]  # type: ignore[arg-type]
+        infos += [_describe(name, group, info, types_of[info.name]) for info in fields(group)]  # type: ignore[arg-type]
     return tuple(infos)
 
 
@@ -173,13 +193,13 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     return near[0] if near else None
 
 
-def _describe(group: str, info: Field[Any], annotation: Any) -> OptionInfo:
+def _describe(name: str, group: type[Group], info: Field[Any], annotation: Any) -> OptionInfo:
     about: About = info.metadata["about"]
     parts = list(_parts(annotation, info.metadata["limits"]))
     choices = tuple(word for part, _ in parts if get_origin(part) is Literal for word in get_args(part))
     kinds = {part for part, _ in parts}
     return OptionInfo(
-        group=group,
+        group=name,
         name=info.name,
         default=default_of(info),
         choices=choices,
@@ -187,7 +207,7 @@ def _describe(group: str, info: Field[Any], annotation: Any) -> OptionInfo:
         accepts=_in_words(parts, about),
         is_bool=bool in kinds,
         is_number=bool({int, float} & kinds),
-        about=about,
+        about=replace(about, learning=about.learning or group.learning),
     )
 
 

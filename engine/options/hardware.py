@@ -39,6 +39,7 @@ class Device(Group):
         call="CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER=PCI_BUS_ID",
         helps="shares a box between people; none compares GPU with CPU",
         examples=("free:1", "free:2", "fits:1"),
+        other_names="gpu gpus gpu_ids cuda cuda_visible_devices visible_devices device_ids cpu no_gpu accelerator",
     )
     memory_growth: Literal["auto"] | bool = option(
         "auto",
@@ -48,6 +49,8 @@ class Device(Group):
         helps="others can use the rest of the GPU, and nvidia-smi shows what is needed",
         hurts="memory can fragment; TensorFlow has no growth beside memory_limit_mb and logical_devices",
         gpu_only=True,
+        not_exported="TensorFlow knows no growth beside device.memory_limit_mb and device.logical_devices",
+        other_names="allow_growth set_memory_growth growth",
     )
     memory_limit_mb: Annotated[int, Limits(ge=64, le=10_000_000)] | None = option(
         None,
@@ -57,6 +60,7 @@ class Device(Group):
         hurts="CUDA itself and cuDNN take some hundred MB beside it",
         unit="MB",
         gpu_only=True,
+        other_names="memory_fraction gpu_memory_limit memory_limit gpu_memory gpu_mem per_process_gpu_memory_fraction",
     )
     logical_devices: int = option(
         1,
@@ -66,6 +70,7 @@ class Device(Group):
         hurts="the partitions share one device: nothing gets faster",
         ge=1,
         le=16,
+        other_names="virtual_devices virtual_gpus logical_gpus",
     )
     allocator: Literal["default", "cuda_malloc_async"] = option(
         "default",
@@ -74,6 +79,7 @@ class Device(Group):
         helps="cuda_malloc_async where batches of changing shapes fragment the memory",
         hurts="cuda_malloc_async cannot be combined with memory_limit_mb or logical_devices",
         gpu_only=True,
+        other_names="malloc malloc_async cuda_malloc gpu_allocator",
     )
     inter_op_threads: Threads = option(
         "auto",
@@ -83,6 +89,7 @@ class Device(Group):
         hurts="more threads than there are cores wait for each other",
         unit="threads",
         part=THREADS,
+        other_names="inter_op inter_op_parallelism",
     )
     intra_op_threads: Threads = option(
         "auto",
@@ -92,6 +99,7 @@ class Device(Group):
         hurts="too few and what computes on the CPU gets slower",
         unit="threads",
         part=THREADS,
+        other_names="intra_op intra_op_parallelism omp_num_threads",
     )
     gpu_thread_mode: Literal["global", "gpu_shared", "gpu_private"] = option(
         "global",
@@ -121,6 +129,8 @@ class Device(Group):
         hurts="the input pipeline has only the CPUs of one node; set off if it needs more",
         gpu_only=True,
         part=THREADS,
+        not_exported="gputui asks the driver for the GPU's NUMA node; in a script use numactl --cpunodebind=N",
+        other_names="numactl affinity cpu_affinity pinning taskset",
     )
     log_placement: bool = option(
         False,
@@ -129,6 +139,7 @@ class Device(Group):
         helps="shows what runs on the CPU although a GPU is there",
         hurts="a long log, and slow at the first steps",
         part=THREADS,
+        other_names="placement",
     )
 
     @staticmethod
@@ -155,12 +166,16 @@ class Device(Group):
 class Precision(Group):
     """In what number formats the model computes."""
 
+    learning = "other number formats round differently"
+
     policy: Literal["float32", "mixed_float16", "mixed_bfloat16"] = option(
         "float32",
         "number format of the layers' computation; variables and the last layer stay float32",
         call="keras.mixed_precision.set_global_policy",
         helps="mixed_float16 from compute capability 7.0, mixed_bfloat16 from 8.0: tensor cores, half the memory",
         hurts="float16 needs loss scaling, which skips steps that overflow; small models can get slower",
+        other_names="amp mixed mixed_precision fp16 bf16 float16 bfloat16 fp32 half half_precision dtype precision "
+        "autocast",
     )
     tf32: bool = option(
         True,
@@ -169,6 +184,7 @@ class Precision(Group):
         helps="float32 models several times faster, nothing else to change",
         hurts="products keep 10 bits of mantissa instead of 23",
         gpu_only=True,
+        other_names="allow_tf32 tensor_float_32 tensorfloat",
     )
 
 
@@ -184,6 +200,7 @@ class Compile(Group):
         call="model.compile(jit_compile=)",
         helps="fuses many small operations into few kernels",
         hurts="the first step takes seconds to minutes, again for each new shape; some models get slower",
+        other_names="jit jit_compile torch_compile",
     )
     steps_per_execution: int = option(
         1,
@@ -194,6 +211,7 @@ class Compile(Group):
         unit="steps",
         ge=1,
         le=10_000,
+        other_names="spe steps_per_loop steps_per_call",
     )
     xla_flags: Annotated[str, Limits(max_length=2000)] | None = option(
         None,
@@ -210,6 +228,8 @@ class Compile(Group):
         helps="a second run of the same model starts seconds to minutes sooner, as does each trial of a proof",
         hurts="takes some MB of disk for each model and batch shape; with true a run fails if a compiled program "
         "cannot be written or loaded, and the next one starts without the cache",
+        not_exported="the cache of XLA's programs is in gputui's home; the script has none",
+        other_names="compile_cache compilation_cache autotune_cache persistent_cache",
     )
 
     @staticmethod
@@ -236,6 +256,8 @@ class Strategy(Group):
             "central_storage": "under Keras 3 it reports wrong metrics and refuses batch normalisation; use mirrored",
             "parameter_server": "Keras 3 cannot fit with it, and it needs a coordinator program; use mirrored",
         },
+        learning="the global batch grows with the number of replicas",
+        other_names="ddp dp distributed distribute data_parallel multi_gpu multigpu distribution",
     )
     devices: Literal["all"] | list[Annotated[int, Limits(ge=0, le=1023)]] = option(
         "all",
@@ -243,6 +265,7 @@ class Strategy(Group):
         call="tf.distribute.MirroredStrategy(devices=)",
         helps="measures how the speed grows with the number of GPUs",
         hurts="the other GPUs stay free and do not speed up this training",
+        not_exported="strategy.kind=single takes the first device",
     )
     communication: Literal["auto", "nccl", "ring", "hierarchical_copy", "reduction_to_one_device"] = option(
         "auto",
@@ -251,6 +274,8 @@ class Strategy(Group):
         call="tf.distribute.MirroredStrategy(cross_device_ops=), tf.distribute.experimental.CommunicationOptions",
         helps="hierarchical_copy where GPUs have no NVLink between them",
         hurts="nccl works between GPUs only",
+        not_exported="only strategy.kind=mirrored exchanges gradients",
+        other_names="all_reduce allreduce nccl cross_device_ops",
     )
 
     @staticmethod

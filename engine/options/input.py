@@ -24,6 +24,8 @@ class Input(Group):
         ge=1,
         le=10_000_000,
         own="pipeline",
+        learning="the batch size changes what is learnt at the same learning rate",
+        other_names="bs batch train_batch_size per_device_train_batch_size",
     )
     shuffle: Literal["off"] | Count = option(
         1024,
@@ -33,6 +35,8 @@ class Input(Group):
         hurts="holds that many samples in host memory, and fills the buffer before the first step",
         unit="samples",
         own="order",
+        learning="the order of the samples changes",
+        other_names="shuffle_buffer buffer_size shuffle_size",
     )
     parallel_calls: Literal["off", "auto"] | Annotated[int, Limits(ge=1, le=1024)] = option(
         "auto",
@@ -41,6 +45,7 @@ class Input(Group):
         helps="the first remedy where the training waits for its input",
         hurts="takes CPU from other work; on few cores, off can be as fast",
         own="workers",
+        other_names="workers num_workers n_workers autotune num_parallel_calls dataloader_num_workers loader",
     )
     cache: str = option(
         "off",
@@ -60,6 +65,7 @@ class Input(Group):
         hurts="holds that many batches in host memory",
         unit="batches",
         own="prefetch",
+        other_names="prefetch_factor prefetch_size buffer prefetch_buffer",
     )
     prefetch_to_device: Literal["off", "auto"] | Annotated[int, Limits(ge=1, le=4)] = option(
         "auto",
@@ -71,6 +77,7 @@ class Input(Group):
         unit="batches",
         gpu_only=True,
         own="device",
+        other_names="device_prefetch copy_to_device pin_memory non_blocking",
     )
     cast: Literal["host", "device"] = option(
         "host",
@@ -80,6 +87,7 @@ class Input(Group):
         helps="device: only a quarter of the bytes is copied to the GPU, and the host has less work",
         hurts="nothing; device has no effect on data other than uint8, on tokens, or with augment=heavy",
         own="unread",
+        other_names="uint8 rescale rescaling normalize_on_device cast_on_device",
     )
     augment: Literal["off", "light", "heavy"] = option(
         "off",
@@ -89,6 +97,8 @@ class Input(Group):
         helps="less overfitting",
         hurts="heavy costs CPU time enough to make the training wait for its input",
         own="images",
+        learning="the samples themselves change",
+        other_names="aug augmentation data_augmentation augmentations",
     )
     drop_remainder: bool = option(
         False,
@@ -97,6 +107,8 @@ class Input(Group):
         helps="XLA compiles once instead of twice",
         hurts="up to batch_size - 1 samples of each epoch are not used",
         own="pipeline",
+        learning="samples that do not fill a batch are left out of each pass",
+        other_names="drop_last",
     )
     parallel_reads: Literal["off", "auto"] | Annotated[int, Limits(ge=1, le=1024)] = option(
         "off",
@@ -108,6 +120,9 @@ class Input(Group):
         hurts="the records come in another order; the order is the same each time",
         unit="files",
         own="unread",
+        learning="the order of the samples changes",
+        not_exported="only tfrecord data is read so",
+        other_names="interleave num_parallel_reads",
     )
     deterministic_order: bool = option(
         True,
@@ -123,6 +138,7 @@ class Input(Group):
         helps="keeps the pipeline from starving the kernel launches, or the other way round",
         hurts="too few and the training waits for its input",
         unit="threads",
+        other_names="threadpool private_threadpool_size",
     )
     one_batch: bool = option(
         False,
@@ -131,6 +147,8 @@ class Input(Group):
         call="Dataset.take(1).cache().repeat()",
         helps="the speed against the same without it shows what the input costs",
         hurts="nothing useful is learnt",
+        learning="only one batch is learnt",
+        other_names="overfit_batch overfit_one_batch",
     )
 
     @property

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from .catalogue import Group, Limits, check, option
 
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
+WATCHER = "needs a process that watches this one"
 STEP_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
@@ -20,6 +21,7 @@ class Run(Group):
         call="tf.train.Checkpoint",
         helps="gputui resume goes on after a stop, a crash or a reboot",
         hurts="each one stops the training while it is written",
+        other_names="ckpt checkpoints checkpointing save_freq save_steps modelcheckpoint",
     )
     keep: int = option(
         2,
@@ -28,6 +30,8 @@ class Run(Group):
         hurts="each takes the disk space of the weights and what the optimizer keeps beside them",
         ge=1,
         le=1000,
+        not_exported="Keras' callbacks keep one checkpoint",
+        other_names="keep_checkpoints save_total_limit max_to_keep",
     )
     on_oom: Literal["stop", "accumulate", "halve"] = option(
         "stop",
@@ -37,6 +41,7 @@ class Run(Group):
         "accumulate keeps global batch, steps and learning rate",
         hurts="without run.checkpoint accumulate begins again, too, as halve always does; halve leaves the learning "
         "rate as it is, which is usually too high for a smaller batch; for accumulate see train.micro_batches",
+        not_exported=WATCHER,
     )
     tries: int = option(
         1,
@@ -45,6 +50,7 @@ class Run(Group):
         hurts="without run.checkpoint it begins again",
         ge=1,
         le=100,
+        not_exported="a script is in no queue",
     )
     give_way: bool = option(
         False,
@@ -52,6 +58,7 @@ class Run(Group):
         "process of another user appears on it",
         helps="a long run uses a shared GPU while nobody else needs it, and goes on later to the same losses",
         hurts="each time the step, the checkpoint and a new start take a minute or more",
+        not_exported="a script is in no queue",
     )
     save_model: bool = option(
         False,
@@ -59,6 +66,7 @@ class Run(Group):
         call="model.save",
         helps="keras.models.load_model reads it, for evaluation or for use elsewhere",
         hurts="disk space, and some time at the end of the run",
+        other_names="save export_model saved_model",
     )
     profile: str = option(
         "off",
@@ -66,6 +74,7 @@ class Run(Group):
         call="tf.profiler.experimental",
         helps="gputui diagnose then names the operations that take the time of a step (needs xprof)",
         hurts="those steps are slower",
+        other_names="profiler trace tracing xprof nsight",
     )
     max_minutes: Literal["auto"] | Annotated[float, Limits(gt=0, le=1_000_000)] | None = option(
         None,
@@ -74,6 +83,8 @@ class Run(Group):
         helps="a job with a time limit ends before it is killed, with a checkpoint if run.checkpoint is on",
         hurts="a run whose limit is too short ends with outcome timeout, in the middle of an epoch",
         unit="minutes",
+        not_exported="auto is the time limit of the job that gputui runs in; give minutes",
+        other_names="max_time time_limit limit walltime slurm",
     )
     stop_signal: Literal["none", "SIGUSR1", "SIGUSR2"] = option(
         "none",
@@ -82,6 +93,8 @@ class Run(Group):
         helps="sbatch --signal=B:USR1@120 gives the run two minutes for a checkpoint if run.checkpoint is on; where "
         "the run can be resumed, the command ends with exit code 75",
         hurts="nothing, where no scheduler sends it",
+        not_exported=WATCHER,
+        other_names="sigusr1 sigusr2 usr1 signal preemption preempt",
     )
     measure_seconds: Annotated[float, Limits(gt=0, le=1_000_000)] | None = option(
         None,
@@ -89,6 +102,7 @@ class Run(Group):
         helps="two settings are compared over the same time; slow steps take longer, up to 12 times the seconds; with "
         "input.cache on, the pass that fills the cache belongs to the warm-up",
         unit="seconds",
+        not_exported="ends a run that is measured; a script trains to its end",
     )
     hang_seconds: Literal["off"] | Annotated[float, Limits(ge=1, le=1_000_000)] = option(
         300.0,
@@ -98,6 +112,8 @@ class Run(Group):
         hurts="the limit is longer if steps take long (see docs/troubleshooting.md), and 24 times as long for the "
         "first step, which may be compiling",
         unit="seconds",
+        not_exported=WATCHER,
+        other_names="timeout hang watchdog stall",
     )
     sample_seconds: float = option(
         1.0,
@@ -107,6 +123,8 @@ class Run(Group):
         unit="seconds",
         ge=0.1,
         le=3600.0,
+        not_exported=WATCHER,
+        other_names="sampling_interval poll interval",
     )
     pcie: bool = option(
         False,
@@ -115,6 +133,7 @@ class Run(Group):
         helps="shows how much of the bus the batches take on their way to the GPU",
         hurts="each reading of it keeps the driver busy for 40 ms",
         gpu_only=True,
+        not_exported=WATCHER,
     )
     code: Literal["live", "copy"] = option(
         "live",
@@ -122,6 +141,7 @@ class Run(Group):
         "run folder, made when the run is started or queued (copy)",
         helps="with copy you can go on editing while the run starts, and resume it with the same code",
         hurts="with copy the places of errors and __file__ lead to the run folder (docs/own-code.md)",
+        not_exported="a script imports the code where it lies",
     )
     python: Annotated[str, Limits(min_length=1)] | None = option(
         None,
@@ -130,6 +150,7 @@ class Run(Group):
         helps="training with the TensorFlow and the packages of an environment of yours, in which gputui need not be "
         "installed",
         hurts="nothing; it must be Python 3.11 to 3.13 with TensorFlow and Keras",
+        not_exported="a script is run by the Python that it is given to",
     )
 
     @staticmethod

@@ -1,7 +1,8 @@
 """How the model learns: the group `train`."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+import re
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
 
 from .catalogue import Group, Limits, option
 
@@ -9,6 +10,7 @@ Positive = Annotated[float, Limits(gt=0.0, le=1e9)]
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop"}  # classes of keras.optimizers
 MOMENTUM = ("sgd", "rmsprop")  # the optimizers that have one
+_OPTIMIZER_ARGUMENT = re.compile(r"keras\.optimizers\.\w+\((\w+)=\)")
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Train(Group):
         hurts="time grows with it; where the validation loss rises, the model overfits",
         ge=1,
         le=1_000_000,
+        other_names="num_epochs n_epochs max_epochs ep",
     )
     steps_per_epoch: Steps | None = option(
         None,
@@ -30,6 +33,7 @@ class Train(Group):
         helps="large or endless data: validation, checkpoints and figures come after so many steps",
         hurts="short epochs spend more of their time on validation and checkpoints",
         unit="steps",
+        other_names="max_steps num_steps iterations iters steps",
     )
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = option(
         "adam",
@@ -38,6 +42,8 @@ class Train(Group):
         helps="adam needs the least tuning; sgd with momentum is common for image models, adamw for transformers",
         hurts="adam and adamw keep two values beside every weight, rmsprop one",
         own="uncompiled",
+        learning="another optimizer learns differently",
+        other_names="opt optim",
     )
     momentum: float = option(
         0.0,
@@ -48,6 +54,8 @@ class Train(Group):
         ge=0.0,
         lt=1.0,
         own="uncompiled",
+        learning="the momentum changes what is learnt",
+        not_exported="only sgd and rmsprop take it",
     )
     nesterov: bool = option(
         False,
@@ -55,6 +63,8 @@ class Train(Group):
         call="keras.optimizers.SGD(nesterov=)",
         helps="often needs a few steps fewer than plain momentum",
         own="uncompiled",
+        learning="the momentum changes what is learnt",
+        not_exported="only sgd with momentum takes it",
     )
     weight_decay: Annotated[float, Limits(ge=0.0, le=10.0)] | None = option(
         None,
@@ -64,6 +74,8 @@ class Train(Group):
         helps="less overfitting",
         hurts="too much of it keeps the model from learning",
         own="uncompiled",
+        learning="weight decay changes what is learnt",
+        other_names="wd decoupled_weight_decay l2",
     )
     learning_rate: float = option(
         0.001,
@@ -74,6 +86,8 @@ class Train(Group):
         gt=0.0,
         le=1000.0,
         own="uncompiled",
+        learning="the learning rate changes what is learnt",
+        other_names="lr rate base_lr",
     )
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = option(
         "none",
@@ -85,6 +99,8 @@ class Train(Group):
         hurts="without train.warmup_steps the first steps may diverge at the scaled rate; the rules end somewhere: "
         "above a few thousand samples per step compare the losses",
         own="uncompiled",
+        learning="the learning rate changes what is learnt",
+        other_names="lr_scaling scale_lr linear_scaling scaling_rule auto_scale_lr",
     )
     schedule: Literal["constant", "cosine", "exponential", "step", "cyclical"] = option(
         "constant",
@@ -93,6 +109,8 @@ class Train(Group):
         helps="a rate that falls towards the end usually reaches a lower loss than a constant one",
         hurts="it is planned for a number of steps: a longer or shorter training has another rate at each step",
         own="uncompiled",
+        learning="the learning rate changes what is learnt",
+        other_names="scheduler lr_schedule lr_scheduler decay annealing",
     )
     warmup_steps: int = option(
         0,
@@ -103,6 +121,8 @@ class Train(Group):
         ge=0,
         le=1_000_000_000,
         own="uncompiled",
+        learning="the learning rate changes what is learnt",
+        other_names="warmup lr_warmup num_warmup_steps",
     )
     hold_steps: int = option(
         0,
@@ -112,6 +132,8 @@ class Train(Group):
         ge=0,
         le=1_000_000_000,
         own="uncompiled",
+        learning="the learning rate changes what is learnt",
+        not_exported="train.schedule is constant",
     )
     decay_steps: Steps | None = option(
         None,
@@ -121,6 +143,8 @@ class Train(Group):
         hurts="a schedule that is longer than the training never comes to its lowest rate",
         unit="steps",
         own="uncompiled",
+        learning="the learning rate changes what is learnt",
+        not_exported="train.schedule is constant",
     )
     decay_rate: float = option(
         0.1,
@@ -130,6 +154,8 @@ class Train(Group):
         gt=0.0,
         lt=1.0,
         own="uncompiled",
+        learning="the learning rate changes what is learnt",
+        not_exported="train.schedule is constant",
     )
     clip_norm: Positive | None = option(
         None,
@@ -138,6 +164,7 @@ class Train(Group):
         helps="single layers whose gradients grow too large",
         hurts="changes the direction of the step, as each variable is clipped for itself; global_clip_norm keeps it",
         own="uncompiled",
+        learning="clipped gradients change what is learnt",
     )
     clip_value: Positive | None = option(
         None,
@@ -146,6 +173,8 @@ class Train(Group):
         helps="single elements of gradients that grow too large",
         hurts="changes the direction of the step; global_clip_norm keeps it",
         own="uncompiled",
+        learning="clipped gradients change what is learnt",
+        other_names="clipvalue",
     )
     global_clip_norm: Positive | None = option(
         None,
@@ -154,6 +183,7 @@ class Train(Group):
         helps="transformers, recurrent layers, and training whose loss jumps",
         hurts="a norm below the usual one of the gradients slows all learning",
         own="uncompiled",
+        learning="clipped gradients change what is learnt",
     )
     gradient_accumulation: int = option(
         1,
@@ -167,6 +197,7 @@ class Train(Group):
         ge=1,
         le=10_000,
         own="uncompiled",
+        learning="the weights change once in several steps",
     )
     micro_batches: int = option(
         1,
@@ -181,6 +212,8 @@ class Train(Group):
         unit="parts",
         ge=1,
         le=10_000,
+        learning="batch normalization and dropout work on parts of each batch",
+        other_names="microbatch microbatches micro_batch micro_batch_size num_microbatches split_batch",
     )
     seed: Annotated[int, Limits(ge=0, le=2**31 - 1)] | None = option(
         None,
@@ -189,6 +222,8 @@ class Train(Group):
         call="keras.utils.set_random_seed",
         helps="two runs that differ in their options alone",
         hurts="it does not make results the same to the last digit: train.deterministic does",
+        learning="another seed starts from other weights",
+        other_names="random_seed random_state rng manual_seed",
     )
     deterministic: bool = option(
         False,
@@ -206,6 +241,7 @@ class Train(Group):
         helps="figures that can be compared with published ones",
         hurts="options that are chosen by test figures make these look better than they are",
         own="unread",
+        learning="another share of the data is learnt from",
     )
     validation_split: float = option(
         0.1,
@@ -217,6 +253,8 @@ class Train(Group):
         ge=0.0,
         le=0.9,
         own="arrays",
+        learning="another share of the data is learnt from",
+        other_names="val_split val validation_data test_split holdout",
     )
     stop_on_nan: bool = option(
         True,
@@ -229,9 +267,26 @@ class Train(Group):
         helps="1 finds the very step after which a weight is not finite",
         hurts="each look waits for the device: with 1 every step does",
         unit="steps",
+        not_exported="TerminateOnNaN looks at the loss of every batch, not at the weights",
     )
 
     @property
     def validates(self) -> bool:
         """True if gputui's options keep samples for an evaluation after each epoch."""
         return self.validation == "test" or self.validation_split > 0
+
+    @property
+    def optimizer_arguments(self) -> dict[str, tuple[str, Any]]:
+        """The arguments of Keras' optimizer that the options set, besides the learning rate: by the argument, the name
+        of the option and its value.
+
+        An option whose `call` is `keras.optimizers.CLASS(ARGUMENT=)` sets that argument if it differs from its default,
+        which is Keras' own default.
+        """
+        arguments: dict[str, tuple[str, Any]] = {}
+        for info in fields(self):
+            match = _OPTIMIZER_ARGUMENT.fullmatch(info.metadata["about"].call)
+            value = getattr(self, info.name)
+            if match and match[1] != "learning_rate" and value != info.default:
+                arguments[match[1]] = info.name, value
+        return arguments

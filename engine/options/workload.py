@@ -39,12 +39,15 @@ def _is_plain(value: Any) -> bool:
 class Workload(Group):
     """What is trained on which data."""
 
+    learning = "another model or other data is learnt"
+
     model: Literal["mlp", "cnn", "separable_cnn", "resnet50", "transformer"] = option(
         "cnn",
         "the model that is trained",
         call="keras.Model",
         helps="mlp shows per-step overhead, resnet50 fills a GPU, transformer reads inputs as tokens",
         own="replaced",
+        other_names="arch architecture network net backbone",
     )
     width: float = option(
         1.0,
@@ -63,6 +66,7 @@ class Workload(Group):
         helps="digits ships with gputui; synthetic is made on the fly and takes no memory",
         hurts="synthetic costs CPU time for each sample, so that it can hide or cause an input wait",
         own="replaced",
+        other_names="dataset data_dir train_data data_path",
     )
     shape: list[Annotated[int, Limits(ge=1, le=8192)]] = option(
         [32, 32, 3],
@@ -72,6 +76,8 @@ class Workload(Group):
         min_length=1,
         max_length=3,
         own="replaced",
+        not_exported="only synthetic, images and tfrecord data take it",
+        other_names="input_shape image_size img_size resolution",
     )
     classes: int = option(
         10,
@@ -81,12 +87,16 @@ class Workload(Group):
         ge=2,
         le=1_000_000,
         own="replaced",
+        not_exported="only synthetic and tfrecord data take it",
+        other_names="num_classes n_classes",
     )
     samples: Count | None = option(
         None,
         "number of samples: of synthetic data (4096 if not given); of tfrecord data (counted if not given)",
         helps="saves the counting pass over large TFRecord files",
         own="replaced",
+        not_exported="only synthetic and tfrecord data take it",
+        other_names="num_samples n_samples",
     )
     blocks: Annotated[int, Limits(ge=1, le=96)] | None = option(
         None,
@@ -94,6 +104,8 @@ class Workload(Group):
         helps="width=12 and blocks=14 make a transformer of 100 million parameters",
         hurts="memory and time grow with it",
         own="replaced",
+        not_exported="only the transformer takes it",
+        other_names="depth layers num_layers n_layers",
     )
     normalization: Literal["auto", "batch", "layer", "none"] = option(
         "auto",
@@ -103,6 +115,7 @@ class Workload(Group):
         helps="compare runs with and without it: deep models learn faster with it, and bear higher learning rates",
         hurts="batch depends on the batch size: small batches make its statistics noisy",
         own="replaced",
+        other_names="norm bn batchnorm batch_norm layernorm layer_norm",
     )
     tfrecord_input: str = option(
         "image",
@@ -111,6 +124,7 @@ class Workload(Group):
         min_length=1,
         own="replaced",
         part=TFRECORD,
+        not_exported="only tfrecord data takes it",
     )
     tfrecord_label: str = option(
         "label",
@@ -119,6 +133,7 @@ class Workload(Group):
         min_length=1,
         own="replaced",
         part=TFRECORD,
+        not_exported="only tfrecord data takes it",
     )
     tfrecord_encoding: Literal["encoded", "uint8", "float32", "float_list", "int64_list"] = option(
         "encoded",
@@ -128,6 +143,7 @@ class Workload(Group):
         hurts="an encoded image costs CPU time in each epoch, unless input.cache keeps it decoded",
         own="replaced",
         part=TFRECORD,
+        not_exported="only tfrecord data takes it",
     )
     entry: str | None = option(
         None,
@@ -136,12 +152,15 @@ class Workload(Group):
         hurts="takes the place of model, data and their settings: those of an extended preset are dropped, those "
         "set beside it are refused",
         part=OWN_CODE,
+        other_names="script program train_file build own",
     )
     args: dict[str, Any] = option(
         {},
         "plain values that the entry's function finds in context.args",
         helps="try a value of your own code from the command line: --set 'workload.args={units: 128}'",
         part=OWN_CODE,
+        not_exported="workload.entry is not set",
+        other_names="hparams hyperparameters params",
     )
     folder: str | None = option(
         None,
@@ -150,6 +169,8 @@ class Workload(Group):
         helps="a preset that lies elsewhere than the code it names",
         min_length=1,
         part=OWN_CODE,
+        not_exported="workload.entry is not set",
+        other_names="cwd chdir workdir working_dir",
     )
 
     @staticmethod

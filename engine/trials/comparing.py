@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..options import Options
+from ..options import OPTIONS, Options
 from ..presets import Preset
 from ..runs import Run
 from ..runs.event_reading import read_events
@@ -143,40 +143,9 @@ class Comparing:
 # ---- what is learnt -------------------------------------------------------------------------------
 
 
-_GROWS = "the global batch grows with the number of replicas"
+_ABOUT = {info.key: info.about for info in OPTIONS}
+_GROWS = _ABOUT["strategy.kind"].learning
 _STAYS = f"{_GROWS}, and the learning rate stays (train.learning_rate_scaling)"
-
-# Key, or group ending in a dot -> its effect on learning.
-_CHANGES = {
-    "input.batch_size": "the batch size changes what is learnt at the same learning rate",
-    "input.drop_remainder": "samples that do not fill a batch are left out of each pass",
-    "input.shuffle": "the order of the samples changes",
-    "input.parallel_reads": "the order of the samples changes",
-    "input.augment": "the samples themselves change",
-    "input.one_batch": "only one batch is learnt",
-    "precision.": "other number formats round differently",
-    "strategy.kind": _GROWS,
-    "workload.": "another model or other data is learnt",
-    "train.optimizer": "another optimizer learns differently",
-    "train.momentum": "the momentum changes what is learnt",
-    "train.nesterov": "the momentum changes what is learnt",
-    "train.weight_decay": "weight decay changes what is learnt",
-    "train.learning_rate": "the learning rate changes what is learnt",
-    "train.learning_rate_scaling": "the learning rate changes what is learnt",
-    "train.schedule": "the learning rate changes what is learnt",
-    "train.warmup_steps": "the learning rate changes what is learnt",
-    "train.hold_steps": "the learning rate changes what is learnt",
-    "train.decay_steps": "the learning rate changes what is learnt",
-    "train.decay_rate": "the learning rate changes what is learnt",
-    "train.clip_norm": "clipped gradients change what is learnt",
-    "train.clip_value": "clipped gradients change what is learnt",
-    "train.global_clip_norm": "clipped gradients change what is learnt",
-    "train.gradient_accumulation": "the weights change once in several steps",
-    "train.micro_batches": "batch normalization and dropout work on parts of each batch",
-    "train.validation": "another share of the data is learnt from",
-    "train.validation_split": "another share of the data is learnt from",
-    "train.seed": "another seed starts from other weights",
-}
 _UNDER_STRATEGY = {"device.logical_devices", "device.visible", "strategy.devices"}  # they decide the number of replicas
 _SAYS_SO = "the change can change what is learnt"
 
@@ -191,9 +160,8 @@ def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str
     for key in changes:
         if several and (key == "strategy.kind" or key in _UNDER_STRATEGY):
             return _STAYS if options.train.learning_rate_scaling == "none" else _GROWS
-        for prefix, words in _CHANGES.items():
-            if key == prefix or (prefix.endswith(".") and key.startswith(prefix)):
-                return words
+        if key in _ABOUT and _ABOUT[key].learning:
+            return _ABOUT[key].learning
     return _SAYS_SO if says_so else ""
 
 

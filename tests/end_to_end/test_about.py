@@ -101,6 +101,10 @@ def test_every_other_name_leads_to_options_that_are_there_and_is_none_itself() -
     known = by_key(OPTIONS)
     assert {key for keys in SYNONYMS.values() for key in keys} <= set(known)
     assert not set(SYNONYMS) & {info.name for info in OPTIONS}
+    words = [word for info in OPTIONS for word in info.about.other_names]
+    assert len(words) > 100
+    assert sorted(words) == sorted(set(words)), "a word of several options is a line of options/synonyms.py"
+    assert {word for word in words if len(SYNONYMS[word]) > 1} == set(), "it is a line of options/synonyms.py already"
 
 
 # ---- completion -------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from gputui.engine import presets
 from gputui.engine.export.engine_source import extract
-from gputui.engine.export.script import IDLE, OUTSIDE, to_script
-from gputui.engine.options import OPTIONS
+from gputui.engine.export.script import to_script
+from gputui.engine.options import OPTIONS, by_key
 
 from tests.support.cases import all_hold
 from tests.support.exporting import closing_list, named, trained_by_both
@@ -130,6 +130,8 @@ NOT_IN_A_SCRIPT = {
     "run.code", "run.tries", "run.give_way",
 }  # fmt: skip
 
+ABOUT = {key: info.about for key, info in by_key(OPTIONS).items()}
+
 
 def script(*settings: str, preset: str = "quickstart") -> str:
     return to_script(presets.resolve(preset, settings))
@@ -199,7 +201,7 @@ def test_all_options_at_once() -> None:
 def test_what_has_no_effect_stands_in_the_list_with_the_true_reason(
     settings: tuple[str, ...], left: tuple[str, ...]
 ) -> None:
-    assert closing_list(script("train.schedule=constant", *settings)) == {key: IDLE[key] for key in left}
+    assert closing_list(script("train.schedule=constant", *settings)) == {key: ABOUT[key].not_exported for key in left}
 
 
 def test_what_looks_at_nothing_says_so() -> None:
@@ -212,7 +214,7 @@ def test_what_looks_at_nothing_says_so() -> None:
 @pytest.mark.parametrize("name", sorted(path.stem for path in presets.SHIPPED.glob("*.yaml")))
 def test_what_the_script_of_a_shipped_preset_leaves_out(name: str) -> None:
     left = {"debug": "train.nan_check_steps", "safe-memory": "run.keep"}.get(name)
-    assert closing_list(script(preset=name)) == ({left: OUTSIDE[left]} if left else {})
+    assert closing_list(script(preset=name)) == ({left: ABOUT[left].not_exported} if left else {})
 
 
 def test_every_option_is_thought_of() -> None:

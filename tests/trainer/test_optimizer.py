@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from gputui.engine.options.training import OPTIMIZERS
 from gputui.engine.trainer.setup import optimizer
 
 from tests.support.training import Build, options
@@ -34,6 +35,22 @@ def test_each_optimizer_is_kerass_own_and_goes_downhill(name: str, kind: str) ->
     for _ in range(60):
         found.apply([2 * x.value], [x])
     assert abs(float(x.value)) < 0.5
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "rmsprop"])
+def test_without_options_the_optimizer_has_keras_own_defaults(name: str) -> None:
+    found, plain = made(f"optimizer={name}"), getattr(keras.optimizers, OPTIMIZERS[name])(0.001)
+    assert {**found.get_config(), "name": ""} == {**plain.get_config(), "name": ""}
+
+
+def test_an_argument_that_an_option_declares_as_its_call_is_given_to_the_optimizer() -> None:
+    values = {"momentum": 0.8, "nesterov": True, "weight_decay": 0.1, "gradient_accumulation": 3, "clip_norm": 2.0}
+    settings = [f"{name}={value}" for name, value in values.items()]
+    arguments = options("optimizer=sgd", *settings).train.optimizer_arguments
+    assert dict(arguments.values()) == values
+    assert "gradient_accumulation_steps" in arguments
+    found = made("optimizer=sgd", *settings)
+    assert {name: getattr(found, name) for name in arguments} == {name: value for name, (_, value) in arguments.items()}
 
 
 def test_without_schedule_and_warm_up_the_rate_is_the_plain_number() -> None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ... import plan
 from ...options import Options, Train
-from ...options.training import MOMENTUM, OPTIMIZERS
+from ...options.training import OPTIMIZERS
 
 
 def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1) -> keras.optimizers.Optimizer:
@@ -30,25 +30,9 @@ def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1)
         )
     optimizer: keras.optimizers.Optimizer = getattr(keras.optimizers, OPTIMIZERS[train.optimizer])(
         learning_rate=rate,
-        **own_settings(train),
-        clipnorm=train.clip_norm,
-        clipvalue=train.clip_value,
-        global_clipnorm=train.global_clip_norm,
-        gradient_accumulation_steps=train.gradient_accumulation if train.gradient_accumulation > 1 else None,
+        **{argument: value for argument, (_, value) in train.optimizer_arguments.items()},
     )
     return optimizer
-
-
-def own_settings(train: Train) -> dict[str, Any]:
-    """Return the settings that only some optimizers take, and the weight decay if the options set it (adamw has its own
-    default).
-    """
-    settings: dict[str, Any] = {} if train.weight_decay is None else {"weight_decay": train.weight_decay}
-    if train.optimizer in MOMENTUM:
-        settings["momentum"] = train.momentum
-    if train.optimizer == "sgd":
-        settings["nesterov"] = train.nesterov
-    return settings
 
 
 def highest_rate(optimizer: keras.optimizers.Optimizer) -> float | None:

@@ -1,0 +1,40 @@
+"""All option groups together, and the flat list of their options."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import get_type_hints
+
+from .catalogue import Group, OptionInfo, catalogue
+from .hardware import Compile, Device, Precision, Strategy
+from .input import Input
+from .run import Run
+from .training import Train
+from .workload import Workload
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """All option groups with every value resolved."""
+
+    # The order of the form and of the documents: what most people change first comes first.
+    precision: Precision = dataclasses.field(default_factory=Precision)
+    compile: Compile = dataclasses.field(default_factory=Compile)
+    input: Input = dataclasses.field(default_factory=Input)
+    strategy: Strategy = dataclasses.field(default_factory=Strategy)
+    device: Device = dataclasses.field(default_factory=Device)
+    workload: Workload = dataclasses.field(default_factory=Workload)
+    train: Train = dataclasses.field(default_factory=Train)
+    run: Run = dataclasses.field(default_factory=Run)
+
+    @property
+    def bytes_to_device(self) -> bool:
+        """True if uint8 images are copied to the device and become floats there (input.cast is `device`).
+
+        False with heavy augmentation and for the transformer's tokens, which need floats earlier.
+        """
+        given = self.input
+        return given.cast == "device" and given.augment != "heavy" and self.workload.model != "transformer"
+
+
+GROUPS: Mapping[str, type[Group]] = get_type_hints(Options)
+OPTIONS: tuple[OptionInfo, ...] = catalogue(GROUPS)

@@ -1,0 +1,52 @@
+"""The worked examples of docs/architecture.md ("Add an option" ...), as somebody who copies them would use them."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from gputui.engine.options import input as input_options
+from gputui.engine.options.catalogue import About, Group, catalogue
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def recipe(title: str) -> str:
+    """The text of a section of architecture.md."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def blocks(title: str) -> list[str]:
+    """The Python examples of a recipe, without their indentation."""
+    return [textwrap.dedent(code) for _, code in BLOCK.findall(recipe(title))]
+
+
+def test_the_example_of_an_option_is_an_option_and_its_function_obeys_it() -> None:
+    declaration, use = blocks("Add an option")
+    names: dict[str, Any] = {**vars(input_options)}
+    exec(f"class Example(Group):\n{textwrap.indent(declaration, '    ')}", names)
+    example: type[Group] = dataclass(frozen=True)(names["Example"])
+    (info,) = catalogue({"input": example})
+    assert info.key not in {f"input.{info.name}" for info in fields(input_options.Input)}
+    assert (info.key, info.accepts) == ("input.ram_budget_mb", "a whole number from 64 to 10000000 or null")
+    assert info.about.other_names == ("memory_budget", "autotune_ram")
+    settings = SimpleNamespace(autotune=SimpleNamespace())
+    exec(use, {"given": SimpleNamespace(ram_budget_mb=100), "settings": settings})
+    assert settings.autotune.ram_budget == 100_000_000
+    function = (
+        (ROOT / "engine/trainer/data/finishing.py").read_text().partition("\ndef ahead(")[2].partition("\ndef ")[0]
+    )
+    assert "given = options.input" in function, "the example takes its names from this function"
+    assert "settings = tf.data.Options()" in function
+
+
+def test_the_fields_that_an_option_may_have_are_those_of_its_declaration() -> None:
+    named = re.findall(r"^ *\| `(\w+)=", recipe("Add an option"), re.MULTILINE)
+    assert len(named) == 5
+    assert set(named) <= {field.name for field in fields(About)}
