@@ -30,7 +30,7 @@ from .base.base_app import BaseApp
 from .base.errors import clean
 from .base.themes import CALM, HIGH_CONTRAST, MONOCHROME, THEMES
 from .form.form_state import FormState
-from .reading import LOOKED_AT, preset_files
+from .reading import preset_files
 from .screens import catalogue
 from .screens.form.screen import FormScreen
 from .screens.runs.watch import RunWatch
@@ -299,10 +299,11 @@ class GputuiApp(BaseApp):
     @work(thread=True, exclusive=True, group="latest")
     def _open_latest(self) -> None:
         from ..engine import runs
+        from .reading.newest_runs import newest_runs
 
         all_runs = runs.all_runs()
         if all_runs:
-            running = next((run for run in all_runs[:LOOKED_AT] if run.state in UNDER_WAY), all_runs[0])
+            running = next((run for run in newest_runs(of=all_runs) if run.state in UNDER_WAY), all_runs[0])
             self.call_from_thread(self.open_run, running)
         else:
             self.call_from_thread(self.notify, "No runs so far: r starts one from the form.")
@@ -311,11 +312,12 @@ class GputuiApp(BaseApp):
     def _offer_running(self) -> None:
         """Name a running run in the form. If there are no runs yet, the form shows the purpose of gputui."""
         from ..engine import runs
+        from .reading.newest_runs import newest_runs
 
-        newest = runs.all_runs()[:LOOKED_AT]
-        if not newest:
+        all_runs = runs.all_runs()
+        if not all_runs:
             self.call_from_thread(self.form.introduce)
-        for run in newest:
+        for run in newest_runs(of=all_runs):
             if run.state in UNDER_WAY:
                 self.call_from_thread(self.form.offer, runs.title(run))
                 return
@@ -356,13 +358,14 @@ class GputuiApp(BaseApp):
 
     def going_on(self) -> list[Run]:
         """Return the runs on this machine that are running. They continue after the application has ended."""
-        from ..engine import runs
+        from .reading.newest_runs import newest_runs
 
-        return [run for run in runs.all_runs()[:LOOKED_AT] if (now := run.liveness).engine and not now.host]
+        return [run for run in newest_runs() if (now := run.liveness).engine and not now.host]
 
     def measuring(self) -> list[Proof]:
         """Return the running proofs. Nothing else on the machine should disturb their figures."""
         from ..engine.proof import folder
+        from .reading.newest_runs import LOOKED_AT
 
         return [proof for proof in folder.proofs()[:LOOKED_AT] if proof.state == "running"]
 

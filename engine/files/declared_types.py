@@ -99,14 +99,21 @@ def completed(declared: Any, content: Mapping[str, Any]) -> dict[str, Any] | Non
 def _filled(declared: Any, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the same as `completed`, but without the check. Dataclasses within the fields are filled, too."""
     filled = {field.name: _default(field) for field in fields(declared) if _has_default(field)} | dict(content)
-    for name, hint in get_type_hints(declared).items():
-        inner = next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
+    for name, inner in _inner(declared).items():
         value = filled.get(name)
-        if inner is not None and isinstance(value, list):
+        if isinstance(value, list):
             filled[name] = [_filled(inner, item) for item in value]
-        elif inner is not None and isinstance(value, dict):
+        elif isinstance(value, dict):
             filled[name] = _filled(inner, value)
     return filled
+
+
+@cache
+def _inner(declared: Any) -> Mapping[str, Any]:
+    """Return the fields of a dataclass that hold a dataclass, or a list of it: the dataclass by the field's name."""
+    parts = {name: (hint, *get_args(hint)) for name, hint in get_type_hints(declared).items()}
+    inner = {name: next(filter(is_dataclass, of), None) for name, of in parts.items()}
+    return {name: dataclass for name, dataclass in inner.items() if dataclass is not None}
 
 
 def _has_default(field: Field[Any]) -> bool:

@@ -7,6 +7,7 @@ others (in a container, or in WSL), only the other conditions decide.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from ..files.values import number, whole
 from ..job.machine_gpus import Gpu, Machine
 from ..job.training_gpus import candidates
 from ..options.gpu_choice import GpuChoice
-from ..system.background_call import BackgroundCall
+from ..system.background_call import BackgroundCall, BackgroundCalls
 from ..telemetry.nvml.connection import PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import NvmlUnavailable
 from ..units import share, size
@@ -27,6 +28,7 @@ from .lease import Holder, Lease, NotFree
 IDLE_SECONDS = 20.0  # for which a GPU must have been idle: a program may pause between two trainings
 IDLE_VARIABLE = "GPUTUI_IDLE_SECONDS"  # environment variable: another number of seconds
 LOOK_SECONDS = 2.0  # between two looks
+SLOW_SECONDS = 10.0  # between two looks that ask again what the driver has refused
 BUSY = 0.02  # share of the time; a display keeps a GPU busier than 0 now and then
 DISPLAY_BYTES = 1024**3  # a driver and a display use less
 IDLE_HOURS = 2.0  # a process that holds memory and has computed nothing for so long is named as idle
@@ -111,11 +113,14 @@ class GpuUse:
 
 def read() -> list[GpuUse]:
     """Return every GPU of the machine as it is now. Raises NotFree if NVML cannot be read."""
+    return _uses(lambda: BackgroundCall(_readings).result(PATIENCE_SECONDS))
+
+
+def _uses(readings: Callable[[], Sequence[Mapping[str, Any]]]) -> list[GpuUse]:
     try:
-        readings = BackgroundCall(_readings).result(PATIENCE_SECONDS)
+        return [_use(reading) for reading in readings()]
     except (NvmlUnavailable, TimeoutError) as fault:
         raise NotFree(f"the GPUs cannot be read: {fault}") from None
-    return [_use(reading) for reading in readings]
 
 
 def _readings() -> list[dict[str, Any]]:
@@ -124,6 +129,43 @@ def _readings() -> list[dict[str, Any]]:
         return nvml.read()
     finally:
         nvml.close()
+
+
+class GpuWatch:
+    """Reads the GPUs repeatedly through one connection to NVML, since opening it costs more than a reading.
+
+    `close` closes the connection until the next reading: while it is open, nobody can reset a GPU.
+    """
+
+    def __init__(self) -> None:
+        self._calls = BackgroundCalls()  # one thread must open, read and close
+        self._nvml: Nvml | None = None
+        self._slow_due = 0.0
+
+    def read(self) -> list[GpuUse]:
+        """Return every GPU of the machine as it is now. Raises NotFree if NVML cannot be read."""
+        return _uses(lambda: self._calls.result(self._readings, PATIENCE_SECONDS))
+
+    def close(self) -> None:
+        if self._nvml is not None:
+            with contextlib.suppress(TimeoutError):
+                self._calls.result(self._close, PATIENCE_SECONDS)
+
+    def _readings(self) -> list[dict[str, Any]]:
+        if self._nvml is None:
+            self._nvml, self._slow_due = Nvml(processes=True), 0.0
+        is_slow = time.monotonic() >= self._slow_due
+        if is_slow:
+            self._slow_due = time.monotonic() + SLOW_SECONDS
+        readings = self._nvml.read(is_slow)
+        if not readings:  # a driver without a GPU may get one
+            self._close()
+        return readings
+
+    def _close(self) -> None:
+        if self._nvml is not None:
+            self._nvml.close()
+            self._nvml = None
 
 
 def _use(reading: Mapping[str, Any]) -> GpuUse:

@@ -18,7 +18,7 @@ from ..units import size
 from .entries import Entry
 
 if TYPE_CHECKING:
-    from ..leases.free_gpus import GpuUser
+    from ..leases.free_gpus import GpuUser, GpuWatch
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class DeviceReader:
         self.idle_seconds: float | None = None  # the usual seconds
         self._free_since: dict[str, float] = {}
         self._last: tuple[Device, ...] = ()
+        self._watch: GpuWatch | None = None
 
     def __call__(self) -> tuple[Device, ...]:
         """Return the GPUs in the order of their numbers, and the CPU last.
@@ -61,8 +62,9 @@ class DeviceReader:
         """
         from ..leases import free_gpus
 
+        self._watch = self._watch or free_gpus.GpuWatch()
         try:
-            uses = free_gpus.read()
+            uses = self._watch.read()
         except NotFree as fault:  # also if there is no driver
             return (*(replace(device, holder=str(fault), shut=str(fault)) for device in self._last), _cpu())
         now, least = time.monotonic(), self.idle_seconds
@@ -77,6 +79,11 @@ class DeviceReader:
             about = (use.name, use.memory_total_bytes, use.free_bytes, use.users or ())
             self._last += (Device(use.uuid, use.index, why, shut, *about),)
         return (*self._last, _cpu())
+
+    def close(self) -> None:
+        """Close NVML until the next call, so that a GPU can be reset meanwhile."""
+        if self._watch is not None:
+            self._watch.close()
 
 
 def _cpu() -> Device:

@@ -19,14 +19,14 @@ from ..files.values import mapping, whole
 from ..runs import RunError
 from ..system.identity import Place
 from . import entries, free_devices, jobs, queue_settings
-from .entries import Entry, Listing
+from .entries import Entry
 from .fair_share import FairShare
 from .free_devices import CPU, Device
 from .jobs import FAILED, End
+from .listing_reader import ListingReader
 
 TICK_SECONDS = 0.5
 WALK_SECONDS = 2.0  # between two looks at the devices, if no entry has changed
-SETTLED_SECONDS = 0.1  # a folder that has changed just now may change again without a new time
 AGAIN_SECONDS, LONGEST_AGAIN_SECONDS = 2.0, 30.0  # before another try, if the devices were not free after all
 QUICK_SECONDS, MOST_FAILURES = 60.0, 3  # so many failures of one group, each so soon after its start, hold the group
 BEGUN_STATES = ("starting", "running")
@@ -73,7 +73,7 @@ class Runner:
         self._boot_id = boot_id or Place.here().boot_id
         self._children: dict[str, tuple[Child, frozenset[str]]] = {}  # with the devices that they may take
         self._not_before: dict[str, tuple[float, float]] = {}  # the next try, and the seconds before it
-        self._listing, self._stamp = Listing(), 0
+        self._reader = ListingReader()
         self._walked_at = -WALK_SECONDS
         self._news: Mapping[str, Any] = entries.news()
         self._failures: dict[str, int] = {
@@ -86,32 +86,24 @@ class Runner:
 
         The devices are looked at every 2 s, or at once after an entry has changed.
         """
-        changed = self._read()
-        for entry in self._listing.entries:
+        changed = self._reader.read()
+        for entry in self._entries:
             if entry.state in BEGUN_STATES:
                 changed |= self._follow(entry)
         if changed or time.monotonic() - self._walked_at >= WALK_SECONDS:
-            self._read()
+            self._reader.read()
             self._walked_at = time.monotonic()
             self._walk()
             self._write_news()
-        return bool(self._listing.entries)
+        return bool(self._entries)
+
+    @property
+    def _entries(self) -> Sequence[Entry]:
+        return self._reader.listing.entries
 
     def close(self) -> None:
         """Remove this user's ticket, which other users see."""
         self._fair_share.close()
-
-    def _read(self) -> bool:
-        """Read the entries if their folder has changed. Returns True if it has changed, or may just have changed."""
-        try:
-            stamp = entries.queue_folder().stat().st_mtime_ns
-        except OSError:
-            stamp = 0
-        if stamp == self._stamp:
-            return False
-        self._listing = entries.listing()
-        self._stamp = stamp if time.time() - stamp / 1e9 > SETTLED_SECONDS else -1
-        return True
 
     # ---- those that have begun ---------------------------------------------------------------------
 
@@ -236,33 +228,35 @@ class Runner:
         """Start the entries that can start, in their order. Devices for which an entry waits are kept from the entries
         after it.
         """
-        if not any(entry.state == "waiting" or entry.gives_way for entry in self._listing.entries):
+        if not any(entry.state == "waiting" or entry.gives_way for entry in self._entries):
             self._fair_share.exchange_tickets((), self._gpus)
+            if isinstance(self._read_devices, free_devices.DeviceReader):
+                self._read_devices.close()
             return
         self._read_settings()
         seen = self._read_devices()
         self._gpus = sum(device.name != CPU for device in seen)
         busy: set[str] = set()
-        for entry in self._listing.entries:
+        for entry in self._entries:
             if entry.state in BEGUN_STATES:
                 busy |= self._children[entry.run][1] if entry.run in self._children else set(entry.devices)
-        seen = [_held_by_queue(device, self._listing.entries) for device in seen]
+        seen = [_held_by_queue(device, self._entries) for device in seen]
         kept: set[str] = set()
-        self._why = {entry.run: "" for entry in self._listing.entries} | {
+        self._why = {entry.run: "" for entry in self._entries} | {
             name: why for name, why in self._why.items() if name in self._not_before
         }
         paused = "the queue is paused; gputui queue start goes on" if entries.is_paused() else self._out_of_hours()
         free = [device.name for device in seen if not device.holder and device.name not in busy]
-        able = [entry for entry in self._listing.entries if entry.state == "waiting" and not _waits_for_another(entry)]
+        able = [entry for entry in self._entries if entry.state == "waiting" and not _waits_for_another(entry)]
         self._fair_share.exchange_tickets([] if paused else able, self._gpus)
-        for entry in self._listing.entries:
+        for entry in self._entries:
             if entry.state == "held":
                 self._why[entry.run] = entry.hold_reason
             elif entry.state == "waiting":
                 why = paused or self._start_or_why(entry, seen, busy, kept, free)
                 displaced = f"; it ran out of memory before, as {entry.displaced_by}" if entry.displaced_by else ""
                 self._why[entry.run] = why and why + displaced
-        running = [entry for entry in self._listing.entries if entry.state == "running"]
+        running = [entry for entry in self._entries if entry.state == "running"]
         for name, why in self._fair_share.to_give_way(running, seen, len(free)).items():
             print(f"{time.strftime('%F %T')} {name} gives way: {why}", flush=True)
             entries.ask_to_yield(name)

@@ -1,11 +1,11 @@
-"""Calls a function that may never return, in a separate thread, and waits only a given time for it."""
+"""Calls functions that may never return, in a separate thread, and waits only a given time for them."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -36,3 +36,45 @@ class BackgroundCall(Generic[T]):
         if isinstance(result, Exception):
             raise result
         return result
+
+
+class BackgroundCalls:
+    """Makes calls one after another, all in the same thread, which begins with the first call.
+
+    A call that hangs keeps the thread, which ends with the process.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
+        self._late: queue.SimpleQueue[Any] | None = None  # gets the outcome of a call that has not ended in time
+        self._has_begun = False
+
+    def result(self, call: Callable[[], T], seconds: float) -> T:
+        """Return what `call` returned, or raise what it raised.
+
+        Raises TimeoutError if it has not ended after `seconds`, or at once while an earlier call has not ended.
+        """
+        if self._late is not None and self._late.empty():
+            raise TimeoutError("an earlier call has not been answered")
+        outcome: queue.SimpleQueue[T | Exception] = queue.SimpleQueue()
+        self._late = outcome
+        self._calls.put((call, outcome))
+        if not self._has_begun:
+            self._has_begun = True
+            threading.Thread(target=self._work, name="background calls", daemon=True).start()
+        try:
+            result = outcome.get(timeout=seconds)
+        except queue.Empty:
+            raise TimeoutError(f"no answer within {seconds:g} s") from None
+        self._late = None
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _work(self) -> None:
+        while True:
+            call, outcome = self._calls.get()
+            try:
+                outcome.put(call())
+            except Exception as fault:  # noqa: BLE001 - raised again where the result is read
+                outcome.put(fault)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -110,6 +111,16 @@ def test_starts_at_once_of_two_users_never_get_the_same_gpu(
         assert {line for lines in outputs for line in lines} <= {"trained", "not free"}, outputs
         assert all("trained" in lines for lines in outputs)
         assert lease.holders() == {}
+
+
+def test_killed_starts_and_foreign_processes_leave_one_run_on_each_gpu() -> None:
+    """Some rounds of those that benchmarks/sharing.py does by the hundreds."""
+    program = Path(__file__).parents[2] / "benchmarks/sharing.py"
+    command = [sys.executable, "-P", str(program), "--rounds", "6", "--strangers", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 foreign processes" in done.stdout
+    assert {"killed", "trained", "not free"} <= set(re.findall(r"[0-9]+ ([a-z ]+)", done.stdout)), done.stdout
 
 
 def test_a_lease_ends_with_its_process_and_names_it_before(nvml: FakeNvml, tmp_path: Path) -> None:
@@ -229,3 +240,37 @@ def test_a_process_that_appears_between_the_look_and_the_start_keeps_its_gpu(
         free_gpus.choose(Wish(wish("free:1").choice, 0, (free.uuid,)), "digits", idle_known=is_queued)
     assert lease.holder(free.uuid) is None
     assert not list(looks)
+
+
+WATCHES = """
+import json, sys, threading
+from gputui.engine.leases import free_gpus
+from gputui.engine.leases.lease import NotFree
+free_gpus.PATIENCE_SECONDS = 0.5 if sys.argv[1:] else 10.0
+watch, seen = free_gpus.GpuWatch(), []
+for _ in range(4):
+    try:
+        seen.append([gpu.why_not_free() for gpu in watch.read()])
+    except NotFree as fault:
+        seen.append(str(fault))
+print(json.dumps([seen, threading.active_count()]))
+watch.close()
+"""
+
+
+def test_the_queue_opens_the_driver_once_for_many_looks(nvml: FakeNvml, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    seen, threads = nvml.run(WATCHES, f"gpus=2 procs={os.getpid()} log={log}")
+    assert [[bool(why) for why in looked] for looked in seen] == [[True, True]] * 4
+    calls = [line.split()[1] for line in log.read_text().splitlines()]
+    assert (calls.count("InitWithFlags"), calls.count("Shutdown")) == (1, 1), calls
+    assert threads == 2
+
+
+def test_a_driver_that_hangs_keeps_one_thread_of_the_queue(nvml: FakeNvml) -> None:
+    seen, threads = nvml.run(WATCHES, "gpus=2 hang=DeviceGetMemoryInfo_v2@1", "hangs")
+    assert seen == [
+        "the GPUs cannot be read: no answer within 0.5 s",
+        *["the GPUs cannot be read: an earlier call has not been answered"] * 3,
+    ]
+    assert threads == 2

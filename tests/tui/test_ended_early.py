@@ -13,7 +13,7 @@ from gputui.tui.base.glyphs import RICH
 from gputui.tui.drawing.live import head
 from gputui.tui.drawing.rows import plain
 from gputui.tui.printing.run_progress import BarView
-from gputui.tui.reading import run_list
+from gputui.tui.reading import newest_runs, run_list
 from gputui.tui.reading.run.reader import Onward
 from gputui.tui.reading.run.snapshot import Snapshot
 from rich.console import Console
@@ -54,7 +54,7 @@ def test_runs_that_go_on_are_followed_until_they_end(home: Path, monkeypatch: py
         return states[run.id]
 
     monkeypatch.setattr(Run, "state", property(state))
-    monkeypatch.setattr(run_list, "LOOKED_AT", 2)
+    monkeypatch.setattr(newest_runs, "LOOKED_AT", 2)
     monkeypatch.setattr(run_list, "last_progress", lambda run: {"step": 3, "steps": 4})
     reader = run_list.RunningRuns()
 

@@ -16,6 +16,7 @@ from gputui.engine.queue import entries
 from gputui.engine.runs import Run
 from gputui.tui import app, show
 from gputui.tui.app import GputuiApp
+from gputui.tui.reading import newest_runs, run_list
 from gputui.tui.reading.queue_places import Queue, Waiting
 from gputui.tui.screens.dialogs import Ask
 from gputui.tui.screens.live.screen import LiveScreen
@@ -96,6 +97,30 @@ def three_waiting(home: Path) -> list[Run]:
     made = [queued.waiting(name) for name in ("one", "two", "three")]
     queued.add(*made)
     return made
+
+
+def test_a_running_run_is_found_among_many_that_wait_and_their_files_are_read_once(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = recorded.write(home, name="20260921-140000-mlp", gpus=0, seconds=40, outcome=None, engine_pid=os.getpid())
+    made = [queued.waiting(f"p{number}") for number in range(newest_runs.LOOKED_AT + 1)]
+    queued.add(*made)
+    read, listing = list[int](), entries.listing
+
+    def counted() -> entries.Listing:
+        read.append(1)
+        return listing()
+
+    monkeypatch.setattr(entries, "listing", counted)
+    watch = run_list.RunningRuns()
+    assert [run.id for run in watch.read().running] == [going.id]
+    assert GputuiApp().going_on() == [going]
+    os.utime(entries.queue_folder(), (1.0, 1.0))  # it has not changed for long
+    read.clear()
+    assert [len(watch.read().queue.waiting) for _ in range(3)] == [len(made)] * 3
+    assert read == [1]
+    entries.hold(made[0].id)
+    assert watch.read().queue.waiting[made[0].id].held
 
 
 async def test_waiting_runs_stand_on_top_and_are_moved_held_and_taken_out(home: Path) -> None:

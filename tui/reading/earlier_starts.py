@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...engine import runs
 from ...engine.files.reading import open_regular
 from ...engine.files.values import EMPTY
 from ...engine.runs import Run
@@ -16,7 +15,7 @@ from ...engine.runs.parsing import parse_line
 from ...engine.runs.titles import title_of
 from ...engine.system.identity import Place
 from ...engine.units import seconds
-from . import LOOKED_AT
+from .newest_runs import newest_runs
 from .run.snapshot import PhaseTimes
 
 MOST = 5  # runs that an estimate rests on
@@ -81,9 +80,9 @@ def of(run: Run) -> EarlierStarts:
 
 
 def _comparable(run: Run) -> Iterator[Run]:
-    """Yield the other runs of the same preset on this machine, the newest first, from the LOOKED_AT newest runs."""
+    """Yield the other runs of the same preset on this machine, the newest first, from the newest that have begun."""
     preset, here = title_of(run).preset, Place.here().host
-    for other in runs.all_runs()[:LOOKED_AT]:
+    for other in newest_runs():
         if other.id != run.id and title_of(other).preset == preset and other.status.get("host", here) == here:
             yield other
 

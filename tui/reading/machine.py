@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from queue import Empty, SimpleQueue
 
-from ...engine import runs
 from ...engine.runs import Run
 from ...engine.runs.events import Event
 from ...engine.runs.parsing import dated
 from ...engine.telemetry.gpu_processes import Branch, trees
-from . import LOOKED_AT
+from .newest_runs import newest_runs
 from .run.gpu_reading import Gpu, GpuProcess, numbers
 from .run.snapshot import Snapshot
 from .run.store import Store
@@ -156,7 +155,7 @@ class MachineReader:
         from .gpu_leases import with_leases
 
         # A run on another machine has no trainer here.
-        self.run = next((run for run in runs.all_runs()[:LOOKED_AT] if run.liveness.trainer), None)
+        self.run = next((run for run in newest_runs() if run.liveness.trainer), None)
         trainer = self.run.process("trainer") if self.run else None
         pid = trainer.pid if trainer else None
         # Reading the traffic keeps the driver busy: it is read only if no training could be delayed.

@@ -13,16 +13,20 @@ from ...engine.job import this_machine
 from ...engine.queue import any_entry, entries, free_devices
 from ...engine.queue.entries import Entry
 from ...engine.queue.jobs import ProofJob
+from ...engine.queue.listing_reader import ListingReader
 from ...engine.units import clock
 from .last_events import last_progress
 from .queue_places import Queue, Waiting
+
+_reader = ListingReader()
 
 
 def read() -> Queue:
     """Return the queue as it is now. Without an entry it costs the listing of one folder."""
     if not any_entry():
         return Queue()
-    listed, paused = entries.all_entries(), entries.is_paused()
+    _reader.read()
+    listed, paused = _reader.listing.entries, entries.is_paused()
     reasons = mapping(entries.news().get("why"))
     begun = [entry for entry in listed if entry.state not in entries.WAITS]
     left = [left_of(entry) for entry in begun]

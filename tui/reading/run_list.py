@@ -23,8 +23,8 @@ from ...engine.runs import ACTIVE_STATES, Run, code_copy, run_cluster, titles
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.run import STATE_LABELS, WAITING, RunState
 from ...engine.runs.titles import Notes, Title, title_of
-from . import LOOKED_AT
 from .last_events import last_event, last_progress
+from .newest_runs import newest_runs
 from .queue_places import Queue, Waiting
 from .run import epoch_mean
 
@@ -304,18 +304,18 @@ class RunningRuns:
     _going_on: dict[str, Run] = field(default_factory=dict)
 
     def read(self) -> Now:
-        newest_runs = runs.all_runs()[:LOOKED_AT]
-        ids = {run.id for run in newest_runs}
-        newest_runs += [run for name, run in self._going_on.items() if name not in ids]
-        states = {run.id: (run, state) for run in newest_runs if (state := self._state(run)) is not None}
+        queue = read_queue()
+        newest = {run.id: run for run in newest_runs(lambda run: run.id in queue.waiting)}
+        searched = newest | {name: run for name, run in self._going_on.items() if name not in queue.waiting}
+        states = {name: (run, state) for name, run in searched.items() if (state := self._state(run)) is not None}
         running = {name: run for name, (run, state) in states.items() if state in ACTIVE_STATES}
         over = [states[name] for name in self._going_on if name in states and name not in running]
         ended = tuple(Ended(runs.title(run), run.id, state) for run, state in over)
         self._going_on = running
-        newest, queue = next(iter(running.values()), None), read_queue()
-        if newest is None:
+        first = next(iter(running.values()), None)
+        if first is None:
             return Now(ended=ended, queue=queue)
-        return Now(tuple(running.values()), runs.title(newest), _done(last_progress(newest)), ended, queue)
+        return Now(tuple(running.values()), runs.title(first), _done(last_progress(first)), ended, queue)
 
     def _state(self, run: Run) -> RunState | None:
         """The state of the run. None if it was deleted, or if it has ended and has not changed since an earlier

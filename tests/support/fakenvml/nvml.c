@@ -29,6 +29,7 @@
  * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <glob.h>
 #include <pthread.h>
 #include <signal.h>
@@ -372,7 +373,8 @@ static int uses(int gpu, Use *found, int room) {
         FILE *file = fopen(files.gl_pathv[i], "r");
         int pid = atoi(strrchr(files.gl_pathv[i], '.') + 1), which, mib, percent;
         while (file && fscanf(file, "%d %d %d", &which, &mib, &percent) == 3)
-            if (which == gpu && mib && !kill(pid, 0)) /* a process that was killed leaves its file */
+            /* A process that was killed leaves its file; one of another user is alive. */
+            if (which == gpu && mib && (!kill(pid, 0) || errno == EPERM))
                 found[count++] = (Use){pid, mib, percent};
         if (file)
             fclose(file);

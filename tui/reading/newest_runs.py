@@ -1,0 +1,25 @@
+"""The newest runs that have begun: among them viewers search for running ones, however many runs wait in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+from ...engine import runs
+from ...engine.runs import Run
+from ...engine.runs.run import WAITING
+
+LOOKED_AT = 50  # how many runs are searched
+
+
+def waits(run: Run) -> bool:
+    """Return True if the run waits in the queue. For a run that is not queued this costs one call of `stat`."""
+    return run.queue_file.exists() and run.state == WAITING
+
+
+def newest_runs(waits: Callable[[Run], bool] = waits, of: Iterable[Run] | None = None) -> list[Run]:
+    """Return the 50 newest runs for which `waits` is not true, the newest first.
+
+    `of` are all runs, the newest first, if the caller has read them.
+    """
+    return list(islice((run for run in (runs.all_runs() if of is None else of) if not waits(run)), LOOKED_AT))
