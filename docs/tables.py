@@ -159,7 +159,8 @@ def _declared(kind: type) -> str:
 
 def _comments(kind: type) -> dict[str, str]:
     """The comment behind the declaration of a field."""
-    found = re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(kind), re.MULTILINE)
+    declared = "".join(inspect.getsource(part) for part in kind.__mro__ if part is not object)
+    found = re.findall(r"^    (\w+): .*?  # (.+)$", declared, re.MULTILINE)
     return {name: _said(words) for name, words in found}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from gputui.engine.figures import Figure, of_run
 from gputui.engine.options import input as input_options
 from gputui.engine.options.catalogue import About, Group, catalogue
 
@@ -50,3 +51,9 @@ def test_the_fields_that_an_option_may_have_are_those_of_its_declaration() -> No
     named = re.findall(r"^ *\| `(\w+)=", recipe("Add an option"), re.MULTILINE)
     assert len(named) == 5
     assert set(named) <= {field.name for field in fields(About)}
+
+
+def test_the_example_of_a_figure_is_its_declaration() -> None:
+    (declaration,) = blocks("Add a figure")
+    figure = eval(declaration, {"Figure": Figure})
+    assert figure == of_run("gpu_power_mean_w")

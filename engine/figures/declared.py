@@ -62,7 +62,7 @@ GPU = _by_key(
 HOST = _by_key(
     Figure("cpu", "cpu", "share", "of all cores, whoever uses them", _PSUTIL, shown=_HISTORY),
     Figure("io_wait", "disk wait", "share", "the part of the time in which cores stand idle because of the disk",
-           _PSUTIL, shown=_HISTORY),
+           _PSUTIL, shown=(*_HISTORY, "host")),
     Figure("memory_used_bytes", "memory", "bytes", "memory that is not available to programs", _PSUTIL),
     Figure("memory_total_bytes", "memory in all", "bytes", "of the machine, or what the container may use", _PSUTIL),
     Figure("trainer_cpu", "trainer", "cores", "cores that the training uses", _PSUTIL, digits=1, shown=_HISTORY),

@@ -9,8 +9,9 @@ from typing import Any, Literal
 from .. import units
 
 # compare: `gputui compare` and its screen; summary: the result of a run; runs: the screen of all runs; listing:
-# `gputui runs`; live: the line of a training without a screen; trial: the tables of a proof; history: `gputui history`.
-View = Literal["compare", "summary", "runs", "listing", "live", "trial", "history"]
+# `gputui runs`; live: the line of a training without a screen; trial: the tables of a proof; history: `gputui history`;
+# host: a piece of the host's row and panel (only figures of the host).
+View = Literal["compare", "summary", "runs", "listing", "live", "trial", "history", "host"]
 # Characters that a value of the unit takes at most, as a rule.
 _WIDTHS = {"samples/s": 9, "share": 5, "change": 7, "bytes": 8, "value": 8, "seconds": 9}
 _WIDTH = 7

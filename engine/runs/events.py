@@ -397,26 +397,15 @@ class Fault(Event):
     hint: str = ""  # what to do about it
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """How a run ended, and its figures. Work that is done once is not part of the speed, and has its own fields."""
+@dataclass(kw_only=True)
+class TrialFigures:
+    """The figures that the result of a run and the row of a proof's trial (trials/trial.py) have in common."""
 
-    outcome: Outcome
-    trainer_returncode: int | None = None  # negative: the signal that ended it
-    samples_per_second: float | None = None  # global_batch_size / step_ms.p50
-    step_ms: Mapping[str, float] | None = None  # over the measured steps, in windows of at least 50 ms
-    measured_steps: int | None = 0  # without the warm-up; None: the trainer died with its clock
-    measured_seconds: float | None = None  # duration of the measured steps; gives the mean speed with the batch size
+    outcome: str
+    samples_per_second: float | None = None  # of a run global_batch_size / step_ms.p50
     global_batch_size: int | None = None
-    first_step_seconds: float | None = None  # including tracing and compiling
-    startup_seconds: float | None = None  # from the command to the end of the first step
-    first_evaluation_seconds: float | None = None  # tracing and compiling the evaluation, and its first steps
-    first_checkpoint_seconds: float | None = None
     input_wait: float | None = None  # the share of the step time spent waiting for the batch
     python_share: float | None = None  # the share of the step time in which no graph ran
-    transfer: float | None = None  # copying a batch, as a share of the step time
-    exchange_ms: float | None = None  # of the last `exchange` event
-    traces: int | None = None  # traces of the training function
     peak_memory_bytes: int | None = None  # of TensorFlow's allocator, on a GPU without the first step
     first_step_memory_bytes: int | None = None  # the same until the end of the first step; GPUs only
     peak_process_bytes: int | None = None  # of the trainer's process
@@ -426,10 +415,28 @@ class Summary:
     sm_clock_mean_mhz: float | None = None  # while the GPUs work
     slowed_by_power: float | None = None  # the share of the time in which the power limit lowered the clock
     slowed_by_heat: float | None = None  # the same for heat
-    gpu_energy_wh: float | None = None  # of all GPUs that train, over the whole run, by the driver's counters
-    gpu_energy_estimated_wh: float | None = None  # the same without counters: power x time
     sample_energy_j: float | None = None  # of all GPUs that train, per sample
     sample_energy_estimated_j: float | None = None  # the same without counters
+
+
+@dataclass(kw_only=True)
+class Summary(TrialFigures):
+    """How a run ended, and its figures. Work that is done once is not part of the speed, and has its own fields."""
+
+    outcome: Outcome
+    trainer_returncode: int | None = None  # negative: the signal that ended it
+    step_ms: Mapping[str, float] | None = None  # over the measured steps, in windows of at least 50 ms
+    measured_steps: int | None = 0  # without the warm-up; None: the trainer died with its clock
+    measured_seconds: float | None = None  # duration of the measured steps; gives the mean speed with the batch size
+    first_step_seconds: float | None = None  # including tracing and compiling
+    startup_seconds: float | None = None  # from the command to the end of the first step
+    first_evaluation_seconds: float | None = None  # tracing and compiling the evaluation, and its first steps
+    first_checkpoint_seconds: float | None = None
+    transfer: float | None = None  # copying a batch, as a share of the step time
+    exchange_ms: float | None = None  # of the last `exchange` event
+    traces: int | None = None  # traces of the training function
+    gpu_energy_wh: float | None = None  # of all GPUs that train, over the whole run, by the driver's counters
+    gpu_energy_estimated_wh: float | None = None  # the same without counters: power x time
     mfu: float | None = None  # the share of the GPUs' dense peak that the model's arithmetic reaches
     epochs: int = 0  # completed
     steps: int = 0  # over all epochs

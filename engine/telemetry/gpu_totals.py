@@ -87,6 +87,16 @@ class GpuTotals:
 
     # ---- figures --------------------------------------------------------------------------------
 
+    def figures(self) -> dict[str, float | None]:
+        """Return the figures of a run about the work of its GPUs, by their keys (figures/declared.py)."""
+        return {
+            "gpu_busy_mean": self.mean("busy"),
+            "gpu_power_mean_w": self.power_w,
+            "sm_clock_mean_mhz": self.mean("sm_clock_mhz"),
+            "slowed_by_power": self.slowed_by("power"),
+            "slowed_by_heat": self.slowed_by("heat"),
+        }
+
     def mean(self, key: str) -> float | None:
         """Return the mean of a value over the readings, or the growth of a counter per second; None if it is not known.
 

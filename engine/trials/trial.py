@@ -6,43 +6,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import figures
+from ..runs.events import TrialFigures
 
 _OF_ONE_TRIAL = ("gain", "loss_at_samples", "seconds")
 FIGURES = tuple(figure.key for figure in figures.shown("trial") if figure.key not in _OF_ONE_TRIAL)  # with medians
 
 
 @dataclass(kw_only=True)
-class Trial:
+class Trial(TrialFigures):
     """One measured training. `run` is the name of its folder under trials/.
 
     The outcome is that of a run, or `slower` if a search has ended the trial early. The speed is then the speed until
     that moment. `error` is the reason of a failure, None for a successful trial.
 
-    Speeds are means over all measured steps: a median would hide stalls that a change causes or removes.
+    `samples_per_second` and `step_ms` are means over all measured steps: a median would hide stalls that a change
+    causes or removes.
     """
 
     side: str
     repeat: int
     run: str
-    outcome: str
-    samples_per_second: float | None = None
     step_ms: float | None = None
-    input_wait: float | None = None
-    python_share: float | None = None
-    peak_memory_bytes: int | None = None
-    first_step_memory_bytes: int | None = None
-    peak_process_bytes: int | None = None
-    peak_address_space_bytes: int | None = None
-    gpu_busy_mean: float | None = None
-    gpu_power_mean_w: float | None = None
-    sm_clock_mean_mhz: float | None = None
-    slowed_by_power: float | None = None
-    slowed_by_heat: float | None = None
-    sample_energy_j: float | None = None
-    sample_energy_estimated_j: float | None = None
     loss_at_samples: float | None = None
     replicas: int | None = None  # this and the global batch are from the trainer's event `started`
-    global_batch_size: int | None = None
     seconds: float = 0.0
     error: str | None = None
     disturbed: str = ""  # which other programs used the trial's devices or cores

@@ -107,8 +107,8 @@ def _activity(gpu: Gpu) -> _NotedRow:
     The memory controller comes last if the activity of DRAM is known.
     """
     of_chip, memory = ("sm_active", "tensor_active", "dram_active"), "memory_busy"
-    reasons = {_reason(gpu, key) for key in of_chip if getattr(gpu, key) is None}
-    if gpu.memory_busy is not None and len(reasons) == 1 and all(getattr(gpu, key) is None for key in of_chip):
+    reasons = {_reason(gpu, key) for key in of_chip if gpu.value(key) is None}
+    if gpu.memory_busy is not None and len(reasons) == 1 and all(gpu.value(key) is None for key in of_chip):
         return [_label("active"), *_named(gpu, memory), (f" others {reasons.pop()}", "label")], True
     return _figures(gpu, "active", (memory, *of_chip) if gpu.dram_active is None else (*of_chip, memory))
 
@@ -138,7 +138,7 @@ _TELLING = 0.01
 
 def _slowed_in_all(gpu: Gpu) -> Row:
     """The total time of each cause by the driver's counters. Empty if all counters are 0, as with some drivers."""
-    by_cause = {cause: getattr(gpu, f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
+    by_cause = {cause: gpu.value(f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
     counted = [f"{cause.replace('_', ' ')} {seconds(value)}" for cause, value in by_cause.items() if value]
     return [(f" in all: {', '.join(counted)}", "label")] if counted else []
 
@@ -281,7 +281,7 @@ def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _NotedRow:
     """The row of several figures. If none of them is available, the row has the reason in a word and is not
     noteworthy.
     """
-    if all(getattr(gpu, key) is None for key in keys):
+    if all(gpu.value(key) is None for key in keys):
         return [_label(label), (_reason(gpu, keys[0]), "label")], False
     row: Row = [_label(label)]
     for number, key in enumerate(keys):
@@ -291,7 +291,7 @@ def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _NotedRow:
 
 def _named(gpu: Gpu, key: str) -> Row:
     """Name and value of a figure in a constant width, or the reason why it has no value."""
-    figure, value = GPU[key], getattr(gpu, key)
+    figure, value = GPU[key], gpu.value(key)
     name = (f"{figure.narrow or figure.label} ", "label")
     if value is None:
         return [name, (_reason(gpu, key), "label")]

@@ -80,7 +80,7 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
     cpu: Row = [("host  ", "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
     memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
     room = width - length(cpu) - LEAST_GAUGE - 1
-    items = kept_items([memory, *([] if alone else _processes(now)), _io_wait(now)], room)
+    items = kept_items([memory, *([] if alone else _processes(now)), *_further(now)], room)
     row = [*cpu, *(piece for item in items for piece in item)]
     left = width - length(row) - 1
     if left < LEAST_GAUGE or memory not in items:
@@ -118,7 +118,7 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
     """
     left = [("host  ", "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
     right = [(f"  {_CPU}", "label"), _load(number(now.host.get("cpu")))]
-    for more in (_io_wait(now), [] if alone else [(_TRAINER, "label"), (_cores(now.host), "value")]):
+    for more in (*_further(now), [] if alone else [(_TRAINER, "label"), (_cores(now.host), "value")]):
         right += more if length(left) + length(right) + length(more) <= width else []
     head = headline(left, right, width, glyphs.rule)
     plot = Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
@@ -129,10 +129,16 @@ def _load(cpu: float | None) -> Piece:
     return percent(cpu), busy(cpu)
 
 
-def _io_wait(now: Snapshot) -> Row:
-    """The share of time in which the CPUs wait for the disk. Empty if the system does not report it."""
-    waits = number(now.host.get("io_wait"))
-    return [(f"  {HOST['io_wait'].label} ", "label"), (percent(waits), "value")] if waits is not None else []
+def _further(now: Snapshot) -> list[Row]:
+    """A piece for each figure that is declared to be shown here (`host`), such as the share of time in which the CPUs
+    wait for the disk. A figure without a value is left out.
+    """
+    shown = ((figure, number(now.host.get(figure.key))) for figure in HOST.values() if "host" in figure.shown)
+    return [
+        [(f"  {figure.label} ", "label"), (percent(value) if figure.unit == "share" else figure.text(value), "value")]
+        for figure, value in shown
+        if value is not None
+    ]
 
 
 def _host_memory(now: Snapshot, width: int, glyphs: Glyphs, alone: bool) -> Row:

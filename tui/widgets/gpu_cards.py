@@ -242,7 +242,7 @@ def _warmth(gpu: Gpu) -> Row:
 def _value(gpu: Gpu, key: str, width: int, limit: str = "", style: str = "value") -> Row:
     """The figure's value in `width` characters, and its unit."""
     figure = GPU[key]
-    return [(f"{figure.bare(getattr(gpu, key)):>{width}}{limit}", style), (f" {figure.unit}", "label")]
+    return [(f"{figure.bare(gpu.value(key)):>{width}}{limit}", style), (f" {figure.unit}", "label")]
 
 
 def _clock(gpu: Gpu) -> Row:

@@ -204,13 +204,7 @@ class RunReport:
                     whole.take(event.t, gpu)
                 if trains:
                     training.take(event.t, gpu)
-        return _energy(whole, training, samples_per_second) | {
-            "gpu_busy_mean": training.mean("busy"),
-            "gpu_power_mean_w": training.power_w,
-            "sm_clock_mean_mhz": training.mean("sm_clock_mhz"),
-            "slowed_by_power": training.slowed_by("power"),
-            "slowed_by_heat": training.slowed_by("heat"),
-        }
+        return training.figures() | _energy(whole, training, samples_per_second)
 
 
 def _energy(whole: GpuTotals, training: GpuTotals, samples_per_second: float | None) -> dict[str, float | None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import groupby
 from typing import Any
 
@@ -68,7 +68,7 @@ class Gpu:
     that fix the clocks. `tf_*`: bytes of TensorFlow's allocator. `lease`: a text that names the holder of the lease, or
     says that the GPU is free. It is empty if the lease was not read. `energy_wh`: energy in Wh since the first reading,
     None if the driver does not count it. `slowed`: for each cause, the share (0 to 1) of the time since the first
-    reading in which it lowered the clock.
+    reading in which it lowered the clock. `more`: declared figures without a field of their own.
     """
 
     index: int
@@ -77,19 +77,11 @@ class Gpu:
     memory_busy: float | None = None
     memory_used_bytes: float | None = None
     memory_total_bytes: float | None = None
-    memory_reserved_bytes: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
-    power_limit_default_w: float | None = None
     energy_j: float | None = None
-    slowed_by_power_seconds: float | None = None
-    slowed_by_heat_seconds: float | None = None
-    slowed_by_board_limit_seconds: float | None = None
-    slowed_by_reliability_limit_seconds: float | None = None
-    slowed_by_sync_boost_seconds: float | None = None
     sm_clock_mhz: float | None = None
-    max_sm_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
     pstate: float | None = None
     throttle: tuple[str, ...] | None = None
@@ -119,6 +111,11 @@ class Gpu:
     slowed: Mapping[str, float] = field(default_factory=lambda: EMPTY)
     uuid: str = ""
     lease: str = ""
+    more: Mapping[str, float | None] = field(default_factory=lambda: EMPTY)
+
+    def value(self, figure: str) -> float | None:
+        """The value of a declared figure (figures.GPU), from the field of this name or from `more`."""
+        return number(getattr(self, figure, None)) if figure in _FIELDS else self.more.get(figure)
 
     @property
     def ours(self) -> bool:
@@ -131,6 +128,7 @@ class Gpu:
         return _REASONS.get(reason, reason.replace("_", " "))
 
 
+_FIELDS = frozenset(info.name for info in fields(Gpu))
 _REASONS = {"unsupported": "not offered"}  # by this GPU or its driver
 
 
@@ -173,7 +171,8 @@ def read(
         history=line,
         energy_wh=totals.energy_wh if totals.counts_energy else None,
         slowed={cause: part for cause in CAUSES if (part := totals.slowed_by(cause)) is not None},
-        **{figure: number(reading.get(figure)) for figure in FIGURES},
+        more={figure: number(reading.get(figure)) for figure in FIGURES if figure not in _FIELDS},
+        **{figure: number(reading.get(figure)) for figure in FIGURES if figure in _FIELDS},
     )
 
 
