@@ -5,17 +5,20 @@ Deferred imports: GPUs are looked at only if an entry waits for one.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..files.values import mapping, text, whole
 from ..leases import lease
 from ..leases.lease import CPU as CPU
-from ..leases.lease import NotFree
+from ..leases.lease import Holder, NotFree
 from ..options import gpu_choice
 from ..units import size
 from .entries import Entry
+from .queue_settings import Settings
 
 if TYPE_CHECKING:
     from ..leases.free_gpus import GpuUser, GpuWatch
@@ -27,7 +30,8 @@ class Device:
 
     `holder` says who uses the device or why it is not free, and is empty if it is free. `shut` is the reason why the
     device cannot even be shared (it is leased or broken), else empty. `kind` is the GPU's model. `users` are the
-    processes on the GPU, and are empty if the driver does not report them.
+    processes on the GPU, and are empty if the driver does not report them. `settles` is True if the device is free but
+    has to stay idle for some seconds. `run` is the folder of this user's run that has leased the device, else empty.
     """
 
     name: str
@@ -38,6 +42,8 @@ class Device:
     total_bytes: int | None = None
     free_bytes: int = 0
     users: Sequence[GpuUser] = ()
+    settles: bool = False
+    run: str = ""
 
     def __str__(self) -> str:
         return "the CPU" if self.name == CPU else f"GPU {self.index if self.index is not None else self.name}"
@@ -73,11 +79,12 @@ class DeviceReader:
         for use in uses:
             why = use.why_not_free()
             since = self._free_since.setdefault(use.uuid, now) if not why else self._free_since.pop(use.uuid, now)
-            if not why and now - since < least:
+            settles = not why and now - since < least
+            if settles:
                 why = f"must stay idle for {least:.0f} s first"
             shut = use.fault or (str(use.holder) if use.leased else "")
             about = (use.name, use.memory_total_bytes, use.free_bytes, use.users or ())
-            self._last += (Device(use.uuid, use.index, why, shut, *about),)
+            self._last += (Device(use.uuid, use.index, why, shut, *about, settles, _own_run(use.holder)),)
         return (*self._last, _cpu())
 
     def close(self) -> None:
@@ -88,7 +95,13 @@ class DeviceReader:
 
 def _cpu() -> Device:
     who = lease.holder(CPU)
-    return Device(CPU, holder=f"used by {who}" if who else "", shut=str(who or ""))
+    return Device(CPU, holder=f"used by {who}" if who else "", shut=str(who or ""), run=_own_run(who))
+
+
+def _own_run(who: Holder | None) -> str:
+    """Return the folder of the run that holds a lease; empty if it is of another user, whose text is not trusted."""
+    is_own = who is not None and not who.stuck and who.user == lease.user_name(os.geteuid())
+    return who.run if who is not None and is_own else ""
 
 
 def usable(entry: Entry, devices: Sequence[Device]) -> list[Device]:
@@ -102,6 +115,21 @@ def usable(entry: Entry, devices: Sequence[Device]) -> list[Device]:
         return [gpu for gpu in gpus if choice.allows(gpu.kind, gpu.total_bytes)]
     named = entry.needs.split(",")
     return [gpu for gpu in gpus if entry.needs == "all" or gpu.name in named or str(gpu.index) in named]
+
+
+def allowed(devices: Sequence[Device], settings: Settings) -> list[Device]:
+    """Return the devices that the settings of the queue do not forbid. The devices in the setting `gpus` come first, in
+    its order.
+    """
+    order = settings.gpus
+    places = {device.name: _place(device, order) for device in devices}
+    able = [device for device in devices if _place(device, settings.never) is None]
+    return sorted(able, key=lambda device: len(order) if (at := places[device.name]) is None else at)
+
+
+def _place(device: Device, named: Sequence[str]) -> int | None:
+    """Return the place (from 0) of a GPU in a list of numbers and UUIDs; None if it is not in the list."""
+    return next((at for at, name in enumerate(named) if name in (device.name, str(device.index))), None)
 
 
 def why_not(entry: Entry, device: Device) -> str:
@@ -150,3 +178,40 @@ def why_busy(entry: Entry, devices: Collection[Device], kept: Collection[str]) -
         elif device.name in kept:
             words.append(f"{device} is kept for a run before it")
     return "; ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
+
+
+# ---- for those who show the queue ------------------------------------------------------------------
+
+
+def as_news(devices: Sequence[Device]) -> list[dict[str, Any]]:
+    """Return the devices as plain values, which the runner writes for those who show the queue.
+
+    They change only if a device is taken or becomes free, so that the file is rarely written.
+    """
+    return [
+        {
+            "name": device.name,
+            "index": device.index,
+            "kind": device.kind,
+            "total_bytes": device.total_bytes,
+            "run": device.run,
+            "is_taken": bool(device.holder) and not device.settles,
+        }
+        for device in devices
+    ]
+
+
+def from_news(plain: Any) -> list[Device]:
+    """Return the devices that the runner has written. Their `holder` only says whether they are taken."""
+    return [
+        Device(
+            name,
+            whole(fields.get("index")),
+            "taken" if fields.get("is_taken") else "",
+            kind=text(fields.get("kind")) or "",
+            total_bytes=whole(fields.get("total_bytes")),
+            run=text(fields.get("run")) or "",
+        )
+        for fields in map(mapping, plain if isinstance(plain, list) else ())
+        if (name := text(fields.get("name")))
+    ]

@@ -44,6 +44,13 @@ class Settings:
         now = time.localtime().tm_hour if hour is None else hour
         return first <= now < end if first < end else now >= first or now < end
 
+    def opens_in(self, moment: float) -> float:
+        """Return for how many seconds from `moment` (Unix time) on no run may be started; 0 if runs may be started."""
+        then = time.localtime(moment)
+        if self.hours is None or self.is_time(then.tm_hour):
+            return 0.0
+        return (self.hours[0] - then.tm_hour) % 24 * 3600.0 - then.tm_min * 60 - then.tm_sec
+
 
 def path() -> Path:
     return config_folder() / FILE

@@ -80,6 +80,8 @@ class Runner:
             group: count for group, value in mapping(self._news.get("failures")).items() if (count := whole(value))
         }
         self._why: dict[str, str] = {}
+        self._delayed: list[str] = []  # the runs that wait although their devices are free
+        self._devices: Sequence[Mapping[str, Any]] = ()
 
     def tick(self) -> bool:
         """Follow the entries that have begun, and start those that can start. Returns False if the queue is empty.
@@ -240,6 +242,7 @@ class Runner:
         for entry in self._entries:
             if entry.state in BEGUN_STATES:
                 busy |= self._children[entry.run][1] if entry.run in self._children else set(entry.devices)
+        self._delayed, self._devices = [], free_devices.as_news(seen)
         seen = [_held_by_queue(device, self._entries) for device in seen]
         kept: set[str] = set()
         self._why = {entry.run: "" for entry in self._entries} | {
@@ -280,7 +283,7 @@ class Runner:
         needs = f"needs {free_devices.needs_text(entry, self._gpus)}"
         if len(usable) < number or not usable:
             return f"{needs}, which this machine does not have"
-        usable = self._allowed(usable)
+        usable = free_devices.allowed(usable, self._settings)
         if len(usable) < number:
             return f"{needs}; {queue_settings.path()} leaves too few to the queue"
         free = [
@@ -296,8 +299,10 @@ class Runner:
         if self._settings.most is not None and len(busy) + number > self._settings.most:
             return f"{needs}; {queue_settings.path()} allows {self._settings.most} at once"
         if user := self._fair_share.turn_of(now, number):
+            self._delayed.append(entry.run)
             return f"{needs}; {user}, who has fewer devices or waits longer, goes first"
         if time.monotonic() < self._not_before.get(entry.run, (0.0, 0.0))[0]:
+            self._delayed.append(entry.run)
             return self._why.get(entry.run, "")
         self._start(entry, chosen)
         busy |= set(chosen)
@@ -315,15 +320,6 @@ class Runner:
         if self._settings.is_time() or self._settings.hours is None:
             return ""
         return f"{queue_settings.path()} starts runs from {self._settings.hours[0]}:00 to {self._settings.hours[1]}:00"
-
-    def _allowed(self, usable: Sequence[Device]) -> list[Device]:
-        """Return the devices that the settings do not forbid. The devices in the setting `gpus` come first, in its
-        order.
-        """
-        order = self._settings.gpus
-        places = {device.name: _place(device, order) for device in usable}
-        allowed = [device for device in usable if _place(device, self._settings.never) is None]
-        return sorted(allowed, key=lambda device: len(order) if (at := places[device.name]) is None else at)
 
     def _start(self, entry: Entry, among: Collection[str]) -> None:
         with entries.locked():
@@ -343,7 +339,14 @@ class Runner:
 
     def _write_news(self) -> None:
         why = {name: reason for name, reason in self._why.items() if reason}
-        content = {"pid": os.getpid(), "gpus": self._gpus, "why": why, "failures": self._failures}
+        content = {
+            "pid": os.getpid(),
+            "gpus": self._gpus,
+            "devices": self._devices,
+            "why": why,
+            "delayed": self._delayed,
+            "failures": self._failures,
+        }
         if content != self._news:
             with entries.locked():  # release() forgets failures
                 entries.write_news(content)
@@ -360,11 +363,6 @@ def _held_by_queue(device: Device, listed: Sequence[Entry]) -> Device:
     holder = next((entry.run for entry in listed if entry.state in BEGUN_STATES and device.name in entry.devices), "")
     words = f"{holder} trains on it"
     return replace(device, holder=words, shut=words) if holder else device
-
-
-def _place(device: Device, named: Sequence[str]) -> int | None:
-    """Return the place (from 0) of a GPU in a list of numbers and UUIDs; None if it is not in the list."""
-    return next((at for at, name in enumerate(named) if name in (device.name, str(device.index))), None)
 
 
 def _waits_for_another(entry: Entry) -> str:

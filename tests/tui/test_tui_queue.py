@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from gputui.engine.leases.lease import NotFree
 from gputui.engine.queue import entries
+from gputui.engine.queue.entries import Entry
 from gputui.engine.runs import Run
 from gputui.tui import app, show
 from gputui.tui.app import GputuiApp
-from gputui.tui.reading import newest_runs, run_list
+from gputui.tui.reading import newest_runs, queue_times, run_list
 from gputui.tui.reading.queue_places import Queue, Waiting
 from gputui.tui.screens.dialogs import Ask
 from gputui.tui.screens.live.screen import LiveScreen
@@ -121,6 +122,27 @@ def test_a_running_run_is_found_among_many_that_wait_and_their_files_are_read_on
     assert read == [1]
     entries.hold(made[0].id)
     assert watch.read().queue.waiting[made[0].id].held
+
+
+def test_a_screen_forecasts_again_if_the_queue_changes_or_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    forecasts, clock = list[int](), [100.0]
+
+    def forecast(*_: Any) -> dict[str, float | None]:
+        forecasts.append(1)
+        return {"one": 60.0, "two": None}
+
+    monkeypatch.setattr(queue_times, "starts_in", forecast)
+    monkeypatch.setattr(queue_times, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    times, listed = queue_times.StartTimes(), (Entry("one", 1.0),)
+    assert times.starts_in(listed, {}) == {"one": 60, "two": None}
+    clock[0] += 4
+    assert times.starts_in(listed, {}) == {"one": 56, "two": None}
+    clock[0] += 1
+    assert times.starts_in(listed, {})["one"] == 60
+    assert times.starts_in(listed, {"gpus": 1})["one"] == 60
+    assert len(forecasts) == 3
+    times.starts_in((*listed,) * 2, {"gpus": 1})
+    assert len(forecasts) == 4
 
 
 async def test_waiting_runs_stand_on_top_and_are_moved_held_and_taken_out(home: Path) -> None:

@@ -18,9 +18,8 @@ from ...engine.files.values import mapping, to_json
 from ...engine.queue import entries, free_devices, queue_settings
 from ...engine.queue.entries import Entry
 from ...engine.runs import RunError
-from ...engine.units import clock
 from ..base.errors import DONE, Refused, clean, complain
-from ..reading import queue
+from ..reading import queue, queue_times
 
 if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
@@ -152,14 +151,13 @@ def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
 
 def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
     """One row for each entry: first those that have begun, then those that wait, in their order."""
-    gpus, why = queue.gpus(), mapping(entries.news().get("why"))
+    news = entries.news()
+    gpus, why, starts = queue.gpus(), mapping(news.get("why")), queue_times.starts_in(listed, news)
     begun = [entry for entry in listed if entry.state not in entries.WAITS]
     waiting = [entry for entry in listed if entry.state in entries.WAITS]
-    left = [seconds for entry in begun if (seconds := queue.left_of(entry)) is not None]
     rows: list[dict[str, Any]] = []
     for entry in (*begun, *waiting):
         place = waiting.index(entry) + 1 if entry in waiting else None
-        when = _when(entry, place, left if len(left) == len(begun) else [])
         rows.append(
             {
                 "place": place,
@@ -167,7 +165,8 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
                 "kind": entry.what or entry.kind,
                 "state": entry.state,
                 "needs": free_devices.needs_text(entry, gpus),
-                "when": when,
+                "when": _when(entry, starts),
+                "starts_in_seconds": starts.get(entry.run),
                 "why": queue.why_of(entry, why),
                 "group": entry.group,
                 "after": entry.after,
@@ -179,15 +178,16 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
     return rows
 
 
-def _when(entry: Entry, place: int | None, left: Sequence[float]) -> str:
-    """The time since which a run has run, or about when the next run starts: when the first of those that have begun
-    ends.
+def _when(entry: Entry, starts: Mapping[str, float | None]) -> str:
+    """The time since which a run has run, or about when a waiting run starts. `unknown` if that is not known.
 
-    Empty for all other waiting runs, and if it is unknown. `left` are the seconds left of the runs that have begun.
+    Empty for a run that is held, and in a queue that is paused. `starts` are the seconds until the waiting runs start.
     """
-    if place is None:
+    if entry.run not in starts:
         return time.strftime("since %H:%M", time.localtime(entry.started_at or 0))
-    return f"in about {clock(min(left))}" if place == 1 and left and entry.state == "waiting" else ""
+    if entry.state == "held" or entries.is_paused():
+        return ""
+    return queue_times.when_text(starts[entry.run]) or "unknown"
 
 
 # ---- changing --------------------------------------------------------------------------------------

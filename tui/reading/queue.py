@@ -1,4 +1,4 @@
-"""The queue as its viewers see it: which runs wait, in which order and why, and about when the next run starts.
+"""The queue as its viewers see it: which runs wait, in which order and why, and about when each starts.
 
 It reads small files, and is called in a thread.
 """
@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...engine.files.values import mapping, number, text, whole
+from ...engine.files.values import mapping, text, whole
 from ...engine.job import this_machine
 from ...engine.queue import any_entry, entries, free_devices
 from ...engine.queue.entries import Entry
-from ...engine.queue.jobs import ProofJob
 from ...engine.queue.listing_reader import ListingReader
-from ...engine.units import clock
-from .last_events import last_progress
+from . import queue_times
 from .queue_places import Queue, Waiting
 
-_reader = ListingReader()
+_reader, _times = ListingReader(), queue_times.StartTimes()
 
 
 def read() -> Queue:
@@ -26,18 +24,17 @@ def read() -> Queue:
     if not any_entry():
         return Queue()
     _reader.read()
-    listed, paused = _reader.listing.entries, entries.is_paused()
-    reasons = mapping(entries.news().get("why"))
+    listed, paused, news = _reader.listing.entries, entries.is_paused(), entries.news()
+    reasons = mapping(news.get("why"))
     begun = [entry for entry in listed if entry.state not in entries.WAITS]
-    left = [left_of(entry) for entry in begun]
-    soonest = min((seconds for seconds in left if seconds is not None), default=None) if None not in left else None
+    starts = _times.starts_in(listed, news)
     waiting: dict[str, Waiting] = {}
     waits = len(listed) - len(begun)
     count = gpus() if waits else 0
     for place, entry in enumerate((entry for entry in listed if entry.state in entries.WAITS), 1):
         held = entry.state == "held"
         why = "the queue is paused" if paused and not held else why_of(entry, reasons)
-        when = f"in about {clock(soonest)}" if soonest is not None and place == 1 and not (held or paused) else ""
+        when = queue_times.when_text(starts[entry.run])
         needs, after = free_devices.needs_text(entry, count), entry.after or ""
         waiting[entry.run] = Waiting(entry.run, place, held, why, when, needs, entry.waits_since, after, waits)
     return Queue(waiting, len(begun))
@@ -50,13 +47,6 @@ def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
     if entry.state == "waiting":
         return text(reasons.get(entry.run)) or "the runner has not looked at it yet"
     return "gives way, and returns to the queue" if entry.yields else ""
-
-
-def left_of(entry: Entry) -> float | None:
-    """Return the expected seconds until a run or measurement that has begun ends. None if they are not known."""
-    if isinstance(entry.job, ProofJob):
-        return entry.job.seconds_left()
-    return number(last_progress(entry.folder).get("eta_seconds"))
 
 
 def place_text(entry: Entry) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 class Waiting:
     """The place of a run in the queue, from 1 on, why it waits, and about when it starts.
 
-    `why` and `when` are empty if they are not known. `when` is a text such as `in about 4:10`. `since` is the Unix time
-    at which the run was queued, and `after` the id of the run that has to end first.
+    `why` and `when` are empty if they are not known. `when` is `soon`, or a text such as `in about 4:10`. `since` is
+    the Unix time at which the run was queued, and `after` the id of the run that has to end first.
     """
 
     run: str

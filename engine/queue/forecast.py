@@ -1,0 +1,147 @@
+"""The expected starts of the runs that wait in the queue: the runner's walk, carried on with the expected ends of runs.
+
+Nothing is read here. A start is None from the point on at which something that decides it is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What uses devices now, by the names in `devices`. `seconds_left` is None if its end is not known.
+
+    `is_queued` is True for a run of this queue, whose devices count for the setting `most`.
+    """
+
+    run: str
+    devices: frozenset[str] = frozenset()
+    seconds_left: float | None = None
+    is_queued: bool = True
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A waiting run. It takes `count` of the devices in `usable`, the first ones that are free.
+
+    `seconds` returns its expected duration, None if it is not known. `after` is the id of a run that has to end first,
+    else empty. `is_held` is True if it does not start by itself, and `is_delayed` if it waits for something other than
+    devices, such as another user's turn.
+    """
+
+    run: str
+    usable: Sequence[str]
+    count: int
+    seconds: Callable[[], float | None]
+    after: str = ""
+    is_held: bool = False
+    is_delayed: bool = False
+
+
+def start_times(
+    waiting: Sequence[Expected],
+    begun: Sequence[Begun],
+    most: int | None = None,
+    opens_in: Callable[[float], float] = lambda _seconds: 0.0,
+) -> dict[str, float | None]:
+    """Return for each waiting run, by its id, the seconds until it is expected to start; None if that is not known.
+
+    `waiting` are the runs in the order of the queue. `most` is the number of devices that runs of the queue may have at
+    once. `opens_in` returns, for a moment in so many seconds, for how many seconds from then on no run is started.
+    """
+    forecast = _Forecast(begun, most)
+    left, now = list(waiting), 0.0
+    while left:
+        if closed := opens_in(now):
+            now += closed
+        forecast.release(now)
+        left = forecast.walk(left, now)
+        ends = [end for end in forecast.ends.values() if end is not None]
+        if not ends:
+            break
+        now = max(now, min(ends))
+    return {run.run: forecast.starts.get(run.run) for run in waiting}
+
+
+class _Forecast:
+    """The devices and the runs at a moment of the forecast."""
+
+    def __init__(self, begun: Sequence[Begun], most: int | None) -> None:
+        self._begun, self._most = {each.run: each for each in begun}, most
+        self.ends: dict[str, float | None] = {each.run: each.seconds_left for each in begun}  # of what has not ended
+        self.starts: dict[str, float | None] = {}
+        self._never: set[str] = set()  # the runs that are held, wait for such a run, or lack devices
+        # The devices that may become free, or be taken, at a moment that is not known.
+        self._open = {name for each in begun if each.seconds_left is None for name in each.devices}
+
+    def release(self, now: float) -> None:
+        """Take out what has ended by `now`."""
+        for name in [name for name, end in self.ends.items() if end is not None and end <= now]:
+            del self.ends[name]
+
+    def walk(self, waiting: Sequence[Expected], now: float) -> list[Expected]:
+        """Start the runs that can start at `now`. Return those that go on waiting and whose start can still be known.
+
+        As in the runner, devices for which a run waits are kept from the runs after it.
+        """
+        names, left = {run.run for run in waiting}, list[Expected]()
+        blocked = {name for run in self.ends for name in self._begun[run].devices}
+        for run in waiting:
+            if run.is_held or run.after in self._never or run.count > len(run.usable):
+                self._never.add(run.run)
+            elif run.after and None in (self.starts.get(run.after, now), self.ends.get(run.after, now)):
+                self._lose(run)
+            elif (
+                run.after in self.ends
+                or (run.after in names and run.after not in self.starts)
+                or self._starts_or_waits(run, now, blocked)
+            ):
+                left.append(run)
+        return left
+
+    def _starts_or_waits(self, run: Expected, now: float, blocked: set[str]) -> bool:
+        """Start a run that waits for no other run, or give up its start, or else return True.
+
+        `blocked` has the names of the devices that are in use or kept for a run before it. Those that the run takes, or
+        that are kept for it, are added.
+        """
+        free = [name for name in run.usable if name not in blocked]
+        is_enough = run.count <= len(free)
+        chosen = free[: run.count] if is_enough else free
+        blocked.update(chosen)
+        is_over = is_enough and self._most is not None and self._queued_devices() + run.count > self._most
+        if run.is_delayed or self._depends_on_unknown(run, now, is_enough, is_over):
+            self._lose(run)
+        elif is_enough and not is_over:
+            self._start(run, chosen, now)
+        else:
+            return True
+        return False
+
+    def _queued_devices(self) -> int:
+        going_on = (self._begun[name] for name in self.ends)
+        return len({name for each in going_on if each.is_queued for name in each.devices})
+
+    def _depends_on_unknown(self, run: Expected, now: float, is_enough: bool, is_over: bool) -> bool:
+        """Return True if the start may be at another moment than here, because an end is not known.
+
+        What starts at the first moment starts in any case.
+        """
+        if is_enough and is_over:
+            return any(end is None and self._begun[name].is_queued for name, end in self.ends.items())
+        return not (is_enough and not now) and not self._open.isdisjoint(run.usable)
+
+    def _lose(self, run: Expected) -> None:
+        """Give up the start of a run. It may take each of its devices at any moment."""
+        self.starts[run.run] = None
+        self._open |= set(run.usable)
+
+    def _start(self, run: Expected, chosen: Sequence[str], now: float) -> None:
+        seconds = run.seconds()
+        self.starts[run.run] = now
+        self.ends[run.run] = None if seconds is None else now + seconds
+        self._begun[run.run] = Begun(run.run, frozenset(chosen), seconds)
+        if seconds is None:
+            self._open |= set(chosen)

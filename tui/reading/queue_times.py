@@ -1,0 +1,164 @@
+"""When the waiting runs are expected to start: what the forecast of the queue needs, read from files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache, partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ...engine import runs
+from ...engine.files.reading import read_object
+from ...engine.files.values import mapping, number
+from ...engine.queue import entries, free_devices, queue_settings
+from ...engine.queue.durations import MOST_RUNS, Durations
+from ...engine.queue.entries import Entry
+from ...engine.queue.forecast import Begun, Expected, start_times
+from ...engine.queue.free_devices import Device
+from ...engine.queue.jobs import Job, ProofJob, RunJob, job_of, state_if_not_ended
+from ...engine.queue.queue_settings import Settings
+from ...engine.runs import Run
+from ...engine.units import clock
+from .last_events import last_progress
+
+FORECAST_SECONDS = 5.0
+
+
+def starts_in(listed: Sequence[Entry], news: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return for each waiting entry, by its id, the seconds until it is expected to start; None if that is not known.
+
+    `listed` are the entries of the queue, in their order, and `news` is what the runner has written last. Nothing is
+    known if the runner has not looked at the devices yet, or if the queue is paused.
+    """
+    waiting = [entry for entry in listed if entry.state in entries.WAITS]
+    devices = free_devices.from_news(news.get("devices"))
+    if entries.is_paused() or not devices:
+        return dict.fromkeys(entry.run for entry in waiting)
+    return _Times(listed, devices, news).starts_in()
+
+
+class StartTimes:
+    """The same for screens, which ask again and again: it is forecast again only after 5 s or if the queue changes."""
+
+    def __init__(self) -> None:
+        self._listed: Sequence[Entry] = ()
+        self._news: Mapping[str, Any] = {}
+        self._starts: dict[str, float | None] = {}
+        self._at = float("-inf")
+
+    def starts_in(self, listed: Sequence[Entry], news: Mapping[str, Any]) -> dict[str, float | None]:
+        age = time.monotonic() - self._at
+        if listed is not self._listed or news != self._news or age >= FORECAST_SECONDS:
+            self._starts, self._listed, self._news = starts_in(listed, news), listed, news
+            self._at, age = time.monotonic(), 0.0
+        return {name: None if start is None else max(0.0, start - age) for name, start in self._starts.items()}
+
+
+def when_text(seconds: float | None) -> str:
+    """Return in words when a run starts that is expected to start in so many seconds; empty if that is not known."""
+    return "" if seconds is None else f"in about {clock(seconds)}" if seconds >= 1 else "soon"
+
+
+class _Times:
+    def __init__(self, listed: Sequence[Entry], devices: Sequence[Device], news: Mapping[str, Any]) -> None:
+        self._listed, self._devices = listed, devices
+        self._gpus = sum(device.name != free_devices.CPU for device in devices)
+        delayed = news.get("delayed")
+        self._delayed = [name for name in delayed if isinstance(name, str)] if isinstance(delayed, list) else []
+        self._settings = _settings(queue_settings.path(), queue_settings.stamp())
+
+    def starts_in(self) -> dict[str, float | None]:
+        now = time.time()
+        begun = self._begun(now)
+        # One that is being started and has no devices yet takes its own before all that wait.
+        starting = [entry for entry in self._listed if entry.state == "starting" and entry.run not in begun]
+        waiting = [entry for entry in self._listed if entry.state in entries.WAITS]
+        starts = start_times(
+            [self._expected(entry) for entry in (*starting, *waiting)],
+            list(begun.values()),
+            self._settings.most,
+            lambda seconds: self._settings.opens_in(now + seconds),
+        )
+        return {entry.run: starts[entry.run] for entry in waiting}
+
+    def _begun(self, now: float) -> dict[str, Begun]:
+        """Return what uses the devices, by an id: the begun entries, other runs of this user, and programs of others.
+
+        Runs that an entry waits for are added, also if they use no device of the queue.
+        """
+        leased: dict[str, set[str]] = {}
+        for device in self._devices:
+            if device.holder:
+                leased.setdefault(Path(device.run).name or device.name, set()).add(device.name)
+        jobs = {Path(device.run).name: _job_at(Path(device.run)) for device in self._devices if device.run}
+        begun = {}
+        for entry in self._listed:
+            if entry.state in entries.WAITS:
+                continue
+            devices = frozenset(leased.pop(entry.run, ())) | frozenset(entry.devices)
+            if devices:
+                begun[entry.run] = Begun(entry.run, devices, self._left(entry, now))
+        queued = {name for each in begun.values() for name in each.devices}
+        for key, names in leased.items():
+            if others := names - queued:
+                begun[key] = Begun(key, frozenset(others), _left_of(jobs[key]) if key in jobs else None, False)
+        for after in {entry.after for entry in self._listed if entry.after} - {entry.run for entry in self._listed}:
+            if after not in begun and state_if_not_ended(after):
+                begun[after] = Begun(after, seconds_left=_left_of(job_of(after)), is_queued=False)
+        return begun
+
+    def _left(self, entry: Entry, now: float) -> float | None:
+        left = _left_of(entry.job)
+        if left is None and (whole := self._seconds(entry)) is not None:
+            left = max(0.0, whole - (now - (entry.started_at or now)))
+        return left
+
+    def _expected(self, entry: Entry) -> Expected:
+        usable = free_devices.allowed(free_devices.usable(entry, self._devices), self._settings)
+        return Expected(
+            entry.run,
+            [device.name for device in usable],
+            free_devices.count(entry, self._gpus),
+            partial(self._seconds, entry),
+            entry.after or "",
+            entry.state == "held",
+            entry.run in self._delayed,
+        )
+
+    def _seconds(self, entry: Entry) -> float | None:
+        """Return how long an entry trains from its next start on: its own estimate, else that of earlier runs."""
+        if isinstance(entry.job, ProofJob):
+            return _seconds_of_proof(entry.job)
+        own = number(last_progress(entry.folder).get("eta_seconds")) if entry.state != "running" else None
+        return self._durations.expected_seconds(entry.folder) if own is None else own
+
+    @cached_property
+    def _durations(self) -> Durations:
+        waiting = {entry.run for entry in self._listed}
+        ended = (run for run in runs.all_runs() if run.id not in waiting)
+        return Durations(islice(ended, MOST_RUNS))
+
+
+@lru_cache(1)
+def _settings(_path: Path, _written_at: float) -> Settings:
+    return queue_settings.read()  # again only if the file has changed: the screens ask every second
+
+
+def _left_of(job: Job) -> float | None:
+    """Return the expected seconds until a run or measurement that has begun ends. None if they are not known."""
+    if isinstance(job, ProofJob):
+        return job.seconds_left()
+    return number(last_progress(Run(job.path)).get("eta_seconds"))
+
+
+def _job_at(path: Path) -> Job:
+    return ProofJob(path) if (path / ProofJob.first_file).exists() else RunJob(path)
+
+
+def _seconds_of_proof(job: ProofJob) -> float | None:
+    """Return the time limit of a measurement, which a search uses up; None if it has none."""
+    request = read_object(job.path / ProofJob.first_file).value
+    minutes = number(mapping(request.get("search")).get("minutes"))
+    return number(request.get("limit_seconds")) if minutes is None else 60 * minutes
