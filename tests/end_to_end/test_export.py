@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import itertools
 import re
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from gputui.engine import presets
 from gputui.engine.export.engine_source import extract
-from gputui.engine.export.script import to_script
+from gputui.engine.export.script import TITLE, to_script
 from gputui.engine.options import OPTIONS, by_key
 
 from tests.support.cases import all_hold
@@ -133,6 +136,7 @@ NOT_IN_A_SCRIPT = {
 ABOUT = {key: info.about for key, info in by_key(OPTIONS).items()}
 
 
+@cache
 def script(*settings: str, preset: str = "quickstart") -> str:
     return to_script(presets.resolve(preset, settings))
 
@@ -156,6 +160,22 @@ def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason() -> 
                 left = {key} & NOT_IN_A_SCRIPT
                 assert (key in named(code)) == (not left)
                 assert set(closing_list(code)) == left
+
+
+def test_the_lines_that_an_option_changes(snapshot: Any) -> None:
+    """Those that name it, as a diff."""
+    base: dict[tuple[str, ...], list[str]] = {}
+    changed = []
+    for key, text in (CHANGES | SPECIAL).items():
+        given = ("data=synthetic", *NEEDS.get(key, ()))
+        before = base.setdefault(given, _above(script(*given)))
+        diff = difflib.unified_diff(before, _above(script(*given, f"{key}={text}")), n=0, lineterm="")
+        changed += [f"{key}={text}", *(line for line in diff if re.search(rf"# .*\b{key}\b", line))]
+    assert "\n".join(changed) == snapshot
+
+
+def _above(code: str) -> list[str]:
+    return code.partition(TITLE)[0].splitlines()
 
 
 @pytest.mark.parametrize("data", DATA)

@@ -1,12 +1,15 @@
-"""The change that a finding proposes removes its cause: afterwards the rule does not yield the finding again."""
+"""What findings say, word for word, and that each change that they propose removes their cause."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from gputui.engine.checks import Finding
 
+from tests.engine import test_checks
 from tests.engine.test_checks import TRIGGERS, found_by
 from tests.support.cases import all_hold
 
@@ -50,3 +53,19 @@ def test_a_finding_is_gone_after_each_change_that_it_proposes() -> None:
 def _sets(setting: str, options: Mapping[str, str | None]) -> bool:
     name = setting.partition("=")[0]
     return any(name in (option, option.partition(".")[2]) for option in options)
+
+
+def test_all_that_is_said_of_conflicts(snapshot: Any) -> None:
+    said = [
+        line
+        for rule, on, settings, *_ in TRIGGERS
+        for line in (
+            f"{rule}: {settings}",
+            *(
+                f"  {one.level}: {', '.join(one.options)}: {one.message}; {one.change}"
+                for one in found_by(rule, on, settings)
+            ),
+        )
+    ]
+    text = "\n".join(said).replace(test_checks.__file__, "a file")
+    assert text.replace(str(Path.cwd()), "HERE") == snapshot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.rules import findings
 from gputui.engine.runs.events import Diagnosis, GradientExchange, Started, WorkerReadings
 from gputui.engine.runs.parsing import recalled
-from gputui.tui.printing.diagnosis import show_stages
+from gputui.tui.printing.diagnosis import show, show_stages
 
 from tests.support.judged import PARALLEL, STAGES, gpu, measured, waits
 
@@ -63,6 +63,14 @@ def test_each_verdict_from_its_figures(verdict: str, known: Measurements) -> Non
         assert decisive["threshold"] is not None
         assert decisive["text"]
         assert found.confidence >= 0.5
+
+
+def test_what_is_printed_of_each_verdict(capsys: pytest.CaptureFixture[str], snapshot: Any) -> None:
+    for _verdict, known in CASES:
+        show(asdict(diagnose(known)))
+        print()
+    show_stages([*PARALLEL, {"name": "batch", "op": "BatchV2", "ms_per_batch": None}])
+    assert capsys.readouterr().out == snapshot
 
 
 def test_every_verdict_of_the_table_has_a_case_and_words() -> None:
