@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -309,3 +311,12 @@ def test_a_trainer_that_finds_no_gpu_gives_the_cause_of_the_doctor(told: Mapping
             if met.verdict == NOT_READY and "capability" not in met.doctor + name and "PTX" not in met.doctor:
                 with cases.case(name):
                     assert (met.doctor if met.because is None else met.because) in told[name]["reason"]
+
+
+def test_all_that_the_doctor_and_a_start_say(told: Mapping[str, Any], snapshot: Any) -> None:
+    lines = []
+    for name, box in told.items():
+        found = [": ".join(one) for one in bad(box["doctor"])]
+        lines += [f"{name}: {box['verdict']}", *found, *box["start"].splitlines(), f"reason: {box['reason']}", ""]
+    said = "\n".join(lines).replace(sys.executable, "PYTHON")
+    assert re.sub(r"(TensorFlow) \d[.\d]*", r"\1 2", said) == snapshot

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
+from typing import Any
 
 from gputui.engine.process import known_failures
 from gputui.engine.process.ending import Evidence, classify
@@ -120,6 +122,12 @@ def test_the_end_of_a_log_names_the_failure() -> None:
                 assert does in end.hint
                 assert NOW not in end.message
                 assert "{" not in end.message + end.hint
+
+
+def test_all_that_is_said_of_each_failure(snapshot: Any) -> None:
+    ends = [classify(Evidence(-signal.SIGABRT, (*ALL_IS_WELL, *lines, *STACK), 64)) for lines, *_ in DEATHS]
+    said = "\n".join(f"{end.outcome}, {end.kind}: {end.message}\n  {end.hint}" for end in ends)
+    assert re.sub(r"(TensorFlow) \d[.\d]*", r"\1 2", said) == snapshot
 
 
 def test_harmless_log_lines_name_no_failure() -> None:
