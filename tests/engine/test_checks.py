@@ -315,6 +315,8 @@ def test_existing_paths_are_fine(tmp_path: Path) -> None:
     for name in ("cats", "dogs"):
         (tmp_path / "images" / name).mkdir(parents=True)
         (tmp_path / "images" / name / "1.PNG").touch()
+    (tmp_path / "images" / ".thumbnails").mkdir()
+    (tmp_path / "images" / "labels.csv").touch()
     for place in (f"npz:{tmp_path}/a.npz", f"images:{tmp_path}/images", f"tfrecord:{tmp_path}/*.tfrecord"):
         assert found_by("data_and_cache", NONE, f"data={place}") == []
 
@@ -323,7 +325,8 @@ def test_data_that_is_not_what_was_named_is_told_with_what_it_has(tmp_path: Path
     np.savez(tmp_path / "a.npz", x=np.zeros(3), labels=np.zeros(3))
     (tmp_path / "b.npz").write_text("no archive")
     (tmp_path / "a.tfrecord").write_text("")
-    (tmp_path / "images" / "cats").mkdir(parents=True)
+    for name in ("cats", ".thumbnails"):
+        (tmp_path / "images" / name).mkdir(parents=True)
     cases = {
         "npz:a.npz": "has no array 'y' or 'y_train' (it has: x, labels)",
         "npz:b.npz": "is not a .npz file",

@@ -205,6 +205,11 @@ def test_memory_may_grow_while_caches_and_buffers_fill(options: Mapping[str, Any
     assert _fed(TRAINING, *FILLING, options=options).host_memory_growth == pytest.approx(growth)
 
 
+def test_memory_grows_from_the_first_to_the_last_third_of_enough_readings() -> None:
+    assert _fed(TRAINING, *FILLING[:29], options=PLAIN).host_memory_growth is None
+    assert _fed(TRAINING, *FILLING[::-1], options=PLAIN).host_memory_growth == pytest.approx(-0.2)
+
+
 def test_memory_that_grows_after_the_first_epoch_counts() -> None:
     epoch = {"type": "epoch", "epoch": 1}
     assert _fed(TRAINING, *FILLING, epoch, *[_host(0.4)] * 40).host_memory_growth == pytest.approx(0.0)
