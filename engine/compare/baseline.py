@@ -62,7 +62,7 @@ def unpin() -> bool:
 
 
 def pinned() -> Pin:
-    """The pin: the run that is pinned now, or a sentence if it cannot be found. Without a pin it has neither."""
+    """Return the pin: the run that is pinned now, or a sentence if it cannot be found. Without a pin it has neither."""
     if not os.path.lexists(_file()):
         return Pin()
     name = text(read_object(_file()).value.get("run"))
@@ -75,7 +75,7 @@ def pinned() -> Pin:
 
 
 def line_up(runs: Iterable[Run], given: Run | None = None) -> LineUp:
-    """The runs to compare, each once, the baseline first.
+    """Return the runs to compare, each once, the baseline first.
 
     The baseline is the run `given`, else the pinned run, else the first of `runs`.
     """

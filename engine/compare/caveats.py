@@ -26,7 +26,7 @@ def caveats(
     started: Sequence[Started | None],
     versions: Sequence[str] = (),
 ) -> list[str]:
-    """Sentences about figures that cannot be compared between the runs. Empty if all can be compared.
+    """Return sentences about figures that cannot be compared between the runs. Empty if all can be compared.
 
     The sequences are in the order of comparison, the baseline first. `started` are the events of the trainers, None for
     a run without this event. `versions` are the names of the packages whose versions differ.
@@ -78,7 +78,7 @@ def _samples(
     batches: Sequence[float | None],
     started: Sequence[Started | None],
 ) -> str:
-    """A sentence if the losses of the runs were measured after different numbers of samples. Otherwise empty.
+    """Return a sentence if the losses of the runs were measured after different numbers of samples. Otherwise empty.
 
     Losses and other metrics can be compared only after the same number.
     """
@@ -93,7 +93,7 @@ def _samples(
 
 
 def _seen(options: Options, steps: float, batch: float, started: Started | None) -> float:
-    """The number of samples that a run has trained on.
+    """Return the number of samples that a run has trained on.
 
     If the size of its data is not known, all batches count as full.
     """
@@ -120,7 +120,7 @@ def _environment(actual: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence if compile.xla is auto and XLA has compiled only some of the runs. Otherwise empty.
+    """Return a sentence if compile.xla is auto and XLA has compiled only some of the runs. Otherwise empty.
 
     On another machine the same option can have another effect.
     """
@@ -135,7 +135,7 @@ def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str
 
 
 def _global_batch(options: Options, result: Figures) -> float | None:
-    """The number of samples in a step over all replicas. None if it is not known.
+    """Return the number of samples in a step over all replicas. None if it is not known.
 
     It is read from the result. The option input.batch_size, the number of one replica, is used only if there is one
     replica.

@@ -56,7 +56,8 @@ class FigureRow:
     noise: float | None
 
     def exceeds_noise(self, position: int) -> bool | None:
-        """Whether the difference between the run at `position` (from 0) and the first run is larger than the noise.
+        """Return True if the difference between the run at `position` (from 0) and the first run is larger than the
+        noise.
 
         None if the difference or the noise is not known.
         """
@@ -87,7 +88,7 @@ class Comparison:
     code: CodeRow | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The comparison as plain values for JSON."""
+        """Return the comparison as plain values for JSON."""
         return asdict(self) | {"titles": [str(title) for title in self.titles]}
 
 
@@ -134,7 +135,7 @@ def compare(line_up: LineUp) -> Comparison:
 
 
 def _together(runs: Sequence[Run]) -> list[str]:
-    """A list with one sentence if several of the runs are workers of one training. Otherwise empty."""
+    """Return a list with one sentence if several of the runs are workers of one training. Otherwise empty."""
     chiefs = [chief.id for run in runs if (chief := run_cluster.local_chief(run)) is not None]
     if not any(run.id in chiefs for run in runs) and len(set(chiefs)) == len(chiefs):
         return []
@@ -142,14 +143,14 @@ def _together(runs: Sequence[Run]) -> list[str]:
 
 
 def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
-    """Sentences about files of the runs that cannot be read, so that figures are missing."""
+    """Return sentences about files of the runs that cannot be read, so that figures are missing."""
     return [
         f"{run.id}: {text}" for run, preset in zip(runs, presets, strict=True) for text in (*run.damage, preset) if text
     ]
 
 
 def _flat(result: Mapping[str, Any]) -> dict[str, float]:
-    """All numbers in nested mappings, by their dotted keys (`step_ms.p50`)."""
+    """Return all numbers in nested mappings, by their dotted keys (`step_ms.p50`)."""
     numbers: dict[str, float] = {}
     for key, value in result.items():
         if isinstance(value, Mapping):
@@ -179,7 +180,7 @@ def _groups(
     versions_of_runs: Sequence[Mapping[str, str]],
     codes: Sequence[int],
 ) -> tuple[int, ...]:
-    """A number for each run. Repeats, runs with equal options apart from the seed, have the same number.
+    """Return a number for each run. Repeats, runs with equal options apart from the seed, have the same number.
 
     Workers of one training are not repeats of each other, nor are runs with different versions or with different
     numbers in `codes`.
@@ -217,8 +218,8 @@ def _change(first: float | None, value: float | None, unit: str) -> float | None
 
 
 def _noise(values: Sequence[float | None], groups: Sequence[int], unit: str) -> float | None:
-    """The largest spread of any group of repeats: its largest value minus its smallest, divided by the smallest. For
-    the unit `share` it is not divided.
+    """Return the largest spread of any group of repeats: its largest value minus its smallest, divided by the smallest.
+    For the unit `share` it is not divided.
 
     None if no group has two runs with this figure.
     """

@@ -26,8 +26,8 @@ class CodeRow:
     numbers: tuple[int, ...]
 
     def text(self, position: int) -> str:
-        """The cell of the run at `position`: its commit, and for all runs but the baseline `same` or `differs` with
-        files.
+        """Return the cell of the run at `position`: its commit, and for all runs but the baseline `same` or `differs`
+        with files.
         """
         commit, names = self.commits[position], self.differing[position]
         if names is None or position == 0:

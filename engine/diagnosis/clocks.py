@@ -20,7 +20,7 @@ from .thresholds import HOT, LOWERED, POWER_EXPLAINS
 
 
 def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:
-    """The clock figures of the training GPUs as fields of Measurements.
+    """Return the clock figures of the training GPUs as fields of Measurements.
 
     `gpus` are the last readings of these GPUs, `totals` sums up all readings.
     """
@@ -41,26 +41,26 @@ def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:
 
 
 def limit_is_low(s: Measurements) -> bool:
-    """Whether the power limit was set clearly (5 %) below the default. False if one of them is unknown."""
+    """Return True if the power limit was set clearly (5 %) below the default. False if one of them is unknown."""
     limit, default = s.power_limit_w, s.power_limit_default_w
     return limit is not None and default is not None and limit < LOWERED * default
 
 
 def is_held(s: Measurements) -> bool:
-    """Whether the GPU works, and neither heat nor the default power limit would explain a low clock. A low clock then
-    has a cause that can be removed.
+    """Return True if the GPU works, and neither heat nor the default power limit would explain a low clock. A low clock
+    then has a cause that can be removed.
     """
     works = s.on_gpu and s.gpu_works and (s.throttled or 0.0) < HOT
     return works and (limit_is_low(s) or (s.power_capped or 0.0) < POWER_EXPLAINS)
 
 
 def is_capped(s: Measurements) -> bool:
-    """Whether the GPU works with a power limit clearly below the default. That alone explains a low clock."""
+    """Return True if the GPU works with a power limit clearly below the default. That alone explains a low clock."""
     return s.on_gpu and s.gpu_works and limit_is_low(s)
 
 
 def cause(s: Measurements) -> str:
-    """The cause of the low clock in a few words: a lowered power limit, or clocks that were set. Empty if it is
+    """Return the cause of the low clock in a few words: a lowered power limit, or clocks that were set. Empty if it is
     unknown.
     """
     if limit_is_low(s):
@@ -69,8 +69,8 @@ def cause(s: Measurements) -> str:
 
 
 def evidence(s: Measurements) -> str:
-    """The end of a sentence about the clock, with `{}` in place of the clock's value. Empty if the highest clock is
-    unknown.
+    """Return the end of a sentence about the clock, with `{}` in place of the clock's value. Empty if the highest clock
+    is unknown.
     """
     if s.max_sm_clock_mhz is None:
         return ""

@@ -44,7 +44,7 @@ RECENT = 20  # progress events for the present speed: 5 s at first, 20 s later
 
 
 def read(run: Run, events: RunEvents | None = None) -> Measurements:
-    """The measurements of a run, running or finished. `events` are its events if they were already read."""
+    """Return the measurements of a run, running or finished. `events` are its events if they were already read."""
     collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
     collector.feed((events or read_events(run.path)).events)
     return collector.measurements()
@@ -161,8 +161,8 @@ class Collector:
             self._ended_t = t
 
     def _trainers_variable(self, of_run: Any) -> str | None:
-        """The trainer's value of CUDA_VISIBLE_DEVICES: from the option device.visible, or from the environment of the
-        process that has started it.
+        """Return the trainer's value of CUDA_VISIBLE_DEVICES: from the option device.visible, or from the environment
+        of the process that has started it.
 
         None if the variable is not set.
         """
@@ -172,11 +172,11 @@ class Collector:
         return self._visible if of_run is None else str(of_run)
 
     def _filled(self) -> bool:
-        """Whether caches and shuffle buffers are full. Memory that grows afterwards is not memory of these."""
+        """Return True if caches and shuffle buffers are full. Memory that grows afterwards is not memory of these."""
         return not self._fills() or (self._epochs > 0 and self._has_passed())
 
     def _fills(self) -> bool:
-        """Whether the training has caches or buffers that fill.
+        """Return True if the training has caches or buffers that fill.
 
         True for a user's own code, as it may have a cache that no option shows.
         """
@@ -185,8 +185,8 @@ class Collector:
         return own_code or not neither
 
     def _has_passed(self) -> bool:
-        """Whether the training has used all of its data once since its start or resume. True if the size of the data or
-        the number of steps is unknown.
+        """Return True if the training has used all of its data once since its start or resume. True if the size of the
+        data or the number of steps is unknown.
         """
         started = self.started
         if not started or not started.global_batch_size or not started.train_samples or not self._progress:
@@ -201,7 +201,7 @@ class Collector:
         return self.started is not None and any("GPU" in name for name in self.started.devices)
 
     def measurements(self) -> Measurements:
-        """The measurements up to now. If the run has ended, its speeds are those of the whole run."""
+        """Return the measurements up to now. If the run has ended, its speeds are those of the whole run."""
         wait, python = self._recent("input_wait"), self._recent("python_share")
         speeds = self._speeds()
         return Measurements(
@@ -253,8 +253,8 @@ class Collector:
         return int(measured) if measured else int(self._last("step") or 0)
 
     def _seconds(self) -> float:
-        """The time of the training in seconds. If the run has ended, it is the time of the measured steps, otherwise of
-        the training so far.
+        """Return the time of the training in seconds. If the run has ended, it is the time of the measured steps,
+        otherwise of the training so far.
         """
         measured = number(self._summary.get("measured_seconds"))
         return measured if measured is not None else self._spent.get("training", 0.0) + self._open_seconds()
@@ -264,8 +264,8 @@ class Collector:
         return max(0.0, last - self._phase_t) if self._phase == "training" else 0.0
 
     def _recent(self, name: str) -> float | None:
-        """The figure `name` of the progress events: from the summary if the run has ended, otherwise the mean of the
-        last RECENT events.
+        """Return the figure `name` of the progress events: from the summary if the run has ended, otherwise the mean of
+        the last RECENT events.
 
         None if it is unknown.
         """

@@ -68,25 +68,25 @@ class Gpus:
     # ---- other GPUs -----------------------------------------------------------------------------
 
     def idle(self) -> int:
-        """The number of GPUs that this training could use in addition: visible, unused, and of the same model as its
-        own.
+        """Return the number of GPUs that this training could use in addition: visible, unused, and of the same model as
+        its own.
         """
         return len(self._idle())
 
     def usable(self) -> tuple[int, ...] | None:
-        """The indexes of the GPUs that train or that the training could use in addition. None if these are all GPUs of
-        the machine.
+        """Return the indexes of the GPUs that train or that the training could use in addition. None if these are all
+        GPUs of the machine.
         """
         mine = {index for readings in self._mine.values() if isinstance(index := readings[-1].get("index"), int)}
         usable = mine | self._idle()
         return None if usable == self._all else tuple(sorted(usable))
 
     def given(self) -> tuple[int, ...] | None:
-        """The indexes of the GPUs that are allocated to this training. None if it may use all."""
+        """Return the indexes of the GPUs that are allocated to this training. None if it may use all."""
         return None if self.variable_given is None else tuple(sorted(self._shown))
 
     def _idle(self) -> set[int]:
-        """The indexes of the visible, idle GPUs of the same model as the training GPUs.
+        """Return the indexes of the visible, idle GPUs of the same model as the training GPUs.
 
         Another model may be slower, such as the GPU of a screen, and would slow down the training GPUs.
         """
@@ -98,8 +98,8 @@ class Gpus:
     # ---- memory ---------------------------------------------------------------------------------
 
     def total_bytes(self, uuid: str | None) -> float | None:
-        """The memory in bytes of the training GPU with this UUID. If no training GPU has it, the memory of the smallest
-        one.
+        """Return the memory in bytes of the training GPU with this UUID. If no training GPU has it, the memory of the
+        smallest one.
 
         None if it is unknown.
         """
@@ -109,8 +109,8 @@ class Gpus:
         return min((total for total in totals if total), default=None)
 
     def taken_by_others(self, uuid: str | None) -> float:
-        """Bytes of the training GPU with this UUID that other programs use now. If no training GPU has it, the highest
-        value of all training GPUs.
+        """Return the bytes of the training GPU with this UUID that other programs use now. If no training GPU has it,
+        the highest value of all training GPUs.
 
         Memory whose owner the driver does not name is not included.
         """
@@ -121,8 +121,8 @@ class Gpus:
     # ---- figures --------------------------------------------------------------------------------
 
     def figures(self) -> dict[str, Any]:
-        """The figures of the GPUs as fields of Measurements: of those that train, over all their readings, and of idle
-        ones.
+        """Return the figures of the GPUs as fields of Measurements: of those that train, over all their readings, and
+        of idle ones.
         """
         readings = [gpu for series in self._mine.values() for gpu in series]
         busy = numbers(readings, "busy")
@@ -165,18 +165,19 @@ def _instances(gpu: Reading) -> list[Reading]:
 
 
 def _name(gpu: Reading) -> str | None:
-    """The UUID of the GPU, or its index as text if the driver reports no UUID. None if there is neither."""
+    """Return the UUID of the GPU, or its index as text if the driver reports no UUID. None if there is neither."""
     name = gpu.get("uuid") or gpu.get("index")
     return None if name is None else str(name)
 
 
 def _instance_of(gpu: Reading, mine: Collection[str]) -> int | None:
-    """The position (from 0) of the GPU's MIG instance that trains. None if no instance of this GPU trains."""
+    """Return the position (from 0) of the GPU's MIG instance that trains. None if no instance of this GPU trains."""
     return next((place for place, instance in enumerate(_instances(gpu)) if instance.get("uuid") in mine), None)
 
 
 def _as_it_trains(gpu: Reading, mine: Collection[str], shown: Mapping[int, int | None]) -> Reading:
-    """The reading of the GPU. In MIG mode its memory and activity are replaced by those of the instance that trains.
+    """Return the reading of the GPU. In MIG mode its memory and activity are replaced by those of the instance that
+    trains.
 
     `mine` has the names of the training GPUs. `shown` has for each index the position of the visible instance, which is
     used if `mine` names none.
@@ -192,13 +193,15 @@ def _as_it_trains(gpu: Reading, mine: Collection[str], shown: Mapping[int, int |
 
 
 def _of_others(gpu: Reading) -> float:
-    """Bytes that other programs use on the GPU. 0 in MIG mode, because the memory of an instance is not shared."""
+    """Return the bytes that other programs use on the GPU. 0 in MIG mode, because the memory of an instance is not
+    shared.
+    """
     processes = [mapping(process) for process in gpu.get("processes") or ()] if not _instances(gpu) else []
     return sum(number(each.get("memory_used_bytes")) or 0.0 for each in processes if each.get("own") is False)
 
 
 def _stands_idle(readings: Collection[Reading]) -> bool:
-    """Whether the GPU is unused in all its readings. Without readings, or in MIG mode, it counts as used."""
+    """Return True if the GPU is unused in all its readings. Without readings, or in MIG mode, it counts as used."""
     busy, used = mean(readings, "busy"), numbers(readings, "memory_used_bytes")
     if busy is None or not used or any(gpu.get("mig") is not None for gpu in readings):
         return False
@@ -207,7 +210,7 @@ def _stands_idle(readings: Collection[Reading]) -> bool:
 
 
 def _nvlink(readings: Sequence[Reading]) -> bool | None:
-    """Whether bytes have passed over NVLink. None if this is unknown.
+    """Return True if bytes have passed over NVLink. None if this is unknown.
 
     The number of links is no proof: a GPU may have links although no NVLink bridge is installed.
     """

@@ -133,26 +133,26 @@ class Measurements:
 
     @property
     def uses_xla(self) -> bool:
-        """Whether XLA compiles the step. If the run does not report it, True only if the option compile.xla is true."""
+        """True if XLA compiles the step. If the run does not report it, True only if the option compile.xla is true."""
         return self.option("compile.xla") is True if self.jit_compile is None else self.jit_compile
 
     @property
     def cores_busy(self) -> bool:
-        """Whether the training itself uses nearly all CPU cores, so that more threads cannot prepare more input. False
+        """True if the training itself uses nearly all CPU cores, so that more threads cannot prepare more input. False
         if unknown.
         """
         return self.cpu is not None and self.cpu - (self.others_cpu or 0.0) >= CORES_BUSY
 
     @property
     def unseen(self) -> bool:
-        """Whether the GPU's utilization is unknown, for example in MIG mode before Hopper, with vGPU, in WSL or without
+        """True if the GPU's utilization is unknown, for example in MIG mode before Hopper, with vGPU, in WSL or without
         NVML.
         """
         return self.on_gpu and self.busy_mean is None and self.sm_active is None
 
     @property
     def gpu_full(self) -> bool:
-        """Whether the GPU never waits for the host. False if unknown.
+        """True if the GPU never waits for the host. False if unknown.
 
         It is not enough that a kernel always runs, if it uses only a few multiprocessors.
         """
@@ -162,7 +162,7 @@ class Measurements:
 
     @property
     def kernels_run(self) -> bool:
-        """Whether kernels run on the GPU most of the time, also if they use only a part of it. False on a CPU.
+        """True if kernels run on the GPU most of the time, also if they use only a part of it. False on a CPU.
 
         True if the utilization is unknown.
         """
@@ -170,7 +170,7 @@ class Measurements:
 
     @property
     def gpu_works(self) -> bool:
-        """Whether kernels run on the GPU most of the time and use a good part of it. False on a CPU.
+        """True if kernels run on the GPU most of the time and use a good part of it. False on a CPU.
 
         True if the utilization is unknown (`unseen`).
         """
@@ -178,19 +178,19 @@ class Measurements:
 
     @property
     def crowded(self) -> bool:
-        """Whether other programs use CPU cores that the training needs. False if unknown."""
+        """True if other programs use CPU cores that the training needs. False if unknown."""
         return (self.others_cpu or 0.0) >= OTHERS_NOTABLE and (self.cpu or 0.0) >= CORES_SHORT
 
     @property
     def doubtful(self) -> bool:
-        """Whether small shares of the step time may be a result of chance: too little was measured, or other programs
+        """True if small shares of the step time may be a result of chance: too little was measured, or other programs
         use the CPU.
         """
         return self.seconds < ENOUGH_SECONDS or self.crowded
 
     @property
     def reads_from_disk(self) -> bool:
-        """Whether the training reads a notable amount from the disk (READS_BYTES per second). True if its reads are
+        """True if the training reads a notable amount from the disk (READS_BYTES per second). True if its reads are
         unknown.
         """
         return self.read_bytes_per_second is None or self.read_bytes_per_second >= READS_BYTES
@@ -201,8 +201,8 @@ class Measurements:
 
 
 def stage_ms(stage: Mapping[str, Any]) -> float | None:
-    """The shortest possible time in ms from one batch of a stage to its next: its own work divided by its parallel
-    calls.
+    """Return the shortest possible time in ms from one batch of a stage to its next: its own work divided by its
+    parallel calls.
 
     None if the stage was not timed.
     """

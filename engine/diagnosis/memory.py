@@ -57,8 +57,8 @@ class DeviceMemory:
         return self._growth.share
 
     def peak(self, started: Started | None) -> float | None:
-        """The highest memory peak of all devices, as a share (0 to 1) of the memory that TensorFlow can use on that
-        device now.
+        """Return the highest memory peak of all devices, as a share (0 to 1) of the memory that TensorFlow can use on
+        that device now.
 
         None if no peak or no such limit is known.
         """
@@ -66,7 +66,7 @@ class DeviceMemory:
         return max(shares, default=None)
 
     def _left(self, place: int, started: Started | None) -> float | None:
-        """Bytes that TensorFlow can use on the logical device `place` now. None if unknown.
+        """Return the bytes that TensorFlow can use on the logical device `place` now. None if unknown.
 
         Other programs may have taken memory since the start.
         """
@@ -82,13 +82,15 @@ class DeviceMemory:
         return limit_of(device, self._options, self._gpus.total_bytes(device.get("uuid")))
 
     def _grows(self, started: Started | None) -> bool:
-        """Whether TensorFlow takes memory only when it needs it. Otherwise it takes nearly all of it at the start."""
+        """Return True if TensorFlow takes memory only when it needs it. Otherwise it takes nearly all of it at the
+        start.
+        """
         growth = started.actual.get("memory_growth") if started else None
         return growth is not False and _parts(self._options) == 1
 
 
 def limit_of(device: Mapping[str, Any], options: Mapping[str, Any], total_bytes: float | None = None) -> float | None:
-    """Bytes that TensorFlow may take on a logical device. None if unknown.
+    """Return the bytes that TensorFlow may take on a logical device. None if unknown.
 
     This is device.memory_limit_mb if it is set, otherwise an equal part of the GPU's available memory. `device` is one
     of a started event's `gpu_devices`, `options` are options by `group.name`, and `total_bytes` is the GPU's memory as
@@ -111,7 +113,7 @@ def _place(name: str) -> int | None:
 
 
 def _device_at(place: int, started: Started | None) -> Mapping[str, Any]:
-    """The GPU that the logical device number `place` belongs to. Empty if unknown.
+    """Return the GPU that the logical device number `place` belongs to. Empty if unknown.
 
     The logical devices of a GPU are numbered in a row, from the number in its `device` to the one before the next
     GPU's.

@@ -40,8 +40,8 @@ class Remedy:
 
 
 def gain(saved: float) -> float | None:
-    """The speed-up as a factor (1.05: 5 % faster) if the share `saved` (0 to 1) of the time is saved. None if the share
-    is 0 or at least 0.99.
+    """Return the speed-up as a factor (1.05: 5 % faster) if the share `saved` (0 to 1) of the time is saved. None if
+    the share is 0 or at least 0.99.
     """
     return round(1 / (1 - saved), 2) if 0 < saved < 0.99 else None
 
@@ -142,8 +142,8 @@ def bandwidth(s: Measurements) -> Iterator[Remedy]:
 
 
 def _visible(s: Measurements) -> dict[str, Any]:
-    """The change of `device.visible` that shows only the training GPUs and the idle GPUs: a list of indexes, or "all"
-    if these are all GPUs of the machine.
+    """Return the change of `device.visible` that shows only the training GPUs and the idle GPUs: a list of indexes, or
+    "all" if these are all GPUs of the machine.
 
     Empty if the option is "all" and that already shows exactly these GPUs, because only they are allocated to the job.
     """
@@ -178,7 +178,7 @@ def precision(s: Measurements) -> Iterator[Remedy]:
 
 
 def _sixteen_bits(s: Measurements) -> str | None:
-    """The precision policy with the 16-bit format that the device supports best. None if it supports none."""
+    """Return the precision policy with the 16-bit format that the device supports best. None if it supports none."""
     if not s.on_gpu:
         return "mixed_bfloat16" if s.cpu_bfloat16 else None
     capability = s.compute_capability or (0, 0)

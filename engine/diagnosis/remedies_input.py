@@ -59,7 +59,7 @@ def _all_cpus(s: Measurements) -> Iterator[Remedy]:
 
 
 def in_the_data(s: Measurements) -> Remedy:
-    """Advice on the slowest stage of the input, if no option can speed it up."""
+    """Return advice on the slowest stage of the input, if no option can speed it up."""
     cores = "all CPU cores are busy; " if s.cores_busy else ""
     if s.crowded:
         cores = f"other programs use {share(s.others_cpu)} of the CPU; "
@@ -200,7 +200,7 @@ def _waited(s: Measurements) -> float:
 
 
 def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]:
-    """The expected effect of a change to the stages `names`: the greatest possible speed-up as a factor, and an
+    """Return the expected effect of a change to the stages `names`: the greatest possible speed-up as a factor, and an
     estimate in words.
 
     If another stage is slower, the factor is None. Otherwise the words are empty.
@@ -214,7 +214,7 @@ def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]
 
 
 def _share(s: Measurements, names: Sequence[str]) -> float:
-    """The share (0 to 1) of the input's time that the stages `names` take. 1 if the stages are unknown."""
+    """Return the share (0 to 1) of the input's time that the stages `names` take. 1 if the stages are unknown."""
     whole = sum(stage_ms(stage) or 0.0 for stage in s.stages)
     if not whole:
         return 1.0
@@ -226,12 +226,12 @@ def _is_one_of(stage: Mapping[str, object], names: Sequence[str]) -> bool:
 
 
 def _threads(s: Measurements) -> int:
-    """The number of threads that prepare samples: the option's number, otherwise one for each CPU."""
+    """Return the number of threads that prepare samples: the option's number, otherwise one for each CPU."""
     return max(1, whole(s.option("input.private_threads")) or s.cpus or 1)
 
 
 def _passes(s: Measurements) -> float:
-    """The number of passes of the training over its data. 1 if the number of samples is unknown."""
+    """Return the number of passes of the training over its data. 1 if the number of samples is unknown."""
     steps = (number(s.option("train.epochs")) or 1) * (s.steps_per_epoch or 0)
     return steps * (s.global_batch_size or 0) / s.train_samples if s.train_samples else 1.0
 

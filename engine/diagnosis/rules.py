@@ -75,7 +75,7 @@ class Rule:
 
 
 def _gpu_waits(s: Measurements) -> bool:
-    """Whether the GPU is sometimes idle, so that Python's work on the host costs time. True without a GPU.
+    """Return True if the GPU is sometimes idle, so that Python's work on the host costs time. True without a GPU.
 
     If the utilization is unknown, the GPU may compute while Python runs, so it is True only if Python's share is large.
     """
@@ -85,26 +85,26 @@ def _gpu_waits(s: Measurements) -> bool:
 
 
 def _copying_shows(s: Measurements) -> bool:
-    """Whether copies make steps longer: no batch is copied ahead, or copying takes nearly all of the time."""
+    """Return True if copies make steps longer: no batch is copied ahead, or copying takes nearly all of the time."""
     return not s.device_batches or (s.transfer or 0.0) >= COPIES_ALL_THE_TIME
 
 
 def _pauses_repeat(s: Measurements) -> bool:
-    """Whether there was more than one pause of a kind, or a long one. A single short evaluation may be slow by chance,
-    so it does not count.
+    """Return True if there was more than one pause of a kind, or a long one. A single short evaluation may be slow by
+    chance, so it does not count.
     """
     return s.pauses_counted > 1 or (s.pauses or 0.0) * s.seconds >= LONG_PAUSE_SECONDS
 
 
 def _slow_by_itself(s: Measurements) -> bool:
-    """Whether slow steps are more than chance: enough readings were made, and neither the input nor other programs
-    explain them.
+    """Return True if slow steps are more than chance: enough readings were made, and neither the input nor other
+    programs explain them.
     """
     return s.windows >= ENOUGH_WINDOWS and (s.input_wait or 0) < 0.05 and not s.crowded
 
 
 def device_works(s: Measurements) -> bool:
-    """Whether the training device is busy. True on a CPU, as no figure shows it there."""
+    """Return True if the training device is busy. True on a CPU, as no figure shows it there."""
     return not s.on_gpu or s.gpu_works
 
 
@@ -194,7 +194,7 @@ class Finding:
 
     @property
     def is_faint_loss(self) -> bool:
-        """Whether the finding is lost time, but its value does not reach the threshold that decides the verdict."""
+        """True if the finding is lost time, but its value does not reach the threshold that decides the verdict."""
         return self.rule.rank == LOST_TIME and not self.strong
 
     @property
@@ -204,7 +204,7 @@ class Finding:
 
 
 def findings(measured: Measurements) -> list[Finding]:
-    """A finding for each rule that applies to these measurements."""
+    """Return a finding for each rule that applies to these measurements."""
     applying = []
     for rule in RULES:
         value = rule.value(measured)

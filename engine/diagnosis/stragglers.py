@@ -40,8 +40,8 @@ POWER_CAP = "power cap"
 
 
 def gpu_figures(gpus: Sequence[Collection[Reading]]) -> dict[str, Any]:
-    """The figures of the gaps between the GPUs and, if a GPU is slow, of the slow GPU with the causes, as fields of
-    Measurements.
+    """Return the figures of the gaps between the GPUs and, if a GPU is slow, of the slow GPU with the causes, as fields
+    of Measurements.
 
     `gpus` has the readings of each GPU.
     """
@@ -70,14 +70,16 @@ def _gap(values: Sequence[float | None]) -> float | None:
 
 
 def _clock(readings: Collection[Reading]) -> float | None:
-    """The mean clock in MHz in the readings in which the GPU works. None if there are fewer than LEAST_CLOCKS."""
+    """Return the mean clock in MHz in the readings in which the GPU works. None if there are fewer than
+    LEAST_CLOCKS.
+    """
     clocks = [clock for reading in readings if (number(reading.get("busy")) or 0.0) >= CLOCK_COUNTS
               and (clock := number(reading.get("sm_clock_mhz"))) is not None]  # fmt: skip
     return statistics.fmean(clocks) if len(clocks) >= LEAST_CLOCKS else None
 
 
 def _clock_gap(clocks: Sequence[float | None]) -> float | None:
-    """The share (0 to 1) by which the lowest clock is below the median of the other clocks.
+    """Return the share (0 to 1) by which the lowest clock is below the median of the other clocks.
 
     None if there are fewer than two clocks, or if one is not known.
     """
@@ -106,12 +108,12 @@ def _causes(slow: Collection[Reading], others: Sequence[Collection[Reading]]) ->
 
 
 def _often(readings: Collection[Reading], reason: str) -> float:
-    """The share of the readings (0 to 1) in which the clock was lowered for this reason."""
+    """Return the share of the readings (0 to 1) in which the clock was lowered for this reason."""
     return sum(reason in (reading.get("throttle") or ()) for reading in readings) / len(readings) if readings else 0.0
 
 
 def neighbours(gpu: Reading) -> list[str]:
-    """The names of other programs on a GPU of the run that use more memory than drawing a screen takes."""
+    """Return the names of other programs on a GPU of the run that use more memory than drawing a screen takes."""
     return [
         str(process.get("name") or f"process {process.get('pid')}")
         for process in gpu.get("processes") or ()
@@ -142,7 +144,7 @@ def gpu_remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def worker_figures(readings: Collection[WorkerReadings]) -> dict[str, Any]:
-    """The figures of the worker that waits most for its input, as fields of Measurements.
+    """Return the figures of the worker that waits most for its input, as fields of Measurements.
 
     `worker_gap` is its share of waiting (0 to 1) minus the median share of the other workers. If the gap is at least
     WAITS_APART, the worker's name and share are added. Empty if fewer than two workers have readings.
@@ -177,8 +179,8 @@ def worker_remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def figures(exchange: GradientExchange | None, started: Started | None, step_ms: float | None) -> dict[str, Any]:
-    """The figures of the gradient exchange as fields of Measurements: its time in ms, its share of the step, its size
-    and rate, and the workers' hosts.
+    """Return the figures of the gradient exchange as fields of Measurements: its time in ms, its share of the step, its
+    size and rate, and the workers' hosts.
 
     `step_ms` is the time of a step. Empty if the exchange was not timed or the time of a step is unknown.
     """

@@ -9,7 +9,7 @@ from .lines import Script
 
 
 def training(script: Script, options: Options) -> None:
-    """Writes the code that makes the model with build(), compiles it in the scope of the strategy, and trains it."""
+    """Write the code that makes the model with build(), compiles it in the scope of the strategy, and trains it."""
     script.section("training")
     steps(script, options)
     rate(script, options)
@@ -27,7 +27,7 @@ def training(script: Script, options: Options) -> None:
 
 
 def scope(script: Script, options: Options) -> str:
-    """Writes the `with` line of the strategy's scope, and returns the indentation of the lines within it.
+    """Write the `with` line of the strategy's scope, and return the indentation of the lines within it.
 
     Without a strategy (`single`) nothing is written, and the indentation is empty.
     """
@@ -38,7 +38,7 @@ def scope(script: Script, options: Options) -> str:
 
 
 def steps(script: Script, options: Options, unless: str = "") -> None:
-    """Writes the definitions of steps_per_epoch and steps, and of together if several steps run in one execution.
+    """Write the definitions of steps_per_epoch and steps, and of together if several steps run in one execution.
 
     `unless` is a condition (an expression of the script) under which an epoch is always one pass.
     """
@@ -56,7 +56,8 @@ def steps(script: Script, options: Options, unless: str = "") -> None:
 
 
 def execution(options: Options) -> list[tuple[str, str, list[str]]]:
-    """The arguments jit_compile and steps_per_execution of compile: the name, the value and the comments of each.
+    """Return the arguments jit_compile and steps_per_execution of compile: the name, the value and the comments of
+    each.
 
     Over several replicas both are switched off, as Keras' own fit supports neither there.
     """
@@ -80,8 +81,8 @@ def _jit_compile(options: Options) -> str:
 
 
 def rate(script: Script, options: Options) -> None:
-    """Writes the definition of `rate`: a number, a schedule of Keras, or the trainer's own Schedule if Keras has no
-    such schedule.
+    """Write the definition of `rate`: a number, a schedule of Keras, or the trainer's own Schedule if Keras has no such
+    schedule.
     """
     train, highest = options.train, "LEARNING_RATE"
     if train.learning_rate_scaling != "none":
@@ -121,7 +122,7 @@ def _own_schedule(script: Script, options: Options, highest: str) -> None:
 
 
 def optimizer(script: Script, options: Options, margin: str, before: str) -> None:
-    """Writes the optimizer as an argument of a call. The argument begins with the text `before`, and its lines with
+    """Write the optimizer as an argument of a call. The argument begins with the text `before`, and its lines with
     `margin`.
     """
     train = options.train
@@ -133,7 +134,7 @@ def optimizer(script: Script, options: Options, margin: str, before: str) -> Non
 
 
 def built(script: Script, options: Options) -> None:
-    """Writes the call that builds the model as the trainer's fit does. Writes nothing unless the strategy is
+    """Write the call that builds the model as the trainer's fit does. Writes nothing unless the strategy is
     mirrored.
     """
     if options.strategy.kind == "mirrored":
@@ -142,7 +143,7 @@ def built(script: Script, options: Options) -> None:
 
 
 def parts(script: Script, options: Options) -> None:
-    """Writes the lines that replace Keras' training and test steps by the trainer's own. Writes nothing if batches are
+    """Write the lines that replace Keras' training and test steps by the trainer's own. Writes nothing if batches are
     not computed in parts.
     """
     count = options.train.micro_batches
@@ -155,7 +156,7 @@ def parts(script: Script, options: Options) -> None:
 
 
 def onto_devices(script: Script, options: Options, *validates: str, fits: str = "") -> None:
-    """Writes the last stage of the data, which prefetches batches to the memory of the GPUs.
+    """Write the last stage of the data, which prefetches batches to the memory of the GPUs.
 
     `validates` has the text before the line for the validation data, such as a condition. It is absent if there is no
     validation. `fits` is a further condition for leaving batches unchanged, in addition to having no GPU, and begins
@@ -183,7 +184,7 @@ def onto_devices(script: Script, options: Options, *validates: str, fits: str = 
 
 
 def callbacks(script: Script, options: Options, theirs: str = "") -> None:
-    """Writes the list `callbacks`: first the items of the expression `theirs`, then NaN check, checkpoints, profile and
+    """Write the list `callbacks`: first the items of the expression `theirs`, then NaN check, checkpoints, profile and
     time limit.
 
     Each of these four is written only if the options ask for it.

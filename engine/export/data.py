@@ -22,7 +22,7 @@ WHOLE_TRAINING = {"first_pass": 0, "skipped": 0, "replicas": 1, "share": None}
 
 
 def settings(script: Script, options: Options) -> None:
-    """Writes the constants at the top of the script: the data's path and, if an option gives them, its shape and number
+    """Write the constants at the top of the script: the data's path and, if an option gives them, its shape and number
     of classes.
     """
     kind, place = options.workload.source
@@ -42,7 +42,7 @@ def settings(script: Script, options: Options) -> None:
 
 
 def source(script: Script, options: Options) -> None:
-    """Writes the code that defines train and validation (datasets of samples), samples, shape, classes and scale.
+    """Write the code that defines train and validation (datasets of samples), samples, shape, classes and scale.
 
     If samples are loaded one by one, the code also defines the function load.
     """
@@ -51,7 +51,7 @@ def source(script: Script, options: Options) -> None:
 
 
 def loads(options: Options) -> bool:
-    """Whether samples are generated or read one by one, and so have a function `load`."""
+    """Return True if samples are generated or read one by one, and so have a function `load`."""
     return options.workload.source[0] in ("synthetic", "images", "tfrecord")
 
 
@@ -80,7 +80,7 @@ def _keras_dataset(script: Script, options: Options) -> None:
 
 
 def _split(script: Script, scale: str, tested: bool = False) -> None:
-    """Writes the code that splits the arrays x and y in an order drawn by the seed.
+    """Write the code that splits the arrays x and y in an order drawn by the seed.
 
     The last samples are for validation. With `tested`, x_test and y_test are used for validation instead. `scale` is
     the expression for the factor of the samples.
@@ -167,7 +167,7 @@ _WRITERS: dict[str, Callable[[Script, Options], None]] = {
 
 
 def batches(script: Script, options: Options) -> None:
-    """Writes the code that turns train and validation into datasets of batches, and that defines per_pass."""
+    """Write the code that turns train and validation into datasets of batches, and that defines per_pass."""
     script.blocks(extract("plan.py", "batches_per_pass"))
     script.named_blocks(_functions(options))
     drop = options.input.drop_remainder
@@ -193,8 +193,8 @@ _PREPARED = "prepared({}, scale, shape)"
 
 
 def _functions(options: Options) -> list[str]:
-    """The source of the functions of the trainer's own pipeline, one text each, with the values of these options filled
-    in.
+    """Return the source of the functions of the trainer's own pipeline, one text each, with the values of these options
+    filled in.
     """
     constants: dict[str, Any] = {
         "data": Partly(vary=None, arrays=None, whole=False, **({} if loads(options) else {"load": None})),

@@ -50,8 +50,8 @@ def _module(path: Path) -> _Module:
 
 
 def extract(file: str, *names: str) -> list[str]:
-    """The source of the definitions `names` in a file of the engine, and of all definitions that they use, one text
-    each.
+    """Return the source of the definitions `names` in a file of the engine, and of all definitions that they use, one
+    text each.
 
     A definition comes after those that it uses. Underscores at the beginning of names are removed. Raises KeyError if a
     name is not defined.
@@ -60,8 +60,8 @@ def extract(file: str, *names: str) -> list[str]:
 
 
 def specialised(file: str, *names: str, options: Options, constants: Mapping[str, Any] | None = None) -> list[str]:
-    """The same source as extract returns, but with the values of options and of the names in `constants` in place of
-    their expressions (see specialised.py).
+    """Return the same source as extract returns, but with the values of options and of the names in `constants` in
+    place of their expressions (see specialised.py).
     """
 
     def specialise(module: _Module, name: str) -> str:

@@ -62,7 +62,7 @@ def export(preset: Preset, target: Path) -> Exported:
 
 
 def _file(preset: Preset) -> str:
-    """The name of the preset's file in the folder. Runs that are started from this file are named after it."""
+    """Return the name of the preset's file in the folder. Runs that are started from this file are named after it."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", preset.name).strip("-.") + ".yaml"
 
 
@@ -121,7 +121,7 @@ def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
 
 
 def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
-    """The file and all files below `root` that it imports, directly or through others. The second result has the
+    """Return the file and all files below `root` that it imports, directly or through others. The second result has the
     top-level names of the imported modules that are not below `root`.
     """
     reached: dict[Path, None] = {}
@@ -160,8 +160,8 @@ def _names(path: Path, root: Path) -> Iterator[str]:
 
 
 def _files_of(module: str, root: Path, folder: Path) -> list[Path]:
-    """The files of a module below `root` or else below `folder`: the __init__.py of its packages, and its own. Empty if
-    there are none.
+    """Return the files of a module below `root` or else below `folder`: the __init__.py of its packages, and its own.
+    Empty if there are none.
     """
     parts = module.split(".")
     for base in dict.fromkeys((root, folder)):
@@ -219,8 +219,8 @@ def _copied(kind: str, place: str, to: Path) -> bool:
 
 
 def _requirements(options: Options, modules: set[str]) -> list[str]:
-    """The lines of requirements.txt: the versions of TensorFlow, Keras and gputui with which the preset trains here,
-    and the packages that the user's code imports.
+    """Return the lines of requirements.txt: the versions of TensorFlow, Keras and gputui with which the preset trains
+    here, and the packages that the user's code imports.
 
     `modules` are the names of the modules that it imports. The first line is a comment with the version of Python.
     """

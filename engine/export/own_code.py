@@ -24,9 +24,7 @@ VALIDATION_PYDATASET = "isinstance(validation, keras.utils.PyDataset)"
 
 
 def data(script: Script, options: Options) -> None:
-    """Writes the code that turns train and validation into the data that Keras' fit takes, and that defines
-    per_pass.
-    """
+    """Write the code that turns train and validation into the data that Keras' fit takes, and that defines per_pass."""
     script.section("data")
     script.blocks(extract("plan.py", "batches_per_pass"))
     script.blocks(extract("trainer/data/source.py", "split_order"))
@@ -44,8 +42,8 @@ def data(script: Script, options: Options) -> None:
 
 
 def _functions(options: Options) -> list[str]:
-    """The source of the functions of the trainer's own pipeline, one text each, with the values of these options filled
-    in.
+    """Return the source of the functions of the trainer's own pipeline, one text each, with the values of these options
+    filled in.
     """
     constants: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(options.input.cache, {})}
     augmenting = []
@@ -131,7 +129,7 @@ MOST_BYTES = 1_000_000
 
 
 def code(script: Script, options: Options) -> None:
-    """Writes the call of the user's build function. In the script, `made` is the dict that the function returns."""
+    """Write the call of the user's build function. In the script, `made` is the dict that the function returns."""
     script.section("your code")
     _draws(script, options)
     _module(script, options)
@@ -144,7 +142,7 @@ def code(script: Script, options: Options) -> None:
 
 
 def _draws(script: Script, options: Options) -> None:
-    """Writes comments that name the lines of the user's code that draw random numbers without a seed of their own.
+    """Write comments that name the lines of the user's code that draw random numbers without a seed of their own.
 
     Because of these lines the losses differ from those in gputui, although the global seed is the same.
     """
@@ -169,7 +167,7 @@ def _entry(options: Options) -> entries.Entry:
 
 
 def _module(script: Script, options: Options) -> None:
-    """Writes the import of the user's module as `yours`.
+    """Write the import of the user's module as `yours`.
 
     A file is imported by its path, and registered in sys.modules under its own name if no other module has that name.
     """
@@ -189,7 +187,7 @@ def _module(script: Script, options: Options) -> None:
 
 
 def _context(script: Script, options: Options) -> None:
-    """Writes `context`, the argument of the user's build function, with the fields of Context in
+    """Write `context`, the argument of the user's build function, with the fields of Context in
     trainer/own/building.py.
     """
     calls = options.input.parallel_calls
@@ -206,7 +204,7 @@ def _context(script: Script, options: Options) -> None:
 
 
 def training(script: Script, options: Options) -> None:
-    """Writes the code that compiles the model, if the user's code has not compiled it, and that trains it."""
+    """Write the code that compiles the model, if the user's code has not compiled it, and that trains it."""
     script.section("training")
     training_part.steps(script, options, unless=PYDATASET)
     training_part.rate(script, options)
@@ -265,8 +263,8 @@ def _fit(script: Script, options: Options) -> None:
 
 
 def stateful_draws(file: Path) -> list[str]:
-    """A text such as `tf.random.normal in train_step (train.py:12)` for each unseeded random draw within a function of
-    the file.
+    """Return a text such as `tf.random.normal in train_step (train.py:12)` for each unseeded random draw within a
+    function of the file.
 
     Empty if the file cannot be read or is larger than MOST_BYTES.
     """
@@ -288,7 +286,8 @@ def _calls(node: ast.AST, function: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _stateful(call: ast.Call) -> str:
-    """The name of the called function if it draws random numbers without a seed of its own, such as tf.random.normal.
+    """Return the name of the called function if it draws random numbers without a seed of its own, such as
+    tf.random.normal.
 
     Otherwise empty.
     """

@@ -122,8 +122,8 @@ def _imports(code: str, lines: dict[str, str]) -> str:
 
 
 def _environment(script: Script, options: Options) -> None:
-    """Writes the lines that set environment variables. They come before the import of TensorFlow, as CUDA and
-    TensorFlow read these variables only once.
+    """Write the lines that set environment variables. They come before the import of TensorFlow, as CUDA and TensorFlow
+    read these variables only once.
     """
     visible = options.device.visible
     script.add('os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"', "device.visible")
@@ -197,7 +197,7 @@ def _devices(script: Script, options: Options) -> None:
 
 
 def _by_xla(script: Script) -> None:
-    """Writes `jit_compile` for `compile.xla: auto`: "auto" as in Keras, but False on chips on which XLA would end the
+    """Write `jit_compile` for `compile.xla: auto`: "auto" as in Keras, but False on chips on which XLA would end the
     process.
 
     trainer/setup/xla.py has the same rule.
@@ -209,8 +209,8 @@ def _by_xla(script: Script) -> None:
 
 
 def _partitions(script: Script, options: Options) -> None:
-    """Writes the lines that limit the memory of each GPU and divide it into logical devices. If there is no GPU, the
-    CPU is divided without limits.
+    """Write the lines that limit the memory of each GPU and divide it into logical devices. If there is no GPU, the CPU
+    is divided without limits.
     """
     device = options.device
     if device.memory_limit_mb is None:
@@ -309,7 +309,7 @@ ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoc
 
 
 def leftovers(script: Script, preset: Preset, named: frozenset[str]) -> None:
-    """Writes the comments at the end of the script: the changed options that no line of it names, each with the reason.
+    """Write the comments at the end of the script: the changed options that no line of it names, each with the reason.
 
     `named` are the keys of the options that lines of the script name. Nothing is written if none is left over.
     """

@@ -128,7 +128,7 @@ class Interpreter:
                 yield from there
 
     def __str__(self) -> str:
-        """The path of the interpreter, and the versions of TensorFlow, Keras and Python."""
+        """Return the path of the interpreter, and the versions of TensorFlow, Keras and Python."""
         versions = f"TensorFlow {self.tensorflow or 'of unknown version'}, Keras {self.keras or 'of unknown version'}"
         return f"{self.python}: {versions}, Python {self.python_version}"
 

@@ -59,7 +59,7 @@ class Limits:
         self.limits, self.words = limits, words
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """The hook by which pydantic reads an object in `Annotated` ("Custom types" in its documents)."""
+        """Return the hook by which pydantic reads an object in `Annotated` ("Custom types" in its documents)."""
         return handler(source) | self.limits
 
 

@@ -73,8 +73,8 @@ def read(run: Run) -> ProfileReport:
 
 
 def from_plain(values: Mapping[str, Any]) -> ProfileReport:
-    """The report from plain values, such as those in proof.json. Raises KeyError or TypeError if a value is missing or
-    has another form.
+    """Return the report from plain values, such as those in proof.json. Raises KeyError or TypeError if a value is
+    missing or has another form.
     """
     stage, time = values["slowest_stage"], values["input_time"]
     parts: dict[str, Any] = {
@@ -111,7 +111,7 @@ def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> Profil
 
 
 def _files(run: Run, options: Mapping[str, Any]) -> list[Path]:
-    """The files of the newest profile, one for each host. Raises ProfileError if there are none."""
+    """Return the files of the newest profile, one for each host. Raises ProfileError if there are none."""
     sessions = sorted(run.file("profile").glob("plugins/profile/*/"))
     files = sorted(sessions[-1].glob("*.xplane.pb")) if sessions else []
     if files:
@@ -130,7 +130,7 @@ def _trained_on_gpus(run: Run) -> bool:
 
 
 def _no_gpu(run: Run) -> str:
-    """The message for a profile that contains no GPU, although the run has trained on one.
+    """Return the message for a profile that contains no GPU, although the run has trained on one.
 
     TensorFlow reports a refusal of CUPTI, NVIDIA's profiler, only in the log, so the log is read.
     """
@@ -169,7 +169,7 @@ def _ask_xprof(files: Sequence[Path]) -> tables.Tools:
 
 
 def _reason(code: int, stderr: str) -> str:
-    """The signal that ended XProf, or the last line of its output that is not a log line."""
+    """Return the signal that ended XProf, or the last line of its output that is not a log line."""
     if code < 0:
         return f"it was ended by {signal.Signals(-code).name}"
     lines = [line.strip() for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]
@@ -177,13 +177,15 @@ def _reason(code: int, stderr: str) -> str:
 
 
 def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
-    """The stages of the input as the run reported them last. Empty if the run ended before its first report."""
+    """Return the stages of the input as the run reported them last. Empty if the run ended before its first report."""
     last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return last.stages if last else ()
 
 
 def _peak(allocators: Mapping[str, Mapping[str, Any]]) -> int | None:
-    """The highest memory peak of the GPUs in bytes. Without GPUs, the peak of the host. None if no peak is known."""
+    """Return the highest memory peak of the GPUs in bytes. Without GPUs, the peak of the host. None if no peak is
+    known.
+    """
     on_gpus = {name: summary for name, summary in allocators.items() if name.startswith("GPU_")}
     return max((peak for summary in (on_gpus or allocators).values() for peak in _peaks(summary)), default=None)
 
@@ -212,7 +214,7 @@ def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
 
 
 def in_brief(report: ProfileReport) -> list[str]:
-    """The report in one to three lines: the parts of a step, the slowest stage of the input, and the longest
+    """Return the report in one to three lines: the parts of a step, the slowest stage of the input, and the longest
     operations.
 
     The last two are left out if they are unknown. Parts below LEAST_SHARE are left out.
@@ -229,5 +231,5 @@ def in_brief(report: ProfileReport) -> list[str]:
 
 
 def kind(operation: Operation) -> str:
-    """The type of an operation, or the operation's own name if its type is unknown."""
+    """Return the type of an operation, or the operation's own name if its type is unknown."""
     return operation.type or operation.name

@@ -50,7 +50,7 @@ def _ask(files: list[str], tool: str) -> Any:
 
 
 def _tables(answer: Any) -> list[dict[str, Any]]:
-    """The tables of Google's charting format in a plain form: `properties`, and `rows` that map column names to
+    """Return the tables of Google's charting format in a plain form: `properties`, and `rows` that map column names to
     values.
     """
     tables = []
@@ -64,7 +64,7 @@ def _tables(answer: Any) -> list[dict[str, Any]]:
 
 
 def _memory(files: list[str]) -> dict[str, Any]:
-    """The summary of each memory allocator by its name. XProf gives them for one host (one file) at a time."""
+    """Return the summary of each memory allocator by its name. XProf gives them for one host (one file) at a time."""
     answers = [_ask([file], "memory_profile") for file in files]
     allocators = [(answer or {}).get("memoryProfilePerAllocator", {}) for answer in answers]
     return {name: report.get("profileSummary", {}) for host in allocators for name, report in host.items()}

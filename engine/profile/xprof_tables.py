@@ -50,7 +50,7 @@ class Operation:
 
 
 def on_gpu(tools: Tools) -> bool:
-    """Whether the profile has a GPU."""
+    """Return True if the profile has a GPU."""
     return property_of(tools, "input_pipeline_analyzer", "hardware_type") == "GPU"
 
 
@@ -60,7 +60,7 @@ def step_rows(tools: Tools) -> list[Row]:
 
 
 def shares(tools: Tools) -> Shares:
-    """The parts of a step as means over the steps. The profile must have at least one step."""
+    """Return the parts of a step as means over the steps. The profile must have at least one step."""
     rows = step_rows(tools)
     whole = total(rows, "stepTimeMs")
 
@@ -87,7 +87,7 @@ def _on_cpu(waiting: float, graph: float | None) -> Shares:
 
 
 def _graph_share(tools: Tools, rows: Sequence[Row]) -> float | None:
-    """The share (0 to 1) of the time of these steps in which a graph ran. None if no graph was recorded.
+    """Return the share (0 to 1) of the time of these steps in which a graph ran. None if no graph was recorded.
 
     The rows of steps are named like `train 51`.
     """
@@ -98,13 +98,13 @@ def _graph_share(tools: Tools, rows: Sequence[Row]) -> float | None:
 
 
 def compute_16bit(tools: Tools) -> float | None:
-    """The share (0 to 1) of the device's computing time that was spent in 16-bit formats. None without a GPU."""
+    """Return the share (0 to 1) of the device's computing time that was spent in 16-bit formats. None without a GPU."""
     text = property_of(tools, "overview_page", "device_compute_16bit_percent")
     return float(text.rstrip("%")) / 100 if text and on_gpu(tools) else None
 
 
 def operations(tools: Tools) -> tuple[str, tuple[Operation, ...]]:
-    """The place where the operations ran, and the TOP operations that take most of the time.
+    """Return the place where the operations ran, and the TOP operations that take most of the time.
 
     The place is `GPU`, `CPU`, or `GPU kernels` if XProf cannot assign kernels to operations.
     """
@@ -125,19 +125,19 @@ def _top(microseconds: Iterable[tuple[str, str, float]]) -> tuple[Operation, ...
 
 
 def property_of(tools: Tools, tool: str, name: str) -> str | None:
-    """The value of the property `name` in the first table of the tool that has it. None if no table has it."""
+    """Return the value of the property `name` in the first table of the tool that has it. None if no table has it."""
     return next((str(table["properties"][name]) for table in tools[tool] if name in table["properties"]), None)
 
 
 def rows_with(tools: Tools, tool: str, column: str) -> Sequence[Row]:
-    """The rows of the first table of the tool that has a column of this name. Empty if there is no such table with
-    rows.
+    """Return the rows of the first table of the tool that has a column of this name. Empty if there is no such table
+    with rows.
     """
     return next((table["rows"] for table in tools[tool] if table["rows"] and column in table["rows"][0]), ())
 
 
 def last_rows(tools: Tools, tool: str) -> Sequence[Row]:
-    """The rows of the last table of a tool. Empty if the tool has no table.
+    """Return the rows of the last table of a tool. Empty if the tool has no table.
 
     XProf has two similar tables of operations: first with idle time and then without it.
     """
@@ -145,7 +145,7 @@ def last_rows(tools: Tools, tool: str) -> Sequence[Row]:
 
 
 def sums(parts: Iterable[tuple[Key, float]]) -> dict[Key, float]:
-    """The sum of the values of each key."""
+    """Return the sum of the values of each key."""
     totals: dict[Key, float] = {}
     for key, value in parts:
         totals[key] = totals.get(key, 0.0) + float(value)
@@ -197,7 +197,7 @@ class InputTime:
 
 
 def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> InputStage | None:
-    """The stage that takes most time. None if no stage took any.
+    """Return the stage that takes most time. None if no stage took any.
 
     `declared` are the stages as the run named them (`name`, `op`), from the source to the end. `distributed`: a
     strategy trains, with stages of its own that do not count.
@@ -212,8 +212,8 @@ def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> I
 
 
 def input_time(tools: Tools, distributed: bool) -> InputTime | None:
-    """The time of the input. None if XProf recorded no stage that works. `distributed`: a strategy trains, with stages
-    of its own that do not count.
+    """Return the time of the input. None if XProf recorded no stage that works. `distributed`: a strategy trains, with
+    stages of its own that do not count.
     """
     times = sums((row["category"], row["selfTimeInMs"]) for row in _stages(tools, distributed))
     if not times:
@@ -228,7 +228,7 @@ def _all_stages(tools: Tools) -> Sequence[Row]:
 
 
 def _stages(tools: Tools, distributed: bool) -> list[Row]:
-    """The rows of the stages that do work. Stages that only wait for other stages are left out."""
+    """Return the rows of the stages that do work. Stages that only wait for other stages are left out."""
     return [row for row in _all_stages(tools) if not _waits(_chain(row), distributed)]
 
 
@@ -238,15 +238,15 @@ def _waits(chain: list[str], distributed: bool) -> bool:
 
 
 def _chain(row: Row) -> list[str]:
-    """The operations from the end of the pipeline to this stage: `Iterator::Root::FlatMap[1]::Map` gives Root, FlatMap,
-    Map.
+    """Return the operations from the end of the pipeline to this stage: `Iterator::Root::FlatMap[1]::Map` gives Root,
+    FlatMap, Map.
     """
     return [part.partition("[")[0] for part in str(row["opName"]).split("::")[1:]] or [str(row["opName"])]
 
 
 def _name(chain: list[str], declared: Sequence[Row]) -> tuple[str, str]:
-    """The run's own name of a stage, and its operation. A stage that TensorFlow added has the name of the stage that it
-    feeds.
+    """Return the run's own name of a stage, and its operation. A stage that TensorFlow added has the name of the stage
+    that it feeds.
 
     `chain` has the operations from the end of the pipeline to the stage. A stage without a name is named after its
     operation, and identified by the operations that it feeds.

@@ -19,7 +19,7 @@ LIKELY_REMEDIES = 5  # of a preset without a diagnosis; most presets have fewer
 
 
 def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
-    """The expected time of one trial in seconds, from the start-up times of the latest runs on this machine.
+    """Return the expected time of one trial in seconds, from the start-up times of the latest runs on this machine.
 
     `measure_seconds` is its measured time. If `step_seconds`, the time of one step, is above 0, the time of the warm-up
     steps is added. Runs whose workers are on several machines do not count, as their workers have waited for each other
@@ -36,7 +36,7 @@ def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
 
 
 def of_request(request: Request) -> float:
-    """The expected time of one trial of `request` in seconds.
+    """Return the expected time of one trial of `request` in seconds.
 
     If the request is about a run, the step time of that run is included.
     """
@@ -48,7 +48,7 @@ def of_request(request: Request) -> float:
 
 
 def sure_trials(request: Request) -> int:
-    """The number of trials that a proof measures in any case.
+    """Return the number of trials that a proof measures in any case.
 
     In a loop this includes the trials of the first remedy.
     """
@@ -59,7 +59,7 @@ def sure_trials(request: Request) -> int:
 
 
 def most_trials(request: Request) -> int:
-    """The largest number of trials that a proof can have: in a loop, if every remedy is tried.
+    """Return the largest number of trials that a proof can have: in a loop, if every remedy is tried.
 
     The number of remedies is known if the request is about a run. For a preset it is assumed to be LIKELY_REMEDIES.
     """
@@ -73,7 +73,7 @@ def most_trials(request: Request) -> int:
 
 
 def remaining_seconds(record: Record, trials_left: int, before_any: float) -> float:
-    """The expected time in seconds of `trials_left` further trials.
+    """Return the expected time in seconds of `trials_left` further trials.
 
     It uses the mean time of the successful trials of this proof, without a profiled trial. If there is none yet, it
     uses `before_any`, the expected time of one trial in seconds.

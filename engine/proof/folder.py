@@ -125,7 +125,7 @@ class Proof:
         return Liveness(engine=held, starting=held and process is None)
 
     def _goes_on_elsewhere(self, record: Record) -> bool:
-        """Whether the proof still runs on another machine.
+        """Return True if the proof still runs on another machine.
 
         It does if proof.json was written a short time ago, or if the newest trial has a heartbeat there.
         """
@@ -136,7 +136,7 @@ class Proof:
 
 
 def read_plain(path: Path) -> dict[str, Any]:
-    """The entries of the proof.json in the folder `path`.
+    """Return the entries of the proof.json in the folder `path`.
 
     Absent entries have their defaults. Empty if proof.json cannot be read or one of its entries is damaged.
     """
@@ -147,7 +147,7 @@ def read_plain(path: Path) -> dict[str, Any]:
 
 
 def read_record(path: Path) -> Record:
-    """The record in the proof.json of the folder `path`. UNREAD if it cannot be read."""
+    """Return the record in the proof.json of the folder `path`. UNREAD if it cannot be read."""
     return of_plain(path / "proof.json", read_plain(path))
 
 
@@ -180,7 +180,7 @@ def create(request: Request, doing: str = "starting") -> Proof:
 
 
 def empty_record(path: Path, request: Request) -> Record:
-    """A new record of the proof folder `path` with the entries of `request` and no results."""
+    """Return a new record of the proof folder `path` with the entries of `request` and no results."""
     return Record(
         path=path / "proof.json",
         id=path.name,
@@ -252,7 +252,7 @@ def _leased(request: Request, among: Collection[str] | None) -> Iterator[Devices
 
 
 def proofs() -> list[Proof]:
-    """All proofs, the newest first."""
+    """Return all proofs, the newest first."""
     try:
         folders = [Proof(path) for path in proofs_folder().iterdir() if not path.name.startswith(".")]  # not if deleted
     except FileNotFoundError:
@@ -263,7 +263,7 @@ def proofs() -> list[Proof]:
 
 
 def _begun_t(proof: Proof) -> float | None:
-    """The start time of a proof in seconds since 1970, by its request.json.
+    """Return the start time of a proof in seconds since 1970, by its request.json.
 
     None for a folder that is not a proof or that cannot be read.
     """
@@ -274,7 +274,7 @@ def _begun_t(proof: Proof) -> float | None:
 
 
 def find(text: str) -> Proof:
-    """The proof that `text` names: its id, a part of the id that no other proof has, or `latest`.
+    """Return the proof that `text` names: its id, a part of the id that no other proof has, or `latest`.
 
     Raises ProofError if no proof or several proofs match.
     """

@@ -27,7 +27,7 @@ UNPROVED = "(tuned, not proved)"  # at the end of the description
 
 
 def preset(proof: Proof) -> Preset:
-    """The original preset with the changes that the proof has kept.
+    """Return the original preset with the changes that the proof has kept.
 
     If none was kept, it has the settings that seem faster, and the description gets the text UNPROVED. Raises
     ProofError if there are no such settings either.
@@ -102,7 +102,7 @@ def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
 
 
 def in_total(data: Record) -> str:
-    """A sentence about the gain of all changes together, by pairs of trials.
+    """Return a sentence about the gain of all changes together, by pairs of trials.
 
     If the changes are not proved, it says so. If a search has no gain, it says that the original preset runs out of
     memory. Empty if another proof has no gain.
@@ -140,8 +140,8 @@ def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]
 
 
 def _about(key: str, candidates: Sequence[Candidate], before: Mapping[str, Any]) -> list[Candidate]:
-    """The candidates that tried the option `key`, and the candidates whose changes were taken back by one of them, in
-    the order of `candidates`.
+    """Return the candidates that tried the option `key`, and the candidates whose changes were taken back by one of
+    them, in the order of `candidates`.
 
     A candidate that tried `key` takes the change of another option back if it sets that option to its value in
     `before`, the values of the preset.
@@ -167,7 +167,7 @@ def _proven(key: str, data: Record, before: Mapping[str, Any], alone: bool) -> I
 
 
 def _faster(before: Any, gain: float | None, spread: float | None, how: str) -> str:
-    """The text `1.52 times as fast as 32 (spread 4.2 %)`. It has no brackets if `spread` is None.
+    """Return the text `1.52 times as fast as 32 (spread 4.2 %)`. It has no brackets if `spread` is None.
 
     `before` is the preset's value. `gain` is a share (0.52), and `how` is added after the spread.
     """
@@ -206,7 +206,7 @@ def _learns_better(value: Any, search: Search) -> Iterator[str]:
 
 
 def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Candidate]:
-    """The kept candidates up to the last one that agrees with the values in `final`.
+    """Return the kept candidates up to the last one that agrees with the values in `final`.
 
     A candidate agrees if no option that it tried has another value in `final`. Only candidates that were measured like
     the first one count: all with the input, or all without it. Empty if no candidate agrees.
@@ -223,7 +223,7 @@ def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Cand
 
 
 def together(kept: Sequence[Candidate]) -> tuple[float | None, float | None]:
-    """The total gain of changes that were kept one after another, and its standard error.
+    """Return the total gain of changes that were kept one after another, and its standard error.
 
     Both are shares: a gain of 0.05 is 5 % faster. Each gain is relative to the settings before it, so the factors 1 +
     gain are multiplied. The standard error is the root of the sum of the squares. The gain is None if no candidate has

@@ -24,7 +24,7 @@ _TITLES = {
 
 
 def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
-    """The whole report of a proof in Markdown.
+    """Return the whole report of a proof in Markdown.
 
     `data` is its record. `searched` are the sections about a search, which come before the comparisons.
     """
@@ -98,7 +98,7 @@ def _method(data: Record) -> str:
 
 
 def _spreads(repeats: int) -> str:
-    """The factor by which a gain must exceed the spread, in words: `twice`, or less with more than three pairs.
+    """Return the factor by which a gain must exceed the spread, in words: `twice`, or less with more than three pairs.
 
     The rule is in trials/significance.py.
     """
@@ -209,7 +209,7 @@ def _before_and_after(data: Record) -> Iterator[str]:
 
 
 def _gain(data: Record) -> str:
-    """The total gain in a sentence, and why the medians in the table above may differ from it."""
+    """Return the total gain in a sentence, and why the medians in the table above may differ from it."""
     multiplied = data.kind == "loop" and len(data.comparisons) > 1
     several = " of what is kept, multiplied" if multiplied else ""
     text = f"{capital(proof_sentences.speedup(data))} (the median gain of the pairs{several})"
@@ -238,11 +238,13 @@ def _preset(data: Record) -> Iterator[str]:
 
 
 def capital(text: str) -> str:
-    """The text with a capital letter at its beginning, unless its first word is a setting such as `cache=memory`."""
+    """Return the text with a capital letter at its beginning, unless its first word is a setting such as
+    `cache=memory`.
+    """
     first = text.split(" ", 1)[0]
     return text if "=" in first else text[:1].upper() + text[1:]
 
 
 def trials_table(rows: Sequence[Trial], names: Mapping[str, str]) -> str:
-    """A table of trials in Markdown, failed trials included. `names` has the title for each side."""
+    """Return a table of trials in Markdown, failed trials included. `names` has the title for each side."""
     return trial_tables.trials((names[trial.side], trial) for trial in rows).markdown()

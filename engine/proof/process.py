@@ -95,7 +95,9 @@ def main(path: Path, work: Work) -> int:
 
 
 def _stop_signal(request: Request) -> str:
-    """The preset's run.stop_signal. If the preset is damaged it is "none", and the record reports the damage later."""
+    """Return the preset's run.stop_signal. If the preset is damaged it is "none", and the record reports the damage
+    later.
+    """
     try:
         return request.stop_signal
     except PresetError:
@@ -166,7 +168,7 @@ def _in_a_line(fault: Exception, folder: Path) -> str:
 
 
 def _is_reported(record: Record, stop: Stop) -> bool:
-    """Write the final record. Returns whether it was written.
+    """Write the final record. Return True if it was written.
 
     If the disk refuses it, it is tried again for at most `results.ENGINE_SECONDS`, or until another stop is requested.
     """
@@ -204,7 +206,7 @@ def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Seq
 
 
 def processor() -> str | None:
-    """The model name of the CPU. None if the kernel does not report it."""
+    """Return the model name of the CPU. None if the kernel does not report it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

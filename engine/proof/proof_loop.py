@@ -210,7 +210,7 @@ class Prover:
         self.record.write(doing or None)
 
     def _seconds_in_all(self, planned: int) -> float:
-        """The expected total time of the proof in seconds if it measures `planned` trials."""
+        """Return the expected total time of the proof in seconds if it measures `planned` trials."""
         trials_left = max(0, planned - len(self.record.trials))
         return self.record.elapsed + duration.remaining_seconds(self.record, trials_left, self._guessed_seconds)
 

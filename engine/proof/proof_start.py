@@ -38,12 +38,12 @@ Names = frozenset[str]  # UUIDs of GPUs, or indices without UUIDs; empty for the
 
 
 def of_options(options: Options, here: Machine) -> Names:
-    """The names of the GPUs that a training with these options uses. Empty if it trains on the CPU."""
+    """Return the names of the GPUs that a training with these options uses. Empty if it trains on the CPU."""
     return frozenset(map(_name, training_gpus(options, here)))
 
 
 def of_request(request: Request, here: Machine) -> Names:
-    """The names of the GPUs of all sides that may be measured. Empty if one of the sides trains on the CPU.
+    """Return the names of the GPUs of all sides that may be measured. Empty if one of the sides trains on the CPU.
 
     A search that may try strategies can use all visible GPUs.
     """
@@ -55,7 +55,7 @@ def of_request(request: Request, here: Machine) -> Names:
 
 
 def overlap(ours: Collection[str], theirs: Collection[str]) -> bool:
-    """Whether two trainings share a device. `ours` and `theirs` are names of GPUs.
+    """Return True if two trainings share a device. `ours` and `theirs` are names of GPUs.
 
     An empty collection means the CPU, which every training shares.
     """
@@ -63,7 +63,7 @@ def overlap(ours: Collection[str], theirs: Collection[str]) -> bool:
 
 
 def other_training(ours: Collection[str], here: Machine, but: Path | None = None) -> str:
-    """A training or proof of gputui that shares a device with `ours`, in words. Empty if there is none.
+    """Return a training or proof of gputui that shares a device with `ours`, in words. Empty if there is none.
 
     `ours` are names of GPUs, empty for the CPU. `but` is the folder of the caller's own run or proof, which does not
     count.
@@ -73,7 +73,7 @@ def other_training(ours: Collection[str], here: Machine, but: Path | None = None
 
 
 def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
-    """The obstacle to a measurement of the request now, in words. Empty if there is none.
+    """Return the obstacle to a measurement of the request now, in words. Empty if there is none.
 
     If the preset leaves the choice of its GPUs to gputui, the obstacle is the lack of free GPUs. Otherwise it is
     another training or proof on its devices. `but` is the folder of the caller's own run or proof, which does not
@@ -85,8 +85,8 @@ def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
 
 
 def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
-    """A training or proof that uses the same GPU as a training with these options would, in words. Empty if there is
-    none.
+    """Return a training or proof that uses the same GPU as a training with these options would, in words. Empty if
+    there is none.
 
     If the options train on the CPU, it is a training or proof of this home folder on the CPU. Empty also if gputui
     chooses the GPUs (`free:1`). `but` is the folder of the caller's own run or proof, which does not count.
@@ -153,7 +153,7 @@ def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]
 
 
 def _of_run(run: Run, here: Machine) -> Names:
-    """The names of the GPUs that a run uses, by its event `started`, or before this event by its options.
+    """Return the names of the GPUs that a run uses, by its event `started`, or before this event by its options.
 
     Empty if the run cannot be read, so that it counts as a training on the CPU.
     """
@@ -192,7 +192,7 @@ def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Name
 
 
 def _proof_at(path: Path) -> str:
-    """The training in the folder `path`, in words.
+    """Return the training in the folder `path`, in words.
 
     For a trial, it is the search or proof that the trial belongs to, with the home folder of the search or proof.
     """
@@ -214,7 +214,7 @@ def _name(gpu: Gpu) -> str:
 
 
 def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collection[str], nothing: str) -> Proof:
-    """The newest proof that can be resumed among the proofs whose request fulfils `is_meant`.
+    """Return the newest proof that can be resumed among the proofs whose request fulfils `is_meant`.
 
     A proof with a state in `passed_over` cannot be resumed. If all have such a state, the newest of them is returned,
     so that a later check can refuse it with the reason. Raises ProofError with the text `nothing` if no request fulfils

@@ -58,7 +58,7 @@ class Request:
 
     @classmethod
     def read(cls, path: Path) -> Request:
-        """The request in the file `path`. Raises ProofError if the file has no complete request."""
+        """Return the request in the file `path`. Raises ProofError if the file has no complete request."""
         read = read_object(path)
         plain = completed(cls, read.value)
         if plain is None:
@@ -94,18 +94,18 @@ class Request:
         return f"gputui {words} --preset {self.source or self.preset_name} ..."
 
     def baseline(self) -> Preset:
-        """The preset without changes."""
+        """Return the preset without changes."""
         preset = presets.resolve_text(self.preset, Path(self.folder) / f"{self.preset_name}.yaml")
         return Preset(self.preset_name, preset.options, preset.description)
 
 
 def limits(plain: Mapping[str, Any]) -> Limits:
-    """The limits of a search, made from their plain values in a file."""
+    """Return the limits of a search, made from their plain values in a file."""
     return Limits(**{name: plain[name] for name in Limits.__dataclass_fields__})
 
 
 def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Request:
-    """A request about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
+    """Return a request about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
 
     `more` are further fields of Request. Raises PresetError.
     """
@@ -113,7 +113,7 @@ def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Req
 
 
 def of_opened(kind: str, preset: Preset, source: Path | None, **more: Any) -> Request:
-    """A request about a preset with changes that were not saved.
+    """Return a request about a preset with changes that were not saved.
 
     `source` is the file that the preset was opened from. None if there is no file. `more` are further fields of
     Request.
@@ -122,7 +122,8 @@ def of_opened(kind: str, preset: Preset, source: Path | None, **more: Any) -> Re
 
 
 def of_run(run: Run, **more: Any) -> Request:
-    """A request for a loop about the settings that a run had at its launch. `more` are further fields of Request.
+    """Return a request for a loop about the settings that a run had at its launch. `more` are further fields of
+    Request.
 
     Raises PresetError, and ProofError for a run of the user's own script.
     """
@@ -138,12 +139,13 @@ def of_run(run: Run, **more: Any) -> Request:
 
 
 def can_be_trained(run: Run) -> bool:
-    """Whether the run's preset has a model and data to train. False for the preset of a run of Monitor."""
+    """Return True if the run's preset has a model and data to train. False for the preset of a run of Monitor."""
     return any(key.startswith("workload.") for key in options_of(run))
 
 
 def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
-    """A request to compare the preset `name` (a name or path) without and with all `settings`, texts `KEY=VALUE`.
+    """Return a request to compare the preset `name` (a name or path) without and with all `settings`, texts
+    `KEY=VALUE`.
 
     `more` are further fields of Request. Raises PresetError. Raises ProofError if there are no settings, or if a
     setting cannot be compared or changes nothing.
@@ -182,8 +184,8 @@ def _value(preset: Preset, key: str) -> Any:
 
 
 def sides(request: Request) -> list[Preset]:
-    """The presets that are certain to be measured, the baseline first. Remedies and candidates that a proof finds later
-    are not among them.
+    """Return the presets that are certain to be measured, the baseline first. Remedies and candidates that a proof
+    finds later are not among them.
     """
     baseline = request.baseline()
     changed = [dict(request.changes)] if request.changes else []
@@ -230,14 +232,15 @@ def _refuse_same_devices(request: Request, machine: Machine) -> None:
 
 
 def conflict(preset: Preset, request: Request, machine: Machine) -> str:
-    """Why a trial of the preset cannot be launched on this machine. Empty if it can."""
+    """Return why a trial of the preset cannot be launched on this machine. Empty if it can."""
     trial = as_trial(preset, request.seed, request.measure_seconds, machine)
     errors = [finding for finding in checks.check(trial.options, machine) if finding.level == "error"]
     return str(errors[0]) if errors else ""
 
 
 def remarks(request: Request, machine: Machine) -> list[str]:
-    """Lines about the change, for the user, before it is measured: findings of the checks about the changed options.
+    """Return lines about the change, for the user, before it is measured: findings of the checks about the changed
+    options.
 
     Findings about the machine and the packages are included. A note says if a changed cache is measured only when it is
     filled.

@@ -39,7 +39,7 @@ from .request import SINGLE_STEPS
 def of_trial(
     run: Run, preset: Preset, input_cost: float | None = None, communication: float | None = None
 ) -> dict[str, Any]:
-    """The diagnosis of the trial `run`, as a dictionary of plain values.
+    """Return the diagnosis of the trial `run`, as a dictionary of plain values.
 
     The epoch and the options are those of `preset`, as the trial's own epoch has no end. `input_cost` and
     `communication` are shares of a step (0 to 1), from trials without input and from a profile. None if they were not
@@ -52,7 +52,9 @@ def of_trial(
 
 
 def _batches_per_pass(measurements: Measurements, preset: Preset) -> int:
-    """The number of batches in one pass over the data. 0 if the number of samples or the batch size is not known."""
+    """Return the number of batches in one pass over the data. 0 if the number of samples or the batch size is not
+    known.
+    """
     samples, batch, drop = (
         measurements.train_samples,
         measurements.global_batch_size,
@@ -62,7 +64,7 @@ def _batches_per_pass(measurements: Measurements, preset: Preset) -> int:
 
 
 def renewed(diagnosis: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The new `diagnosis`, which gets the remedies of the `earlier` one if its verdict is undecided.
+    """Return the new `diagnosis`, which gets the remedies of the `earlier` one if its verdict is undecided.
 
     The expected gains of these remedies are removed, as they no longer hold.
     """
@@ -73,7 +75,7 @@ def renewed(diagnosis: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping
 
 
 def undecided(diagnosis: Mapping[str, Any], step_seconds: float) -> str:
-    """Why the diagnosis has no verdict, and what the user can do. Empty if it has a verdict.
+    """Return why the diagnosis has no verdict, and what the user can do. Empty if it has a verdict.
 
     `step_seconds` is the time of one step.
     """
@@ -93,7 +95,7 @@ class Picking:
         self._tried: set[str] = set()
 
     def untried(self, diagnosis: Mapping[str, Any], preset: Preset) -> list[Mapping[str, Any]]:
-        """The untried remedies of the diagnosis that would change `preset`, in the order of the diagnosis."""
+        """Return the untried remedies of the diagnosis that would change `preset`, in the order of the diagnosis."""
         now = flat(preset)
         return [
             remedy
@@ -106,7 +108,7 @@ class Picking:
 
 
 def flat(preset: Preset) -> dict[str, Any]:
-    """The options of a preset as a dictionary from `group.name` to the value, as in JSON."""
+    """Return the options of a preset as a dictionary from `group.name` to the value, as in JSON."""
     groups = asdict(preset.options)
     return {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
 
@@ -139,7 +141,7 @@ def ablate(bench: TrialRunner, preset: Preset, repeats: int, record: Record, rep
 
 
 def input_cost(gain: float | None) -> float | None:
-    """The share of a real step that its input costs, from 0 to 1.
+    """Return the share of a real step that its input costs, from 0 to 1.
 
     `gain` is the gain in speed without input (0.05: 5 % faster). None gives None. A negative gain is noise and gives 0.
     """
@@ -147,7 +149,7 @@ def input_cost(gain: float | None) -> float | None:
 
 
 def middle(trials: Sequence[Trial]) -> Trial:
-    """The trial of median speed, which represents all `trials`. Of two in the middle, the slower one. Raises
+    """Return the trial of median speed, which represents all `trials`. Of two in the middle, the slower one. Raises
     StatisticsError if there are no trials.
     """
     speed = statistics.median_low([trial.samples_per_second or 0.0 for trial in trials])
@@ -155,7 +157,9 @@ def middle(trials: Sequence[Trial]) -> Trial:
 
 
 def stages(run: Run) -> list[Mapping[str, Any]]:
-    """The stages of the input from source to end, by the last event about them. Empty if there is no such event."""
+    """Return the stages of the input from source to end, by the last event about them. Empty if there is no such
+    event.
+    """
     last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return list(last.stages) if last else []
 

@@ -26,7 +26,7 @@ REHEARSE = "device.logical_devices=2"
 def of_preset(
     name: str, settings: Sequence[str], replicas: Sequence[int], keep: str, minutes: float | None, **more: Any
 ) -> Request:
-    """The request about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
+    """Return the request about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
 
     `replicas` are the numbers to measure. If it is empty, these are 1, 2, 4 ... and the number of devices. `keep` is
     the batch size that stays the same: `per-replica` or `global`. `minutes` is the time limit, None for none. Raises
@@ -40,7 +40,8 @@ def of_preset(
 
 
 def of_opened(preset: Preset, source: Path | None, keep: str) -> Request:
-    """The request about a preset with changes that were not saved, with 1, 2, 4 ... replicas and the number of devices.
+    """Return the request about a preset with changes that were not saved, with 1, 2, 4 ... replicas and the number of
+    devices.
 
     `source` is the file that the preset was opened from. None if there is no file. `keep` is the batch size that stays
     the same: `per-replica` or `global`. Raises ProofError.
@@ -50,7 +51,7 @@ def of_opened(preset: Preset, source: Path | None, keep: str) -> Request:
 
 
 def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) -> ScalingSettings:
-    """The settings to measure, for one replica and for each number in `replicas`.
+    """Return the settings to measure, for one replica and for each number in `replicas`.
 
     If `replicas` is empty, the numbers are 1, 2, 4 ... and the number of devices. Raises ProofError if the devices do
     not suffice or the preset cannot be measured in this way.
@@ -84,7 +85,7 @@ def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], kee
 
 
 def _pool(preset: Preset, here: Machine) -> list[int]:
-    """The positions (from 0) of the devices that can be used, in the list of visible devices."""
+    """Return the positions (from 0) of the devices that can be used, in the list of visible devices."""
     options = preset.options
     if options.strategy.devices != "all":
         return list(options.strategy.devices)
@@ -103,13 +104,13 @@ def _one_device(preset: Preset, here: Machine) -> str:
 
 
 def _usual(devices: int) -> list[int]:
-    """The numbers 1, 2, 4 ... below `devices`, and `devices` itself."""
+    """Return the numbers 1, 2, 4 ... below `devices`, and `devices` itself."""
     return [*(2**power for power in range(devices.bit_length()) if 2**power < devices), devices]
 
 
 def _strategy(pool: Sequence[int], count: int) -> dict[str, Any]:
-    """The changes with which a preset trains on the first `count` devices of `pool`. One replica trains without a
-    strategy for several.
+    """Return the changes with which a preset trains on the first `count` devices of `pool`. One replica trains without
+    a strategy for several.
     """
     if count > 1:
         return {"strategy.kind": "mirrored", "strategy.devices": list(pool[:count])}
@@ -119,7 +120,7 @@ def _strategy(pool: Sequence[int], count: int) -> dict[str, Any]:
 
 
 def _same_compiler(preset: Preset, here: Machine) -> dict[str, Any]:
-    """A change that turns XLA off for all numbers of replicas. Empty if it is not needed.
+    """Return a change that turns XLA off for all numbers of replicas. Empty if it is not needed.
 
     On a GPU, compile.xla=auto would compile the step of one replica, but not that of several.
     """
@@ -144,7 +145,7 @@ def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) ->
 
 
 def _shared(most: Preset, here: Machine) -> str:
-    """A text that says which device the replicas share if they have none of their own. Otherwise empty.
+    """Return a text that says which device the replicas share if they have none of their own. Otherwise empty.
 
     `most` is the preset with the largest number of replicas.
     """

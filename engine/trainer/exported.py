@@ -100,8 +100,8 @@ def are_arrays(data: Any) -> bool:
 
 
 def length(data: tf.data.Dataset, needed: bool) -> int:
-    """The number of elements of a Dataset. If TensorFlow does not know it, they are counted if it is `needed`, else it
-    is below 0.
+    """Return the number of elements of a Dataset. If TensorFlow does not know it, they are counted if it is `needed`,
+    else it is below 0.
     """
     cardinality = int(data.cardinality())
     counts = needed and cardinality == tf.data.UNKNOWN_CARDINALITY
@@ -111,7 +111,8 @@ def length(data: tf.data.Dataset, needed: bool) -> int:
 def elements_of(
     data: Any, count: int | None, load: Callable[..., Any] | None, vary: Callable[..., Any] | None, needed: bool
 ) -> Elements:
-    """Single samples: arrays, or a Dataset that comes with a map (`load`). `count` is their number if it is known.
+    """Return single samples: arrays, or a Dataset that comes with a map (`load`). `count` is their number if it is
+    known.
 
     `needed`: the number must be known, so that the samples are counted if necessary.
     """
@@ -126,7 +127,7 @@ def elements_of(
 
 
 def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:
-    """The number of batches of a Dataset that your code has batched. Below 0 if it is unknown."""
+    """Return the number of batches of a Dataset that your code has batched. Below 0 if it is unknown."""
     batches = length(data, needed and not count)
     if batches < 0 and count:
         fixed = tf.nest.flatten(data.element_spec)[0].shape[0]  # a smaller rest is left out then

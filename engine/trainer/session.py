@@ -78,8 +78,8 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
 
 
 def _blamed(fault: BaseException) -> BaseException:
-    """The error that names the failed worker on another machine. If no exchange with other workers has failed, `fault`
-    itself.
+    """Return the error that names the failed worker on another machine. If no exchange with other workers has failed,
+    `fault` itself.
     """
     from .cluster import failed_worker, tensorflow_cluster
 
@@ -88,7 +88,8 @@ def _blamed(fault: BaseException) -> BaseException:
 
 
 def _lost(fault: BaseException) -> BaseException | None:
-    """The exception of a failed exchange with other workers, also if a user's code raised another one because of it.
+    """Return the exception of a failed exchange with other workers, also if a user's code raised another one because of
+    it.
 
     None for other exceptions.
     """
@@ -111,8 +112,8 @@ def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
 
 
 def _is_a_stop(fault: BaseException) -> bool:
-    """Whether the exception comes from a stop signal that the user's code handles. The stop switch has received this
-    signal as well.
+    """Return True if the exception comes from a stop signal that the user's code handles. The stop switch has received
+    this signal as well.
     """
     return any(isinstance(link, KeyboardInterrupt | SystemExit) for link in (fault, fault.__cause__))
 
@@ -177,7 +178,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
 
 
 def _has_left(training: Any, report: RunReport, stop: StopSwitch, fault: Exception) -> bool:
-    """End the training with a checkpoint of the last step, if it failed after a request to stop. Returns whether it was
+    """End the training with a checkpoint of the last step, if it failed after a request to stop. Return True if it was
     ended so.
 
     A scheduler also sends its signal to the processes that load a user's data, and without these processes the next
@@ -279,7 +280,7 @@ def _warn_of_other_replicas(before: events.Started, training: Any, report: RunRe
 
 
 def _workers(training: Any) -> list[dict[str, Any]]:
-    """The workers of a training on several machines, for the event `started`. Empty on one machine.
+    """Return the workers of a training on several machines, for the event `started`. Empty on one machine.
 
     All workers call this at the same place.
     """
@@ -293,7 +294,7 @@ def _workers(training: Any) -> list[dict[str, Any]]:
 def _failed(
     fault: BaseException, phase: str, batch_size: int, run_folder: Path, **more: Any
 ) -> tuple[events.Outcome, dict[str, str]]:
-    """The outcome and the error to report for an exception. Exhausted memory is recognised in all its forms.
+    """Return the outcome and the error to report for an exception. Exhausted memory is recognised in all its forms.
 
     `phase` is the phase of the run in which it was raised. `more` are further fields of the evidence
     (process/ending.py).
@@ -331,7 +332,7 @@ def _is_tensorflows(fault: BaseException | None) -> bool:
 
 
 def _first_line(text: str) -> str:
-    """The line of TensorFlow's message that names the error, at most about 240 characters.
+    """Return the line of TensorFlow's message that names the error, at most about 240 characters.
 
     In the lines before it, TensorFlow lists the files in which the operation was built.
     """

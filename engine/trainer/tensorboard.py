@@ -45,7 +45,7 @@ def write(run: Run, folder: Path) -> Path:
 
 
 def _about(name: str) -> str:
-    """The description that TensorBoard shows with the chart `name`. Empty if the figure is unknown."""
+    """Return the description that TensorBoard shows with the chart `name`. Empty if the figure is unknown."""
     figure = figure_of(name)
     return "" if figure is None else f"{figure.label} ({figure.unit}): {figure.about}. Source: {figure.source}."
 

@@ -166,7 +166,7 @@ def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str
 
 
 def losses(run: Run) -> list[tuple[float, float]]:
-    """The loss curve of a run: pairs of (samples seen, running loss). Empty if no loss was reported."""
+    """Return the loss curve of a run: pairs of (samples seen, running loss). Empty if no loss was reported."""
     batch, curve = None, []
     for event in read_events(run.path, [EVENTS_FILE]).events:
         if isinstance(event, Started):
@@ -177,7 +177,9 @@ def losses(run: Run) -> list[tuple[float, float]]:
 
 
 def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | None:
-    """The loss after `samples` samples, interpolated between two points of `curve`. None outside of the curve."""
+    """Return the loss after `samples` samples, interpolated between two points of `curve`. None outside of the
+    curve.
+    """
     for (n0, loss0), (n1, loss1) in itertools.pairwise(curve):
         if n0 <= samples <= n1:
             return loss0 if n1 == n0 else loss0 + (loss1 - loss0) * (samples - n0) / (n1 - n0)

@@ -93,7 +93,7 @@ class Scaling:
 
 
 def scaling_settings(plain: Mapping[str, Any]) -> ScalingSettings:
-    """The settings to measure, made from their plain values in a file."""
+    """Return the settings to measure, made from their plain values in a file."""
     settings = [Setting(replicas=setting["replicas"], changes=setting["changes"]) for setting in plain["settings"]]
     return ScalingSettings(settings=settings, keep=plain["keep"], shared=plain["shared"])
 
@@ -274,12 +274,12 @@ UNREAD = Record(
 
 
 def search_of(record: Record) -> Search:
-    """The search in a record. An empty search if the record has none."""
+    """Return the search in a record. An empty search if the record has none."""
     return record.search or Search(limits=Limits())
 
 
 def of_plain(path: Path, plain: Mapping[str, Any]) -> Record:
-    """The record from the plain values of a proof.json, which were checked before (files/declared_types.py).
+    """Return the record from the plain values of a proof.json, which were checked before (files/declared_types.py).
 
     UNREAD if `plain` is empty. Entries that are not fields of Record are left out.
     """
@@ -287,7 +287,7 @@ def of_plain(path: Path, plain: Mapping[str, Any]) -> Record:
 
 
 def _built(declared: type[Declared], plain: Mapping[str, Any]) -> Declared:
-    """An instance of the dataclass `declared` from plain values. Dataclasses in its fields are built as well."""
+    """Return an instance of the dataclass `declared` from plain values. Dataclasses in its fields are built as well."""
     values: dict[str, Any] = {}
     for name, inner in _inner_types(cast(Any, declared)).items():
         if name not in plain:
@@ -311,8 +311,8 @@ def _inner_types(declared: Any) -> dict[str, Any]:
 
 
 def elapsed_of(record: Record) -> float:
-    """Seconds since the start of a proof. If it runs on another machine or kernel, they are the difference of the wall
-    clocks.
+    """Return the seconds since the start of a proof. If it runs on another machine or kernel, they are the difference
+    of the wall clocks.
     """
     place = Place.read(vars(record))
     if place is not None and place.shares_kernel:
@@ -321,7 +321,7 @@ def elapsed_of(record: Record) -> float:
 
 
 def medians(trials: Sequence[Trial]) -> dict[str, float | None]:
-    """The median of each figure over the trials that have it. None if none has.
+    """Return the median of each figure over the trials that have it. None if none has.
 
     The keys are those of FIGURES.
     """

@@ -20,12 +20,12 @@ ABOUT = (
 
 
 def points(data: Record) -> list[Point]:
-    """The points of a record, by their number of replicas. Empty if it has no measurement of scaling."""
+    """Return the points of a record, by their number of replicas. Empty if it has no measurement of scaling."""
     return data.scaling.points if data.scaling else []
 
 
 def row(point: Point) -> list[str]:
-    """The cells of a point, one text for each column of HEAD."""
+    """Return the cells of a point, one text for each column of HEAD."""
     return [
         count(point.replicas), count(point.global_batch_size),
         _SPEED.bare(point.samples_per_second), times(point.speedup).removesuffix(" times"),
@@ -35,7 +35,7 @@ def row(point: Point) -> list[str]:
 
 
 def outcome(point: Point) -> str:
-    """Why the point has failed. Empty if it has not."""
+    """Return why the point has failed. Empty if it has not."""
     return point.why if point.decision == "failed" else ""
 
 
@@ -44,8 +44,8 @@ def replicas(number: int) -> str:
 
 
 def kept(data: Record) -> str:
-    """A text that says which batch size is the same for all numbers of replicas: that of each replica or the global
-    one.
+    """Return a text that says which batch size is the same for all numbers of replicas: that of each replica or the
+    global one.
     """
     if _is_strong(data):
         return "the global batch is kept (strong scaling)"
@@ -57,7 +57,9 @@ def _is_strong(data: Record) -> bool:
 
 
 def conclusion(data: Record) -> str:
-    """A sentence with the efficiency of the largest number of replicas that was measured, or why there is none."""
+    """Return a sentence with the efficiency of the largest number of replicas that was measured, or why there is
+    none.
+    """
     measured = [point for point in points(data) if point.efficiency is not None]
     more = [point for point in measured if point.replicas != 1]
     if not more:
@@ -76,8 +78,8 @@ def conclusion(data: Record) -> str:
 
 
 def in_brief(data: Record) -> str:
-    """A short text for a list, such as `scaling: 4 at 88 %, 2 at 96 %`: each number of replicas with its efficiency,
-    the largest first.
+    """Return a short text for a list, such as `scaling: 4 at 88 %, 2 at 96 %`: each number of replicas with its
+    efficiency, the largest first.
 
     If no efficiency is known, it says so.
     """
@@ -116,8 +118,8 @@ def remarks(data: Record) -> Iterator[str]:
 
 
 def trial(row: Trial) -> str:
-    """The text `round 2: 1,234 samples/s, step 12.3 ms, input wait 5 %`. For a failed trial, its outcome and error
-    instead of the figures.
+    """Return the text `round 2: 1,234 samples/s, step 12.3 ms, input wait 5 %`. For a failed trial, its outcome and
+    error instead of the figures.
     """
     if row.outcome != "ok":
         return f"round {row.repeat}: {row.outcome}: {row.error}"
@@ -128,8 +130,8 @@ def trial(row: Trial) -> str:
 
 
 def limit(first: Point, point: Point, strong: bool) -> str:
-    """A sentence on the cause of longer steps with the replicas of `point`. Empty if the efficiency is at least GOOD or
-    a figure is not known.
+    """Return a sentence on the cause of longer steps with the replicas of `point`. Empty if the efficiency is at least
+    GOOD or a figure is not known.
 
     `first` is the point of one replica. `strong`: the global batch stays the same.
     """
@@ -153,7 +155,7 @@ def limit(first: Point, point: Point, strong: bool) -> str:
 
 
 def _waiting(first: Point, point: Point, parts: int) -> float | None:
-    """The wait for the input in a step, in milliseconds, minus the wait with one replica divided by `parts`.
+    """Return the wait for the input in a step, in milliseconds, minus the wait with one replica divided by `parts`.
 
     None if a figure is not known.
     """
@@ -167,14 +169,14 @@ def _waiting(first: Point, point: Point, parts: int) -> float | None:
 
 
 def efficiency(times_as_fast: float, times_as_many: float) -> float:
-    """The efficiency: the speed-up `times_as_fast` divided by `times_as_many`, the factor of the number of replicas. 1
-    if both grow alike.
+    """Return the efficiency: the speed-up `times_as_fast` divided by `times_as_many`, the factor of the number of
+    replicas. 1 if both grow alike.
     """
     return times_as_fast / times_as_many
 
 
 def of_comparison(comparison: Comparison) -> str:
-    """A text such as `2 replicas instead of 1: an efficiency of 92 %`.
+    """Return a text such as `2 replicas instead of 1: an efficiency of 92 %`.
 
     Empty if both sides have the same number of replicas, or if a number or the gain is not known.
     """
@@ -187,6 +189,6 @@ def of_comparison(comparison: Comparison) -> str:
 
 
 def _replicas(trials: Iterable[Trial], side: str) -> int | None:
-    """The number of replicas of one side. None if its successful trials do not all have the same number."""
+    """Return the number of replicas of one side. None if its successful trials do not all have the same number."""
     counts = {trial.replicas for trial in trials if trial.side == side and trial.outcome == "ok"}
     return counts.pop() if len(counts) == 1 else None

@@ -41,14 +41,15 @@ MOST_MORE_PAIRS = 30  # if more are needed, a quieter machine or longer trials a
 
 
 def order(repeat: int) -> str:
-    """The order in which the two sides of the pair `repeat` (from 1) are measured: `ab` for the first, `ba` for the
-    second ...
+    """Return the order in which the two sides of the pair `repeat` (from 1) are measured: `ab` for the first, `ba` for
+    the second ...
     """
     return "ab" if repeat % 2 else "ba"
 
 
 def gain(a: float, b: float) -> float:
-    """The gain of a pair as a share: the speed `b` divided by the speed `a`, minus 1. 0.05 means that b is 5 % faster.
+    """Return the gain of a pair as a share: the speed `b` divided by the speed `a`, minus 1. 0.05 means that b is 5 %
+    faster.
 
     `a` is above 0.
     """
@@ -56,7 +57,7 @@ def gain(a: float, b: float) -> float:
 
 
 def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The median of the gains, and the sample standard deviation of log(1 + gain).
+    """Return the median of the gains, and the sample standard deviation of log(1 + gain).
 
     A gain is a share: 0.05 is 5 % faster. The median is None if there are no values. The deviation is None if there are
     fewer than two values.
@@ -67,7 +68,7 @@ def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None
 
 
 def spreads(count: int) -> float:
-    """The number of spreads that log(1 + gain) must exceed to count as more than chance, if `count` pairs were
+    """Return the number of spreads that log(1 + gain) must exceed to count as more than chance, if `count` pairs were
     measured.
 
     A spread is the standard deviation of log(1 + gain) of the pairs. Three pairs need 2 spreads, more pairs need fewer.
@@ -76,7 +77,8 @@ def spreads(count: int) -> float:
 
 
 def detectable_gain(spread: float, count: int) -> float:
-    """The smallest gain that `count` pairs with this spread can distinguish from chance, as a share (0.05: 5 % faster).
+    """Return the smallest gain that `count` pairs with this spread can distinguish from chance, as a share (0.05: 5 %
+    faster).
 
     `spread` is the standard deviation of log(1 + gain) of the pairs.
     """
@@ -84,7 +86,8 @@ def detectable_gain(spread: float, count: int) -> float:
 
 
 def pairs_needed(median: float, spread: float) -> int:
-    """The number of pairs that distinguish the gain `median` (0.05: 5 % faster) from chance, at least LEAST_REPEATS.
+    """Return the number of pairs that distinguish the gain `median` (0.05: 5 % faster) from chance, at least
+    LEAST_REPEATS.
 
     `spread` is the standard deviation of log(1 + gain) of the pairs. For a gain between -LEAST_GAIN and LEAST_GAIN,
     LEAST_GAIN is used.
@@ -94,7 +97,7 @@ def pairs_needed(median: float, spread: float) -> int:
 
 
 def agree_by_far(values: Sequence[float]) -> bool:
-    """Whether there are exactly two gains that agree so well that no third pair is needed.
+    """Return True if there are exactly two gains that agree so well that no third pair is needed.
 
     They do if log(1 + gain) of their median exceeds FAR times their spread, which counts as at least LEAST_SPREAD.
     """
@@ -105,7 +108,7 @@ def agree_by_far(values: Sequence[float]) -> bool:
 
 
 def verdict(values: Sequence[float]) -> tuple[str, str]:
-    """The verdict on the gains of pairs (0.05: 5 % faster), and the reason for it in one line.
+    """Return the verdict on the gains of pairs (0.05: 5 % faster), and the reason for it in one line.
 
     The verdict is `faster`, `slower`, `no difference` or `undecided`.
     """
@@ -123,7 +126,7 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
 
 
 def _may_be_chance(median: float, spread: float, count: int) -> str:
-    """A text that says which gain `count` pairs can detect, and how many more pairs are needed."""
+    """Return a text that says which gain `count` pairs can detect, and how many more pairs are needed."""
     text = (
         f"{units.change(median)} may be chance: {units.counted(count, 'pairs')} with a spread of "
         f"{units.spread(spread)} detect only more than {units.spread(detectable_gain(spread, count))}"

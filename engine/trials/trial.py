@@ -41,7 +41,7 @@ class Trial(TrialFigures):
         return self.outcome == "ok"
 
     def figure(self, key: str) -> Any:
-        """The value of the figure `key` (engine/figures). None if the trial does not have it."""
+        """Return the value of the figure `key` (engine/figures). None if the trial does not have it."""
         return getattr(self, key, None)
 
     @property
@@ -51,8 +51,8 @@ class Trial(TrialFigures):
 
 
 def place(run: str) -> tuple[int, str]:
-    """The sort key of a trial's folder `run`: its number (0 if it has none) and its name, so that 99-s comes before
-    100-s.
+    """Return the sort key of a trial's folder `run`: its number (0 if it has none) and its name, so that 99-s comes
+    before 100-s.
     """
     number = run.partition("-")[0]
     return int(number) if number.isascii() and number.isdigit() else 0, run

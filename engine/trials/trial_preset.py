@@ -43,7 +43,7 @@ LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model
 
 
 def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
-    """The preset with changed options. `changes` has values by `group.name`. Raises PresetError if an option is
+    """Return the preset with changed options. `changes` has values by `group.name`. Raises PresetError if an option is
     refused.
     """
     infos = by_key(OPTIONS)
@@ -59,7 +59,7 @@ def as_trial(
     profile: str = "off",
     most_seconds: float = math.inf,
 ) -> Preset:
-    """The preset as a trial trains it: one endless epoch, without checkpoints or a saved model.
+    """Return the preset as a trial trains it: one endless epoch, without checkpoints or a saved model.
 
     The trial ends when `measure_seconds` have been measured, and in any case after `most_seconds`, like a run that has
     reached its time limit. `profile` is the range of steps to profile, or `off`.
@@ -87,7 +87,7 @@ def as_trial(
 def as_training(
     preset: Preset, seed: int, length: tuple[int, int | None], machine: Machine, most_seconds: float
 ) -> Preset:
-    """The preset for a trial that measures the loss.
+    """Return the preset for a trial that measures the loss.
 
     `length` is the number of epochs and the steps of each. None steps mean one pass over the data. The learning rate at
     each step is that of the real run, if the length of the real run is known.
@@ -109,7 +109,7 @@ def as_training(
 
 
 def decay_steps(options: Options, machine: Machine) -> int | None:
-    """The value of `train.decay_steps` in the real run.
+    """Return the value of `train.decay_steps` in the real run.
 
     None if the rate is constant and the option is not set, or if the value is not known because samples in files are
     not counted. In the second case the trial keeps the initial learning rate of the schedule.

@@ -54,11 +54,13 @@ class SpeedWatch:
         self._speeds: list[float] = []
 
     def is_slower(self) -> bool:
-        """Whether the judge wants to end the run, by the progress that the run has reported since the last call."""
+        """Return True if the judge wants to end the run, by the progress that the run has reported since the last
+        call.
+        """
         return any(self._judge(self._speeds) for event in self._events.read() if self._has_speed(event))
 
     def _has_speed(self, event: object) -> bool:
-        """Whether `event` reports a speed after further steps. Such a speed is added to the list of speeds.
+        """Return True if `event` reports a speed after further steps. Such a speed is added to the list of speeds.
 
         Before the end of the warm-up no event has a speed.
         """
@@ -227,7 +229,7 @@ class TrialRunner:
     def _wait(self, run: Run, engine_runs: Callable[[], bool], judge: Judge | None) -> bool:
         """Wait until engine and trainer have ended, and pass on each request to stop.
 
-        Returns whether the judge has ended the trial.
+        Return True if the judge has ended the trial.
         """
         passed_on, orphan_since, slower = 0, None, False
         watch = SpeedWatch(run, judge) if judge else None
@@ -249,7 +251,7 @@ class TrialRunner:
 
 
 def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool = False, timed: bool = True) -> Trial:
-    """The row of a run that has ended.
+    """Return the row of a run that has ended.
 
     `asked`: a stop was requested during the run. `slower`: the judge has ended the run early. `timed`: a successful run
     without a measured speed gets the outcome `error`.
@@ -276,7 +278,8 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool 
 
 
 def disturbed(run: Run, neighbour: str = "") -> str:
-    """The disturbances of a trial in words: other programs on its devices or cores, and heat. Empty if there were none.
+    """Return the disturbances of a trial in words: other programs on its devices or cores, and heat. Empty if there
+    were none.
 
     `neighbour` is another training of gputui that ran at the same time, in words. Empty if there was none.
     """

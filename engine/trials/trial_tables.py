@@ -16,7 +16,7 @@ _FIGURES = figures.shown("trial")
 
 
 def settings(changed: Mapping[str, Any]) -> str:
-    """The cell of changed settings. Empty if there are none."""
+    """Return the cell of changed settings. Empty if there are none."""
     return Code(proof_sentences.changes(changed)) if changed else ""
 
 
@@ -24,8 +24,8 @@ def settings(changed: Mapping[str, Any]) -> str:
 
 
 def trials(titled: Iterable[tuple[str, Trial]], head: str = "side") -> Table:
-    """A table with a row for each trial, failed trials included. Each item of `titled` is the title of a row and its
-    trial.
+    """Return a table with a row for each trial, failed trials included. Each item of `titled` is the title of a row and
+    its trial.
 
     `head` is the head of the column of titles. Figures that no trial has get no column.
     """
@@ -47,7 +47,9 @@ def trials(titled: Iterable[tuple[str, Trial]], head: str = "side") -> Table:
 
 
 def comparisons(rows: Sequence[Comparison]) -> Table:
-    """A table with a row for each comparison: the change, its gain and spread, and the decision with its reason."""
+    """Return a table with a row for each comparison: the change, its gain and spread, and the decision with its
+    reason.
+    """
     cells = [
         [
             proof_sentences.changes(comparison.changes),
@@ -63,13 +65,13 @@ def comparisons(rows: Sequence[Comparison]) -> Table:
 
 
 def at_most(expected_gain: float | None) -> str:
-    """The greatest possible speed-up, a factor, as text: `at most 2.5 times`. A dash if it is not known."""
+    """Return the greatest possible speed-up, a factor, as text: `at most 2.5 times`. A dash if it is not known."""
     return NONE if expected_gain is None else f"at most {times(expected_gain)}"
 
 
 def before_and_after(data: Record, names: tuple[str, str] = ("before", "after")) -> Table:
-    """A table of the medians of both sides, with a row for each figure that one of them has. `names` are the heads of
-    the two columns.
+    """Return a table of the medians of both sides, with a row for each figure that one of them has. `names` are the
+    heads of the two columns.
     """
     before, after = data.before or {}, data.after or {}
     rows = [
@@ -81,7 +83,7 @@ def before_and_after(data: Record, names: tuple[str, str] = ("before", "after"))
 
 
 def scaling(data: Record) -> Table:
-    """A table with a row for each number of replicas. If one has failed, there is a column for the outcome."""
+    """Return a table with a row for each number of replicas. If one has failed, there is a column for the outcome."""
     points, head = scaling_sentences.points(data), list(scaling_sentences.HEAD)
     rows = [scaling_sentences.row(point) for point in points]
     figures_at = range(len(head))
@@ -95,7 +97,7 @@ def scaling(data: Record) -> Table:
 
 
 def evidence(diagnosis: Mapping[str, Any]) -> Table:
-    """A table of the figures that a diagnosis rests on, with their thresholds and sources."""
+    """Return a table of the figures that a diagnosis rests on, with their thresholds and sources."""
     rows = []
     for piece in diagnosis["evidence"]:
         figure = figures.evidence(piece["signal"], piece["unit"])
@@ -105,7 +107,9 @@ def evidence(diagnosis: Mapping[str, Any]) -> Table:
 
 
 def remedies(diagnosis: Mapping[str, Any]) -> Table:
-    """A table of the remedies that a diagnosis proposes, each with its reason and the greatest possible speed-up."""
+    """Return a table of the remedies that a diagnosis proposes, each with its reason and the greatest possible
+    speed-up.
+    """
     rows = []
     for remedy in diagnosis["remedies"]:
         learns = "; changes what is learnt" if remedy.get("changes_learning") else ""

@@ -86,7 +86,7 @@ class Deciding:
             self._is_kept(safe, "the fastest settings that change nothing that is learnt")
 
     def _is_kept(self, settings: Settings, reason: str) -> bool:
-        """Compare the settings in pairs of trials with the preset. Returns whether the pairs prove their gain.
+        """Compare the settings in pairs of trials with the preset. Return True if the pairs prove their gain.
 
         If the pairs do not decide it, the settings are stored as unproved. The same happens, without a trial, if there
         is no time for two pairs.
@@ -98,7 +98,7 @@ class Deciding:
 
     @property
     def _pairs_in_time(self) -> bool:
-        """Whether there is time for the smallest number of pairs that can prove a gain.
+        """True if there is time for the smallest number of pairs that can prove a gain.
 
         It is also true if the first pairs were measured before the search was resumed.
         """
@@ -112,7 +112,7 @@ class Deciding:
         record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()
 
     def _learning_well(self, best: Best, started: Started) -> dict[str, Any]:
-        """The fastest settings that are not known to learn clearly worse, with their scaled learning rate.
+        """Return the fastest settings that are not known to learn clearly worse, with their scaled learning rate.
 
         If the fastest settings learn clearly worse, these are settings nearer to the preset, or only those that do not
         affect what the model learns. If the user allows a worse loss, they are the fastest settings all the same.
@@ -136,7 +136,7 @@ class Deciding:
         return self._nearer(losses, best, started)
 
     def _nearer(self, losses: Losses, best: Best, started: Started) -> dict[str, Any]:
-        """Settings nearer to the preset that do not learn worse.
+        """Return settings nearer to the preset that do not learn worse.
 
         If there are none, the settings that do not affect what the model learns. Empty if there are none of these
         either.
@@ -156,7 +156,7 @@ class Deciding:
         return settings
 
     def _scaled(self, settings: Settings, started: Started) -> dict[str, Any]:
-        """The settings with the learning rate that the user's choice gives for their batch size.
+        """Return the settings with the learning rate that the user's choice gives for their batch size.
 
         They are returned unchanged if the learning rate of this training cannot be set.
         """
@@ -172,7 +172,8 @@ class Deciding:
         return bool(comparing.note(settings, with_changes(self._baseline, settings).options))
 
     def _speed_of(self, settings: Settings, best: Best) -> float:
-        """The largest speed, in samples per second, that the search has measured with the batch size of these settings.
+        """Return the largest speed, in samples per second, that the search has measured with the batch size of these
+        settings.
 
         If there is none, the speed of the preset, or else that of the best settings.
         """
@@ -238,7 +239,7 @@ LEAST_STEP = 1.25  # factor; a batch that is nearer to the preset's is hardly fa
 
 
 def learns_alike(baseline: Preset, settings: Settings) -> dict[str, Any]:
-    """Those of `settings` that do not affect what the model learns."""
+    """Return those of `settings` that do not affect what the model learns."""
     options = with_changes(baseline, settings).options
     return {key: value for key, value in settings.items() if not comparing.note([key], options)}
 
@@ -268,7 +269,7 @@ SCHEDULE = ("train.hold_steps", "train.decay_steps", WARMUP)  # lengths in steps
 
 
 def scaled(baseline: Preset, settings: Mapping[str, Any], limits: Limits, machine: Machine) -> dict[str, Any]:
-    """The settings with the learning rate and its schedule changed for their global batch. Raises PresetError.
+    """Return the settings with the learning rate and its schedule changed for their global batch. Raises PresetError.
 
     They are returned unchanged if the global batch is that of the preset, or if the user's limits keep the learning
     rate.
@@ -285,7 +286,7 @@ def scaled(baseline: Preset, settings: Mapping[str, Any], limits: Limits, machin
 
 
 def _by_option(preset: Preset, machine: Machine) -> float:
-    """The factor by which the training itself multiplies the learning rate, for its replicas."""
+    """Return the factor by which the training itself multiplies the learning rate, for its replicas."""
     return plan.rate_factor(preset.options.train.learning_rate_scaling, checks.replicas(preset.options, machine))
 
 
@@ -296,5 +297,7 @@ def _lengths(baseline: Preset, grown: float) -> Iterator[tuple[str, int]]:
 
 
 def why_fixed(started: Started) -> str:
-    """Why the learning rate of this training cannot be scaled. Empty if it can. `started` is the event of its trial."""
+    """Return why the learning rate of this training cannot be scaled. Empty if it can. `started` is the event of its
+    trial.
+    """
     return started.inapplicable.get(RATE, "")

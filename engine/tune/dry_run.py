@@ -113,7 +113,7 @@ class Prediction:
     def _second(self, model: MemoryModel, space: Space, first: Candidate, small: int, size: int) -> bool:
         """Measure the second probe, whose memory is added to `model`.
 
-        Returns whether the option of the batch size has an effect. It has none if the user's code makes the batches.
+        Return True if the option of the batch size has an effect. It has none if the user's code makes the batches.
         True if the probe failed.
         """
         batch = max(2, size // 2) if model.of == "allocator" else self._larger(model, space, first, small)
@@ -123,8 +123,8 @@ class Prediction:
         return not candidate.good or BATCH not in self._started(candidate).inapplicable
 
     def _larger(self, model: MemoryModel, space: Space, first: Candidate, small: int) -> int:
-        """The batch size of the second probe on a CPU: much larger than `small`, or smaller if twice `small` might not
-        fit.
+        """Return the batch size of the second probe on a CPU: much larger than `small`, or smaller if twice `small`
+        might not fit.
         """
         peak, most = first.peak_bytes or 1, model.may_take
         speed = (first.good[-1].samples_per_second or math.inf) / space.replicas(self._preset)

@@ -57,8 +57,8 @@ class Line:
 
 
 def through(points: Points) -> Line | None:
-    """The line through the points, pairs of a batch size and bytes. None if they have fewer than two different batch
-    sizes.
+    """Return the line through the points, pairs of a batch size and bytes. None if they have fewer than two different
+    batch sizes.
 
     It is fitted by least squares, in which points far from the line count less.
     """
@@ -95,7 +95,7 @@ NOISE_BYTES = {"allocator": 0, "process": 32 * 1024**2, "address_space": 128 * 1
 
 
 def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int | None) -> tuple[int | None, str]:
-    """The bytes that a training may take, and the kind of memory that is limited, a key of FIGURES.
+    """Return the bytes that a training may take, and the kind of memory that is limited, a key of FIGURES.
 
     `asked` is the user's own limit in bytes, None for none. `trial` is a training with these options. On a host with
     two limits (memory and address space), the limit that the trial has come closer to counts. The bytes are None if the
@@ -113,7 +113,7 @@ def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int 
 
 
 def model_of(started: Started, options: Options, trial: Trial, asked: int | None) -> MemoryModel:
-    """A memory model without measured batches, for the memory that limits a training with these options.
+    """Return a memory model without measured batches, for the memory that limits a training with these options.
 
     `trial` is such a training. `asked` is the user's own limit in bytes, None for none.
     """
@@ -149,7 +149,7 @@ class MemoryModel:
         return None if self.limit_bytes is None else ROOM * self.limit_bytes
 
     def peak(self, trials: Sequence[Trial]) -> int | None:
-        """The largest peak of the trials in bytes, of the limited kind of memory. None if none was measured."""
+        """Return the largest peak of the trials in bytes, of the limited kind of memory. None if none was measured."""
         return _most(trials, FIGURES[self.of])
 
     def add(self, batch: int, peak_bytes: int | None, trials: Sequence[Trial] = ()) -> None:
@@ -164,7 +164,7 @@ class MemoryModel:
         self._points.append(point)
 
     def begin_anew(self, *settings: Any) -> bool:
-        """Remove all measured batches if `settings` differ from those of the latest call. Returns whether they differ.
+        """Remove all measured batches if `settings` differ from those of the latest call. Return True if they differ.
 
         `settings` are the settings with which the following batches are measured.
         """
@@ -199,19 +199,19 @@ class MemoryModel:
 
     @property
     def is_known(self) -> bool:
-        """Whether `largest` is a prediction and not only a bound.
+        """True if `largest` is a prediction and not only a bound.
 
         It is one if the line is known or a batch has run out of memory.
         """
         return self._line() is not None or self.too_large is not None
 
     def predict(self, batch: int) -> int | None:
-        """The bytes that a batch will take. None before two different batch sizes have been measured."""
+        """Return the bytes that a batch will take. None before two different batch sizes have been measured."""
         line = through(self._taken())
         return None if line is None else round(line.at(batch))
 
     def predict_first_step(self, batch: int) -> int | None:
-        """The bytes that the first step with a batch will take on a GPU.
+        """Return the bytes that the first step with a batch will take on a GPU.
 
         None before the first steps of two different batch sizes have been measured.
         """
@@ -219,8 +219,8 @@ class MemoryModel:
         return None if line is None else round(line.at(batch))
 
     def largest(self) -> int | None:
-        """The largest batch that is predicted to take at most ROOM (90 %) of the limit. None if that is not known, 0 if
-        not even 1 fits.
+        """Return the largest batch that is predicted to take at most ROOM (90 %) of the limit. None if that is not
+        known, 0 if not even 1 fits.
 
         A batch that has run out of memory is an upper bound, a batch that was trained a lower bound. Twice the batch
         takes at most twice the memory, so that one point is enough for a batch that is sure to fit. On the host no
@@ -235,7 +235,7 @@ class MemoryModel:
         return self._between(predicted)
 
     def worth_trying(self) -> int | None:
-        """The largest batch that may be tried. None if that is not known.
+        """Return the largest batch that may be tried. None if that is not known.
 
         It is larger than `largest` only in one case: the limit is the user's own, and the measured batches give no line
         yet. A batch above that limit does no harm if the host has room for it. It is tried because one point does not
@@ -247,7 +247,7 @@ class MemoryModel:
         return largest
 
     def state(self) -> Memory:
-        """The state of the model for the record. A largest batch that is only a guess is given as None."""
+        """Return the state of the model for the record. A largest batch that is only a guess is given as None."""
         line, largest = through(self._taken()), self.largest()
         is_guess = largest != 0 and self._line() is None and self.fits is None
         return Memory(
@@ -270,7 +270,7 @@ class MemoryModel:
         return [(point.batch_size, point.peak_bytes) for point in self._points if point.peak_bytes is not None]
 
     def _line(self) -> Line | None:
-        """The line over the measured batches, if their memory differs by more than chance. Otherwise None.
+        """Return the line over the measured batches, if their memory differs by more than chance. Otherwise None.
 
         Only then does it predict larger batches.
         """
@@ -291,7 +291,7 @@ class MemoryModel:
         return self._between(int(batch * most / taken))
 
     def _is_out_of_reach(self, most: float) -> bool:
-        """Whether a single sample surely takes more than `most` bytes.
+        """Return True if a single sample surely takes more than `most` bytes.
 
         It is computed with the steepest line that chance may hide in the measured batches. False if fewer than two
         batch sizes were measured.

@@ -42,7 +42,7 @@ class TimePlan:
 
     @classmethod
     def of(cls, limits: Limits, trial: float, measure_seconds: float, repeats: int) -> TimePlan:
-        """The plan for the limits of a search.
+        """Return the plan for the limits of a search.
 
         `trial` is the time of a trial in seconds, and `measure_seconds` the measured time in a trial of a pair.
         """
@@ -50,7 +50,7 @@ class TimePlan:
         return cls(60 * limits.minutes, trial, longer, repeats, changes_learning(limits.only))
 
     def with_limits(self, limits: Limits) -> TimePlan:
-        """The plan of a search with other limits whose trials take the same time."""
+        """Return the plan of a search with other limits whose trials take the same time."""
         return replace(self, limit=60 * limits.minutes, compares_losses=changes_learning(limits.only))
 
     @property
@@ -62,7 +62,7 @@ class TimePlan:
         return next((count for count in range(self.repeats, FEW - 1, -1) if self.seconds_of(count) <= most), 0)
 
     def seconds_of(self, pairs: int) -> float:
-        """The time of `pairs` pairs in seconds."""
+        """Return the time of `pairs` pairs in seconds."""
         return SLACK * 2 * pairs * self.pair_trial
 
     @property
@@ -95,12 +95,12 @@ class TimePlan:
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is time for SOME_CHANGES changes, for the losses and for all pairs."""
+        """True if there is time for SOME_CHANGES changes, for the losses and for all pairs."""
         losses = bool(self.learning_seconds) or not self.compares_losses
         return self.changes >= SOME_CHANGES and self.pairs == self.repeats and losses
 
     def in_words(self) -> str:
-        """The plan in words: `2 minutes: about 1 change, no proof; 5 minutes: about 9 changes and the proof`.
+        """Return the plan in words: `2 minutes: about 1 change, no proof; 5 minutes: about 9 changes and the proof`.
 
         The second part is the shortest plan with time for everything. It is left out if this plan has time for
         everything, or if a day is not enough.
@@ -110,7 +110,7 @@ class TimePlan:
         return text if longer is None else f"{text}; {longer._alone()}"
 
     def longer_in_words(self) -> str:
-        """The plan with the fewest minutes that have time for everything, in words.
+        """Return the plan with the fewest minutes that have time for everything, in words.
 
         If a day is not enough, this plan.
         """
@@ -127,12 +127,12 @@ class TimePlan:
         return f"{minutes:g} {units.named(minutes, 'minutes')}: {changes}{proof}{losses}"
 
     def _longer(self) -> TimePlan | None:
-        """The plan with the fewest whole minutes that have time for everything. None if a day is not enough."""
+        """Return the plan with the fewest whole minutes that have time for everything. None if a day is not enough."""
         minutes = range(int(self.limit // units.MINUTE) + 1, LONGEST_MINUTES)
         plans = (replace(self, limit=units.MINUTE * count) for count in minutes)
         return next((plan for plan in plans if plan.is_whole), None)
 
 
 def changes_learning(stages: Collection[str]) -> bool:
-    """Whether one of these stages may change what the model learns. If `stages` is empty, all stages count."""
+    """Return True if one of these stages may change what the model learns. If `stages` is empty, all stages count."""
     return bool(LEARNT & set(stages or STAGES))

@@ -36,7 +36,8 @@ ONLY_OPTION = {
 
 
 def of_preset(name: str, settings: Sequence[str], limits: Limits, **more: Any) -> Request:
-    """A request for a search from the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
+    """Return a request for a search from the preset `name` (a name or path), changed by the `KEY=VALUE` texts in
+    `settings`.
 
     `more` are further fields of Request. Raises PresetError and ProofError.
     """
@@ -45,7 +46,7 @@ def of_preset(name: str, settings: Sequence[str], limits: Limits, **more: Any) -
 
 
 def of_opened(preset: Preset, source: Path | None, limits: Limits, **more: Any) -> Request:
-    """A request for a search from a preset with changes that were not saved.
+    """Return a request for a search from a preset with changes that were not saved.
 
     `source` is the file that the preset was opened from. None if there is no file. `more` are further fields of
     Request. Raises ProofError.
@@ -55,7 +56,9 @@ def of_opened(preset: Preset, source: Path | None, limits: Limits, **more: Any) 
 
 
 def checked(limits: Limits) -> Limits:
-    """The limits with the full keys of options (`input.batch_size`). Raises ProofError if a limit is not valid."""
+    """Return the limits with the full keys of options (`input.batch_size`). Raises ProofError if a limit is not
+    valid.
+    """
     for stage in limits.only:
         if stage not in STAGES:
             near = did_you_mean(stage, STAGES)
@@ -73,7 +76,7 @@ def checked(limits: Limits) -> Limits:
 
 
 def _key(text: str) -> str:
-    """The full key of the option `text`, or of the only option of the stage `text`.
+    """Return the full key of the option `text`, or of the only option of the stage `text`.
 
     Raises ProofError if there is no such option, or if the stage has several.
     """
@@ -88,7 +91,7 @@ def _key(text: str) -> str:
 
 
 def _study(limits: Limits) -> str | None:
-    """The location of the study as any folder can use it. None if the user has named none.
+    """Return the location of the study as any folder can use it. None if the user has named none.
 
     Raises ProofError if a study is named without a wide search, or if Optuna is not installed.
     """
@@ -112,7 +115,7 @@ def joined(asked: Request) -> Request:
 
 
 def _finished_trials(asked: Request, here: Machine, folder: Path) -> int:
-    """The number of finished trials in the study of a wide search. Raises ProofError if it cannot be joined."""
+    """Return the number of finished trials in the study of a wide search. Raises ProofError if it cannot be joined."""
     if not storage.is_installed():
         raise ProofError(storage.MISSING)
     return Member.of(asked, here, folder, SCREENING_SECONDS).finished_trials()
@@ -122,8 +125,8 @@ LEAST_TRIALS = 2  # the preset, and one change
 
 
 def plan_of(limits: Limits, repeats: int = LEAST_REPEATS, measure_seconds: float = TRIAL_SECONDS) -> TimePlan:
-    """The plan for the limits of a search. The start-up times of the latest runs on this machine give the time of a
-    trial.
+    """Return the plan for the limits of a search. The start-up times of the latest runs on this machine give the time
+    of a trial.
 
     `repeats` is the number of pairs, and `measure_seconds` the measured time in a trial of a pair.
     """

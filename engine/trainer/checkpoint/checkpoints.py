@@ -84,7 +84,7 @@ class Checkpoints:
                 _remove(self._path(old))
 
     def latest_step(self, end: int | None = None) -> int | None:
-        """The newest step, at most `end`, with an intact checkpoint. None if there are no checkpoints.
+        """Return the newest step, at most `end`, with an intact checkpoint. None if there are no checkpoints.
 
         Raises TrainerError if there are checkpoints and none can be used. Half-written files of a killed process are
         removed: a run has only one trainer at a time.
@@ -107,8 +107,8 @@ class Checkpoints:
         return None
 
     def damaged(self, used: int) -> str:
-        """A warning that names unusable checkpoints and the number of steps that are lost, if the run resumes from step
-        `used`.
+        """Return a warning that names unusable checkpoints and the number of steps that are lost, if the run resumes
+        from step `used`.
 
         Empty if there are no unusable checkpoints. `latest_step` must have been called before.
         """
@@ -128,8 +128,8 @@ class Checkpoints:
             raise Damage(f"is damaged ({damage})") from None
 
     def fits(self, step: int) -> bool:
-        """Whether the model has as many variables as the checkpoint. It may not yet, as some models create variables
-        only in their first step.
+        """Return True if the model has as many variables as the checkpoint. It may not yet, as some models create
+        variables only in their first step.
         """
         return self.state.fits(str(self._path(step) / PREFIX))
 
@@ -181,11 +181,11 @@ class CheckpointSaver:
         self._left_out = 0  # since the last one that was written
 
     def execution_ran(self, step: int, count: int) -> None:
-        """Records that the last `count` steps, up to step `step`, have been trained. A checkpoint may be due then."""
+        """Record that the last `count` steps, up to step `step`, have been trained. A checkpoint may be due then."""
         self._due = isinstance(self._every, int) and step // self._every != (step - count) // self._every
 
     def take_due(self, epoch_ends: bool = False) -> bool:
-        """Whether a checkpoint is due now. It is True only once for each checkpoint."""
+        """Return True if a checkpoint is due now. It is True only once for each checkpoint."""
         due, self._due = self._due or (epoch_ends and self._every == "epoch"), False
         return due
 

@@ -51,7 +51,7 @@ class Module:
 
 
 def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Collected:
-    """All variables and random generators that can be reached from `roots`.
+    """Return all variables and random generators that can be reached from `roots`.
 
     `theirs` gets the name of a module, and returns whether the module belongs to the user's code.
     """
@@ -78,8 +78,8 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Collected:
 
 
 def _of_keras() -> list[Any]:
-    """A list with the generator that keras.random uses if no seed is given. Empty before the first draw, which creates
-    the generator.
+    """Return a list with the generator that keras.random uses if no seed is given. Empty before the first draw, which
+    creates the generator.
     """
     generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
     return [] if generator is None else [generator]
@@ -105,7 +105,7 @@ def _inside(value: Any, theirs: Callable[[str], bool]) -> Sequence[Any]:
 
 
 def _enclosed(function: types.FunctionType) -> list[Any]:
-    """The values of the variables that a function has captured, and the default values of its parameters."""
+    """Return the values of the variables that a function has captured, and the default values of its parameters."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
@@ -119,7 +119,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """The optimizers of the model: the compiled one, and others that a model with its own training step keeps.
+    """Return the optimizers of the model: the compiled one, and others that a model with its own training step keeps.
 
     The others may be attributes, lie in lists and dicts, or belong to models within the model.
     """
@@ -179,7 +179,7 @@ class Draw:
 
 
 def written(graph: Any) -> list[tf.Variable]:
-    """The variables that the graph captures from outside and writes."""
+    """Return the variables that the graph captures from outside and writes."""
     inner = {id(placeholder): outer for outer, placeholder in graph.captures}
     handles = {id(inner[id(tensor)]) for tensor in graph.inputs if id(tensor) in inner and _is_written(graph, tensor)}
     return [variable for variable in graph.variables if id(variable.handle) in handles]
@@ -203,8 +203,8 @@ def _writes(graph: Any, operation: Any, tensor: Any) -> bool:
 
 
 def draws(graph: Any) -> list[Draw]:
-    """The operations whose random state cannot be saved, including those in functions that the graph calls. Each occurs
-    once.
+    """Return the operations whose random state cannot be saved, including those in functions that the graph calls. Each
+    occurs once.
     """
     return list(dict.fromkeys(_draws(graph, set())))
 

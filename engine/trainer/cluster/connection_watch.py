@@ -46,8 +46,8 @@ def watch(trainer: int, control: int, watched: dict[int, str], answered: list[in
 
 
 def _is_connected(connection: socket.socket) -> bool:
-    """Whether the worker has sent the notice that its trainer is connected. False if the connection has ended, as the
-    worker has died.
+    """Return True if the worker has sent the notice that its trainer is connected. False if the connection has ended,
+    as the worker has died.
     """
     try:
         return connection.recv(len(CONNECTED)) != b""
@@ -56,7 +56,7 @@ def _is_connected(connection: socket.socket) -> bool:
 
 
 def _ends_by_itself(control: int) -> bool:
-    """Whether the trainer connects, or ends without being killed, within PATIENCE_SECONDS."""
+    """Return True if the trainer connects, or ends without being killed, within PATIENCE_SECONDS."""
     return bool(select.select([control], [], [], PATIENCE_SECONDS)[0])
 
 

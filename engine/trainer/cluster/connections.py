@@ -33,7 +33,7 @@ class Connections:
         self.answered: ByIndex = {}
 
     def both_ways(self, index: int) -> bool:
-        """Whether this worker has connected to the worker `index`, and that worker to this one."""
+        """Return True if this worker has connected to the worker `index`, and that worker to this one."""
         return index in self.called and index in self.answered
 
     def drop_ended(self) -> set[int]:

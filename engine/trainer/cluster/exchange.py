@@ -30,7 +30,8 @@ class Exchange:
         self.workers, self.index = workers, index
 
     def rows(self, numbers: Sequence[float]) -> np.ndarray[Any, Any]:
-        """The numbers of every worker: an array (workers, numbers) of float64, one row for each worker, by index.
+        """Return the numbers of every worker: an array (workers, numbers) of float64, one row for each worker, by
+        index.
 
         All workers pass as many numbers.
         """
@@ -39,7 +40,7 @@ class Exchange:
         return self._summed(table, _ROWS + table.size)
 
     def of_chief(self, data: bytes | None, length: int | None = None) -> bytes:
-        """The bytes of the chief (worker 0), returned on all workers. The other workers pass None.
+        """Return the bytes of the chief (worker 0), returned on all workers. The other workers pass None.
 
         `length` is the number of bytes if all workers already know it.
         """
@@ -54,7 +55,7 @@ class Exchange:
         return words.tobytes()[:length]
 
     def of_all(self, data: bytes) -> list[bytes]:
-        """The bytes of every worker by index, returned on all workers."""
+        """Return the bytes of every worker by index, returned on all workers."""
         lengths = self.rows([float(len(data))])[:, 0].astype(int)
         table = np.zeros((self.workers, math.ceil(max(lengths) / 4)), np.int32)
         table[self.index].view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
@@ -69,7 +70,7 @@ class Exchange:
         self.rows([0.0])
 
     def _summed(self, values: np.ndarray[Any, Any], key: int) -> np.ndarray[Any, Any]:
-        """The sum over all workers. It is exact, because at each place all workers but one have a zero. `key`
+        """Return the sum over all workers. It is exact, because at each place all workers but one have a zero. `key`
         identifies the exchange, the same on all workers.
         """
         with tf.device("/CPU:0"):

@@ -63,14 +63,14 @@ SUSPENSION = SuspensionWatch()  # of this process, which joins one cluster
 
 
 def is_of_peers(fault: BaseException) -> bool:
-    """Whether the error is a failed exchange between workers, and not a failed computation of this worker."""
+    """Return True if the error is a failed exchange between workers, and not a failed computation of this worker."""
     if not isinstance(fault, tf.errors.OpError) or isinstance(fault, _ANOTHER_CAUSE):
         return False
     return bool(_OF_PEERS.search(str(fault)))
 
 
 def blamed(fault: BaseException, cluster: Cluster) -> TrainerError:
-    """The error to report for the failed exchange `fault`. It names the workers that no longer answer.
+    """Return the error to report for the failed exchange `fault`. It names the workers that no longer answer.
 
     If this worker was suspended meanwhile, the error names this worker as the cause.
     """
@@ -96,8 +96,8 @@ def linger(since: float) -> None:
 
 
 def _not_answering(cluster: Cluster) -> tuple[list[int], list[int]]:
-    """The indexes of the other workers on whose port no program listens, and of those whose port is open but does not
-    answer.
+    """Return the indexes of the other workers on whose port no program listens, and of those whose port is open but
+    does not answer.
     """
     others = [index for index in range(len(cluster.workers)) if index != cluster.index]
     with ThreadPoolExecutor(len(others)) as pool:
@@ -107,8 +107,8 @@ def _not_answering(cluster: Cluster) -> tuple[list[int], list[int]]:
 
 
 def _answer(address: str) -> str:
-    """`there` if TensorFlow's server answers at the address, `silent` if the port is open without an answer, else
-    `ended`.
+    """Return `there` if TensorFlow's server answers at the address, `silent` if the port is open without an answer,
+    else `ended`.
 
     A connection alone proves nothing: the kernel also accepts connections of a frozen process.
     """
@@ -123,8 +123,8 @@ def _answer(address: str) -> str:
 
 
 def _named_in(text: str, cluster: Cluster) -> list[int]:
-    """The indexes of the other workers that TensorFlow's message names: workers without a heartbeat, or the chief,
-    which runs the coordination service.
+    """Return the indexes of the other workers that TensorFlow's message names: workers without a heartbeat, or the
+    chief, which runs the coordination service.
     """
     tasks: list[int] = []
     if match := _SILENT.search(text):

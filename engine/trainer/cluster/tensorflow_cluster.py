@@ -47,7 +47,7 @@ class Joined:
     connections: Connections
 
     def described(self, replicas: int, gpus: list[str]) -> list[dict[str, Any]]:
-        """The workers in the form of the event `started`. `replicas` and `gpus` are those of this worker.
+        """Return the workers in the form of the event `started`. `replicas` and `gpus` are those of this worker.
 
         All workers call this at the same place, because it exchanges data.
         """
@@ -61,7 +61,7 @@ class Joined:
 
 
 def read() -> Cluster:
-    """The cluster that TF_CONFIG describes. Raises TrainerError if TF_CONFIG names no cluster."""
+    """Return the cluster that TF_CONFIG describes. Raises TrainerError if TF_CONFIG names no cluster."""
     try:
         config = json.loads(os.environ.get(VARIABLE, "") or "{}")
         workers, index = tuple(map(str, config["cluster"]["worker"])), int(config["task"]["index"])
@@ -117,7 +117,7 @@ def _compare(cluster: Cluster, mine: Mapping[str, Any], other: Hello, index: int
 
 
 def connect(options: Options, joined: Joined) -> tf.distribute.Strategy:
-    """The strategy over all workers. No device may have been opened before. Raises TrainerError.
+    """Return the strategy over all workers. No device may have been opened before. Raises TrainerError.
 
     The constructor of the strategy waits for the other workers, which have all met before. Meanwhile no other thread of
     this process runs, so another process watches whether a worker ends.

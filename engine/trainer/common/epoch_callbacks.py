@@ -75,7 +75,8 @@ MOST_PARTS = 10  # elements of a vector that are kept, each under its own name
 
 
 def flat(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The logs with nested dictionaries flattened, as in Keras. It reads no values, so that it can be used in a graph.
+    """Return the logs with nested dictionaries flattened, as in Keras. It reads no values, so that it can be used in a
+    graph.
 
     A name that is not text, which the user's code may use, becomes text.
     """
@@ -86,8 +87,8 @@ def flat(logs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def as_keras(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The logs in the form in which Keras' fit gives them to callbacks: scalars as numbers, vectors and larger values
-    as arrays.
+    """Return the logs in the form in which Keras' fit gives them to callbacks: scalars as numbers, vectors and larger
+    values as arrays.
 
     Values that are not numbers are unchanged.
     """
@@ -96,7 +97,7 @@ def as_keras(logs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def floats(logs: Mapping[str, Any] | None) -> dict[str, float]:
-    """The logs that are numbers, as floats by their names.
+    """Return the logs that are numbers, as floats by their names.
 
     A vector of up to MOST_PARTS elements gives `name_0`, `name_1` and so on. Larger values and values that are not
     numbers are left out.
@@ -105,7 +106,7 @@ def floats(logs: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def _text(name: Any) -> str:
-    """The name as text. The name of its type if it is an object of the user's code that cannot be converted."""
+    """Return the name as text. The name of its type if it is an object of the user's code that cannot be converted."""
     try:
         return str(name)
     except Exception:  # noqa: BLE001 - the user's code
@@ -128,7 +129,9 @@ def _number(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _array(value: Any) -> np.ndarray[Any, Any] | None:
-    """The value as an array of float64. None if it cannot be converted. The host waits for the device to read it."""
+    """Return the value as an array of float64. None if it cannot be converted. The host waits for the device to read
+    it.
+    """
     if value is None or isinstance(value, (str, bytes, complex)):
         return None
     try:

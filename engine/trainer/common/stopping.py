@@ -96,8 +96,8 @@ class StopSwitch:
             raise StopRequested(self.reason)
 
     def requested(self) -> bool:
-        """Whether a stop was requested. Waits up to HEARING_SECONDS before it returns False, because a signal may just
-        have arrived.
+        """Return True if a stop was requested. Waits up to HEARING_SECONDS before it returns False, because a signal
+        may just have arrived.
         """
         return self._asked.wait(HEARING_SECONDS)
 

@@ -73,14 +73,14 @@ _TELLS_FIRST_STEP = tuple(int(number) for number in keras.__version__.split(".")
 
 
 def ended_step(batch: int, steps_per_execution: int) -> int:
-    """The index (from 0) in the epoch of the last step of an execution. `batch` is the number that Keras passes to
-    on_train_batch_end.
+    """Return the index (from 0) in the epoch of the last step of an execution. `batch` is the number that Keras passes
+    to on_train_batch_end.
     """
     return batch + steps_per_execution - 1 if _TELLS_FIRST_STEP else batch
 
 
 def memory_limits() -> dict[str, int]:
-    """Bytes that TensorFlow's allocator may take on each logical device, by the device's full name.
+    """Return the bytes that TensorFlow's allocator may take on each logical device, by the device's full name.
 
     TensorFlow has this figure only in the attributes of its devices, which no public function reads without opening the
     devices once more. Empty if the TensorFlow version has other functions for it.

@@ -29,25 +29,25 @@ class Share:
     index: int
 
     def size(self, global_batch: int) -> int:
-        """The number of this worker's rows in a full batch of `global_batch` samples."""
+        """Return the number of this worker's rows in a full batch of `global_batch` samples."""
         return global_batch // self.workers
 
     def bounds(self, rows: Any) -> tuple[Any, Any]:
-        """The index of this worker's first row, and of the row after its last, in a batch of `rows` rows."""
+        """Return the index of this worker's first row, and of the row after its last, in a batch of `rows` rows."""
         return self.index * rows // self.workers, (self.index + 1) * rows // self.workers
 
     def rows(self, batch: Any) -> Any:
-        """This worker's rows of a batch, a nested structure of tensors."""
+        """Return this worker's rows of a batch, a nested structure of tensors."""
         first, beyond = self.bounds(tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0])
         return tf.nest.map_structure(lambda tensor: tensor[first:beyond], batch)
 
     def batches(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        """The batches with only this worker's rows of each."""
+        """Return the batches with only this worker's rows of each."""
         several = isinstance(batches.element_spec, tuple)
         return batches.map(lambda *batch: self.rows(batch if several else batch[0]))
 
     def elements(self, one_pass: tf.data.Dataset) -> tf.data.Dataset:
-        """This worker's elements of a pass: every `workers`-th one.
+        """Return this worker's elements of a pass: every `workers`-th one.
 
         A global batch is a multiple of the workers, so that each batch of a worker has elements of one global batch
         only.
@@ -87,7 +87,7 @@ class Batches(Protocol):
 
     @property
     def smaller_last_batch(self) -> bool:
-        """Whether a pass may end with a smaller batch."""
+        """True if a pass may end with a smaller batch."""
         ...
 
     @property

@@ -33,8 +33,8 @@ MAX_READS = 16  # the number of files that `auto` reads in parallel
 
 
 def npz(options: Options, seed: int) -> Source:
-    """The data of a .npz file with arrays x (samples first) and y (class numbers), or x_train and y_train. Raises
-    DataError.
+    """Return the data of a .npz file with arrays x (samples first) and y (class numbers), or x_train and y_train.
+    Raises DataError.
 
     x_test and y_test are the validation data if train.validation is `test`.
     """
@@ -59,7 +59,7 @@ def npz(options: Options, seed: int) -> Source:
 
 
 def _stamp(paths: Iterable[str]) -> str:
-    """A hash that differs for different files, and for a file that was written to since."""
+    """Return a hash that differs for different files, and for a file that was written to since."""
     digest = hashlib.sha256()
     for path in paths:
         state = os.stat(path)
@@ -68,7 +68,7 @@ def _stamp(paths: Iterable[str]) -> str:
 
 
 def _named(path: str, file: Any, *names: str) -> np.ndarray:
-    """The first of the arrays `names` that the file has. Raises DataError if it has none of them."""
+    """Return the first of the arrays `names` that the file has. Raises DataError if it has none of them."""
     for name in names:
         if name in file:
             return np.asarray(file[name])
@@ -77,7 +77,7 @@ def _named(path: str, file: Any, *names: str) -> np.ndarray:
 
 
 def images(options: Options, seed: int) -> Source:
-    """The data of a folder with one folder for each class. Raises DataError.
+    """Return the data of a folder with one folder for each class. Raises DataError.
 
     Images are resized to the height and width in workload.shape.
     """
@@ -115,7 +115,7 @@ def images(options: Options, seed: int) -> Source:
 
 
 def class_names(root: Path) -> list[str]:
-    """The sorted names of the folders in a folder of images, one for each class."""
+    """Return the sorted names of the folders in a folder of images, one for each class."""
     return sorted(folder.name for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith("."))
 
 
@@ -124,7 +124,7 @@ def class_images(folder: Path) -> list[str]:
 
 
 def image_sample(encoded: Any, shape: tuple[int, ...]) -> Any:
-    """An encoded image as uint8, resized to `shape` (height, width, channels)."""
+    """Return an encoded image as uint8, resized to `shape` (height, width, channels)."""
     image = tf.io.decode_image(encoded, channels=shape[2], expand_animations=False)
     return tf.cast(tf.round(tf.image.resize(image, shape[:2])), tf.uint8)
 
@@ -146,7 +146,7 @@ def _image_shape(options: Options) -> tuple[int, int, int]:
 
 
 def tfrecord(options: Options, _seed: int) -> Source:
-    """The data of TFRecord files with tf.train.Example records. The first records are for validation. Raises
+    """Return the data of TFRecord files with tf.train.Example records. The first records are for validation. Raises
     DataError.
     """
     workload = options.workload
@@ -176,7 +176,7 @@ def tfrecord(options: Options, _seed: int) -> Source:
 
 
 def record_stream(paths: list[str], options: Options) -> tf.data.Dataset:
-    """The records of all files: one file after the other, or one record of each of several files in turn.
+    """Return the records of all files: one file after the other, or one record of each of several files in turn.
 
     The order is always the same, whatever the value of input.deterministic_order: the first records are for validation,
     and no record may be in both parts.
@@ -231,7 +231,7 @@ def _first_record_fits(records: tf.data.Dataset, options: Options, path: str) ->
 
 
 def _count(records: tf.data.Dataset, options: Options) -> int:
-    """The number of records, all of which are read once. Raises DataError for a label that is not a class."""
+    """Return the number of records, all of which are read once. Raises DataError for a label that is not a class."""
     name, classes = options.workload.tfrecord_label, options.workload.classes
 
     def tally(seen: Any, batch: Any) -> Any:

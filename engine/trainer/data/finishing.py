@@ -44,8 +44,8 @@ def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def one_batch(batches: tf.data.Dataset, replicas: int, options: Options) -> tf.data.Dataset:
-    """The batches. With input.one_batch only the first global batch, which has a batch for each replica, repeated
-    without an end.
+    """Return the batches. With input.one_batch only the first global batch, which has a batch for each replica,
+    repeated without an end.
     """
     if options.input.one_batch:
         return batches.take(replicas).cache().repeat()
@@ -74,7 +74,7 @@ def ahead(batches: tf.data.Dataset, options: Options) -> tf.data.Dataset:
 
 
 def split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
-    """Each global batch as one batch for each replica, with sizes as equal as possible."""
+    """Return each global batch as one batch for each replica, with sizes as equal as possible."""
     several = isinstance(batches.element_spec, tuple)
 
     def parts(*tensors: Any) -> tf.data.Dataset:
@@ -91,7 +91,7 @@ def split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
 
 
 def sample_count(data: Any) -> Any:
-    """The number of samples in a batch: an int if the static shape has it, else a scalar tensor."""
+    """Return the number of samples in a batch: an int if the static shape has it, else a scalar tensor."""
     first = next(part for part in tf.nest.flatten(data) if part is not None)
     rows = first.shape[0]
     if rows is not None:
@@ -102,7 +102,7 @@ def sample_count(data: Any) -> Any:
 
 
 def rows_of(tensor: Any, first: Any, count: Any) -> Any:
-    """`count` rows of a dense, sparse or ragged tensor, from the row `first` on."""
+    """Return `count` rows of a dense, sparse or ragged tensor, from the row `first` on."""
     if isinstance(tensor, tf.RaggedTensor):
         return tensor[first : first + count]
     sparse = isinstance(tensor, tf.SparseTensor)
@@ -118,14 +118,14 @@ def rows_of(tensor: Any, first: Any, count: Any) -> Any:
 
 
 def batches_ahead(input_options: Input, kind: str, spec: Any) -> int:
-    """The number of batches of this type that wait in the memory of each device of this kind (`GPU` or `CPU`). 0 on a
-    CPU.
+    """Return the number of batches of this type that wait in the memory of each device of this kind (`GPU` or `CPU`). 0
+    on a CPU.
     """
     return input_options.device_batches if kind == "GPU" and fits_devices(spec) else 0
 
 
 def fits_devices(spec: Any) -> bool:
-    """Whether batches of this type can be copied to a GPU ahead of their step: all parts are dense tensors of
+    """Return True if batches of this type can be copied to a GPU ahead of their step: all parts are dense tensors of
     numbers.
     """
     parts = tf.nest.flatten(spec)
@@ -133,8 +133,8 @@ def fits_devices(spec: Any) -> bool:
 
 
 def first_cast(step: Callable[[Any], Any], scale: float | None) -> Callable[[Any], Any]:
-    """The step, but for batches whose inputs are bytes: it first makes floats of them, multiplied by `scale`. Without a
-    scale, `step` itself.
+    """Return the step, but for batches whose inputs are bytes: it first makes floats of them, multiplied by `scale`.
+    Without a scale, `step` itself.
     """
     if scale is None:
         return step
@@ -151,8 +151,8 @@ def _is_numeric(kind: tf.DType) -> bool:
 
 
 def through_an_iterator(batches: tf.data.Dataset) -> tuple[tf.data.Dataset, Any]:
-    """A data set that gives the same batches one by one on demand, and the iterator on the host that it takes them
-    from.
+    """Return a data set that gives the same batches one by one on demand, and the iterator on the host that it takes
+    them from.
     """
     with tf.device("/CPU:0"):
         iterator = iter(batches)
@@ -166,5 +166,5 @@ def through_an_iterator(batches: tf.data.Dataset) -> tuple[tf.data.Dataset, Any]
 
 
 def prefetched_to(device: str, batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
-    """The batches, up to `count` of which wait in the device's memory. No further stage may follow."""
+    """Return the batches, up to `count` of which wait in the device's memory. No further stage may follow."""
     return batches.apply(tf.data.experimental.prefetch_to_device(device, count))

@@ -122,11 +122,13 @@ class Pipeline:
         self.source.find_fault()
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
-        """Endless training batches from the step `first_step` (from 0) on, split over the replicas and prefetched."""
+        """Return endless training batches from the step `first_step` (from 0) on, split over the replicas and
+        prefetched.
+        """
         return finish(self.global_batches(first_step), self.options, self.replicas_here, trains=True)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """The endless training batches from `first_step` on, before `stream` splits them over the replicas and
+        """Return the endless training batches from `first_step` on, before `stream` splits them over the replicas and
         prefetches them.
         """
         first_pass, skipped = divmod(first_step, self.batches_per_pass)
@@ -148,11 +150,11 @@ class Pipeline:
 
     @property
     def _caches(self) -> bool:
-        """Whether training samples are cached. A single batch that is repeated needs no cache."""
+        """True if training samples are cached. A single batch that is repeated needs no cache."""
         return self.options.input.cache != "off" and not self.options.input.one_batch
 
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of `stream`, from the source to the end."""
+        """Return the stages of `stream`, from the source to the end."""
         given = self.options.input
         cached, augmented = self._caches, given.augment != "off"
         load = Stage("load", "Map") if self.source.load else None
@@ -175,11 +177,11 @@ class Pipeline:
         return tuple(stage for stage in stages if stage is not None)
 
     def validation(self) -> tf.data.Dataset:
-        """Endless validation batches in a fixed order. One pass has `validation_batches` of them."""
+        """Return endless validation batches in a fixed order. One pass has `validation_batches` of them."""
         return finish(self.global_validation_batches(), self.options, self.replicas_here)
 
     def global_validation_batches(self) -> tf.data.Dataset:
-        """The validation batches before `validation` splits them over the replicas and prefetches them."""
+        """Return the validation batches before `validation` splits them over the replicas and prefetches them."""
         part = self.source.validation
         elements = Elements(part.elements, part.samples, self.source.load)
         sizes = self._sizes(self.validation_batches)
@@ -187,7 +189,7 @@ class Pipeline:
         return self._prepared(batches.repeat())
 
     def _prepared(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        """The batches as the model takes them. If they already are, they pass without a further stage."""
+        """Return the batches as the model takes them. If they already are, they pass without a further stage."""
         if self._ready:
             return batches
         return batching.prepared(batches, self.source.scale, self.source.shape, self.options)
@@ -204,7 +206,7 @@ class Pipeline:
 
     @functools.cached_property
     def _ready(self) -> bool:
-        """Whether batches already have the types and shape that the model takes."""
+        """True if batches already have the types and shape that the model takes."""
         x, _ = batching.loaded(self.source.train.elements, self.source.load, self.options).element_spec
         made = self.device_scale is not None or (x.dtype == tf.float32 and self.source.scale == 1.0)
         return made and x.shape == self.source.shape and self.options.workload.model != "transformer"
@@ -217,8 +219,8 @@ class Pipeline:
         return f"-{self.share.index}-of-{self.share.workers}" if self.share else ""
 
     def _cache_file(self, name: str) -> str:
-        """The path of the cache file `name` for the samples of this pipeline. Other data, another shape, split or seed
-        have another file.
+        """Return the path of the cache file `name` for the samples of this pipeline. Other data, another shape, split
+        or seed have another file.
 
         The folder is made if necessary. Raises DataError if that fails. Half-written files of a killed run are removed.
         """

@@ -53,7 +53,7 @@ class Source:
 
 
 def split_order(samples: int, validation_split: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The indexes of the training samples and of the validation samples, in an order drawn by the seed."""
+    """Return the indexes of the training samples and of the validation samples, in an order drawn by the seed."""
     order = np.random.default_rng(seed).permutation(samples)
     kept, _ = split_counts(samples, validation_split)
     return order[:kept], order[kept:]
@@ -69,7 +69,7 @@ def from_arrays(
     test: tuple[np.ndarray, np.ndarray] | None = None,
     keeps_bytes: bool = False,
 ) -> Source:
-    """The source of arrays in memory, in an order drawn by `seed`. x: (n, ...), y: (n,) integer labels.
+    """Return the source of arrays in memory, in an order drawn by `seed`. x: (n, ...), y: (n,) integer labels.
 
     The last samples are for validation, or `test` if it is given. `keeps_bytes`: uint8 is not converted to floats.
     """
@@ -92,7 +92,7 @@ def _part(x: np.ndarray, y: np.ndarray) -> Part:
 
 
 def check_test_part(x: np.ndarray, test: tuple[np.ndarray, np.ndarray], classes: int, name: str) -> int:
-    """The number of classes of both parts. Raises DataError if the test part does not match the training part.
+    """Return the number of classes of both parts. Raises DataError if the test part does not match the training part.
 
     `classes` is the number of classes of the training part, and `name` the name of the data in messages.
     """
@@ -107,7 +107,7 @@ def check_test_part(x: np.ndarray, test: tuple[np.ndarray, np.ndarray], classes:
 
 
 def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
-    """The number of classes, at least 2. Raises DataError for inputs or labels that cannot be trained on.
+    """Return the number of classes, at least 2. Raises DataError for inputs or labels that cannot be trained on.
 
     `name` is the name of the data in messages.
     """
@@ -139,14 +139,16 @@ def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
 
 
 def digits(options: Options, seed: int) -> Source:
-    """The source of 1,797 8x8 images in 10 classes, which gputui contains. DIGITS.md says where they come from."""
+    """Return the source of 1,797 8x8 images in 10 classes, which gputui contains. DIGITS.md says where they come
+    from.
+    """
     with np.load(Path(__file__).with_name("digits.npz")) as file:
         x, y = file["x"], file["y"]
     return from_arrays(x, y, options.train.validation_split, seed, 1 / 16, 10, keeps_bytes=options.bytes_to_device)
 
 
 def keras_dataset(options: Options, seed: int) -> Source:
-    """The source of mnist, fashion_mnist or cifar10, downloaded once by Keras. Raises DataError if the download
+    """Return the source of mnist, fashion_mnist or cifar10, downloaded once by Keras. Raises DataError if the download
     fails.
     """
     name = options.workload.data
@@ -165,8 +167,8 @@ def keras_dataset(options: Options, seed: int) -> Source:
 
 
 def synthetic(options: Options, seed: int) -> Source:
-    """The source of samples that are generated from their index when needed: a pattern for each class plus noise, so
-    that a model can learn them.
+    """Return the source of samples that are generated from their index when needed: a pattern for each class plus
+    noise, so that a model can learn them.
     """
     workload = options.workload
     samples = workload.samples or SAMPLES["synthetic"]
@@ -183,8 +185,8 @@ def synthetic(options: Options, seed: int) -> Source:
 
 
 def synthetic_sample(index: Any, shape: tuple[int, ...], classes: int, seed: int) -> Batch:
-    """The sample with this index: a pattern for its class plus noise, so that it can be learnt. Inputs are float32 from
-    0 to 1.
+    """Return the sample with this index: a pattern for its class plus noise, so that it can be learnt. Inputs are
+    float32 from 0 to 1.
     """
     label = tf.cast(index % classes, tf.int32)
     # Two seeds of two numbers each: one stream for the patterns, one for the noise.

@@ -129,8 +129,8 @@ class StageMeter:
             self._fills.append(min(1.0, node.buffered_elements / size))
 
     def take(self) -> tuple[list[Timed], float | None]:
-        """The stages from the source to the end, and the mean fill (0 to 1) of the last buffer since the last call,
-        None if unknown.
+        """Return the stages from the source to the end, and the mean fill (0 to 1) of the last buffer since the last
+        call, None if unknown.
 
         The readings so far count only half from now on.
         """
@@ -240,7 +240,7 @@ class Naming:
         return sorted(other for other in self._tallies if other[:-1] == place)
 
     def _behind(self, place: Place, child: Place, elements: float) -> float:
-        """The number of elements that the child makes while this place makes `elements`."""
+        """Return the number of elements that the child makes while this place makes `elements`."""
         mine, its = self._tallies[place], self._tallies[child]
         if mine.node_class in KNOWN_RATIO:
             return elements * (mine.ratio or 1.0)
@@ -250,12 +250,12 @@ class Naming:
 
 
 def _kind(op: str) -> str:
-    """The kind of an operation: ParallelMapV2 gives Map. Names of unknown kinds are returned unchanged."""
+    """Return the kind of an operation: ParallelMapV2 gives Map. Names of unknown kinds are returned unchanged."""
     return next((kind for kind in KINDS if kind in op), op)
 
 
 def _match(left: list[Stage], op: str) -> Stage | None:
-    """The last of the declared stages `left` that has the operation's type. None if there is none.
+    """Return the last of the declared stages `left` that has the operation's type. None if there is none.
 
     The stage and the stages after it, which TensorFlow left out, are removed from `left`.
     """
@@ -271,8 +271,8 @@ def _match(left: list[Stage], op: str) -> Stage | None:
 
 
 def with_functions(stages: list[Timed], functions: Mapping[str, Sequence[str]]) -> list[Timed]:
-    """The stages, with the user's functions that they call in their names. `functions` has the functions by kind of
-    operation.
+    """Return the stages, with the user's functions that they call in their names. `functions` has the functions by kind
+    of operation.
 
     A kind is left out unless it has as many stages as functions.
     """
@@ -286,7 +286,7 @@ def with_functions(stages: list[Timed], functions: Mapping[str, Sequence[str]]) 
 
 
 def _numbered(parts: list[Timed]) -> list[Timed]:
-    """The stages with a number added to each name that occurs several times."""
+    """Return the stages with a number added to each name that occurs several times."""
     times = Counter(part.name for part in parts)
     seen: Counter[str] = Counter()
     numbered = []

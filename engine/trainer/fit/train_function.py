@@ -35,15 +35,15 @@ class Execute(Protocol):
         ...
 
     def experimental_get_tracing_count(self) -> int:
-        """The number of times that TensorFlow has traced the function."""
+        """Return the number of times that TensorFlow has traced the function."""
         ...
 
 
 def training(
     model: keras.Model, clocks: Sequence[GraphClock], scale: float | None = None, parts: int = 1
 ) -> list[Execute]:
-    """Functions execute(iterator, count), one for each clock, that run `count` training steps and return the logs of
-    the last.
+    """Return functions execute(iterator, count), one for each clock, that run `count` training steps and return the
+    logs of the last.
 
     All share the code that XLA compiles for a step. If `scale` is given, the inputs are bytes, and it is the factor
     that makes floats of them. Each batch is computed in `parts` parts.
@@ -60,7 +60,7 @@ def training(
 
 
 def testing(model: keras.Model, scale: float | None, parts: int) -> Execute:
-    """A function execute(iterator, count) that runs `count` evaluation steps and returns the logs of the last.
+    """Return a function execute(iterator, count) that runs `count` evaluation steps and returns the logs of the last.
 
     If `scale` is given, the inputs are bytes, and it is the factor that makes floats of them. Each batch is computed in
     `parts` parts.
@@ -69,7 +69,7 @@ def testing(model: keras.Model, scale: float | None, parts: int) -> Execute:
 
 
 def testing_one(model: keras.Model, parts: int) -> Callable[[Any], Logs]:
-    """A function that runs an evaluation step on a batch that was already drawn, and returns the logs.
+    """Return a function that runs an evaluation step on a batch that was already drawn, and returns the logs.
 
     It is used if the number of batches is unknown: in a graph, the end of the data would count as a step.
     """
@@ -84,8 +84,8 @@ def _one_test(model: keras.Model, scale: float | None, parts: int) -> Callable[[
 
 
 def _cast(scale: float | None) -> Callable[[Any], Any]:
-    """A function that converts the inputs of one part of a batch from bytes to floats, multiplied by `scale`. Without a
-    scale it changes nothing.
+    """Return a function that converts the inputs of one part of a batch from bytes to floats, multiplied by `scale`.
+    Without a scale it changes nothing.
 
     The other parts stay bytes until they are computed.
     """
@@ -93,7 +93,7 @@ def _cast(scale: float | None) -> Callable[[Any], Any]:
 
 
 def _execution(model: keras.Model, step: Callable[[Any], Logs], clock: GraphClock) -> Execute:
-    """A graph that runs the steps of an execution in a loop.
+    """Return a graph that runs the steps of an execution in a loop.
 
     A loop traces the step a second time, so the graph has no loop if an execution always has one step.
     """
@@ -135,7 +135,9 @@ def _repeated(step: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, 
 
 
 def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -> Callable[[Any], Logs]:
-    """A function that runs a step on one (distributed) batch, and returns the logs, reduced over the replicas."""
+    """Return a function that runs a step on one (distributed) batch, and returns the logs, reduced over the
+    replicas.
+    """
     strategy = model.distribute_strategy
 
     generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
@@ -177,7 +179,7 @@ def _mean(value: Any, strategy: tf.distribute.Strategy) -> Any:
 
 
 def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
-    """Whether a value that a step returns is a number or an array of numbers. It may also be text."""
+    """Return True if a value that a step returns is a number or an array of numbers. It may also be text."""
     try:
         kind = tf.convert_to_tensor(strategy.experimental_local_results(value)[0]).dtype
     except (TypeError, ValueError):
@@ -186,12 +188,14 @@ def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
 
 
 def _of_any_size(tensor: Any) -> tf.TensorShape:
-    """The shape of the tensor with all sizes unknown: a figure for each sample is shorter in a smaller last batch."""
+    """Return the shape of the tensor with all sizes unknown: a figure for each sample is shorter in a smaller last
+    batch.
+    """
     return tf.TensorShape(None if tensor.shape.rank is None else [None] * tensor.shape.rank)
 
 
 def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
-    """A training step for several replicas in which XLA compiles only the part without side effects, loss and
+    """Return a training step for several replicas in which XLA compiles only the part without side effects, loss and
     gradients.
 
     Variables of a strategy cannot be assigned in compiled code, so their values are passed in and returned as tensors.
@@ -231,7 +235,7 @@ def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
 
 @functools.cache
 def constant(count: int) -> Any:
-    """A number of steps as a tensor on the CPU, which is the form that the graph takes."""
+    """Return a number of steps as a tensor on the CPU, which is the form that the graph takes."""
     with tf.device("/CPU:0"):
         return tf.constant(count)
 
@@ -257,7 +261,7 @@ class Executions:
         self._trace, self._count_traces = function.get_concrete_function, function.experimental_get_tracing_count
 
     def traces(self) -> int:
-        """The number of times that TensorFlow has traced the steps, without the graph with the clock."""
+        """Return the number of times that TensorFlow has traced the steps, without the graph with the clock."""
         return self._count_traces()
 
     def always_with_clock(self) -> None:
@@ -271,7 +275,7 @@ class Executions:
 
     @property
     def clock_is_due(self) -> bool:
-        """Whether the next execution is the first that uses the graph with the clock, so that this graph has to be
+        """True if the next execution is the first that uses the graph with the clock, so that this graph has to be
         traced.
         """
         return self._parts.sample_is_due and not self._clock_has_run
@@ -296,7 +300,7 @@ class Executions:
         return logs
 
     def trace(self, iterator: Any, count: int) -> Any:
-        """The traced function for an execution of `count` steps. It is not run."""
+        """Return the traced function for an execution of `count` steps. It is not run."""
         return self._trace(iterator, constant(count))
 
     def _same_size(self, step: int, count: int) -> Iterator[int]:

@@ -106,7 +106,7 @@ class TrainingLoop:
         return own.callbacks_for(self, epochs) if own else EpochCallbacks(self, self.built.model)
 
     def _warmup(self, steps: int) -> int:
-        """The number of first steps that are left out of the figures. `steps` is the number of steps to train.
+        """Return the number of first steps that are left out of the figures. `steps` is the number of steps to train.
 
         With run.measure_seconds and a cache, the whole first pass is left out, because it fills the cache.
         """
@@ -185,7 +185,7 @@ class TrainingLoop:
         return logs
 
     def _now(self) -> float:
-        """The time of `time.perf_counter()` in seconds.
+        """Return the time of `time.perf_counter()` in seconds.
 
         Before measuring begins, the host waits for the GPU, so that the GPU is idle at the first measured step.
         """
@@ -348,8 +348,8 @@ class TrainingLoop:
         self._evaluation.begin(self.built.pipeline.validation_batches, metrics)
 
     def _epoch_metrics(self) -> dict[str, float]:
-        """The metrics that Keras' fit gives for the epoch, over all workers. If the step returns figures of its own,
-        those of the last step.
+        """Return the metrics that Keras' fit gives for the epoch, over all workers. If the step returns figures of its
+        own, those of the last step.
         """
         logs = self.parts.wait_for_device()
         metrics = floats(self.built.model.get_metrics_result())

@@ -47,7 +47,7 @@ class ExchangeTimer:
         self._next = step + warmup if self._can_be_timed() else None
 
     def due(self, step: int) -> bool:
-        """Whether the exchange is to be timed before the execution after `step`. The answer is the same on all
+        """Return True if the exchange is to be timed before the execution after `step`. The answer is the same on all
         workers.
         """
         return self._next is not None and step >= self._next
@@ -62,8 +62,8 @@ class ExchangeTimer:
         self._report.writer.emit(events.GradientExchange(ms=1000 * seconds, bytes=size, step=step))
 
     def _can_be_timed(self) -> bool:
-        """Whether the exchange can be timed. It cannot with embeddings: their gradients have the size of the rows that
-        a batch reads, which differs from batch to batch.
+        """Return True if the exchange can be timed. It cannot with embeddings: their gradients have the size of the
+        rows that a batch reads, which differs from batch to batch.
         """
         looks_up = any(isinstance(layer, keras.layers.Embedding) for layer in self._model._flatten_layers())
         return bool(self._model.trainable_variables) and not looks_up
@@ -92,7 +92,7 @@ class ExchangeTimer:
 
 
 def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float | None:
-    """Seconds of copying a batch of the types in `spec` to the slowest of the GPUs `devices`.
+    """Return the seconds of copying a batch of the types in `spec` to the slowest of the GPUs `devices`.
 
     None if there is no GPU, if the size of a tensor is not fixed, or if copying fails. `samples` is the number of
     samples in a batch for one device. A copy that finds no memory on the GPU raises InternalError (TensorFlow 2.21:
@@ -110,7 +110,7 @@ def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float |
 
 
 def _bytes(spec: Any, samples: int) -> int | None:
-    """The size in bytes of a tensor of this type with `samples` rows. None if its size is not fixed."""
+    """Return the size in bytes of a tensor of this type with `samples` rows. None if its size is not fixed."""
     if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0) or None in spec.shape[1:]:
         return None
     return samples * math.prod(spec.shape[1:]) * spec.dtype.size
@@ -124,8 +124,8 @@ def _seconds_to(device: str, batch: list[Any]) -> float:
 
 
 def _copy(device: str, batch: list[Any]) -> tuple[float, float]:
-    """The seconds of copying the batch to the device and reading it back, and the seconds of reading it back once
-    more.
+    """Return the seconds of copying the batch to the device and reading it back, and the seconds of reading it back
+    once more.
     """
     with tf.device("/CPU:0"):
         fresh = [tf.identity(part) for part in batch]  # a tensor keeps its first copy, and is not copied again

@@ -21,7 +21,7 @@ class FirstEvaluation:
 
     @property
     def done(self) -> bool:
-        """Whether an evaluation has been traced."""
+        """True if an evaluation has been traced."""
         return self._report.first_seconds.evaluation is not None
 
     def begins(self) -> None:
@@ -61,8 +61,8 @@ class FirstTimes:
         self._smaller_test = xla and pipeline.replicas == 1 and (samples is None or samples % batch != 0)
 
     def meets_smaller_batch(self, step: int, count: int) -> bool:
-        """Whether the `count` training steps after `step` include the first smaller batch, for which XLA compiles
-        again.
+        """Return True if the `count` training steps after `step` include the first smaller batch, for which XLA
+        compiles again.
 
         True only once. Always False without XLA.
         """
@@ -72,8 +72,8 @@ class FirstTimes:
         return True
 
     def test_begins(self, left: int) -> bool:
-        """Whether the next execution of the evaluation is the first of its kind, so that it is compiled. This is then
-        reported.
+        """Return True if the next execution of the evaluation is the first of its kind, so that it is compiled. This is
+        then reported.
 
         `left` is the number of batches that remain after it.
         """

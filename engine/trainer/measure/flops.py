@@ -37,7 +37,7 @@ class Chip(Protocol):
 
 
 def peak(options: Options, gpus: Sequence[Chip], replicas: int) -> float | None:
-    """The dense FLOP/s of all training GPUs together, in the number format of their matrix products.
+    """Return the dense FLOP/s of all training GPUs together, in the number format of their matrix products.
 
     None if a chip is unknown or the chips differ, and for a part of a chip (MIG), which has no peak in the table.
     NVIDIA_TF32_OVERRIDE=0 switches TF32 off in NVIDIA's libraries, whatever TensorFlow's setting is.
@@ -51,7 +51,7 @@ def peak(options: Options, gpus: Sequence[Chip], replicas: int) -> float | None:
 
 
 def per_step(model: keras.Model, global_batch_size: int) -> float | None:
-    """The floating point operations of a training step with `global_batch_size` samples. None if they cannot be
+    """Return the floating point operations of a training step with `global_batch_size` samples. None if they cannot be
     counted.
     """
     if type(model).train_step is not keras.Model.train_step:
@@ -65,7 +65,7 @@ def per_step(model: keras.Model, global_batch_size: int) -> float | None:
 
 
 def _forward(model: keras.Model) -> int | None:
-    """The floating point operations of a forward pass with one sample. None if they cannot be counted."""
+    """Return the floating point operations of a forward pass with one sample. None if they cannot be counted."""
     sample = tf.TensorSpec((1, *model.input_shape[1:]), model.inputs[0].dtype)
     graph = tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(sample).graph
     library = graph.as_graph_def().library.function
@@ -95,7 +95,8 @@ def _counted(graph: tf.Graph) -> Iterator[tuple[str, int | None]]:
 
 
 def _einsum(op: Any) -> int | None:
-    """The floating point operations of an Einsum: a multiplication and an addition for each combination of its indices.
+    """Return the floating point operations of an Einsum: a multiplication and an addition for each combination of its
+    indices.
 
     None if a size is unknown. 0 if it has only one input, as it then only moves or adds. An index is a letter, or an
     axis that "..." stands for, counted from the last. An index of size 1 is broadcast.

@@ -100,8 +100,8 @@ class Health:
         self._report.warn("nan", message, hint, "train.stop_on_nan")
 
     def alive(self, step: int) -> bool:
-        """Whether all weights are finite after `step` steps. A check runs a few kernels on the device, and copies one
-        boolean back.
+        """Return True if all weights are finite after `step` steps. A check runs a few kernels on the device, and
+        copies one boolean back.
         """
         begin = time.perf_counter()
         alive = bool(self._all_finite())
@@ -113,13 +113,13 @@ class Health:
         return alive
 
     def loss_scale(self) -> float | None:
-        """The present factor by which mixed_float16 scales the loss. None if the loss is not scaled."""
+        """Return the present factor by which mixed_float16 scales the loss. None if the loss is not scaled."""
         scale = getattr(self._model.optimizer, "dynamic_scale", None)
         return float(scale.numpy()) if scale is not None else None
 
     def skipped_steps(self, step: int) -> int | None:
-        """The number of the first `step` steps that made no update because of a float16 overflow. None if the loss is
-        not scaled.
+        """Return the number of the first `step` steps that made no update because of a float16 overflow. None if the
+        loss is not scaled.
         """
         if getattr(self._model.optimizer, "dynamic_scale", None) is None:
             return None
@@ -146,8 +146,8 @@ class Health:
 
 
 def _parts_here(weight: Any) -> list[Any]:
-    """The parts (replicas) of the weight that this process holds. Of a trainable weight only the first, as all are
-    equal.
+    """Return the parts (replicas) of the weight that this process holds. Of a trainable weight only the first, as all
+    are equal.
 
     An aggregate of parts that differ would need all machines at once.
     """

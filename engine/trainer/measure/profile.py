@@ -28,14 +28,16 @@ class Profiler:
         self._marker: Any = None
 
     def begins(self, number: int, count: int) -> bool:
-        """Whether recording starts before the execution of the steps `number` to `number + count - 1` (from 1)."""
+        """Return True if recording starts before the execution of the steps `number` to `number + count - 1` (from
+        1).
+        """
         if self._steps is None or self.running:
             return False
         first, last = self._steps
         return number <= last and number + count > first
 
     def ends(self, step: int) -> bool:
-        """Whether recording ends after `step`: a profile is being recorded, and its last step is done."""
+        """Return True if recording ends after `step`: a profile is being recorded, and its last step is done."""
         return self.running and self._steps is not None and step >= self._steps[1]
 
     def start(self) -> None:

@@ -61,7 +61,7 @@ class Pulses:
 
 
 def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """The current and peak bytes of each device (`current_bytes`, `peak_bytes`), as TensorFlow counts them.
+    """Return the current and peak bytes of each device (`current_bytes`, `peak_bytes`), as TensorFlow counts them.
 
     Devices without such counts are left out.
     """
@@ -78,7 +78,7 @@ def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
 
 
 def _short(name: str) -> str:
-    """The name of a device in the form that TensorFlow's functions about memory take."""
+    """Return the name of a device in the form that TensorFlow's functions about memory take."""
     return name.split("device:")[-1]
 
 
@@ -110,8 +110,8 @@ class LossWindow:
         self._used_otherwise = within_epoch
 
     def take(self) -> float | None:
-        """The mean loss over the steps since the last call. None if there was no step, or if the sums contain other
-        steps or an evaluation.
+        """Return the mean loss over the steps since the last call. None if there was no step, or if the sums contain
+        other steps or an evaluation.
         """
         now = _sums(self._model)
         if now is None:
@@ -128,8 +128,8 @@ class LossWindow:
         self._last, self._used_otherwise = self.take(), True
 
     def end_epoch(self) -> float | None:
-        """The mean loss of the last steps of the epoch. None as in `take`. Keras begins the next epoch with empty
-        sums.
+        """Return the mean loss of the last steps of the epoch. None as in `take`. Keras begins the next epoch with
+        empty sums.
         """
         last = self._last if self._used_otherwise else self.take()
         self._read, self._last, self._used_otherwise = _Sums(), None, False
@@ -144,8 +144,8 @@ def _sums(model: keras.Model) -> _Sums | None:
 
 
 def _total(variable: Any) -> float:
-    """The sum of a variable over the replicas of this process. An aggregate over all replicas would need all processes
-    at once.
+    """Return the sum of a variable over the replicas of this process. An aggregate over all replicas would need all
+    processes at once.
     """
     value = variable.value
     return float(sum(part.numpy() for part in getattr(value, "values", [value])))

@@ -73,8 +73,8 @@ class Speed:
         self._at_warm = self._previous = spent
 
     def progress(self, moment: Moment) -> events.Progress:
-        """The progress event of a pulse. Its shares are those of the time since the last pulse. None if no step was
-        done since.
+        """Return the progress event of a pulse. Its shares are those of the time since the last pulse. None if no step
+        was done since.
         """
         stepped = self.last is None or moment.step > self.last.step
         self.last, self._begun_at_last = moment, self.clock.begun_steps
@@ -115,8 +115,8 @@ class Speed:
         return self.last.step + since if self.last else 0
 
     def shares(self) -> tuple[float | None, float | None]:
-        """The share (0 to 1) of waiting for input and the share of Python, from the end of the warm-up to the last
-        pulse. None if unknown.
+        """Return the share (0 to 1) of waiting for input and the share of Python, from the end of the warm-up to the
+        last pulse. None if unknown.
 
         If there was no reading at the end of the warm-up, the shares count from the first pulse that has one.
         """
@@ -127,8 +127,8 @@ class Speed:
         return 1000 * batch / step_ms if step_ms and batch else None
 
     def transfer(self, step_ms: float | None) -> float | None:
-        """The time of copying a batch to a GPU, as a share (at most 1) of the step time `step_ms`. None if one of them
-        is unknown.
+        """Return the time of copying a batch to a GPU, as a share (at most 1) of the step time `step_ms`. None if one
+        of them is unknown.
         """
         if self.transfer_seconds is None or not step_ms:
             return None

@@ -32,8 +32,8 @@ class Spent:
     graph: float | None = None
 
     def shares_since(self, earlier: Spent) -> tuple[float | None, float | None]:
-        """The share (0 to 1) of the step time since `earlier` that was spent waiting for input, and the share that
-        Python took outside the graph.
+        """Return the share (0 to 1) of the step time since `earlier` that was spent waiting for input, and the share
+        that Python took outside the graph.
 
         None without readings.
         """
@@ -91,7 +91,7 @@ class StepClock:
         self._since = None
 
     def measured_until(self, now: float) -> float:
-        """The measured seconds up to `now`, including the present execution if the warm-up is over."""
+        """Return the measured seconds up to `now`, including the present execution if the warm-up is over."""
         running = now - self._since if self._since is not None and self.warm else 0.0
         return self.measured_seconds + running
 
@@ -128,14 +128,14 @@ class StepClock:
             self._open_seconds, self._open_steps = 0.0, 0
 
     def recent_ms(self) -> tuple[float | None, float | None]:
-        """The median and the 95th percentile of the step time in ms, over the last RECENT_WINDOWS windows. None without
-        a window.
+        """Return the median and the 95th percentile of the step time in ms, over the last RECENT_WINDOWS windows. None
+        without a window.
         """
         return _percentiles(self._recent)
 
     def overall_ms(self) -> tuple[float | None, float | None]:
-        """The median and the 95th percentile of the step time in ms over the whole run. For a run shorter than one
-        window, its mean.
+        """Return the median and the 95th percentile of the step time in ms over the whole run. For a run shorter than
+        one window, its mean.
 
         None if no step was measured.
         """

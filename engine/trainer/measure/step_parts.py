@@ -146,7 +146,7 @@ class StepParts:
 
     @property
     def sample_is_due(self) -> bool:
-        """Whether the next execution is a sample, an execution with the clock in its graph on a GPU. Always False
+        """True if the next execution is a sample, an execution with the clock in its graph on a GPU. Always False
         here.
         """
         return False

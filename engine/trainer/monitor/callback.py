@@ -26,7 +26,9 @@ LONGEST = 300  # characters of a reason
 
 
 def _harmless(method: Callable[..., None]) -> Callable[..., None]:
-    """The method, wrapped so that an exception in it ends the watching with a warning. It never ends the script."""
+    """Return the method, wrapped so that an exception in it ends the watching with a warning. It never ends the
+    script.
+    """
 
     @functools.wraps(method)
     def guarded(self: Monitor, *arguments: Any, **named: Any) -> None:

@@ -24,8 +24,8 @@ LOOK = "gputui doctor --deep looks for the reason"
 
 
 def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
-    """The YAML of a preset for the run, with the options that follow from the model and from `params`, the arguments of
-    fit.
+    """Return the YAML of a preset for the run, with the options that follow from the model and from `params`, the
+    arguments of fit.
     """
     script = Path(sys.argv[0]).name or "python"
     options: dict[str, Any] = {
@@ -42,7 +42,7 @@ def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: in
 
 
 def started(report: RunReport, model: keras.Model, present: Devices, steps_per_epoch: int | None) -> events.Started:
-    """The started event of the fit. A value that Keras does not know is None."""
+    """Return the started event of the fit. A value that Keras does not know is None."""
     return events.Started(
         pid=os.getpid(),
         versions=_versions(),
@@ -73,8 +73,8 @@ def _versions() -> dict[str, str]:
 
 
 def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
-    """The devices that the fit trains on, which TensorFlow has already opened, and the fault because of which no GPU
-    trains.
+    """Return the devices that the fit trains on, which TensorFlow has already opened, and the fault because of which no
+    GPU trains.
 
     The fault is None if a GPU trains or no GPU could.
     """
@@ -89,7 +89,7 @@ def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
 
 
 def _obstacle(here: machine_gpus.Machine, seen: int) -> Fault | None:
-    """The reason why no GPU of this machine trains. None if it has no GPU, or if the script has hidden its GPUs.
+    """Return the reason why no GPU of this machine trains. None if it has no GPU, or if the script has hidden its GPUs.
 
     `seen` is the number of GPUs that TensorFlow sees.
     """
@@ -104,7 +104,8 @@ def _obstacle(here: machine_gpus.Machine, seen: int) -> Fault | None:
 
 
 def _training(model: keras.Model, opened: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of the GPUs that train, out of the `opened` ones: those of the strategy, or of the model's variables.
+    """Return the names of the GPUs that train, out of the `opened` ones: those of the strategy, or of the model's
+    variables.
 
     If neither is known, the first opened GPU.
     """

@@ -60,8 +60,8 @@ class Life:
         self._heart.start()
 
     def _listen(self) -> bool:
-        """Handle the stop signals, unless the script has handlers of its own or this is not the main thread. Returns
-        whether they are handled.
+        """Handle the stop signals, unless the script has handlers of its own or this is not the main thread. Return
+        True if they are handled.
 
         A handler that an ended fit has left does not count as the script's.
         """
@@ -77,7 +77,7 @@ class Life:
 
     @property
     def needed(self) -> bool:
-        """Whether the fit still runs."""
+        """True if the fit still runs."""
         return not self._done.is_set() and self._fit.runs()
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
@@ -148,13 +148,13 @@ class Fit:
         self._known = self._frame is not None
 
     def batch_size(self) -> int | None:
-        """The batch size, read from fit's iterator. None if it is not available."""
+        """Return the batch size, read from fit's iterator. None if it is not available."""
         iterator = self._frame.f_locals["epoch_iterator"] if self._frame else None
         size = getattr(getattr(iterator, "data_adapter", None), "batch_size", None)
         return int(size) if isinstance(size, int) and size > 0 else None
 
     def runs(self) -> bool:
-        """Whether the fit still runs. Always True for a training loop other than Keras' own."""
+        """Return True if the fit still runs. Always True for a training loop other than Keras' own."""
         frame = self._frame
         return not self._known or any(each is frame for each in _from(sys._current_frames().get(self._thread)))
 

@@ -111,13 +111,15 @@ class Own:
             variables.create(self.model, spec, self.distribution, self.code)
 
     def callbacks_for(self, loop: Loop, epochs: int) -> keras.callbacks.CallbackList:
-        """The list of callbacks for Keras. It notifies the training loop of epochs, and calls the user's callbacks."""
+        """Return the list of callbacks for Keras. It notifies the training loop of epochs, and calls the user's
+        callbacks.
+        """
         if not self.callbacks and not self.overrides_fit:
             return EpochCallbacks(loop, self.model)
         return OwnCallbacks(loop, self.model, epochs, self.callbacks)
 
     def state(self) -> State:
-        """The state of this training for checkpoints: all objects that change while it trains."""
+        """Return the state of this training for checkpoints: all objects that change while it trains."""
         return State(self.model, self._kept)
 
     def _kept(self) -> Collected:
@@ -129,7 +131,7 @@ class Own:
         _record(run, self.code)
 
     def stage_functions(self) -> dict[str, list[str]]:
-        """The names and places of the functions that the user's own pipeline calls, by the kind of operation.
+        """Return the names and places of the functions that the user's own pipeline calls, by the kind of operation.
 
         Empty unless the user's code makes the batches in a tf.data.Dataset.
         """
@@ -141,7 +143,7 @@ class Own:
         unsaved_state.warn_of_draws(graph, self.code, self.model, report)
 
     def not_applied(self, options: Options) -> list[dict[str, str]]:
-        """The inapplicable options that were set to a value other than their default, each with the reason."""
+        """Return the inapplicable options that were set to a value other than their default, each with the reason."""
         return [
             {"option": info.key, "why": self.inapplicable[info.key]}
             for info in OPTIONS
@@ -259,7 +261,7 @@ def _wants_processes(stream: Stream | None) -> bool:
 
 
 def _inapplicable(handed: Handed, follows_batch_size: bool) -> dict[str, str]:
-    """The options that have no effect on this training, each with the reason.
+    """Return the options that have no effect on this training, each with the reason.
 
     If the code takes its batch size from the context (`follows_batch_size`), input.batch_size has an effect.
     """
@@ -269,7 +271,7 @@ def _inapplicable(handed: Handed, follows_batch_size: bool) -> dict[str, str]:
 
 
 def _handed(parts: Returned, options: Options, stream: Stream, own_optimizer: bool) -> Handed:
-    """The properties of this training that decide which options apply."""
+    """Return the properties of this training that decide which options apply."""
     return Handed(
         data=stream.kind,
         own_optimizer=own_optimizer,

@@ -23,7 +23,7 @@ _WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.ca
 def usable(
     theirs: Sequence[keras.callbacks.Callback], options: Options, report: RunReport, writes: bool = True
 ) -> list[Any]:
-    """The user's callbacks that this run calls. Raises UserError for a callback that cannot be called.
+    """Return the user's callbacks that this run calls. Raises UserError for a callback that cannot be called.
 
     A run that only measures leaves out callbacks that write files, so that the files of the real run stay unchanged. Of
     several machines only the chief `writes`. There is a warning for each callback that is left out.
@@ -130,8 +130,8 @@ class OwnCallbacks(EpochCallbacks):
 
 
 def _overrides(callback: keras.callbacks.Callback, names: tuple[str, ...]) -> bool:
-    """Whether the callback overrides one of the methods `names`, and so acts at each batch. ModelCheckpoint counts only
-    if it saves by steps.
+    """Return True if the callback overrides one of the methods `names`, and so acts at each batch. ModelCheckpoint
+    counts only if it saves by steps.
     """
     if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq == "epoch":
         return False

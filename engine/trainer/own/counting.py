@@ -25,7 +25,7 @@ SAMPLES = {"train": "samples", "validation": "validation_samples"}
 
 
 def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: float = MOST_SECONDS) -> int:
-    """The number of elements in one pass of the data set. `role` is `train` or `validation`.
+    """Return the number of elements in one pass of the data set. `role` is `train` or `validation`.
 
     Raises UserError if the data has no end, or is not counted within `most_seconds`.
     """
@@ -51,8 +51,8 @@ def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: f
 
 
 def inspected(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> Any:
-    """The result of `look`, called with the data set. The order of the elements in training is the same as without this
-    call.
+    """Return the result of `look`, called with the data set. The order of the elements in training is the same as
+    without this call.
 
     Shuffles are left out, because they would use up the order of the first pass. The global random states of Python and
     NumPy, from which a generator may draw, are restored.
@@ -66,7 +66,8 @@ def inspected(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> 
 
 
 def unshuffled(data: tf.data.Dataset) -> tf.data.Dataset:
-    """The data set without its shuffles. It is unchanged if it does not shuffle, or if its graph cannot be written.
+    """Return the data set without its shuffles. It is unchanged if it does not shuffle, or if its graph cannot be
+    written.
 
     A data set with large tensors is not written either. If it shuffles, reading it uses up the order of the first pass.
     """
@@ -91,7 +92,7 @@ def unshuffled(data: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _stages(data: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """The data set, and all data sets that it reads from."""
+    """Return the data set, and all data sets that it reads from."""
     return [data, *(stage for source in data._inputs() for stage in _stages(source))]
 
 
@@ -100,5 +101,5 @@ def _shuffles(stage: tf.data.Dataset) -> bool:
 
 
 def _bytes_of(stage: tf.data.Dataset) -> int:
-    """The size in bytes of the tensors that a source contains."""
+    """Return the size in bytes of the tensors that a source contains."""
     return sum((tensor.shape.num_elements() or 0) * tensor.dtype.size for tensor in getattr(stage, "_tensors", ()))

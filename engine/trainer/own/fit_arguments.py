@@ -60,7 +60,7 @@ def taken(given: dict[str, Any]) -> FitArguments:
 
 
 def weigh(batches: tf.data.Dataset, weights: Mapping[int, float]) -> tf.data.Dataset:
-    """The batches with a weight for each sample, as Keras makes it: (x, y) becomes (x, y, weight of y's class).
+    """Return the batches with a weight for each sample, as Keras makes it: (x, y) becomes (x, y, weight of y's class).
 
     A class without a weight has weight 1. Raises UserError for other batches.
     """
@@ -102,7 +102,7 @@ def _class_weight(value: Any) -> dict[int, float] | None:
 
 
 def _weighted(train: Any, weight: Any) -> Any:
-    """The arrays (x, y) with their weights as the third part. Raises UserError for other data."""
+    """Return the arrays (x, y) with their weights as the third part. Raises UserError for other data."""
     hint = "give it as the third element: (x, y, sample_weight)"
     if isinstance(train, tuple | list) and len(train) == 2:
         return (*train, weight)

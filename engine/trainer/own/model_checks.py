@@ -22,7 +22,7 @@ def custom_step(model: keras.Model) -> bool:
 
 
 def overrides_fit(model: keras.Model) -> bool:
-    """Whether the class of the model has a fit method of its own."""
+    """Return True if the class of the model has a fit method of its own."""
     return type(model).fit is not keras.Model.fit
 
 
@@ -52,8 +52,8 @@ def check_batches(model: keras.Model, stream: Stream) -> None:
 
 
 def _of_its_rank(given: tf.TensorShape, taken: tf.TensorShape) -> tf.TensorShape:
-    """The shape `given`, fitted to the model's input `taken` as Keras does it: an axis of size 1 at the end is added or
-    left out.
+    """Return the shape `given`, fitted to the model's input `taken` as Keras does it: an axis of size 1 at the end is
+    added or left out.
     """
     if given.rank == taken.rank - 1 and taken[-1] == 1:
         return given.concatenate([1])
@@ -63,7 +63,7 @@ def _of_its_rank(given: tf.TensorShape, taken: tf.TensorShape) -> tf.TensorShape
 
 
 def can_evaluate(model: keras.Model, loss: Any) -> bool:
-    """Whether Keras can evaluate the model. It cannot if only the model's own train_step computes the loss.
+    """Return True if Keras can evaluate the model. It cannot if only the model's own train_step computes the loss.
 
     `loss` is the loss that the user's code returned in addition to the model. A compiled loss is in the model.
     """

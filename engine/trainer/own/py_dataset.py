@@ -81,8 +81,8 @@ class Indexed:
     smaller_last_batch: bool = True  # unknown
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """The batches from step `first_step` on. If it lies within an epoch they end with the epoch, as in Keras' fit,
-        so that no batch is loaded in vain.
+        """Return the batches from step `first_step` on. If it lies within an epoch they end with the epoch, as in
+        Keras' fit, so that no batch is loaded in vain.
         """
         first_pass, skipped = divmod(first_step, self.batches)
 
@@ -100,8 +100,8 @@ class Indexed:
         return stream.take(epoch - done) if done else stream
 
     def _loaded(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
-        """The batches with these numbers, all of one pass. The next pass begins only when all batches of this pass are
-        loaded.
+        """Return the batches with these numbers, all of one pass. The next pass begins only when all batches of this
+        pass are loaded.
         """
         at_once = loads_at_once(self.data, self.options)
         if at_once == 1:
@@ -121,14 +121,14 @@ class Indexed:
 
 
 def workers(data: keras.utils.PyDataset) -> int:
-    """The number of threads that may load in parallel. 1 with use_multiprocessing, which allows processes but not
-    threads.
+    """Return the number of threads that may load in parallel. 1 with use_multiprocessing, which allows processes but
+    not threads.
     """
     return 1 if data.use_multiprocessing else max(1, int(data.workers))
 
 
 def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
-    """The number of batches that are loaded in parallel: the PyDataset's `workers`, and at most
+    """Return the number of batches that are loaded in parallel: the PyDataset's `workers`, and at most
     input.parallel_calls.
     """
     calls = options.input.parallel_calls
@@ -138,7 +138,7 @@ def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
 
 
 def indexed(data: keras.utils.PyDataset, options: Options, samples: int | None, model: keras.Model) -> Indexed:
-    """The PyDataset as a stream. Its shapes follow from its first batches and from the model. Raises UserError.
+    """Return the PyDataset as a stream. Its shapes follow from its first batches and from the model. Raises UserError.
 
     `samples` is the number of samples in a pass, None if unknown.
     """
@@ -159,14 +159,14 @@ def as_array_list(batch: Any) -> list[np.ndarray]:
 
 
 def _batch(batch: Any) -> Any:
-    """The batch in the form that Keras takes. An array that is not in a tuple is x, and is put into a tuple."""
+    """Return the batch in the form that Keras takes. An array that is not in a tuple is x, and is put into a tuple."""
     nest = as_tuples(batch)
     return nest if isinstance(nest, tuple | dict) else (nest,)
 
 
 def _spec(*arrays: Any) -> tf.TensorSpec:
-    """The type of these arrays, with any number of samples, and any size for axes in which the arrays differ. Raises
-    UserError.
+    """Return the type of these arrays, with any number of samples, and any size for axes in which the arrays differ.
+    Raises UserError.
     """
     shapes = [as_array(array).shape for array in arrays]
     if len({len(shape) for shape in shapes}) > 1:
@@ -179,7 +179,7 @@ def _spec(*arrays: Any) -> tf.TensorSpec:
 
 
 def _opened(spec: Any, model: keras.Model) -> Any:
-    """The spec, with any size for axes whose size the model leaves open, such as the length of a text.
+    """Return the spec, with any size for axes whose size the model leaves open, such as the length of a text.
 
     Such sizes may differ from batch to batch.
     """

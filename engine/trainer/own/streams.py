@@ -86,7 +86,7 @@ class Samples(Pipeline):
         return batches.element_spec
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """The endless batches from step `first_step` on.
+        """Return the endless batches from step `first_step` on.
 
         If batches were already made for `spec`, the first training gets those, so that the pipeline is not traced
         again.
@@ -96,7 +96,7 @@ class Samples(Pipeline):
 
     @property
     def images(self) -> bool:
-        """Whether x is images, so that input.augment can change it."""
+        """True if x is images, so that input.augment can change it."""
         return is_image(loaded(self.source.train.elements, self.source.load, self.options).element_spec)
 
     @functools.cached_property
@@ -109,7 +109,7 @@ class Samples(Pipeline):
 
     @property
     def _whole_batches(self) -> bool:
-        """Whether batches are gathered from the arrays by index, as a whole: they are shuffled, not cached, and no
+        """True if batches are gathered from the arrays by index, as a whole: they are shuffled, not cached, and no
         function changes single samples.
         """
         return self._by_number and self.source.load is None and self.source.vary is None
@@ -159,15 +159,15 @@ class Batched:
 
 
 def is_image(sample: Any) -> bool:
-    """Whether the x of such a sample is an image, which augmentation can change: float32, of a fixed size with three
-    axes.
+    """Return True if the x of such a sample is an image, which augmentation can change: float32, of a fixed size with
+    three axes.
     """
     x = sample[0] if isinstance(sample, tuple) else sample
     return isinstance(x, tf.TensorSpec) and x.dtype == tf.float32 and x.shape.rank == 3 and None not in x.shape
 
 
 def augmented_batches(batches: tf.data.Dataset, seed: int, options: Options) -> tf.data.Dataset:
-    """The batches with x changed at random. Each comes with its position, which is left out of the result."""
+    """Return the batches with x changed at random. Each comes with its position, which is left out of the result."""
 
     def change(position: Any, batch: Any) -> Any:
         if not isinstance(batch, tuple):
@@ -178,7 +178,7 @@ def augmented_batches(batches: tf.data.Dataset, seed: int, options: Options) -> 
 
 
 def prefetches(data: Any) -> bool:
-    """Whether the user's data set has a prefetch of its own."""
+    """Return True if the user's data set has a prefetch of its own."""
     if not isinstance(data, tf.data.Dataset):
         return False
     return "Prefetch" in type(data).__name__ or any(prefetches(source) for source in data._inputs())
@@ -196,7 +196,7 @@ def samples_of(
     arrays: Any = None,
     share: Share | None = None,
 ) -> Samples:
-    """A data set of single samples as a stream. `counted` is the number of samples in a pass, None if unknown.
+    """Return a data set of single samples as a stream. `counted` is the number of samples in a pass, None if unknown.
 
     `load` makes a sample of an element, and `vary` changes it at random. Raises UserError if input.cache is set, but
     the number of samples is unknown.
@@ -214,13 +214,13 @@ def samples_of(
 
 
 def as_array(value: Any) -> np.ndarray:
-    """An array of any library as an array of NumPy."""
+    """Return an array of any library as an array of NumPy."""
     return value.numpy() if isinstance(value, tf.Tensor) else np.asarray(value)
 
 
 def as_tuples(nest: Any) -> Any:
-    """The nest with lists replaced by tuples, as Keras takes it, and without None at the end. Arrays of 64-bit floats
-    become 32-bit floats.
+    """Return the nest with lists replaced by tuples, as Keras takes it, and without None at the end. Arrays of 64-bit
+    floats become 32-bit floats.
     """
     if isinstance(nest, dict):
         return {key: as_tuples(item) for key, item in nest.items()}
@@ -235,8 +235,8 @@ def as_tuples(nest: Any) -> Any:
 
 
 def as_fitted(data: Any) -> Any:
-    """The arrays in the form that a step of `fit(x)`, `fit(x, y)` or `fit(x, y, sample_weight)` gets: x alone is not in
-    a tuple.
+    """Return the arrays in the form that a step of `fit(x)`, `fit(x, y)` or `fit(x, y, sample_weight)` gets: x alone is
+    not in a tuple.
     """
     nest = as_tuples(data)
     alone = isinstance(nest, tuple) and len(nest) == 1 and not isinstance(nest[0], tuple)
@@ -244,7 +244,7 @@ def as_fitted(data: Any) -> Any:
 
 
 def as_tensors(nest: Any) -> Any:
-    """The arrays as tensors in host memory, from which the pipeline reads. The originals may be on a GPU.
+    """Return the arrays as tensors in host memory, from which the pipeline reads. The originals may be on a GPU.
 
     Ragged and sparse tensors are returned unchanged.
     """

@@ -34,7 +34,8 @@ INSTEAD = (
 
 
 def inexact(data: keras.utils.PyDataset) -> list[str]:
-    """Texts on methods of the PyDataset whose effects a resumed run does not repeat, at most one for each method.
+    """Return texts on methods of the PyDataset whose effects a resumed run does not repeat, at most one for each
+    method.
 
     A text is such as `Data.on_epoch_end draws from np.random (train.py:14)`. Empty if there are none.
     """
@@ -74,8 +75,8 @@ def _inexact(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
 
 
 def _changed(node: ast.AST, me: str) -> str:
-    """The attribute of the PyDataset that a statement changes. Empty if it changes none. `me` is the name of the `self`
-    parameter.
+    """Return the attribute of the PyDataset that a statement changes. Empty if it changes none. `me` is the name of the
+    `self` parameter.
     """
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign):
@@ -120,7 +121,7 @@ def warn_of_draws(graph: object, code: UserCode, model: keras.Model, report: Run
 
 
 def _place_of_draw(draw: object_graph.Draw, code: UserCode, model: keras.Model) -> str:
-    """A text that names the operation and the innermost line of the user's code that draws.
+    """Return a text that names the operation and the innermost line of the user's code that draws.
 
     If no line of the user's code draws, but for example a layer of Keras, the text names the model.
     """
@@ -213,8 +214,8 @@ class GlobalSettings:
 
 
 def _modules(place: str) -> list[Any]:
-    """The module with the name `place`, and its copies under other public names: tf.keras has its own copies of Keras'
-    modules.
+    """Return the module with the name `place`, and its copies under other public names: tf.keras has its own copies of
+    Keras' modules.
     """
     names = place.split(".")
     module: Any = tf if names[0] == "tensorflow" else keras

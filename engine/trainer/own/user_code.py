@@ -92,7 +92,8 @@ class UserCode:
         return function
 
     def blamed(self, found_only: bool = False) -> Blamed:
-        """A context around calls of the user's code. An exception becomes a UserError that says where it was raised.
+        """Return a context around calls of the user's code. An exception becomes a UserError that says where it was
+        raised.
 
         With `found_only`, an exception that passed through no line of the user's code is left unchanged. Errors of the
         trainer, requests to stop and exhausted memory are always left unchanged.
@@ -100,7 +101,7 @@ class UserCode:
         return Blamed(self, found_only)
 
     def error_of(self, fault: BaseException) -> UserError | None:
-        """The error as a UserError with the place in the user's code. None if no line of the user's code is
+        """Return the error as a UserError with the place in the user's code. None if no line of the user's code is
         involved.
         """
         place = self._place(fault)
@@ -115,7 +116,7 @@ class UserCode:
         return UserError(message + (f"\n    {source}" if source else ""), hint)
 
     def exit_of(self, fault: SystemExit) -> UserError:
-        """The error for a sys.exit that ended the user's code.
+        """Return the error for a sys.exit that ended the user's code.
 
         If an argument parser called sys.exit, the error contains the message that the parser has printed.
         """
@@ -131,7 +132,8 @@ class UserCode:
         return UserError(f"{where} ended the process with sys.exit{shown}", "return instead")
 
     def _place(self, fault: BaseException) -> tuple[str, int, str] | None:
-        """The file, line and function of the innermost line of the user's code. None if no line of it is involved.
+        """Return the file, line and function of the innermost line of the user's code. None if no line of it is
+        involved.
 
         They come from the places in TensorFlow's message, or else from the traceback.
         """
@@ -144,7 +146,9 @@ class UserCode:
         return frames[-1] if frames else None
 
     def owns_file(self, file: str) -> bool:
-        """Whether the file lies below the user's code folders and is not an installed package or part of gputui."""
+        """Return True if the file lies below the user's code folders and is not an installed package or part of
+        gputui.
+        """
         if file.startswith("<"):  # <frozen importlib._bootstrap>, <string>: no file
             return False
         path = os.path.abspath(file)
@@ -155,13 +159,13 @@ class UserCode:
         return any(Path(path).is_relative_to(home) for home in (self.home, self.folder))
 
     def name_of(self, file: str) -> str:
-        """The file's path relative to the folder of the user's code. If it is outside of the folder, it is returned
-        unchanged.
+        """Return the file's path relative to the folder of the user's code. If it is outside of the folder, it is
+        returned unchanged.
         """
         return os.path.relpath(file, self.home) if Path(file).is_relative_to(self.home) else file
 
     def owns(self, module: str) -> bool:
-        """Whether the imported module with this name is part of the user's code."""
+        """Return True if the imported module with this name is part of the user's code."""
         file = getattr(sys.modules.get(module), "__file__", None)
         if file is None:
             return False
@@ -170,17 +174,17 @@ class UserCode:
         return self._owned[file]
 
     def modules(self) -> list[ModuleType]:
-        """The modules of the user's code, in the order of their import."""
+        """Return the modules of the user's code, in the order of their import."""
         return [module for name, module in list(sys.modules.items()) if self.owns(name)]
 
     def files(self) -> list[str]:
-        """The absolute paths of the Python files of the user's code that have been imported, sorted."""
+        """Return the absolute paths of the Python files of the user's code that have been imported, sorted."""
         files = (getattr(module, "__file__", None) or "" for module in self.modules())
         return sorted({os.path.abspath(file) for file in files if file.endswith(".py")})
 
     def not_copied(self) -> list[str]:
-        """The names of imported Python files that were not imported from the run's copy of the code. Empty if the run
-        has no copy.
+        """Return the names of imported Python files that were not imported from the run's copy of the code. Empty if
+        the run has no copy.
         """
         if self.home == self.origin:
             return []
@@ -188,8 +192,8 @@ class UserCode:
         return [str(file.relative_to(self.origin)) for file in others if file.is_relative_to(self.origin)]
 
     def shadowed(self) -> list[str]:
-        """The names of Python files in the user's folder that are not used, because another module of the same name was
-        imported first.
+        """Return the names of Python files in the user's folder that are not used, because another module of the same
+        name was imported first.
         """
         unused = []
         for path in sorted(self.home.glob("*.py")):
@@ -222,7 +226,7 @@ class Blamed:
 
 
 def _imported(entry: Entry, file: Path) -> ModuleType:
-    """The user's module, imported from its folder under its own name, never as __main__."""
+    """Return the user's module, imported from its folder under its own name, never as __main__."""
     if entry.module is not None:
         return importlib.import_module(entry.module)
     name = file.stem if file.stem.isidentifier() and file.stem not in sys.modules else f"_own_{abs(hash(str(file)))}"
@@ -240,7 +244,9 @@ def _imported(entry: Entry, file: Path) -> ModuleType:
 
 
 def _refused_arguments(fault: SystemExit) -> str:
-    """The message that an argparse parser printed before it ended the process. Empty if no parser has ended it."""
+    """Return the message that an argparse parser printed before it ended the process. Empty if no parser has ended
+    it.
+    """
     trace = fault.__traceback__
     while trace is not None:
         code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
@@ -277,8 +283,8 @@ def _what(fault: BaseException) -> str:
 
 
 def _after_places(text: str) -> str:
-    """The line with the Python error, with its type, in a message of TensorFlow. It comes after the places and source
-    lines.
+    """Return the line with the Python error, with its type, in a message of TensorFlow. It comes after the places and
+    source lines.
 
     Empty if there is none.
     """

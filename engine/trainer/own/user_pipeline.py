@@ -109,7 +109,7 @@ class OwnPipeline:
         return finish(self._shared(batches, self.train), self.options, self.replicas_here, trains=True)
 
     def validation(self) -> tf.data.Dataset:
-        """Endless validation batches, the same in each evaluation. There must be validation data."""
+        """Return endless validation batches, the same in each evaluation. There must be validation data."""
         assert self.held_out is not None
         batches = self.held_out.global_batches(0)
         if self.validation_batches != self.held_out.batches:
@@ -117,7 +117,7 @@ class OwnPipeline:
         return finish(self._shared(batches, self.held_out), self.options, self.replicas_here)
 
     def _shared(self, batches: tf.data.Dataset, stream: Stream) -> tf.data.Dataset:
-        """The rows of the batches that this worker trains on. A stream of samples already has only this worker's
+        """Return the rows of the batches that this worker trains on. A stream of samples already has only this worker's
         rows.
         """
         return batches if self.share is None or isinstance(stream, Samples) else self.share.batches(batches)
@@ -143,7 +143,7 @@ def _sized(spec: Any) -> bool:
 def opened(
     options: Options, replicas: int, returned: Returned, file: Path, report: RunReport, share: Share | None = None
 ) -> OwnPipeline:
-    """The data of the user's code as a pipeline of streams. Raises UserError for data that cannot be trained on.
+    """Return the data of the user's code as a pipeline of streams. Raises UserError for data that cannot be trained on.
 
     `file` is the file of the user's code, and `share` this worker's part if several machines train.
     """
@@ -178,8 +178,8 @@ def _check_start(options: Options, fit: FitArguments) -> None:
 
 
 def _length(data: Any, samples: int | None, asked: int | None, role: str, report: RunReport) -> int | None:
-    """The number of elements of a data set whose length is needed and unknown to TensorFlow, which is counted. None for
-    other data.
+    """Return the number of elements of a data set whose length is needed and unknown to TensorFlow, which is counted.
+    None for other data.
 
     `samples` and `asked` are the number of samples and of batches, if they were given. The length is then not needed.
     """
@@ -199,7 +199,7 @@ def _stream(
     length: int | None,
     share: Share | None,
 ) -> Stream:
-    """The data of one role (train or validation) as a stream. `length` is the number of elements if they were
+    """Return the data of one role (train or validation) as a stream. `length` is the number of elements if they were
     counted.
     """
     trains = role == "train"
@@ -228,7 +228,7 @@ def _stream(
 
 
 def _are_arrays(data: Any) -> bool:
-    """Whether the data is arrays: all data that returned.py accepts, except data sets."""
+    """Return True if the data is arrays: all data that returned.py accepts, except data sets."""
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
 
 
@@ -245,7 +245,7 @@ def _arrays(
 
 
 def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | None:
-    """The number of batches of `size` samples. None if the number of samples is unknown.
+    """Return the number of batches of `size` samples. None if the number of samples is unknown.
 
     A smaller last batch is not counted if the type of the data requires equal sizes.
     """
@@ -256,7 +256,7 @@ def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | Non
 
 
 def _checked_images(stream: Samples) -> Samples:
-    """The stream. If its samples are no images, it has no augmentation. The `started` event reports this."""
+    """Return the stream. If its samples are no images, it has no augmentation. The `started` event reports this."""
     if stream.options.input.augment == "off" or stream.images:
         return stream
     off = replace(stream.options.input, augment="off")
@@ -264,7 +264,7 @@ def _checked_images(stream: Samples) -> Samples:
 
 
 def _splits(options: Options, returned: Returned, report: RunReport) -> bool:
-    """Whether a part of the arrays is kept for validation, as train.validation_split says.
+    """Return True if a part of the arrays is kept for validation, as train.validation_split says.
 
     If the model cannot be evaluated, it warns and returns False.
     """
@@ -282,7 +282,7 @@ def _splits(options: Options, returned: Returned, report: RunReport) -> bool:
 
 
 def _split(data: Any, options: Options) -> tuple[Any, Any]:
-    """The arrays split into training and validation by train.validation_split, in an order drawn by the seed.
+    """Return the arrays split into training and validation by train.validation_split, in an order drawn by the seed.
 
     The validation is None if it would be empty.
     """
@@ -316,7 +316,7 @@ def _batch_size(data: tf.data.Dataset, role: str) -> int:
 
 
 def _stamp(file: Path) -> str:
-    """A hash of the Python files in the folder of `file`, the user's code.
+    """Return a hash of the Python files in the folder of `file`, the user's code.
 
     A cache on disk is valid only for this code, because it is unknown how the code reads its data. A file that cannot
     be read is skipped, such as a dangling link with which an editor locks a file.
@@ -338,8 +338,8 @@ _OF_TENSORFLOW = "tensorflow.python.data"
 
 
 def user_functions(data: tf.data.Dataset, code: UserCode) -> dict[str, list[str]]:
-    """The names and places of the user's functions, such as `load (train.py:12)`, by the kind of operation that calls
-    them.
+    """Return the names and places of the user's functions, such as `load (train.py:12)`, by the kind of operation that
+    calls them.
 
     They are in order from the source on. Empty if this fails: a name in a report must not end a training.
     """

@@ -29,7 +29,7 @@ Difference = tuple[str, str]  # option key, the actual state
 
 
 def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devices) -> dict[str, Any]:
-    """The settings that are really in effect, as plain values for `actual` of the `started` event."""
+    """Return the settings that are really in effect, as plain values for `actual` of the `started` event."""
     stream = pipeline.stream()
     settings = stream.options()
     threading = tf.config.threading
@@ -58,7 +58,7 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
 
 
 def differences(options: Options, actual: dict[str, Any], devices: Devices) -> list[Difference]:
-    """The options whose setting is not in effect: for each its key, and a sentence about the value in `actual`.
+    """Return the options whose setting is not in effect: for each its key, and a sentence about the value in `actual`.
 
     Empty if all are in effect.
     """
@@ -92,7 +92,7 @@ def _gpus_missing(devices: Devices) -> str:
 
 
 def _output_dtype(model: keras.Model) -> str | None:
-    """The type of the model's first output. None for a subclassed model, whose outputs are unknown before it has
+    """Return the type of the model's first output. None for a subclassed model, whose outputs are unknown before it has
     run.
     """
     outputs = getattr(model, "outputs", None)
@@ -105,14 +105,14 @@ def _place(variable: Any) -> str:
 
 
 def _is_float(variable: Any) -> bool:
-    """Whether the variable is a float. Counters are integers, which TensorFlow keeps on the CPU even if a GPU
+    """Return True if the variable is a float. Counters are integers, which TensorFlow keeps on the CPU even if a GPU
     trains.
     """
     return keras.backend.is_float_dtype(variable.dtype)
 
 
 def _growth() -> bool | None:
-    """Whether all opened GPUs use memory growth. None without a GPU, or if TensorFlow does not report it.
+    """Return True if all opened GPUs use memory growth. None without a GPU, or if TensorFlow does not report it.
 
     The other GPUs do not count, because the setting was not made for them.
     """

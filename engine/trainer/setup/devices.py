@@ -116,7 +116,7 @@ def _set_numbers(options: Options) -> None:
 
 
 def _to_open(options: Options, able: Sequence[int]) -> list[int]:
-    """The indexes of the GPUs to open, out of the usable ones (`able`): those that train, in TensorFlow's order.
+    """Return the indexes of the GPUs to open, out of the usable ones (`able`): those that train, in TensorFlow's order.
 
     TensorFlow opens GPUs in its own order, whatever order the options have.
     """
@@ -129,7 +129,7 @@ def _to_open(options: Options, able: Sequence[int]) -> list[int]:
 
 
 def _positions_that_train(options: Options) -> list[int] | None:
-    """The positions (from 0) of the logical devices that train. None if all of them train."""
+    """Return the positions (from 0) of the logical devices that train. None if all of them train."""
     kind, named = options.strategy.kind, options.strategy.devices
     if kind == "single":
         return [0]
@@ -141,8 +141,8 @@ def _positions_that_train(options: Options) -> list[int] | None:
 def _placed(
     devices: Devices, options: Options, opened: list[int], able: int, here: Machine, log: LibraryLog
 ) -> Devices:
-    """The devices, with their positions and their GPUs. Raises TrainerError if TensorFlow has opened another number of
-    devices.
+    """Return the devices, with their positions and their GPUs. Raises TrainerError if TensorFlow has opened another
+    number of devices.
 
     `opened` are the indexes of the opened GPUs among the `able` usable ones.
     """
@@ -177,7 +177,8 @@ def _configure_memory(options: Options, gpus: dict[int, tf.config.PhysicalDevice
 
 
 def _share_of_memory_mb(place: int, partitions: int, here: Machine) -> int:
-    """The memory in MiB for one of `partitions` equal parts of a GPU. Together they have 90 % of its free memory.
+    """Return the memory in MiB for one of `partitions` equal parts of a GPU. Together they have 90 % of its free
+    memory.
 
     The rest is for CUDA's own contexts. Raises TrainerError if the memory is not known.
     """
@@ -204,7 +205,7 @@ def _open(kind: str, joined: Joined | None = None) -> tuple[str, ...]:
 
 
 def _is_here(name: str, joined: Joined | None) -> bool:
-    """Whether the device belongs to this process. TensorFlow lists the devices of all workers."""
+    """Return True if the device belongs to this process. TensorFlow lists the devices of all workers."""
     return joined is None or f"/task:{joined.cluster.index}/" in name
 
 
@@ -224,7 +225,7 @@ def _configure_threads(device: Device) -> None:
 
 
 def usable_gpus(gpus: Sequence[tf.config.PhysicalDevice], machine: Machine) -> list[int]:
-    """The indexes of the GPUs that TensorFlow would use if all were visible: new enough, and with enough
+    """Return the indexes of the GPUs that TensorFlow would use if all were visible: new enough, and with enough
     multiprocessors.
 
     An unknown property of a GPU counts as sufficient.
@@ -271,8 +272,8 @@ def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence
 
 
 def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
-    """A message that all GPUs are too old for TensorFlow's code. Empty if some GPU is not, or if TensorFlow sees none
-    for another reason.
+    """Return a message that all GPUs are too old for TensorFlow's code. Empty if some GPU is not, or if TensorFlow sees
+    none for another reason.
 
     `seen` is the number of GPUs that TensorFlow sees, and `usable` are the indexes of those it can use.
     """
@@ -284,7 +285,7 @@ def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
 
 
 def unseen(machine: Machine) -> str:
-    """A message that the machine has GPUs that the driver or CUDA does not show to this process.
+    """Return a message that the machine has GPUs that the driver or CUDA does not show to this process.
 
     Empty if there is no sign of such GPUs, or if CUDA_VISIBLE_DEVICES hides them.
     """
@@ -298,7 +299,7 @@ def unseen(machine: Machine) -> str:
 
 
 def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> TrainerError:
-    """The error that TensorFlow can use no GPU, with its reason. `what` is the message without the reason.
+    """Return the error that TensorFlow can use no GPU, with its reason. `what` is the message without the reason.
 
     If TensorFlow sees no GPU at all (`seen` is 0), gputui doctor looks for the reason. Otherwise it is taken only from
     the log.
@@ -317,7 +318,8 @@ def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> Tr
 
 
 def build_strategy(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
-    """The strategy of the options. None for `single`: TensorFlow's default strategy then trains on the first device.
+    """Return the strategy of the options. None for `single`: TensorFlow's default strategy then trains on the first
+    device.
 
     Raises TrainerError.
     """

@@ -55,15 +55,15 @@ class TrainingGpu:
         return self.uuid or self.pci_bus_id or self.device
 
     def as_event(self) -> dict[str, Any]:
-        """The fields of the GPU as the event `started` contains them."""
+        """Return the fields of the GPU as the event `started` contains them."""
         return asdict(self)
 
 
 def identify(
     names: Sequence[str], machine: Machine, created: Mapping[str, Created]
 ) -> tuple[tuple[TrainingGpu, ...], str]:
-    """The GPUs of the logical devices `names`, each GPU once and in their order, and a warning if their identity is
-    uncertain.
+    """Return the GPUs of the logical devices `names`, each GPU once and in their order, and a warning if their identity
+    is uncertain.
 
     `created` has the devices that TensorFlow has logged, by names such as GPU:0. The warning is empty if the identity
     is certain.
@@ -85,15 +85,15 @@ def identify(
 
 
 def before_opening(ordinal: int, machine: Machine) -> Gpu | None:
-    """The GPU in NVML that has the number `ordinal` (from 0) in TensorFlow, while TensorFlow has not opened it yet.
-    None if unknown.
+    """Return the GPU in NVML that has the number `ordinal` (from 0) in TensorFlow, while TensorFlow has not opened it
+    yet. None if unknown.
     """
     gpu = at_pci_address(driver_pci_bus_id(ordinal), machine)
     return gpu or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
 
 
 def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
-    """The free memory of the GPU in bytes, while TensorFlow has not opened it yet. None if unknown.
+    """Return the free memory of the GPU in bytes, while TensorFlow has not opened it yet. None if unknown.
 
     If only its total memory is known, the total: NVML reports no free memory for a MIG instance. `ordinal` is its
     number in TensorFlow.
@@ -104,7 +104,7 @@ def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
 
 
 def at_pci_address(pci_bus_id: str | None, machine: Machine) -> Gpu | None:
-    """The GPU in NVML at this PCI address. None if there is none.
+    """Return the GPU in NVML at this PCI address. None if there is none.
 
     In MIG mode, it has the memory of the instance that CUDA shows.
     """
@@ -153,7 +153,7 @@ def _configured() -> Iterator[int]:
 
 
 def _memory_limits() -> dict[str, int]:
-    """The bytes that TensorFlow's allocator may take, by the short name of each logical device (GPU:0)."""
+    """Return the bytes that TensorFlow's allocator may take, by the short name of each logical device (GPU:0)."""
     return {_short(name): limit for name, limit in memory_limits().items()}
 
 
@@ -163,13 +163,13 @@ def _details(ordinal: int) -> dict[str, Any]:
 
 
 def _short(name: str) -> str:
-    """The short name of a device: GPU:0 for /job:localhost/replica:0/task:0/device:GPU:0."""
+    """Return the short name of a device: GPU:0 for /job:localhost/replica:0/task:0/device:GPU:0."""
     return name.rpartition("device:")[2]
 
 
 def _place(pci_bus_id: str | None) -> tuple[int, str] | None:
-    """The PCI domain as a number, and the rest of the address, so that addresses can be compared. None if the address
-    is unknown.
+    """Return the PCI domain as a number, and the rest of the address, so that addresses can be compared. None if the
+    address is unknown.
 
     NVML writes the domain with 8 digits, CUDA with 4.
     """
@@ -200,7 +200,9 @@ class LibraryLog:
         self._from = _log_size()
 
     def text(self) -> str:
-        """The text written since this object was created, at most 1 MiB. Empty if standard error is not a file."""
+        """Return the text written since this object was created, at most 1 MiB. Empty if standard error is not a
+        file.
+        """
         if self._from is None:
             return ""
         try:
@@ -211,8 +213,8 @@ class LibraryLog:
             return ""
 
     def created(self) -> dict[str, Created]:
-        """The devices that TensorFlow has opened since this object was created, read from its messages, by names such
-        as GPU:0.
+        """Return the devices that TensorFlow has opened since this object was created, read from its messages, by names
+        such as GPU:0.
         """
         return {name: Created(int(ordinal), bus) for name, ordinal, bus in _CREATED.findall(self.text())}
 
@@ -233,7 +235,7 @@ def driver_pci_bus_id(ordinal: int) -> str | None:
 
 
 def driver_memory_total_bytes(ordinal: int) -> int | None:
-    """The memory in bytes of the GPU, or of its instance in MIG mode. None if the driver gives no answer.
+    """Return the memory in bytes of the GPU, or of its instance in MIG mode. None if the driver gives no answer.
 
     `ordinal` is CUDA's number of the GPU.
     """
@@ -247,7 +249,7 @@ def driver_multiprocessors(ordinal: int) -> int | None:
 
 
 def _ask_driver(function: str, ordinal: int, into: Any, *more: int) -> bool:
-    """Call a function of the CUDA driver that writes its answer into `into`. Returns whether the call succeeded.
+    """Call a function of the CUDA driver that writes its answer into `into`. Return True if the call succeeded.
 
     The arguments are `into`, `more`, and the device with CUDA's number `ordinal`.
     """

@@ -27,8 +27,8 @@ class NoAnswer(Exception):
 
 
 def ask(module: str, *words: str, given: str = "") -> Any:
-    """The value of the JSON that `python -m gputui.engine.MODULE WORDS` prints. `given` is its standard input. Raises
-    NoAnswer.
+    """Return the value of the JSON that `python -m gputui.engine.MODULE WORDS` prints. `given` is its standard input.
+    Raises NoAnswer.
     """
     command = [child_process.own_python(), "-P", "-m", f"gputui.engine.{module}", *words]
     try:
@@ -46,15 +46,15 @@ def ask(module: str, *words: str, given: str = "") -> Any:
 
 
 def read() -> Machine:
-    """The machine with its GPUs. The GPUs' properties are those of the first call. The environment variables of this
-    process are read at each call.
+    """Return the machine with its GPUs. The GPUs' properties are those of the first call. The environment variables of
+    this process are read at each call.
     """
     return Machine.of(_answers())
 
 
 def memory_free_bytes(index: int) -> int | None:
-    """The free memory of a GPU in bytes at this moment. None if the driver does not report it. `index` is its index in
-    NVML.
+    """Return the free memory of a GPU in bytes at this moment. None if the driver does not report it. `index` is its
+    index in NVML.
     """
     try:
         free: int | None = ask(_MODULE, "free", str(index))

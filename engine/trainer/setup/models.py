@@ -21,7 +21,7 @@ MOMENTUM = 0.9
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model:
-    """An uncompiled model with logits of (batch, classes). Raises TrainerError if the shape does not fit it.
+    """Return an uncompiled model with logits of (batch, classes). Raises TrainerError if the shape does not fit it.
 
     `shape` is the shape of a sample.
     """
@@ -55,8 +55,8 @@ def _logits(features: Any, classes: int) -> Any:
 
 
 def _units(base: int, width: float) -> int:
-    """The number of units: `base` times `width`, rounded to a multiple of 8, at least 8. Tensor cores work best with
-    such sizes.
+    """Return the number of units: `base` times `width`, rounded to a multiple of 8, at least 8. Tensor cores work best
+    with such sizes.
     """
     return max(8, round(base * width / 8) * 8)
 
@@ -71,8 +71,8 @@ def _normalized(x: Any, norm: str) -> Any:
 
 
 def _relu(layer: Any, x: Any, norm: str, **settings: Any) -> Any:
-    """The output of a layer, then normalization, then relu. `layer` is the class of the layer, and `settings` are its
-    arguments.
+    """Return the output of a layer, then normalization, then relu. `layer` is the class of the layer, and `settings`
+    are its arguments.
 
     The layer has a bias only if there is no normalization, which would cancel it.
     """
@@ -113,7 +113,7 @@ def _separable_cnn(inputs: Any, width: float, norm: str) -> Any:
 
 
 def _resnet50(inputs: Any, width: float, norm: str) -> Any:
-    """The features of ResNet-50 (He et al. 2015, table 1), with 3, 4, 6 and 3 bottleneck blocks."""
+    """Return the features of ResNet-50 (He et al. 2015, table 1), with 3, 4, 6 and 3 bottleneck blocks."""
     x = _relu(layers.Conv2D, inputs, norm, filters=_units(64, width), kernel_size=7, strides=2, padding="same")
     x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
     for stage, blocks in enumerate((3, 4, 6, 3)):
@@ -135,8 +135,8 @@ def _bottleneck(x: Any, filters: int, strides: int, project: bool, norm: str) ->
 
 
 def _transformer(shape: tuple[int, ...], classes: int, width: float, norm: str, blocks: int) -> keras.Model:
-    """A model of encoder blocks over tokens, with normalization before each part of a block. An image is read pixel by
-    pixel.
+    """Return a model of encoder blocks over tokens, with normalization before each part of a block. An image is read
+    pixel by pixel.
 
     Raises TrainerError if a sample has more than MAX_TOKENS tokens.
     """

@@ -52,12 +52,12 @@ def of_compiled(options: Options, model: keras.Model) -> Xla:
 
 
 def reason_against_auto(options: Options, model: keras.Model) -> str:
-    """The reason why `compile.xla: auto` does not compile this model. Empty if it does."""
+    """Return the reason why `compile.xla: auto` does not compile this model. Empty if it does."""
     return reason_against_keras(options, model) or aborting_chip()
 
 
 def reason_against_keras(options: Options, model: keras.Model) -> str:
-    """The reason why Keras' own rule does not compile this model. Empty if it does."""
+    """Return the reason why Keras' own rule does not compile this model. Empty if it does."""
     if options.train.deterministic:
         return "train.deterministic is true: Keras then compiles nothing"
     if not tf.config.get_visible_devices("GPU"):
@@ -69,7 +69,7 @@ def reason_against_keras(options: Options, model: keras.Model) -> str:
 
 
 def aborting_chip() -> str:
-    """The reason why XLA must not compile for a GPU that trains: it would crash the process. Empty if XLA can
+    """Return the reason why XLA must not compile for a GPU that trains: it would crash the process. Empty if XLA can
     compile.
     """
     for gpu in tf.config.get_visible_devices("GPU"):

@@ -140,7 +140,7 @@ def _has(variable: str, name: str) -> bool:
 
 
 def _chip(options: Options) -> tuple[str, bool]:
-    """The name of the chips that may train, and whether they are GPUs. The name is empty if it is unknown."""
+    """Return the name of the chips that may train, and whether they are GPUs. The name is empty if it is unknown."""
     if options.device.visible != "none":
         here = machine_query.read()
         if here.shown:
@@ -151,7 +151,7 @@ def _chip(options: Options) -> tuple[str, bool]:
 
 
 def _cpu() -> str:
-    """The name of the CPU with its features, for which XLA compiles."""
+    """Return the name of the CPU with its features, for which XLA compiles."""
     try:
         lines = _CPU_INFO.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -162,7 +162,7 @@ def _cpu() -> str:
 
 
 def _of_chip(chip: str, on_gpu: bool) -> str:
-    """The name of the cache folder for this version of TensorFlow on this chip.
+    """Return the name of the cache folder for this version of TensorFlow on this chip.
 
     On a GPU it contains the version of cuDNN, because compiled programs call it.
     """
@@ -197,8 +197,8 @@ def flag_name(flag: str) -> str:
 
 
 def in_file(variable: str) -> bool:
-    """Whether the value of the environment variable names a file that contains the flags. No flags can then be added to
-    the variable.
+    """Return True if the value of the environment variable names a file that contains the flags. No flags can then be
+    added to the variable.
     """
     given = os.environ.get(variable, "").split()
     return bool(given) and not given[0].startswith("-")
@@ -245,8 +245,8 @@ _INPUT = re.compile(r"Iterator::|(\{\{node |Op:)\S*IteratorGetNext")
 
 
 def may_be_damage(fault: BaseException | None) -> bool:
-    """Whether the error may be caused by a damaged program in the cache. TensorFlow's errors of the input pipeline are
-    not.
+    """Return True if the error may be caused by a damaged program in the cache. TensorFlow's errors of the input
+    pipeline are not.
     """
     kinds, text = {kind.__name__ for kind in type(fault).__mro__}, str(fault)
     if isinstance(fault, TrainerError) and fault.kind == "input":
@@ -255,7 +255,7 @@ def may_be_damage(fault: BaseException | None) -> bool:
 
 
 def mark(folder: Path) -> Path:
-    """The path of this training's mark in the folder.
+    """Return the path of this training's mark in the folder.
 
     Its name also contains the start time, as many processes in containers have the same process id.
     """
@@ -268,7 +268,7 @@ def first_step_done(folder: Path) -> None:
 
 
 def distrusted(folder: Path) -> str:
-    """The reason why the folder is not used. Empty if it is used.
+    """Return the reason why the folder is not used. Empty if it is used.
 
     If an earlier training has left its mark, the folder is emptied first.
     """
@@ -299,7 +299,7 @@ def _times_emptied(folder: Path) -> int:
 
 
 def _marks(folder: Path) -> dict[Path, bool]:
-    """The marks of this machine's trainings, and whether a running training holds each.
+    """Return the marks of this machine's trainings, and whether a running training holds each.
 
     Marks of other machines are removed if they are older than a day.
     """

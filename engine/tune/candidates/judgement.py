@@ -35,7 +35,7 @@ LEAST_ERROR, SHARE_ERROR = 0.04, 0.5
 
 
 def leaves_the_work(tried: Mapping[str, Any]) -> bool:
-    """Whether all options in `tried` change only the time of waiting in a step.
+    """Return True if all options in `tried` change only the time of waiting in a step.
 
     These are compile.steps_per_execution and the options of the input, except the batch size.
     """
@@ -43,8 +43,8 @@ def leaves_the_work(tried: Mapping[str, Any]) -> bool:
 
 
 def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Trial]) -> float | None:
-    """The gain in speed that follows from the shares of waiting in `trials` and in the trials `before`, as a share
-    (0.05: 5 % faster).
+    """Return the gain in speed that follows from the shares of waiting in `trials` and in the trials `before`, as a
+    share (0.05: 5 % faster).
 
     Only the waits that the options in `tried` change count, as the others differ by chance. None if one side has no
     reading.
@@ -56,8 +56,8 @@ def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Tri
 
 
 def _rest(trials: Sequence[Trial], figures: Sequence[str]) -> float | None:
-    """The mean share of the time (0 to 1) that remains without the shares of waiting in `figures`. None without a
-    reading.
+    """Return the mean share of the time (0 to 1) that remains without the shares of waiting in `figures`. None without
+    a reading.
     """
     waited = [[getattr(trial, name) for name in figures] for trial in trials]
     shares = [1 - sum(shares) for shares in waited if None not in shares]
@@ -65,12 +65,15 @@ def _rest(trials: Sequence[Trial], figures: Sequence[str]) -> float | None:
 
 
 def error_of(by_waits: float) -> float:
-    """The standard error of log(1 + gain) for a gain by waits (0.05: 5 % faster). 0 if the gain is not above 0."""
+    """Return the standard error of log(1 + gain) for a gain by waits (0.05: 5 % faster). 0 if the gain is not above
+    0.
+    """
     return max(LEAST_ERROR, SHARE_ERROR * abs(math.log1p(by_waits))) if by_waits > 0 else 0.0
 
 
 def weighed(measured: float, error: float, by_waits: float) -> tuple[float, float]:
-    """The mean of a measured gain and a gain by waits, each weighed by its error, and the standard error of the mean.
+    """Return the mean of a measured gain and a gain by waits, each weighed by its error, and the standard error of the
+    mean.
 
     Gains are shares (0.05: 5 % faster). `error` is the standard error of `measured`. `by_waits` is above 0.
     """
@@ -105,12 +108,12 @@ class Best:
 
 
 def speed(trials: Sequence[Trial]) -> float:
-    """The mean samples per second of trials. 0 if there is none."""
+    """Return the mean samples per second of trials. 0 if there is none."""
     return statistics.fmean(trial.speed for trial in trials) if trials else 0.0
 
 
 def noise_of(candidates: Sequence[Candidate]) -> float:
-    """The relative spread (0.03: 3 %) of repeated measurements of the same settings, over all candidates.
+    """Return the relative spread (0.03: 3 %) of repeated measurements of the same settings, over all candidates.
 
     FIRST_NOISE counts as one repetition, so that it is the result if no measurement was repeated.
     """
@@ -125,7 +128,7 @@ def noise_of(candidates: Sequence[Candidate]) -> float:
 
 
 def standard_error(noise: float, trials: int, others: int) -> float:
-    """The standard error of the relative difference between the means of `trials` and of `others` trials.
+    """Return the standard error of the relative difference between the means of `trials` and of `others` trials.
 
     `noise` is the relative spread of one trial (0.03: 3 %).
     """
@@ -133,8 +136,8 @@ def standard_error(noise: float, trials: int, others: int) -> float:
 
 
 def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, float]:
-    """The gain of a candidate over the best settings (0.05: 5 % faster), and its standard error. Both are stored in the
-    candidate.
+    """Return the gain of a candidate over the best settings (0.05: 5 % faster), and its standard error. Both are stored
+    in the candidate.
 
     `noise` is the relative spread of one trial. The gain by waits counts as well, unless the gain of the speeds is
     clearly larger. Then the work itself has become faster, as more steps share TensorFlow's part of a call.
@@ -149,7 +152,7 @@ def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, floa
 
 
 def seems_to_gain(candidate: Candidate, best: Best, noise: float) -> bool:
-    """Whether the gain of a candidate, or its gain by waits, is large enough to count but may be chance.
+    """Return True if the gain of a candidate, or its gain by waits, is large enough to count but may be chance.
 
     Such a candidate is measured again at once. `noise` is the relative spread of one trial (0.03: 3 %).
     """
@@ -158,7 +161,9 @@ def seems_to_gain(candidate: Candidate, best: Best, noise: float) -> bool:
 
 
 def waits_gain(candidate: Candidate) -> float:
-    """The gain by waits of a candidate (0.05: 5 % faster), if it is above LEAST_GAIN. Otherwise minus infinity."""
+    """Return the gain by waits of a candidate (0.05: 5 % faster), if it is above LEAST_GAIN. Otherwise minus
+    infinity.
+    """
     by_waits = candidate.gain_by_waits
     return by_waits if by_waits is not None and by_waits > LEAST_GAIN else -math.inf
 
@@ -196,7 +201,8 @@ def decide_failed(candidate: Candidate, best: Best) -> None:
 
 
 def may_be_faster(rejected: Candidate, noise: float) -> bool:
-    """Whether a rejected candidate may have been rejected by chance: its gain is not below -CLEAR standard errors.
+    """Return True if a rejected candidate may have been rejected by chance: its gain is not below -CLEAR standard
+    errors.
 
     `noise` is the relative spread of one trial (0.03: 3 %). False if the candidate has no gain.
     """
@@ -207,7 +213,7 @@ def may_be_faster(rejected: Candidate, noise: float) -> bool:
 
 
 def takes_too_much(candidate: Candidate, best: Best, may_take: float | None) -> str:
-    """Why a candidate takes too much memory to be kept. Empty if it does not.
+    """Return why a candidate takes too much memory to be kept. Empty if it does not.
 
     It does if it takes more than `may_take` bytes and more than the best settings.
     """

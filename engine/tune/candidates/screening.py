@@ -83,7 +83,7 @@ class Screening:
         self.best, self.without_input = best, bool(best.measured and best.measured.without_input)
 
     def has(self, settings: Mapping[str, Any]) -> bool:
-        """Whether the best settings have these values."""
+        """Return True if the best settings have these values."""
         return all(value_of(self.best.preset, key) == value for key, value in settings.items())
 
     # ---- candidates ---------------------------------------------------------------------------------
@@ -152,8 +152,8 @@ class Screening:
     def trial_request(
         self, tried: Mapping[str, Any], judge: Judge | None = None, side: str = SIDE, repeat: int = 1
     ) -> TrialRequest | None:
-        """The arguments of the first trial with which `attempt` would measure the changes `tried`. None if they cannot
-        be trained.
+        """Return the arguments of the first trial with which `attempt` would measure the changes `tried`. None if they
+        cannot be trained.
         """
         try:
             preset = with_changes(self.baseline, self.settings_with(tried))
@@ -163,7 +163,7 @@ class Screening:
         return None if self._conflict(preset) else TrialRequest(measured, side, self._seconds, repeat, judge)
 
     def remembers(self, tried: Mapping[str, Any]) -> bool:
-        """Whether the first trial of `attempt` with these changes has already been measured."""
+        """Return True if the first trial of `attempt` with these changes has already been measured."""
         asked = self.trial_request(tried)
         return asked is not None and self.trials.remembers(asked.preset, SIDE, 1, seconds=self._seconds)
 
@@ -196,7 +196,7 @@ class Screening:
         return judgement.noise_of(self.search.candidates)
 
     def settings_with(self, tried: Mapping[str, Any]) -> dict[str, Any]:
-        """The changes of the best settings together with `tried`, against the preset.
+        """Return the changes of the best settings together with `tried`, against the preset.
 
         Values that are as in the preset are left out.
         """
@@ -204,7 +204,9 @@ class Screening:
         return {key: value for key, value in given.items() if value_of(self.baseline, key) != value}
 
     def _preset(self, candidate: Candidate) -> Preset | None:
-        """The preset of a candidate. None if it cannot be trained. The reason is then stored in the candidate."""
+        """Return the preset of a candidate. None if it cannot be trained. The reason is then stored in the
+        candidate.
+        """
         self.search.candidates.append(candidate)
         try:
             preset = with_changes(self.baseline, candidate.settings)
@@ -257,8 +259,8 @@ class Screening:
         return trial
 
     def _peak(self, trials: Sequence[Trial]) -> int | None:
-        """The largest peak of the trials in bytes. None if no peak was measured, or if it is not known yet which memory
-        is limited.
+        """Return the largest peak of the trials in bytes. None if no peak was measured, or if it is not known yet which
+        memory is limited.
         """
         if not self.peak_figure:
             return None

@@ -45,14 +45,14 @@ class Space:
         return self.started.compute_capability is not None
 
     def allows(self, settings: Settings) -> bool:
-        """Whether the user's limits allow a change of all these options, every option has an effect, and no trial sets
-        it itself.
+        """Return True if the user's limits allow a change of all these options, every option has an effect, and no
+        trial sets it itself.
         """
         fixed = {*self.limits.leave, *OWN, *self.started.inapplicable}
         return not fixed & set(settings)
 
     def of(self, stage: str, preset: Preset) -> list[Settings]:
-        """The settings that a stage tries as changes of `preset`. Settings that change nothing are left out."""
+        """Return the settings that a stage tries as changes of `preset`. Settings that change nothing are left out."""
         makers = {
             "precision": self._precisions, "xla": self._xla, "steps_per_execution": self._steps,
             "strategy": self._strategies, "threads": self._threads, "input": self._input,
@@ -63,7 +63,7 @@ class Space:
     # ---- batch size ---------------------------------------------------------------------------------
 
     def most_batch(self, preset: Preset) -> int:
-        """The largest batch of one replica that a search for speed may try.
+        """Return the largest batch of one replica that a search for speed may try.
 
         It is limited by the user's limit, or else by LEAST_STEPS_PER_PASS steps in a pass over the data.
         """
@@ -72,7 +72,7 @@ class Space:
         return max(1, (self.limits.largest_batch or most) // self.replicas(preset))
 
     def most_samples(self, preset: Preset) -> int:
-        """The largest batch of one replica for which there are samples, or the user's limit if there is one."""
+        """Return the largest batch of one replica for which there are samples, or the user's limit if there is one."""
         most = self.limits.largest_batch or self.started.train_samples or MOST_BATCH
         return max(1, most // self.replicas(preset))
 
@@ -87,7 +87,7 @@ class Space:
                 yield {POLICY: policy}
 
     def _fast_policies(self, preset: Preset) -> list[str]:
-        """The precision policies for which the devices have instructions."""
+        """Return the precision policies for which the devices have instructions."""
         capability = self.started.compute_capability or (0, 0)
         on_gpu = bool(checks.training_gpus(preset.options, self.machine))
         return fast_policies(capability if on_gpu else None, bool(self.started.cpu_bfloat16))
@@ -162,6 +162,6 @@ def _changed(preset: Preset, settings: Settings) -> dict[str, Any]:
 
 
 def value_of(preset: Preset, key: str) -> Any:
-    """The value of an option in a preset. `key` is `group.name`."""
+    """Return the value of an option in a preset. `key` is `group.name`."""
     group, name = key.split(".", 1)
     return getattr(getattr(preset.options, group), name)

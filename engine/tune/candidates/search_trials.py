@@ -88,7 +88,7 @@ class Trials:
         return self._bench.most_seconds()
 
     def _most_seconds(self) -> float:
-        """The longest time in seconds that the next trial may take.
+        """Return the longest time in seconds that the next trial may take.
 
         It is the time that is not reserved for the decision, but at most a few times the time of other trials.
         """
@@ -99,11 +99,11 @@ class Trials:
 
     @property
     def knows_pairs(self) -> bool:
-        """Whether any trial of a pair has been measured, also before the search was resumed."""
+        """True if any trial of a pair has been measured, also before the search was resumed."""
         return any(trial.side in ("a", "b") and ":" not in trial.key for trial in self._known.values())
 
     def remembers(self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None) -> bool:
-        """Whether this trial has already been measured. The arguments are those of `measure`."""
+        """Return True if this trial has already been measured. The arguments are those of `measure`."""
         return _key(preset, side, repeat, seconds) in self._known
 
     def measure(
@@ -142,8 +142,8 @@ class Trials:
         )
 
     def length_known(self, preset: Preset) -> tuple[int, int | None] | None:
-        """The epochs and steps with which this preset was trained for its loss before. None if it was not. None steps
-        mean one pass over the data.
+        """Return the epochs and steps with which this preset was trained for its loss before. None if it was not. None
+        steps mean one pass over the data.
 
         Further trainings for the loss must have the same length.
         """
@@ -155,7 +155,7 @@ class Trials:
         return None
 
     def _once(self, key: str, seconds: float, carry_out: Callable[[], Trial], timed: bool = True) -> Trial:
-        """The trial with this key that was measured before, or else the trial that `carry_out` measures now.
+        """Return the trial with this key that was measured before, or else the trial that `carry_out` measures now.
 
         `seconds` is its expected time. `timed`: its time counts in the expected time of later trials. Raises Stopped
         and OutOfTime.
@@ -190,13 +190,15 @@ def _that_count(earlier: Sequence[Trial]) -> Iterator[Trial]:
 
 
 def _may_be_chance(trial: Trial) -> bool:
-    """Whether another attempt may have another outcome: the trial has crashed, or a trial of a pair took too long."""
+    """Return True if another attempt may have another outcome: the trial has crashed, or a trial of a pair took too
+    long.
+    """
     of_pair = trial.side in ("a", "b") and ":" not in trial.key
     return trial.outcome == "crashed" or (of_pair and trial.outcome == "timeout")
 
 
 def _key(preset: Preset, side: str, repeat: int, length: float | None = None) -> str:
-    """A text that identifies the settings, the side, the repeat and the measured time of a trial."""
+    """Return a text that identifies the settings, the side, the repeat and the measured time of a trial."""
     return hashlib.sha256(f"{preset.to_yaml()} {side} {repeat} {length}".encode()).hexdigest()[:16]
 
 
@@ -228,7 +230,9 @@ class Place:
     speed: float = 1.0
 
     def judging(self, judge: Judge) -> Judge:
-        """The judge for a trial on this GPU: it calls `judge` with the speeds that the first GPU would have reached."""
+        """Return the judge for a trial on this GPU: it calls `judge` with the speeds that the first GPU would have
+        reached.
+        """
         return lambda speeds: judge([speed / self.speed for speed in speeds])
 
 
@@ -239,8 +243,8 @@ class SideBySide:
         self._trials, self._machine = trials, machine
 
     def places(self, preset: Preset) -> list[Place]:
-        """The GPUs on which trainings with these settings can run at once, one on each. Empty if there are fewer than
-        two.
+        """Return the GPUs on which trainings with these settings can run at once, one on each. Empty if there are fewer
+        than two.
 
         All have the same model, as a setting that is faster on another model may be slower here.
         """
@@ -251,7 +255,7 @@ class SideBySide:
         return alike if len(alike) > 1 else []
 
     def fits(self, preset: Preset) -> bool:
-        """Whether the preset trains on one GPU without a strategy for several."""
+        """Return True if the preset trains on one GPU without a strategy for several."""
         of_one = len(checks.training_gpus(preset.options, self._machine)) == 1
         return of_one and preset.options.strategy.kind == "single"
 
@@ -277,8 +281,8 @@ class SideBySide:
 
 
 def undisturbed(places: Sequence[Place], speeds: Sequence[float | None], alone: float) -> list[Place]:
-    """The places at which a training at the same time as the others was at least LEAST_SHARE as fast as a training
-    alone.
+    """Return the places at which a training at the same time as the others was at least LEAST_SHARE as fast as a
+    training alone.
 
     `speeds` are the speeds at the places in samples per second, None for a failed trial. `alone` is the speed of one
     training alone. Each returned place has the relative speed of its GPU.

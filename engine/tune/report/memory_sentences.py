@@ -25,14 +25,16 @@ _KINDS = {
 
 
 def predicted(memory: Memory, batch: float) -> float | None:
-    """The memory in bytes that this batch size (of one replica) is expected to take. None if it cannot be predicted."""
+    """Return the memory in bytes that this batch size (of one replica) is expected to take. None if it cannot be
+    predicted.
+    """
     base, each = memory.base_bytes, memory.bytes_per_sample
     return None if base is None or each is None else base + each * batch
 
 
 def largest_error(memory: Memory) -> float | None:
-    """The largest error of the predictions that were measured afterwards, as a share of the measured memory (0.1: 10
-    %). None if there is none.
+    """Return the largest error of the predictions that were measured afterwards, as a share of the measured memory
+    (0.1: 10 %). None if there is none.
     """
     errors = []
     for point in memory.points:
@@ -46,7 +48,8 @@ def largest_error(memory: Memory) -> float | None:
 
 
 def prediction(memory: Memory) -> str:
-    """The memory of a preset and the largest batch that fits: `batch 256 will take 11.3 GiB of the 14.6 GiB that ...`.
+    """Return the memory of a preset and the largest batch that fits: `batch 256 will take 11.3 GiB of the 14.6 GiB that
+    ...`.
 
     `memory` is `search.memory` of a search that has only predicted.
     """
@@ -66,7 +69,7 @@ def prediction(memory: Memory) -> str:
 
 
 def _first_step(memory: Memory) -> str:
-    """A warning if the batch fits, but its first step, in which cuDNN tries its algorithms, may not. Otherwise
+    """Return a warning if the batch fits, but its first step, in which cuDNN tries its algorithms, may not. Otherwise
     empty.
     """
     limit, later = memory.limit_bytes, memory.predicted_bytes
@@ -101,7 +104,9 @@ def _will_take(memory: Memory, size: float, predicted: float) -> str:
 
 
 def _largest(memory: Memory) -> str:
-    """The end of the sentence: the largest batch that leaves a tenth of the memory free. Empty if it is not known."""
+    """Return the end of the sentence: the largest batch that leaves a tenth of the memory free. Empty if it is not
+    known.
+    """
     largest, most = memory.largest_batch, memory.most_batch
     if largest is None:
         return ""
@@ -114,8 +119,8 @@ def _largest(memory: Memory) -> str:
 
 
 def far(memory: Memory) -> str:
-    """A remark if the largest batch is more than FAR times the largest measured one, so that the prediction is a guess.
-    Otherwise empty.
+    """Return a remark if the largest batch is more than FAR times the largest measured one, so that the prediction is a
+    guess. Otherwise empty.
     """
     largest = memory.largest_batch or 0.0
     points = (point for point in memory.points if point.peak_bytes is not None)
@@ -124,7 +129,7 @@ def far(memory: Memory) -> str:
 
 
 def should_fit(memory: Memory) -> str:
-    """The largest batch that fits, in a few words: `batch 658 should fit into 14.6 GiB`.
+    """Return the largest batch that fits, in a few words: `batch 658 should fit into 14.6 GiB`.
 
     Empty if the limit is not known.
     """
@@ -149,7 +154,7 @@ def _fit(fits: float | None, batch: float) -> str:
 
 
 def fitted(data: Record) -> str:
-    """The result of a search for the batch size alone: the largest batch that was trained within the memory.
+    """Return the result of a search for the batch size alone: the largest batch that was trained within the memory.
 
     Empty if the search has only predicted, or nothing is known.
     """
@@ -174,7 +179,7 @@ def fitted(data: Record) -> str:
 
 
 def _nothing_fits(memory: Memory) -> str:
-    """A sentence with the smallest batch that was trained, as no batch leaves enough memory free.
+    """Return a sentence with the smallest batch that was trained, as no batch leaves enough memory free.
 
     Empty if no batch was trained or the limit is not known.
     """
@@ -194,7 +199,7 @@ def kind_of_memory(memory: Memory) -> str:
 
 
 def in_words(data: Record) -> str:
-    """The predicted memory and the error of predictions in one line. Empty if neither is known."""
+    """Return the predicted memory and the error of predictions in one line. Empty if neither is known."""
     memory = memory_of(data)
     return "; ".join(_memory(memory))
 

@@ -37,7 +37,7 @@ def limits_of(data: Record) -> Limits:
 
 
 def limit_seconds(data: Record) -> float | None:
-    """The time in seconds that the search may take. None if the proof is no search."""
+    """Return the time in seconds that the search may take. None if the proof is no search."""
     return data.search.limits.minutes * MINUTE if data.search else None
 
 
@@ -57,8 +57,8 @@ class Ranked(Candidate):
 
 
 def ranked(data: Record) -> list[Ranked]:
-    """The rows of the leaderboard: first candidates that are being measured, then the others by speed, the fastest
-    first.
+    """Return the rows of the leaderboard: first candidates that are being measured, then the others by speed, the
+    fastest first.
 
     Candidates with their input come before those without it, and those without a speed are last. The preset itself is
     among them, unless it is already a candidate. Each side that was measured in pairs has a row.
@@ -75,7 +75,7 @@ def _place(candidate: Candidate) -> tuple[bool, bool, bool, float]:
 
 
 def _preset(data: Record) -> list[Ranked]:
-    """The preset as a row of the leaderboard, in a list. Empty before it was measured."""
+    """Return the preset as a row of the leaderboard, in a list. Empty before it was measured."""
     speed, trials = search_of(data).before_speed, data.baseline_trials
     if speed is None:
         return []
@@ -107,8 +107,8 @@ def _of_pairs(data: Record) -> Iterator[Ranked]:
 
 
 def since_start(candidate: Ranked, data: Record) -> float | None:
-    """The gain of a candidate against the preset (0.05: 5 % faster), measured as the candidate was, with or without its
-    input.
+    """Return the gain of a candidate against the preset (0.05: 5 % faster), measured as the candidate was, with or
+    without its input.
 
     None for the preset itself, and if the preset was not measured in this way.
     """
@@ -123,13 +123,13 @@ def since_start(candidate: Ranked, data: Record) -> float | None:
 
 
 def is_best(candidate: Candidate, data: Record) -> bool:
-    """Whether the candidate was kept and has the best settings so far."""
+    """Return True if the candidate was kept and has the best settings so far."""
     best = search_of(data).best
     return bool(best) and candidate.settings == best and candidate.decision == "kept"
 
 
 def chosen(data: Record) -> Mapping[str, Any]:
-    """The settings that the search has chosen, proved or not.
+    """Return the settings that the search has chosen, proved or not.
 
     Before the end these are the settings that the pairs measure, or else the fastest so far.
     """
@@ -140,12 +140,12 @@ def chosen(data: Record) -> Mapping[str, Any]:
 
 
 def is_decided(data: Record) -> bool:
-    """Whether the search has ended with a decision. A search that was stopped before its pairs has none."""
+    """Return True if the search has ended with a decision. A search that was stopped before its pairs has none."""
     return data.state == "done" or (data.state != "running" and bool(data.comparisons))
 
 
 def is_chosen(candidate: Candidate, data: Record) -> bool:
-    """Whether the candidate has the chosen settings.
+    """Return True if the candidate has the chosen settings.
 
     The chosen settings may also have a learning rate that was scaled with the batch size.
     """
@@ -157,13 +157,15 @@ def is_chosen(candidate: Candidate, data: Record) -> bool:
 
 
 def is_dropped(candidate: Candidate, data: Record) -> bool:
-    """Whether the candidate was kept in the search, but its changes or all its settings were not chosen in the end."""
+    """Return True if the candidate was kept in the search, but its changes or all its settings were not chosen in the
+    end.
+    """
     whole = is_best(candidate, data) and bool(candidate.tried) and not is_chosen(candidate, data)
     return _is_undone(candidate, data) or (is_decided(data) and whole)
 
 
 def _is_undone(candidate: Candidate, data: Record) -> bool:
-    """Whether the changes of a candidate were kept in the search, but are not in the chosen settings."""
+    """Return True if the changes of a candidate were kept in the search, but are not in the chosen settings."""
     best, taken, tried = search_of(data).best, chosen(data), candidate.tried
     kept = is_decided(data) and candidate.decision == "kept"
     return kept and any(taken.get(key) != best.get(key) for key in tried)
@@ -203,7 +205,9 @@ class Brought:
 
 
 def brought(data: Record) -> list[Brought]:
-    """The gain of each stage that is searched, in the order of the search. Combinations that were kept come last."""
+    """Return the gain of each stage that is searched, in the order of the search. Combinations that were kept come
+    last.
+    """
     stages = [stage for stage in STAGES if stage in limits_of(data).only]
     candidates = [candidate for candidate in search_of(data).candidates if candidate.tried]
     going_on = data.state == "running"
@@ -227,8 +231,8 @@ def brought(data: Record) -> list[Brought]:
 
 
 def _with_others(option: Brought, combined: Mapping[str, Any]) -> Brought:
-    """The row of a stage for which no trial of its own was kept. It is `kept` if the kept combinations, whose values
-    are `combined`, have changed its options.
+    """Return the row of a stage for which no trial of its own was kept. It is `kept` if the kept combinations, whose
+    values are `combined`, have changed its options.
     """
     mine = {
         key: value
@@ -258,7 +262,7 @@ def _gain_of(candidate: Candidate) -> float:
 
 
 def _stands(option: Brought, best: Mapping[str, Any]) -> bool:
-    """Whether the best settings have a kept value of the stage, or the stage is being tried."""
+    """Return True if the best settings have a kept value of the stage, or the stage is being tried."""
     return option.state == "trying" or any(best.get(key) == value for key, value in option.settings.items())
 
 
@@ -274,7 +278,7 @@ def _merged(kept: list[Candidate]) -> dict[str, Any]:
 
 
 def memory_of(data: Record) -> Memory:
-    """The memory of the batches. If none was measured, the result has no points."""
+    """Return the memory of the batches. If none was measured, the result has no points."""
     return search_of(data).memory or Memory(of="")
 
 
@@ -282,8 +286,8 @@ def memory_of(data: Record) -> Memory:
 
 
 def gain_so_far(data: Record) -> float | None:
-    """The gain of the best settings by the trials so far (0.05: 5 % faster), which pairs have not proved. None if there
-    is no gain.
+    """Return the gain of the best settings by the trials so far (0.05: 5 % faster), which pairs have not proved. None
+    if there is no gain.
     """
     search = search_of(data)
     before, best = search.before_speed, search.best_speed
@@ -291,8 +295,8 @@ def gain_so_far(data: Record) -> float | None:
 
 
 def in_all(data: Record) -> tuple[float | None, float | None, bool]:
-    """The gain of the chosen settings against the preset (0.05: 5 % faster), its spread, and whether pairs have proved
-    it.
+    """Return the gain of the chosen settings against the preset (0.05: 5 % faster), its spread, and whether pairs have
+    proved it.
 
     Without a proof the gain is that of the best settings in the trials so far, None if there is none, and the spread is
     None.

@@ -31,12 +31,14 @@ _STAGES = WORDS | {"baseline": "baseline", "ceiling": "ceiling"}
 
 
 def about_gains(candidates: Sequence[Candidate]) -> str:
-    """An explanation of the columns of gains, for readers who see such a table for the first time."""
+    """Return an explanation of the columns of gains, for readers who see such a table for the first time."""
     return f"{ABOUT_COLUMNS}; {ABOUT_WAITS}" if any(map(is_weighed, candidates)) else ABOUT_COLUMNS
 
 
 def is_weighed(candidate: Candidate) -> bool:
-    """Whether the gain by waits of a candidate counts and is larger than its gain, so that it is shown as well."""
+    """Return True if the gain by waits of a candidate counts and is larger than its gain, so that it is shown as
+    well.
+    """
     by_waits, weighed = candidate.gain_by_waits, candidate.gain
     return by_waits is not None and weighed is not None and by_waits > max(weighed, LEAST_GAIN)
 
@@ -45,19 +47,19 @@ def is_weighed(candidate: Candidate) -> bool:
 
 
 def stage(candidate: Candidate) -> str:
-    """The stage of a candidate in words."""
+    """Return the stage of a candidate in words."""
     named = candidate.stage
     return _STAGES.get(named, named.replace("_", " "))
 
 
 def title(candidate: Candidate) -> str:
-    """The changes that a candidate has tried. For a measurement of the best settings, its reason in words."""
+    """Return the changes that a candidate has tried. For a measurement of the best settings, its reason in words."""
     tried = candidate.tried
     return proof_sentences.changes(tried) if tried else candidate.reason or "the preset as it is"
 
 
 def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
-    """`kept`, or why the candidate was not kept. Empty for settings that were only measured.
+    """Return `kept`, or why the candidate was not kept. Empty for settings that were only measured.
 
     `data` is the record of the search, for the decision at its end. UNREAD if that decision is not to be shown.
     """
@@ -75,7 +77,9 @@ def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
 
 
 def pair_gain(a: Trial, b: Trial) -> float | None:
-    """The gain of trial `b` over trial `a` as a share (0.05: b is 5 % faster). None if one of them has no speed."""
+    """Return the gain of trial `b` over trial `a` as a share (0.05: b is 5 % faster). None if one of them has no
+    speed.
+    """
     before, after = a.samples_per_second, b.samples_per_second
     return gain(before, after) if before and after is not None else None
 
@@ -84,7 +88,7 @@ def pair_gain(a: Trial, b: Trial) -> float | None:
 
 
 def ceiling_in_words(data: Record) -> str:
-    """The speed without any input, and the share of it that is reached. Empty if it is not known.
+    """Return the speed without any input, and the share of it that is reached. Empty if it is not known.
 
     If the best settings were measured only without their input so far and are faster than that, their speed is given
     instead of the share.
@@ -105,8 +109,8 @@ def ceiling_in_words(data: Record) -> str:
 
 
 def _without_input(data: Record) -> float | None:
-    """The speed of the best settings in samples per second if they were measured only without their input. Otherwise
-    None.
+    """Return the speed of the best settings in samples per second if they were measured only without their input.
+    Otherwise None.
     """
     same = [candidate for candidate in search_of(data).candidates if is_best(candidate, data)]
     with_input = any(not candidate.without_input for candidate in same)
@@ -114,7 +118,9 @@ def _without_input(data: Record) -> float | None:
 
 
 def unproven(data: Record) -> str:
-    """The outcome of the best settings of a search that has kept nothing: `not chosen` or `not proven in pairs`."""
+    """Return the outcome of the best settings of a search that has kept nothing: `not chosen` or `not proven in
+    pairs`.
+    """
     decided, losses = data.comparisons, search_of(data).losses
     refused = decided and decided[-1].decision in ("rejected", "failed")
     worse = any(check.decision == "worse" for check in losses) and not limits_of(data).allow_worse_loss
@@ -122,7 +128,7 @@ def unproven(data: Record) -> str:
 
 
 def study_in_words(data: Record) -> str:
-    """The state of the Optuna study of a wide search. Empty if there is none."""
+    """Return the state of the Optuna study of a wide search. Empty if there is none."""
     study = search_of(data).study
     return "; ".join(_study(study)) if study else ""
 
@@ -137,8 +143,8 @@ def _study(study: StudyState) -> Iterator[str]:
 
 
 def left_in_words(elapsed: float | None, limit: float | None) -> str:
-    """A text such as `3:20 of 10:00, 6:40 left`, from seconds. Only the elapsed time if there is no limit, empty if the
-    elapsed time is not known.
+    """Return a text such as `3:20 of 10:00, 6:40 left`, from seconds. Only the elapsed time if there is no limit, empty
+    if the elapsed time is not known.
     """
     if elapsed is None or limit is None:
         return "" if elapsed is None else units.clock(elapsed)
@@ -149,7 +155,7 @@ def left_in_words(elapsed: float | None, limit: float | None) -> str:
 
 
 def loss_check(check: LossCheck) -> str:
-    """A sentence with both losses of a comparison and the decision."""
+    """Return a sentence with both losses of a comparison and the decision."""
     what = proof_sentences.changes(check.settings)
     if check.decision == "running":
         return f"the loss with {what} is being compared with that of the preset"
@@ -160,12 +166,12 @@ def loss_check(check: LossCheck) -> str:
 
 
 def _losses(check: LossCheck, a: float, b: float) -> str:
-    """The kind of loss, the number of samples, and the losses with the preset and with the settings."""
+    """Return the kind of loss, the number of samples, and the losses with the preset and with the settings."""
     return f"{which_loss(check)} {units.amount(a)} with the preset, {units.amount(b)}"
 
 
 def which_loss(check: LossCheck) -> str:
-    """The kind of loss and the number of samples: `validation loss after 8,085 samples (5 passes)`."""
+    """Return the kind of loss and the number of samples: `validation loss after 8,085 samples (5 passes)`."""
     of, samples, passes = check.of, check.samples, check.passes
     whole = "" if passes is None else f" ({units.counted(passes, 'passes')})"
     return f"{of} loss".strip() + ("" if samples is None else f" after {units.counted(samples, 'samples')}{whole}")
@@ -178,12 +184,14 @@ def _limit(check: LossCheck) -> str:
 
 
 def learning(data: Record) -> list[str]:
-    """A line for each comparison of losses, and lines about the consequences that the search has drawn from them."""
+    """Return a line for each comparison of losses, and lines about the consequences that the search has drawn from
+    them.
+    """
     return [*(loss_check(check) for check in search_of(data).losses), *learnt(data)]
 
 
 def learnt(data: Record) -> list[str]:
-    """Lines about the consequences that the search has drawn from the comparisons of losses. Empty if there are
+    """Return lines about the consequences that the search has drawn from the comparisons of losses. Empty if there are
     none.
     """
     lines = []
@@ -197,7 +205,7 @@ def learnt(data: Record) -> list[str]:
 
 
 def next_steps(data: Record, saved: bool = False) -> list[str]:
-    """Commands that the user can give next, each with its effect.
+    """Return commands that the user can give next, each with its effect.
 
     `saved`: the fastest preset has already been saved.
     """
@@ -222,7 +230,7 @@ def _next_steps(data: Record, saved: bool) -> Iterator[str]:
 
 
 def nothing_to_measure(data: Record) -> str:
-    """Why more minutes would change nothing for a search that has ended. Empty if they may change something."""
+    """Return why more minutes would change nothing for a search that has ended. Empty if they may change something."""
     search = search_of(data)
     if limits_of(data).dry_run:
         return "it has only predicted the memory; gputui tune --preset NAME searches"
@@ -235,8 +243,8 @@ def nothing_to_measure(data: Record) -> str:
 
 
 def more_minutes(data: Record) -> int:
-    """The whole minutes that are enough to measure the pairs of a search that has ended: 1.5 times their expected
-    time.
+    """Return the whole minutes that are enough to measure the pairs of a search that has ended: 1.5 times their
+    expected time.
     """
     trials = [trial.seconds for trial in data.trials if trial.seconds]
     pairs = 2 * (data.repeats or LEAST_REPEATS) * statistics.median(trials or [LONG_TRIAL])

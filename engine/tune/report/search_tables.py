@@ -16,7 +16,7 @@ _SPEED = figures.of_run("samples_per_second")
 
 
 def leaderboard(data: Record, in_report: bool = False) -> Table:
-    """A row for each candidate, the best first.
+    """Return a row for each candidate, the best first.
 
     `in_report`: the trials of each candidate are named, and only its measured memory is shown, as the report has a
     table of the predictions.
@@ -40,29 +40,31 @@ def leaderboard(data: Record, in_report: bool = False) -> Table:
 
 
 def is_marked(candidate: Candidate) -> bool:
-    """Whether the candidate has a speed that was measured without the input."""
+    """Return True if the candidate has a speed that was measured without the input."""
     return candidate.without_input and candidate.samples_per_second is not None
 
 
 def _settings(candidate: Candidate) -> str:
-    """The cell of a candidate's settings that differ from the preset. If there are none, and for pairs, its title."""
+    """Return the cell of a candidate's settings that differ from the preset. If there are none, and for pairs, its
+    title.
+    """
     return settings({} if candidate.stage == PAIRS else candidate.settings) or search_sentences.title(candidate)
 
 
 def _speed(candidate: Candidate) -> str:
-    """The speed with its mark, or with a blank in the mark's place, so that the figures of a column align."""
+    """Return the speed with its mark, or with a blank in the mark's place, so that the figures of a column align."""
     speed = candidate.samples_per_second
     return NONE if speed is None else _SPEED.bare(speed) + (WITHOUT_INPUT if is_marked(candidate) else " ")
 
 
 def memory(candidate: Candidate) -> str:
-    """The measured memory as text. If it was not measured, the predicted memory after a "~"."""
+    """Return the measured memory as text. If it was not measured, the predicted memory after a "~"."""
     peak, predicted = candidate.peak_bytes, candidate.predicted_bytes
     return f"~{size(predicted)}" if peak is None and predicted is not None else size(peak)
 
 
 def options(data: Record, together: bool = False) -> Table:
-    """The gain of each option: a row for each stage of the search. With `together`, one more row for all of them
+    """Return the gain of each option: a row for each stage of the search. With `together`, one more row for all of them
     together.
     """
     rows = [
@@ -83,7 +85,7 @@ def options(data: Record, together: bool = False) -> Table:
 
 
 def batches(data: Record) -> Table:
-    """The predicted and the measured memory of each batch size that was trained."""
+    """Return the predicted and the measured memory of each batch size that was trained."""
     rows = [
         [
             count(point.batch_size),
@@ -96,7 +98,7 @@ def batches(data: Record) -> Table:
 
 
 def losses(data: Record) -> Table:
-    """The losses with and without the settings, for each comparison of them."""
+    """Return the losses with and without the settings, for each comparison of them."""
     rows = [
         [
             settings(check.settings),

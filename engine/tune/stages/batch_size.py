@@ -59,7 +59,9 @@ class BatchSize:
                 return
 
     def _larger(self) -> int | None:
-        """The next larger batch size to try. None if the limits or the memory allow none that is worth a trial."""
+        """Return the next larger batch size to try. None if the limits or the memory allow none that is worth a
+        trial.
+        """
         double = min(2 * self.size, self._most)
         largest = self._memory.worth_trying()
         if largest is not None and largest < double:
@@ -80,7 +82,7 @@ class BatchSize:
             too_large = too_large if fits else middle
 
     def _between(self, too_large: int) -> int:
-        """The batch size predicted as the largest that fits, if it is between the present one and `too_large`.
+        """Return the batch size predicted as the largest that fits, if it is between the present one and `too_large`.
 
         Otherwise the middle of the two.
         """
@@ -108,7 +110,7 @@ class BatchSize:
 
 
 def rounded(batch: int) -> int:
-    """The next lower multiple of 8, which tensor cores need. A number below 16 is returned unchanged."""
+    """Return the next lower multiple of 8, which tensor cores need. A number below 16 is returned unchanged."""
     return batch // 8 * 8 if batch >= 16 else batch
 
 
@@ -145,7 +147,7 @@ class LargestBatch:
                 return
 
     def _next(self) -> int | None:
-        """The batch size to try next. None if there is none between a batch that fits and one that does not."""
+        """Return the batch size to try next. None if there is none between a batch that fits and one that does not."""
         fits, beyond = self._memory.fits, self._memory.beyond
         if fits is None:
             return None if beyond is None or beyond < 2 or self._memory.largest() == 0 else beyond // 2
@@ -167,7 +169,7 @@ class LargestBatch:
         return False
 
     def _try(self, batch: int) -> bool:
-        """Train a few steps with a batch. Returns whether its memory is now known."""
+        """Train a few steps with a batch. Return True if its memory is now known."""
         predicted = self._memory.predict(batch)
         candidate = self._screening.probe("batch_size", {BATCH: batch}, "the largest that may fit", predicted)
         self._sizes.note(batch, candidate)

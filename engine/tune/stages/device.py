@@ -95,7 +95,7 @@ class DeviceStages:
             LargestBatch(self._screening, self._memory, self._sizes(), most, speed).find()
 
     def _sizes(self) -> BatchSize:
-        """A search of batch sizes for the present best settings. The memory model has the batches measured with
+        """Return a search of batch sizes for the present best settings. The memory model has the batches measured with
         them.
         """
         best = self._screening.best
@@ -129,7 +129,7 @@ class DeviceStages:
                 return
 
     def _counts(self) -> list[int]:
-        """The numbers of steps whose execution takes at most LONGEST_EXECUTION_SECONDS, the smallest first."""
+        """Return the numbers of steps whose execution takes at most LONGEST_EXECUTION_SECONDS, the smallest first."""
         best = self._screening.best
         step_seconds = (best.trials[-1].step_ms or 0.0) / 1000
         counts = [settings[TOGETHER] for settings in self._space.of("steps_per_execution", best.preset)]
@@ -151,7 +151,7 @@ class DeviceStages:
                 self.stage("batch_size")
 
     def _may_gain_now(self, name: str) -> bool:
-        """Whether the stage `name` is worth a repetition, as another option was kept since its latest trial.
+        """Return True if the stage `name` is worth a repetition, as another option was kept since its latest trial.
 
         For stages other than `steps_per_execution` this holds only if none of their values was kept. It does not hold
         if the latest trial has failed or was clearly slower.
@@ -188,5 +188,5 @@ class DeviceStages:
 
 
 def _but_batch(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without the batch size."""
+    """Return the settings without the batch size."""
     return {key: value for key, value in settings.items() if key != BATCH}

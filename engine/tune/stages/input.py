@@ -36,7 +36,7 @@ class InputStage:
             self._try(next(self._untried(), {}))
 
     def leave_out(self) -> bool:
-        """Measure the training without its input. Returns whether candidates are now measured without it.
+        """Measure the training without its input. Return True if candidates are now measured without it.
 
         They are not if the input does not hold the training back, or if the input cannot be left out. If the training
         waits long for its input, the options of the input are tried first.
@@ -91,7 +91,7 @@ class InputStage:
 
     @property
     def _hardly_waits(self) -> bool:
-        """Whether the best settings wait at most REACHED (5 %) of the time for their input.
+        """True if the best settings wait at most REACHED (5 %) of the time for their input.
 
         They are then about as fast as without it. This is known on a CPU only, so it is False on a GPU.
         """
@@ -104,7 +104,7 @@ class InputStage:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether the best settings wait at least HIGH (20 %) of the time for their input, so that its options are
+        """True if the best settings wait at least HIGH (20 %) of the time for their input, so that its options are
         tried first.
 
         False if the user's limits do not include the input.
@@ -123,8 +123,8 @@ class InputStage:
         return not ONE_BATCH.keys() & self._space.started.inapplicable.keys()
 
     def _holds_back(self) -> bool:
-        """Whether the input makes the best settings slower: they are more than REACHED (5 %) below the ceiling, or wait
-        for the input for more than that.
+        """Return True if the input makes the best settings slower: they are more than REACHED (5 %) below the ceiling,
+        or wait for the input for more than that.
 
         True also if the speed without the input is not known.
         """
@@ -135,7 +135,7 @@ class InputStage:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether the best settings are at most REACHED (5 %) slower than without their input.
+        """True if the best settings are at most REACHED (5 %) slower than without their input.
 
         If the speed without the input is not known, they must wait at most 5 % of the time for it.
         """

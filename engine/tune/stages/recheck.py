@@ -52,13 +52,13 @@ class Recheck:
 
     @property
     def _chance_is_unknown(self) -> bool:
-        """Whether a candidate was rejected and no settings have been measured twice."""
+        """True if a candidate was rejected and no settings have been measured twice."""
         candidates = self._screening.search.candidates
         rejected = any(candidate.decision == "rejected" for candidate in candidates)
         return rejected and not any(len(candidate.good) > 1 for candidate in candidates)
 
     def _may_start(self, until: float) -> bool:
-        """Whether another trial is likely to end before the trials have taken `until` seconds in all.
+        """Return True if another trial is likely to end before the trials have taken `until` seconds in all.
 
         It is expected to take as long as the latest trial of the best settings.
         """
@@ -78,7 +78,7 @@ class Recheck:
         return sum({trial.run: trial.seconds for candidate in candidates for trial in candidate.trials}.values())
 
     def _is_new(self, tried: dict[str, Any]) -> bool:
-        """Whether the changes `tried` were not tried together before, and not measured as another candidate."""
+        """Return True if the changes `tried` were not tried together before, and not measured as another candidate."""
         return tried not in self._combined and not any(_measured(self._screening, tried))
 
     def _try_together(self, parts: Sequence[Candidate]) -> None:
@@ -98,8 +98,8 @@ class Recheck:
 
 
 def near_misses(screening: Screening) -> list[Candidate]:
-    """Rejected candidates that were not clearly slower. If the same changes were tried twice, the latest candidate
-    counts.
+    """Return rejected candidates that were not clearly slower. If the same changes were tried twice, the latest
+    candidate counts.
 
     Candidates of options that have gained nothing come first, the largest gain first. If another value of an option has
     gained, little is left to gain: such a candidate is listed only if it was not yet measured with the present best
@@ -119,7 +119,7 @@ def _distance(candidate: Candidate) -> float:
 
 
 def _is_near(candidate: Candidate, screening: Screening) -> bool:
-    """Whether a candidate may have been rejected by chance, so that another measurement is useful.
+    """Return True if a candidate may have been rejected by chance, so that another measurement is useful.
 
     False if it has failed or takes too much memory, as another trial would show the same. False for a combination,
     whose parts are measured, and for a candidate that was measured as often as allowed.
@@ -138,7 +138,8 @@ def _is_near(candidate: Candidate, screening: Screening) -> bool:
 
 
 def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candidate]:
-    """The candidates whose changes can be tried together, chosen from the first on. Empty if there are fewer than two.
+    """Return the candidates whose changes can be tried together, chosen from the first on. Empty if there are fewer
+    than two.
 
     No two of them change the same option. Neither the gain of each nor the sum of all may be below 0 by more than one
     standard error. The bound is narrower than the two errors of a single candidate: each part that is slower makes the
@@ -155,7 +156,7 @@ def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candida
 
 
 def _are_open(parts: Sequence[Candidate], noise: float) -> bool:
-    """Whether the sum of the gains of `parts` is not below 0 by more than one standard error."""
+    """Return True if the sum of the gains of `parts` is not below 0 by more than one standard error."""
     errors = (
         max(candidate.spread or 0.0, standard_error(noise, max(1, len(candidate.good)), 1)) for candidate in parts
     )
@@ -163,12 +164,14 @@ def _are_open(parts: Sequence[Candidate], noise: float) -> bool:
 
 
 def changes_of(parts: Sequence[Candidate]) -> dict[str, Any]:
-    """The changes that `parts` have tried, as one change."""
+    """Return the changes that `parts` have tried, as one change."""
     return {key: value for candidate in parts for key, value in candidate.tried.items()}
 
 
 def known(screening: Screening, tried: Mapping[str, Any]) -> Candidate | None:
-    """The candidate with the changes `tried` on top of the present best settings. None if they were not measured."""
+    """Return the candidate with the changes `tried` on top of the present best settings. None if they were not
+    measured.
+    """
     return next((candidate for candidate in _measured(screening, tried) if candidate.tried == tried), None)
 
 

@@ -31,7 +31,8 @@ LATE_SECONDS = 120.0  # clocks of machines may differ by this before a member co
 
 
 def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]:
-    """The properties that all members of a study must have in common, with the values of this machine and request.
+    """Return the properties that all members of a study must have in common, with the values of this machine and
+    request.
 
     `seconds` is the measured time of a trial.
     """
@@ -52,7 +53,7 @@ def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """The first property in which two members differ, in words. Empty if they differ in none.
+    """Return the first property in which two members differ, in words. Empty if they differ in none.
 
     `there` and `here` are properties as `common` returns them, of the study and of this member.
     """
@@ -86,14 +87,15 @@ def _digest(values: Any) -> str:
 
 
 def name_of(folder: Path) -> str:
-    """The name of a search among the members of a study: the host and the search's folder. It stays the same if the
-    search is resumed.
+    """Return the name of a search among the members of a study: the host and the search's folder. It stays the same if
+    the search is resumed.
     """
     return f"{Place.here().host}:{folder}"
 
 
 def measuring(folder: Path, most_seconds: float) -> dict[str, Any]:
-    """The entries that name the search in `folder`, its process, and the latest time at which its present trial ends.
+    """Return the entries that name the search in `folder`, its process, and the latest time at which its present trial
+    ends.
 
     That time is `most_seconds` from now.
     """
@@ -103,7 +105,7 @@ def measuring(folder: Path, most_seconds: float) -> dict[str, Any]:
 
 
 def has_ended(member: Mapping[str, Any]) -> bool:
-    """Whether a member has ended, so that it no longer measures the trial that it has begun.
+    """Return True if a member has ended, so that it no longer measures the trial that it has begun.
 
     `member` are the entries from `measuring`. On this machine the process decides, on another machine the latest time
     of the trial's end plus LATE_SECONDS.

@@ -36,14 +36,14 @@ class Axis:
     choices: Mapping[str, Settings] = field(default_factory=dict)
 
     def settings(self, value: Any) -> Settings:
-        """The settings for a value of the study. The value is the index of a number (from 0), or the label of a
+        """Return the settings for a value of the study. The value is the index of a number (from 0), or the label of a
         choice.
         """
         return self.choices[value] if self.choices else {self.name: self.numbers[value]}
 
     def value(self, effective: Mapping[str, Any]) -> Any:
-        """The value of the study for a preset with the settings `effective`: the index of the nearest number, or the
-        label of a choice.
+        """Return the value of the study for a preset with the settings `effective`: the index of the nearest number, or
+        the label of a choice.
 
         None if no number is near enough or no choice has these settings.
         """
@@ -65,7 +65,7 @@ class Axis:
 
 
 def axes_of(space: Space, preset: Preset) -> list[Axis]:
-    """The axes of an Optuna study: the options that the search may change, with the values to try.
+    """Return the axes of an Optuna study: the options that the search may change, with the values to try.
 
     There is one axis for each option, and one for the options of a stage that change together. Stages that the limits
     exclude and numbers with a single value give no axis.
@@ -84,13 +84,13 @@ def axes_of(space: Space, preset: Preset) -> list[Axis]:
 
 
 def doubles(most: int) -> list[int]:
-    """The numbers 1, 2, 4, 8 ... up to `most`, and `most` itself, in rising order."""
+    """Return the numbers 1, 2, 4, 8 ... up to `most`, and `most` itself, in rising order."""
     return sorted({1 << power for power in range(most.bit_length())} | {most})
 
 
 def halves(most: int) -> list[int]:
-    """The batch sizes 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ... below `most`, and `most` itself, rounded as batch sizes are
-    (`rounded`).
+    """Return the batch sizes 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ... below `most`, and `most` itself, rounded as batch
+    sizes are (`rounded`).
     """
     between = {3 << power for power in range(most.bit_length())}
     return sorted({number for number in between | set(doubles(most)) if number < most} | {rounded(most)})
@@ -102,7 +102,7 @@ def _numbers(space: Space, preset: Preset, key: str, numbers: Sequence[int]) -> 
 
 
 def _choices(stage: str, tried: Sequence[Settings], preset: Preset) -> list[Axis]:
-    """The axes of a stage: one for each option, and one for all options that change together.
+    """Return the axes of a stage: one for each option, and one for all options that change together.
 
     For the input there is no axis of options that change together, as the sampler combines the single ones.
     """
@@ -132,7 +132,7 @@ class Combinations:
         return math.prod(map(len, self.axes))
 
     def settings(self, params: Params) -> dict[str, Any]:
-        """The changes against the preset for the parameters of a study.
+        """Return the changes against the preset for the parameters of a study.
 
         The batch size and the steps in one execution are reduced to the most that the other settings allow.
         """
@@ -146,7 +146,9 @@ class Combinations:
         return {key: value for key, value in given.items() if value_of(self._preset, key) != value}
 
     def _most_batch(self, given: Mapping[str, Any]) -> int:
-        """The largest batch of one replica with these settings, whose strategy decides the number of replicas."""
+        """Return the largest batch of one replica with these settings, whose strategy decides the number of
+        replicas.
+        """
         try:
             preset = with_changes(self._preset, {key: of for key, of in given.items() if key not in (BATCH, TOGETHER)})
         except PresetError:  # the attempt leaves out such a combination
@@ -154,7 +156,7 @@ class Combinations:
         return self._space.most_batch(preset)
 
     def _most_together(self, given: Mapping[str, Any]) -> int:
-        """The largest number of steps in one execution: the steps of one pass.
+        """Return the largest number of steps in one execution: the steps of one pass.
 
         If the number of samples is not known, the number in `given`.
         """
@@ -162,8 +164,8 @@ class Combinations:
         return max(1, samples // batch) if samples else int(given[TOGETHER])
 
     def params(self, settings: Settings) -> dict[str, Any] | None:
-        """The parameters of the study for these settings. None if an option has no axis, or its value is not on its
-        axis.
+        """Return the parameters of the study for these settings. None if an option has no axis, or its value is not on
+        its axis.
         """
         keys = [key for axis in self.axes for key in axis.keys]
         if any(key not in keys for key in settings):
@@ -174,10 +176,12 @@ class Combinations:
 
 
 def as_plain(axes: Sequence[Axis]) -> list[dict[str, Any]]:
-    """The axes as plain values, which a study can store."""
+    """Return the axes as plain values, which a study can store."""
     return [asdict(axis) for axis in axes]
 
 
 def from_plain(plain: Sequence[Mapping[str, Any]]) -> list[Axis]:
-    """The axes from the plain values that a study has stored. Raises TypeError or ValueError if they are not axes."""
+    """Return the axes from the plain values that a study has stored. Raises TypeError or ValueError if they are not
+    axes.
+    """
     return [Axis(**fields) for fields in plain]

@@ -32,7 +32,7 @@ def is_installed() -> bool:
 
 
 def located(given: str) -> str:
-    """The file or URL of a study in a form that any folder can use: an absolute path or a full URL."""
+    """Return the file or URL of a study in a form that any folder can use: an absolute path or a full URL."""
     if "://" not in given:
         return str(Path(os.path.expanduser(given)).absolute())
     if given.startswith(SQLITE) and not given.startswith(f"{SQLITE}/"):
@@ -41,14 +41,14 @@ def located(given: str) -> str:
 
 
 def shown(location: str) -> str:
-    """The location of a study without the password that its URL may have."""
+    """Return the location of a study without the password that its URL may have."""
     scheme, mark, rest = location.partition("://")
     user, at, host = rest.rpartition("@")
     return location if not at else f"{scheme}{mark}{user.partition(':')[0]}@{host}" if mark else location
 
 
 def exists(location: str) -> bool:
-    """Whether a study may exist at this location: True for each URL and each file.
+    """Return True if a study may exist at this location: True for each URL and each file.
 
     False if there is no file yet. Raises StudyError if no file can be created at the location.
     """
@@ -95,7 +95,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _is_record(line: bytes) -> bool:
-    """Whether a line belongs to a journal of Optuna (optuna.storages.journal, JournalStorage)."""
+    """Return True if a line belongs to a journal of Optuna (optuna.storages.journal, JournalStorage)."""
     record = json.loads(line)
     return isinstance(record, dict) and isinstance(record.get("op_code"), int)
 

@@ -50,7 +50,7 @@ class Member:
 
     @classmethod
     def of(cls, request: Request, machine: Machine, folder: Path, seconds: float) -> Member:
-        """The search of a request as a member of its study. `seconds` is the measured time of a trial.
+        """Return the search of a request as a member of its study. `seconds` is the measured time of a trial.
 
         If the user has named no study, the study is a file in `folder`, and the search is its only member.
         """
@@ -65,7 +65,7 @@ class Member:
         self.study.join(self.common)
 
     def finished_trials(self) -> int:
-        """The number of finished trials of the study, without joining it. Raises StudyError as `join` does."""
+        """Return the number of finished trials of the study, without joining it. Raises StudyError as `join` does."""
         return self.study.finished_trials(self.common)
 
 
@@ -149,7 +149,7 @@ class WideSearch:
             self._attempt(other.settings, "the fastest of another member of the study")
 
     def _ended(self) -> str:
-        """Why no further proposal can be measured. Empty if one can."""
+        """Return why no further proposal can be measured. Empty if one can."""
         measured = {json.dumps(result.settings, sort_keys=True) for result in self._study.settings_results()}
         if len(measured) >= len(self._combinations):
             return "every combination was measured"
@@ -222,7 +222,7 @@ class WideSearch:
         return self._screening.attempt(STAGE, self._combined(settings), reason, predicted, judge)
 
     def _combined(self, settings: Settings) -> dict[str, Any]:
-        """The changes that turn the best settings into `settings`."""
+        """Return the changes that turn the best settings into `settings`."""
         best = self._screening.best
         before = {key: value_of(self._preset, key) for key in best.settings}
         return {key: value for key, value in {**before, **settings}.items() if value_of(best.preset, key) != value}
@@ -230,16 +230,16 @@ class WideSearch:
     # ---- memory --------------------------------------------------------------------------------------
 
     def _memory_of(self, settings: Settings) -> MemoryModel:
-        """The memory model for the options of `settings` that decide the memory. It has the batches that any member has
-        measured.
+        """Return the memory model for the options of `settings` that decide the memory. It has the batches that any
+        member has measured.
 
         Without such batches it is empty.
         """
         return self._models().get(self._of_memory(settings)) or self._model()
 
     def _models(self) -> dict[tuple[Any, ...], MemoryModel]:
-        """The memory models of the study. The keys are the values of the options OF_MEMORY, which decide the memory of
-        a batch.
+        """Return the memory models of the study. The keys are the values of the options OF_MEMORY, which decide the
+        memory of a batch.
         """
         models: dict[tuple[Any, ...], MemoryModel] = {}
         for result in self._study.settings_results():
@@ -255,7 +255,7 @@ class WideSearch:
         return tuple(str(settings.get(key, value_of(self._preset, key))) for key in OF_MEMORY)
 
     def _largest(self, settings: Settings) -> int | None:
-        """The largest batch that is predicted to fit with these settings. None if no memory was measured.
+        """Return the largest batch that is predicted to fit with these settings. None if no memory was measured.
 
         If too little is known of these settings, it is LEANER times the largest batch with other settings.
         """
@@ -268,8 +268,8 @@ class WideSearch:
         return LEANER * max(largest) if largest else None
 
     def _too_much_memory(self, settings: Settings) -> tuple[int | None, float] | None:
-        """The predicted bytes of a batch that is too large, and by which share it is too large (0.5: 50 %). None if it
-        may fit.
+        """Return the predicted bytes of a batch that is too large, and by which share it is too large (0.5: 50 %). None
+        if it may fit.
 
         The bytes are None if they cannot be predicted.
         """
