@@ -122,10 +122,8 @@ def event_types() -> str:
     """Every type of event with its fields, in the order of their declaration."""
     kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
     kinds = [kind for kind in kinds if kind is not events.Event]
-    phases = code(*events.PHASES)
     return "\n\n".join(
-        f"### {kind.type}\n\n{_said(paragraphs(kind.__doc__ or '')).replace('PHASES', phases)}\n\n{_declared(kind)}"
-        for kind in kinds
+        f"### {kind.type}\n\n{_said(paragraphs(kind.__doc__ or ''))}\n\n{_declared(kind)}" for kind in kinds
     )
 
 
@@ -181,8 +179,11 @@ def _entry_comments(inner: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _said(words: str) -> str:
-    """A text of the declaration in the words of JSON."""
-    return words.replace("None", "null")
+    """A text of the declaration in the words of JSON, with the words of a list in place of its name."""
+    lists = {"None": "null", "PHASES": code(*events.PHASES), "VERDICTS": code(*VERDICTS)}
+    for name, listed in lists.items():
+        words = words.replace(name, listed)
+    return words
 
 
 def _entries(hint: Any) -> Mapping[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from gputui.engine.diagnosis import VERDICTS, rules
 from gputui.engine.figures import Figure, of_run
 from gputui.engine.options import input as input_options
 from gputui.engine.options.catalogue import About, Group, catalogue
@@ -57,3 +58,10 @@ def test_the_example_of_a_figure_is_its_declaration() -> None:
     (declaration,) = blocks("Add a figure")
     figure = eval(declaration, {"Figure": Figure})
     assert figure == of_run("gpu_power_mean_w")
+
+
+def test_the_example_of_a_verdict_is_its_declaration() -> None:
+    (declaration,) = blocks("Add a diagnosis rule")
+    verdict = eval(declaration, vars(rules))
+    assert verdict == VERDICTS["memory_limit"]
+    assert rules.RULES.count(replace(verdict.rules[0], verdict="memory_limit")) == 1

@@ -4,7 +4,7 @@ here.
 
 from __future__ import annotations
 
-from .rules import RULES, SUPPORTING
-from .verdict import VERDICTS, diagnose, label, of_run
+from .rules import RULES, SUPPORTING, VERDICTS
+from .verdict import diagnose, label, of_run
 
 __all__ = ["RULES", "SUPPORTING", "VERDICTS", "diagnose", "label", "of_run"]

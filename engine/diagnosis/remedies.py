@@ -3,12 +3,12 @@
 Each remedy has a reason and, if the figures show it, the greatest possible gain. Only a measurement decides if it helps
 (proof/). A remedy without changes is advice for the user. The remedies for the input are in remedies_input.py, those
 for low clocks in clocks.py, those for a slow GPU or worker and for the exchange of gradients in stragglers.py.
-verdict.py assigns them to the verdicts and puts them in order.
+rules.py assigns them to the verdicts, and verdict.py puts them in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -206,6 +206,15 @@ def _xla(s: Measurements) -> Iterator[Remedy]:
 # ---- advice -----------------------------------------------------------------------------------
 
 
+def advice(reason: str) -> Callable[[Measurements], Iterator[Remedy]]:
+    """Return a function that yields one remedy without changes, with this reason."""
+
+    def remedies(_s: Measurements) -> Iterator[Remedy]:
+        yield Remedy(step="device", reason=reason)
+
+    return remedies
+
+
 def memory_limit(s: Measurements) -> Iterator[Remedy]:
     yield from precision(s)
     yield Remedy(step="device", reason="no larger batch fits; 16-bit precision halves what the layers keep")
@@ -227,14 +236,5 @@ def stalls(s: Measurements) -> Iterator[Remedy]:
         yield Remedy(step="device", reason="evaluation takes long: lower train.validation_split, or make epochs longer")
 
 
-def retracing(_s: Measurements) -> Iterator[Remedy]:
-    reason = "inputs change their shape or Python values from step to step: pad or bucket them, pass tensors"
-    yield Remedy(step="device", reason=reason)
-
-
 def throttled(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(step="device", reason=f"check the machine's cooling and power supply ({', '.join(s.throttle)})")
-
-
-def memory_growing(_s: Measurements) -> Iterator[Remedy]:
-    yield Remedy(step="device", reason="look for lists that keep tensors, and for functions that are traced repeatedly")

@@ -1,9 +1,10 @@
-"""The rules of the diagnosis, in one table, and the findings: rules that apply to the figures of a run.
+"""The verdicts of the diagnosis, in one table, and the findings: rules that apply to the figures of a run.
 
-Each row names a figure, the threshold from which it counts, the threshold from which it decides, and their source:
-XProf is the analysis of TensorFlow's profiler, SageMaker the rules of SageMaker Debugger, Kineto PyTorch's profiler
-plugin, DCGM the guide to NVIDIA's Data Center GPU Manager, TF guide TensorFlow's guides to GPU and data performance.
-The source gputui marks thresholds that were chosen here.
+Each verdict is declared with its label, its remedies and its rules. Each rule names a figure, the threshold from which
+it counts, the threshold from which it decides, and their source: XProf is the analysis of TensorFlow's profiler,
+SageMaker the rules of SageMaker Debugger, Kineto PyTorch's profiler plugin, DCGM the guide to NVIDIA's Data Center GPU
+Manager, TF guide TensorFlow's guides to GPU and data performance. The source gputui marks thresholds that were chosen
+here.
 
 All rules but two judge a run while it trains. `ablation` needs `gputui diagnose --preset` or a proof, which measure
 without the input. `communication` needs a profile (`--profile` of the same commands). The exchange between machines is
@@ -12,15 +13,16 @@ timed by the run itself (`worker_exchange`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from .. import figures
 from ..figures import Figure
-from ..runs.events import Verdict
-from . import clocks
+from . import clocks, stragglers
+from . import remedies as making
 from .measurements import Measurements
-from .remedies import computing, precision
+from .remedies import Remedy, advice, computing, precision
+from .remedies_input import for_input, for_transfer
 from .thresholds import (
     BUSY_APART,
     CLOCK_APART,
@@ -43,7 +45,7 @@ FAULT, LOST_TIME, UNUSED, LIMIT, SUPPORTING = range(5)
 
 @dataclass(frozen=True)
 class Rule:
-    """A figure with two thresholds, and the verdict that it leads to.
+    """A figure with two thresholds, and the verdict that it leads to: the `word` of the verdict that declares it.
 
     `measurement` is a field of Measurements. Its value counts from `notable` on, and decides the verdict from `strong`
     on. With `below` it counts and decides at values below the thresholds. The rule applies only if `when` is true.
@@ -52,7 +54,6 @@ class Rule:
     first. A supporting rule (SUPPORTING) gives no verdict: it explains another finding and adds confidence to it.
     """
 
-    verdict: Verdict
     measurement: str
     notable: float
     strong: float
@@ -61,6 +62,7 @@ class Rule:
     rank: int
     below: bool = False
     when: Callable[[Measurements], bool] = lambda _s: True
+    verdict: str = ""
 
     @property
     def figure(self) -> Figure:
@@ -72,6 +74,20 @@ class Rule:
 
     def passes(self, value: float, threshold: float) -> bool:
         return value < threshold if self.below else value >= threshold
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict: its word in events and files, its label in views, its remedies, and the rules that lead to it.
+
+    `endings` returns endings of its sentence, the longest first. The first ending for which there is room is added.
+    """
+
+    word: str
+    label: str
+    remedies: Callable[[Measurements], Iterable[Remedy]] = lambda _s: ()
+    rules: tuple[Rule, ...] = ()
+    endings: Callable[[Measurements], list[str]] = lambda _s: []
 
 
 def _gpu_waits(s: Measurements) -> bool:
@@ -108,77 +124,139 @@ def device_works(s: Measurements) -> bool:
     return not s.on_gpu or s.gpu_works
 
 
-RULES: tuple[Rule, ...] = (
-    #    verdict, figure, thresholds to count and to decide, sentence, source, rank
-    # Traces of the function that runs the steps, with all that it calls; not what XLA compiles for another shape.
-    Rule("retracing", "traces", 5, 5, "TensorFlow has traced the step {value} times (usual: 1 or 2)",
-         "TF guide (retracing), gputui", FAULT),
-    Rule("throttled", "throttled", 0.10, 0.20, "the GPU slows itself down {value} of the time",
-         "SageMaker (outliers), gputui", FAULT),
-    Rule("memory_growing", "memory_growth", 0.05, 0.05, "its memory has grown by {value} of what it may take",
-         "SageMaker (mean of 10 readings + 5 points)", FAULT),
-    Rule("memory_growing", "host_memory_growth", 0.05, 0.05, "its memory has grown by {value} of the machine's",
-         "SageMaker (mean of 10 readings + 5 points)", FAULT),
-    Rule("input_bound", "input_wait", 0.05, 0.20, "steps wait {value} of their time for input",
-         "XProf (5 and 20 % of the step)", LOST_TIME),
-    # Measured only by `gputui diagnose --preset` and by proofs.
-    Rule("input_bound", "ablation", 0.05, 0.20, "a step takes {value} less time when its input is ready",
-         "TF guide (synthetic input), XProf", LOST_TIME),
-    Rule("input_bound", "io_wait", DISK_WAITED, 0.50, "the CPU is idle {value} of the time because of the disk",
-         "SageMaker (I/O wait 50 %), gputui", SUPPORTING, when=lambda s: s.reads_from_disk),
-    Rule("input_bound", "cpu", CORES_BUSY, CORES_BUSY, "all CPU cores are busy ({value})",
-         "SageMaker (CPU >= 90 %)", SUPPORTING),
-    # XProf counts copies to the device as input.
-    Rule("transfer_bound", "transfer", 0.05, 0.20, "copying a batch to the GPU takes {value} of a step's time",
-         "XProf (input and its copies: 5 and 20 %), gputui", LOST_TIME, when=_copying_shows),
-    Rule("python_overhead", "python_share", 0.03, MUCH_PYTHON, "Python between the steps takes {value} of the time",
-         "XProf (rest of the step: 3 and 15 %)", LOST_TIME, when=_gpu_waits),
-    # Needs a profile.
-    Rule("communication_bound", "communication", 0.03, 0.15, "the exchange of gradients takes {value} of the step",
-         "XProf (collectives: 3 and 15 %)", LOST_TIME),
-    Rule("communication_bound", "worker_exchange", 0.03, 0.15,
-         "exchanging gradients between workers takes {value} of a step, timed alone",
-         "gputui (an all-reduce of their size), XProf (collectives: 3 and 15 %)", LOST_TIME),
-    Rule("stalls", "pauses", 0.15, 0.30, "evaluation and checkpoints take {value} of the time",
-         "gputui", LOST_TIME, when=_pauses_repeat),
-    Rule("imbalance", "busy_gap", BUSY_APART, 0.50, "the most and the least busy GPU differ by {value} of the time",
-         "SageMaker (0.5), gputui", UNUSED, when=lambda s: s.gpus > 1),
-    # Each step waits for the slowest GPU; kernels of NCCL count as busy while they wait, and hide the gap above.
-    Rule("imbalance", "clock_gap", CLOCK_APART, 0.20, "one GPU's clock is {value} below that of the others",
-         "gputui", UNUSED, when=lambda s: s.gpus > 1),
-    # Each step waits for the slowest worker; only the chief's run has the figures of all.
-    Rule("slow_worker", "worker_gap", WAITS_APART, 0.30,
-         "one waits {value} of its steps longer for input than the others",
-         "gputui", LOST_TIME),
-    Rule("underfilled", "busy_mean", GPU_WORKS, 0.50, "the GPU is busy {value} of the time",
-         "SageMaker (70 %), Kineto (50 %)", UNUSED, below=True, when=lambda s: s.on_gpu),
-    # Kernels too small for the chip: some kernel always runs, on few of the multiprocessors.
-    Rule("underfilled", "sm_active", SM_FEW, SM_FEW, "the GPU's multiprocessors have work only {value} of the time",
-         "DCGM (SM activity below 50 %), gputui", UNUSED, below=True, when=lambda s: s.kernels_run),
-    Rule("stalls", "busy_p5", 0.10, 0.10, "the GPU is busy, but at times only {value}",
-         "SageMaker (p95 >= 70 %, p5 < 10 %)", UNUSED, below=True, when=lambda s: (s.busy_p95 or 0) >= 0.7),
-    Rule("stalls", "uneven", 3, 6, "one step in 20 takes {value} as long as usual, or longer",
-         "SageMaker (outliers), gputui", UNUSED, when=_slow_by_itself),
-    Rule("low_clocks", "clock_share", 0.75, 0.60, "the GPU runs at {value} of its highest clock",
-         "gputui", UNUSED, below=True, when=clocks.is_held),
-    Rule("low_clocks", "power_capped", 0.30, POWER_EXPLAINS,
-         "a lowered power limit holds the GPU's clock down {value} of the time",
-         "gputui", UNUSED, when=clocks.is_capped),
-    Rule("memory_limit", "memory_peak", 0.90, 0.97,
-         "tensors took up to {value} of the memory that TensorFlow may take",
-         "Kineto (90 %)", LIMIT),
-    # The multiprocessors wait for the GPU's own memory. What a kernel reaches there at most is about 80 %.
-    Rule("bandwidth_bound", "dram_active", 0.60, 0.70, "the GPU's memory transfers data {value} of the time",
-         "DCGM (DRAM activity: 80 % at most), gputui", LIMIT,
-         when=lambda s: device_works(s) and (s.tensor_active or 0.0) < TENSOR_FULL),
-    Rule("compute_bound", "tensor_active", 0.10, 0.05,
-         "the tensor cores work {value} of the time, and 16 bits would use them",
-         "Kineto (tensor cores idle), gputui", LIMIT, below=True,
-         when=lambda s: s.on_gpu and device_works(s) and any(remedy.changes for remedy in precision(s))),
-    Rule("compute_bound", "compute_share", COMPUTES, COMPUTES, "TensorFlow's graph takes {value} of the step",
-         "TF guide (97 % of synthetic), gputui", LIMIT,
-         when=lambda s: device_works(s) and any(remedy.changes for remedy in computing(s))),
+def _slow_part(s: Measurements) -> list[str]:
+    """Return endings of a sentence that name the slow part of the input, the longest first: the disk, or a stage by its
+    name.
+    """
+    if s.disk_waited_for:
+        return [", and it waits for the disk"]
+    stage = f", mostly in {s.slowest_stage['name']}" if s.slowest_stage else ""
+    if s.crowded:
+        return [f"{stage}; other programs also use the CPU", stage]
+    return [f"{stage}; all CPU cores are busy", stage] if s.cores_busy else [stage]
+
+
+def _which_worker(s: Measurements) -> list[str]:
+    """Return endings of a sentence that name the slow worker, the longest first: with the worker's address, then
+    without.
+    """
+    return [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"]
+
+
+def _cause_of_clock(s: Measurements) -> list[str]:
+    """Return a list with one ending of a sentence that names the cause of the low clock. Return an empty list if the
+    cause is unknown.
+    """
+    return [f" ({why})"] if (why := clocks.cause(s)) else []
+
+
+_VERDICTS = (
+    #    word, label, remedies; each rule: figure, thresholds to count and to decide, sentence, source, rank
+    Verdict("retracing", "Retracing",
+            advice("inputs change their shape or Python values from step to step: pad or bucket them, pass tensors"), (
+        # Traces of the function that runs the steps, with all that it calls; not what XLA compiles for another shape.
+        Rule("traces", 5, 5, "TensorFlow has traced the step {value} times (usual: 1 or 2)",
+             "TF guide (retracing), gputui", FAULT),
+    )),
+    Verdict("throttled", "Throttled", making.throttled, (
+        Rule("throttled", 0.10, 0.20, "the GPU slows itself down {value} of the time",
+             "SageMaker (outliers), gputui", FAULT),
+    )),
+    Verdict("memory_growing", "Memory grows",
+            advice("look for lists that keep tensors, and for functions that are traced repeatedly"), (
+        Rule("memory_growth", 0.05, 0.05, "its memory has grown by {value} of what it may take",
+             "SageMaker (mean of 10 readings + 5 points)", FAULT),
+        Rule("host_memory_growth", 0.05, 0.05, "its memory has grown by {value} of the machine's",
+             "SageMaker (mean of 10 readings + 5 points)", FAULT),
+    )),
+    Verdict("input_bound", "Input-bound", for_input, (
+        Rule("input_wait", 0.05, 0.20, "steps wait {value} of their time for input",
+             "XProf (5 and 20 % of the step)", LOST_TIME),
+        # Measured only by `gputui diagnose --preset` and by proofs.
+        Rule("ablation", 0.05, 0.20, "a step takes {value} less time when its input is ready",
+             "TF guide (synthetic input), XProf", LOST_TIME),
+        Rule("io_wait", DISK_WAITED, 0.50, "the CPU is idle {value} of the time because of the disk",
+             "SageMaker (I/O wait 50 %), gputui", SUPPORTING, when=lambda s: s.reads_from_disk),
+        Rule("cpu", CORES_BUSY, CORES_BUSY, "all CPU cores are busy ({value})",
+             "SageMaker (CPU >= 90 %)", SUPPORTING),
+    ), endings=_slow_part),
+    Verdict("transfer_bound", "Transfer-bound", for_transfer, (
+        # XProf counts copies to the device as input.
+        Rule("transfer", 0.05, 0.20, "copying a batch to the GPU takes {value} of a step's time",
+             "XProf (input and its copies: 5 and 20 %), gputui", LOST_TIME, when=_copying_shows),
+    )),
+    Verdict("python_overhead", "Python overhead", making.python_overhead, (
+        Rule("python_share", 0.03, MUCH_PYTHON, "Python between the steps takes {value} of the time",
+             "XProf (rest of the step: 3 and 15 %)", LOST_TIME, when=_gpu_waits),
+    )),
+    Verdict("communication_bound", "Communication-bound", stragglers.remedies, (
+        # Needs a profile.
+        Rule("communication", 0.03, 0.15, "the exchange of gradients takes {value} of the step",
+             "XProf (collectives: 3 and 15 %)", LOST_TIME),
+        Rule("worker_exchange", 0.03, 0.15,
+             "exchanging gradients between workers takes {value} of a step, timed alone",
+             "gputui (an all-reduce of their size), XProf (collectives: 3 and 15 %)", LOST_TIME),
+    )),
+    Verdict("imbalance", "GPUs are not equally busy", stragglers.gpu_remedies, (
+        Rule("busy_gap", BUSY_APART, 0.50, "the most and the least busy GPU differ by {value} of the time",
+             "SageMaker (0.5), gputui", UNUSED, when=lambda s: s.gpus > 1),
+        # Each step waits for the slowest GPU; kernels of NCCL count as busy while they wait, and hide the gap above.
+        Rule("clock_gap", CLOCK_APART, 0.20, "one GPU's clock is {value} below that of the others",
+             "gputui", UNUSED, when=lambda s: s.gpus > 1),
+    )),
+    Verdict("slow_worker", "Slow worker", stragglers.worker_remedies, (
+        # Each step waits for the slowest worker; only the chief's run has the figures of all.
+        Rule("worker_gap", WAITS_APART, 0.30,
+             "one waits {value} of its steps longer for input than the others",
+             "gputui", LOST_TIME),
+    ), endings=_which_worker),
+    Verdict("underfilled", "GPU underused", making.underfilled, (
+        Rule("busy_mean", GPU_WORKS, 0.50, "the GPU is busy {value} of the time",
+             "SageMaker (70 %), Kineto (50 %)", UNUSED, below=True, when=lambda s: s.on_gpu),
+        # Kernels too small for the chip: some kernel always runs, on few of the multiprocessors.
+        Rule("sm_active", SM_FEW, SM_FEW, "the GPU's multiprocessors have work only {value} of the time",
+             "DCGM (SM activity below 50 %), gputui", UNUSED, below=True, when=lambda s: s.kernels_run),
+    )),
+    Verdict("stalls", "Stalls", making.stalls, (
+        Rule("pauses", 0.15, 0.30, "evaluation and checkpoints take {value} of the time",
+             "gputui", LOST_TIME, when=_pauses_repeat),
+        Rule("busy_p5", 0.10, 0.10, "the GPU is busy, but at times only {value}",
+             "SageMaker (p95 >= 70 %, p5 < 10 %)", UNUSED, below=True, when=lambda s: (s.busy_p95 or 0) >= 0.7),
+        Rule("uneven", 3, 6, "one step in 20 takes {value} as long as usual, or longer",
+             "SageMaker (outliers), gputui", UNUSED, when=_slow_by_itself),
+    )),
+    Verdict("low_clocks", "Low clocks", clocks.remedies, (
+        Rule("clock_share", 0.75, 0.60, "the GPU runs at {value} of its highest clock",
+             "gputui", UNUSED, below=True, when=clocks.is_held),
+        Rule("power_capped", 0.30, POWER_EXPLAINS,
+             "a lowered power limit holds the GPU's clock down {value} of the time",
+             "gputui", UNUSED, when=clocks.is_capped),
+    ), endings=_cause_of_clock),
+    Verdict("memory_limit", "Memory is at the limit", making.memory_limit, (
+        Rule("memory_peak", 0.90, 0.97,
+             "tensors took up to {value} of the memory that TensorFlow may take",
+             "Kineto (90 %)", LIMIT),
+    )),
+    Verdict("bandwidth_bound", "Memory-bandwidth-bound", making.bandwidth, (
+        # The multiprocessors wait for the GPU's own memory. What a kernel reaches there at most is about 80 %.
+        Rule("dram_active", 0.60, 0.70, "the GPU's memory transfers data {value} of the time",
+             "DCGM (DRAM activity: 80 % at most), gputui", LIMIT,
+             when=lambda s: device_works(s) and (s.tensor_active or 0.0) < TENSOR_FULL),
+    )),
+    Verdict("compute_bound", "Compute-bound", making.computing, (
+        Rule("tensor_active", 0.10, 0.05,
+             "the tensor cores work {value} of the time, and 16 bits would use them",
+             "Kineto (tensor cores idle), gputui", LIMIT, below=True,
+             when=lambda s: s.on_gpu and device_works(s) and any(remedy.changes for remedy in precision(s))),
+        Rule("compute_share", COMPUTES, COMPUTES, "TensorFlow's graph takes {value} of the step",
+             "TF guide (97 % of synthetic), gputui", LIMIT,
+             when=lambda s: device_works(s) and any(remedy.changes for remedy in computing(s))),
+    )),
+    Verdict("healthy", "Healthy"),
+    Verdict("undecided", "No verdict"),
 )  # fmt: skip
+VERDICTS: Mapping[str, Verdict] = {verdict.word: verdict for verdict in _VERDICTS}
+RULES = tuple(replace(rule, verdict=verdict.word) for verdict in _VERDICTS for rule in verdict.rules)
 
 
 @dataclass(frozen=True)

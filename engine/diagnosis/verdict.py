@@ -1,28 +1,27 @@
 """The verdicts: what limits the speed, in one sentence, how sure that is, on which figures it rests, and what to try.
 
-VERDICTS lists each verdict with its label and its remedies. The figures come from collector.py, and the rules that lead
-to a verdict are in rules.py. The last part of this file writes the figures as sentences.
+The verdicts with their labels, rules and remedies are declared in rules.py. The figures come from collector.py. The
+last part of this file writes them as sentences.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from .. import figures
 from ..plan import LEAST_STEPS
 from ..runs import Run
 from ..runs.event_reading import RunEvents
-from ..runs.events import Diagnosis, Verdict
+from ..runs.events import Diagnosis
 from ..units import counted, seconds
-from . import clocks, stragglers
-from . import remedies as making
+from . import clocks
 from .collector import read
 from .measurements import Measurements, stage_ms
 from .remedies import Remedy, Step
-from .remedies_input import for_input, for_transfer, in_the_data
-from .rules import LIMIT, SUPPORTING, Finding, device_works, findings
+from .remedies_input import in_the_data
+from .rules import LIMIT, SUPPORTING, VERDICTS, Finding, device_works, findings
 from .thresholds import AGREES, COMPUTES, ENOUGH_SECONDS, LEAST_SECONDS, SURE_SECONDS
 
 # The order of trying is that of TensorFlow's guide to GPU performance. For a GPU that has too little to do XLA comes
@@ -31,43 +30,9 @@ ORDER: tuple[Step, ...] = ("input", "device", "precision", "xla", "gpus")
 UNDERFILLED_ORDER: tuple[Step, ...] = ("input", "xla", "device", "precision", "gpus")
 
 
-def _none(_s: Measurements) -> Iterator[Remedy]:
-    yield from ()
-
-
-@dataclass(frozen=True)
-class Kind:
-    """The label of a verdict, and the function that makes its remedies."""
-
-    label: str
-    remedies: Callable[[Measurements], Iterator[Remedy]] = _none
-
-
-VERDICTS: Mapping[Verdict, Kind] = {
-    "input_bound": Kind("Input-bound", for_input),
-    "transfer_bound": Kind("Transfer-bound", for_transfer),
-    "python_overhead": Kind("Python overhead", making.python_overhead),
-    "communication_bound": Kind("Communication-bound", stragglers.remedies),
-    "stalls": Kind("Stalls", making.stalls),
-    "throttled": Kind("Throttled", making.throttled),
-    "retracing": Kind("Retracing", making.retracing),
-    "memory_growing": Kind("Memory grows", making.memory_growing),
-    "memory_limit": Kind("Memory is at the limit", making.memory_limit),
-    "imbalance": Kind("GPUs are not equally busy", stragglers.gpu_remedies),
-    "slow_worker": Kind("Slow worker", stragglers.worker_remedies),
-    "underfilled": Kind("GPU underused", making.underfilled),
-    "low_clocks": Kind("Low clocks", clocks.remedies),
-    "bandwidth_bound": Kind("Memory-bandwidth-bound", making.bandwidth),
-    "compute_bound": Kind("Compute-bound", making.computing),
-    "healthy": Kind("Healthy"),
-    "undecided": Kind("No verdict"),
-}
-_KINDS: Mapping[str, Kind] = {str(verdict): kind for verdict, kind in VERDICTS.items()}
-
-
 def label(verdict: str) -> str:
     """Return the label of the verdict in views. A verdict that this version does not know is returned unchanged."""
-    return _KINDS[verdict].label if verdict in _KINDS else verdict
+    return VERDICTS[verdict].label if verdict in VERDICTS else verdict
 
 
 def of_run(run: Run, events: RunEvents | None = None) -> Diagnosis:
@@ -89,7 +54,7 @@ def diagnose(measured: Measurements) -> Diagnosis:
     decisive = sorted(_sure(every) if measured.doubtful else every, key=lambda finding: finding.order)
     well = _computes(measured) and not any(finding.is_faint_loss for finding in every)
     verdicts = list(dict.fromkeys(finding.rule.verdict for finding in decisive if finding.rule.rank != SUPPORTING))
-    verdict: Verdict = verdicts[0] if verdicts else "healthy" if well else "undecided"
+    verdict = verdicts[0] if verdicts else "healthy" if well else "undecided"
     mine = [finding for finding in decisive if finding.rule.verdict == verdict]
     return Diagnosis(
         verdict=verdict,
@@ -102,7 +67,7 @@ def diagnose(measured: Measurements) -> Diagnosis:
     )
 
 
-def remedies(measured: Measurements, verdicts: Sequence[Verdict]) -> list[Remedy]:
+def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
     """Return the remedies for the verdicts, in the order in which they should be tried. Each change occurs once.
 
     `verdicts` begins with the most important one.
@@ -163,7 +128,7 @@ def _computes(s: Measurements) -> bool:
     return s.compute_share is not None and s.compute_share >= COMPUTES and device_works(s)
 
 
-def _sentence(verdict: Verdict, s: Measurements, mine: Sequence[Finding]) -> str:
+def _sentence(verdict: str, s: Measurements, mine: Sequence[Finding]) -> str:
     """Return the verdict in one line. A further detail is added only if the line then has at most 100 characters."""
     words = label(verdict)
     if verdict == "healthy":
@@ -172,9 +137,8 @@ def _sentence(verdict: Verdict, s: Measurements, mine: Sequence[Finding]) -> str
     if not mine:
         return f"{words}: no single cause stands out{_why_doubtful(s)}"
     whole = f"{words}: {mine[0].rule.text.format(value=mine[0].rule.figure.text(mine[0].value))}"
-    ending = _ENDINGS.get(verdict)
-    endings = ending(s) if ending else []
-    return next((whole + ending for ending in endings if len(whole + ending) <= 100), whole)
+    longest_first = [whole + ending for ending in VERDICTS[verdict].endings(s)]
+    return next((text for text in longest_first if len(text) <= 100), whole)
 
 
 def _why_doubtful(s: Measurements) -> str:
@@ -183,40 +147,7 @@ def _why_doubtful(s: Measurements) -> str:
     return " while other programs use the CPU" if s.crowded else ""
 
 
-def _where(s: Measurements) -> list[str]:
-    """Return endings of a sentence that name the slow part of the input, the longest first: the disk, or a stage by its
-    name.
-    """
-    if s.disk_waited_for:
-        return [", and it waits for the disk"]
-    stage = f", mostly in {s.slowest_stage['name']}" if s.slowest_stage else ""
-    if s.crowded:
-        return [f"{stage}; other programs also use the CPU", stage]
-    return [f"{stage}; all CPU cores are busy", stage] if s.cores_busy else [stage]
-
-
-def _which(s: Measurements) -> list[str]:
-    """Return endings of a sentence that name the slow worker, the longest first: with the worker's address, then
-    without.
-    """
-    return [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"]
-
-
-def _held_by(s: Measurements) -> list[str]:
-    """Return a list with one ending of a sentence that names the cause of the low clock. Return an empty list if the
-    cause is unknown.
-    """
-    return [f" ({why})"] if (why := clocks.cause(s)) else []
-
-
-_ENDINGS: Mapping[str, Callable[[Measurements], list[str]]] = {
-    "input_bound": _where,
-    "slow_worker": _which,
-    "low_clocks": _held_by,
-}
-
-
-def _confidence(s: Measurements, verdict: Verdict, mine: Sequence[Finding]) -> float:
+def _confidence(s: Measurements, verdict: str, mine: Sequence[Finding]) -> float:
     """Return the confidence in the verdict, from 0 to 0.99.
 
     The confidence grows with the measured time and with the distance of the first figure from its threshold, and if a
@@ -248,7 +179,7 @@ def _distance(finding: Finding) -> float:
 HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # by host times if the utilization is unknown
 
 
-def evidence(s: Measurements, verdict: Verdict, mine: Sequence[Finding]) -> list[dict[str, object]]:
+def evidence(s: Measurements, verdict: str, mine: Sequence[Finding]) -> list[dict[str, object]]:
     """Return the rows of evidence: first a row for each figure of the findings, then a row for each figure that
     explains the verdict.
 
@@ -272,7 +203,7 @@ def _of_finding(finding: Finding) -> dict[str, object]:
     }
 
 
-def _explaining(s: Measurements, verdict: Verdict) -> list[dict[str, object]]:
+def _explaining(s: Measurements, verdict: str) -> list[dict[str, object]]:
     """Return rows of figures that explain the verdict but have no threshold of their own."""
     rows: list[dict[str, object]] = []
     if s.crowded:

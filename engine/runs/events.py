@@ -25,11 +25,6 @@ Outcome = Literal["ok", "oom", "error", "stopped", "timeout", "crashed"]
 PhaseName = Literal[
     "starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "ended"
 ]  # fmt: skip
-Verdict = Literal[
-    "input_bound", "transfer_bound", "python_overhead", "communication_bound", "stalls", "throttled", "retracing",
-    "memory_growing", "memory_limit", "imbalance", "slow_worker", "underfilled", "low_clocks", "bandwidth_bound",
-    "compute_bound", "healthy", "undecided",
-]  # fmt: skip
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; without one it is the first step
@@ -310,7 +305,7 @@ class Diagnosis(Event):
     """What limits the speed of the training, judged by the figures so far; a later diagnosis replaces it."""
 
     type: ClassVar[str] = "diagnosis"
-    verdict: Verdict
+    verdict: str  # one of VERDICTS
     sentence: str  # the verdict in words
     confidence: float
     steps: int  # measured steps on which it rests

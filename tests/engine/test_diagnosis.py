@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from gputui.engine.diagnosis import RULES, SUPPORTING, VERDICTS, diagnose, stragglers
+from gputui.engine.diagnosis import verdict as verdict_module
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.rules import findings
 from gputui.engine.runs.events import Diagnosis, GradientExchange, Started, WorkerReadings
@@ -77,6 +80,18 @@ def test_every_verdict_of_the_table_has_a_case_and_words() -> None:
     verdicts = {rule.verdict for rule in RULES}
     assert verdicts <= {verdict for verdict, _ in CASES}, "figures that lead to a new verdict are entered in CASES"
     assert verdicts <= set(VERDICTS)
+
+
+def test_each_verdict_that_the_code_names_is_declared() -> None:
+    compared = [
+        part
+        for node in ast.walk(ast.parse(Path(verdict_module.__file__).read_text()))
+        if isinstance(node, ast.Compare) and "verdict" in ast.unparse(node.left)
+        for part in ast.walk(node)
+    ]
+    words = {part.value for part in compared if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+    assert len(words) > 8
+    assert words | set(verdict_module.HOST_VIEWED) <= set(VERDICTS)
 
 
 # From which value on a figure counts, and decides: changing one is a decision, which is taken here, too.

@@ -385,7 +385,7 @@ def test_a_return_code_of_a_shell_is_a_signal(tmp_path: Path) -> None:
 
 
 def diagnosis(verdict: str, confidence: float) -> Diagnosis:
-    return Diagnosis(verdict=verdict, sentence="", confidence=confidence, steps=9)  # type: ignore[arg-type]
+    return Diagnosis(verdict=verdict, sentence="", confidence=confidence, steps=9)
 
 
 def test_a_diagnosis_is_told_when_it_says_something_new_and_later_more_seldom(
