@@ -22,7 +22,7 @@ test: $(READY)
 		$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not slurm" --durations 20
 	$(BIN)/pytest -m alone --durations 20
 
-# Trainings in jobs of a real Slurm on two nodes, which are namespaces of this machine: a minute and a half, mostly the
+# Trainings in jobs of a real Slurm on two nodes, which are namespaces of this machine: some minutes, mostly the
 # time limit of a job, which Slurm counts in minutes. Needs root and the packages slurm-wlm, munge and iproute2.
 test-slurm: $(READY)
 	$(BIN)/pytest -n 2 -m slurm -rs --durations 5 tests/end_to_end/test_slurm.py

@@ -255,7 +255,7 @@ def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None)
     return process
 
 
-def begin(run: Run, preset: Preset, among: Collection[str]) -> subprocess.Popen[bytes]:
+def begin(run: Run, preset: Preset, among: Collection[str] | None) -> subprocess.Popen[bytes]:
     """Lease the devices of a queued run, whose folder exists, and start its engine. Return the engine's process.
 
     The run begins at its first step. `among` is that of `lease_devices`. Raises NotFree if too few of these devices are

@@ -41,20 +41,21 @@ def resume(
     tell: Callable[[str], None] = lambda _text: None,
     from_copy: bool = False,
     among: Collection[str] | None = None,
+    from_queue: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start an engine that continues the run from its last checkpoint in the same run folder. Return the engine's
     process.
 
     If the user's code has changed since the run was trained, either `new_code` must be True, or `from_copy`, with which
-    the run continues with its copy of the code. `tell` is called with a line if the choice of GPUs takes time. Only the
-    queue gives `among`, as in `lease_devices`. Raises NotFree if too few GPUs are free, another RunError if the run
-    cannot be resumed, PresetError if its preset cannot be read, or ClusterError if it was a worker of another cluster.
-    The run is then unchanged.
+    the run continues with its copy of the code. `tell` is called with a line if the choice of GPUs takes time. `among`
+    is that of `lease_devices`. With `from_queue`, a queued run is allowed, as the queue itself resumes it. Raises
+    NotFree if too few GPUs are free, another RunError if the run cannot be resumed, PresetError if its preset cannot be
+    read, or ClusterError if it was a worker of another cluster. The run is then unchanged.
     """
     joins = start_worker.cluster_to_resume(run)
     clock = RunClock.launched(not_before=run.last_date())
     with contextlib.ExitStack() as stack:
-        lock = stack.enter_context(runs.reserved(run, "resume", among is not None))
+        lock = stack.enter_context(runs.reserved(run, "resume", from_queue))
         preset = preset_to_resume(run)
         if not new_code:
             code_files.check(run, from_copy)

@@ -6,6 +6,9 @@ in the queue. runner.py is a small process of its own that decides which entry i
 another process. free_devices.py: which devices are free. fair_share.py: turns among users. forecast.py: about when
 entries start; durations.py: how long they take. jobs.py: the folder of an entry. queue_settings.py: queue.yaml.
 user_service.py: a systemd unit for the runner.
+
+If Slurm starts the runs: slurm_queue.py submits an entry as a job, slurm_job.py is the process of the job, and with
+slurm_follower.py the runner follows the jobs.
 """
 
 from __future__ import annotations

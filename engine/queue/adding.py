@@ -9,6 +9,7 @@ from dataclasses import replace
 from ..files.writing import write_atomically
 from ..job import slurm as slurm
 from ..job import this_machine
+from ..job.machine_gpus import Machine
 from ..leases import memory_needs
 from ..plan import MULTI_WORKER
 from ..presets import Preset
@@ -19,7 +20,7 @@ from ..proof.folder import Proof
 from ..proof.request import Request
 from ..runs import Run, RunError, code_files, run_cluster
 from ..runs.run import PROOF
-from . import entries
+from . import entries, slurm_queue
 from .entries import Entry
 
 
@@ -34,7 +35,7 @@ def queue_preset(preset: Preset, after: str | None = None) -> Entry:
         raise RunError("a training on several machines cannot wait in the queue of one of them")
     run = launch.create_queued(preset)
     try:
-        return entries.add(run, after)
+        return _put(entries.entry_of(run, after))
     except BaseException:
         shutil.rmtree(run.path, ignore_errors=True)
         raise
@@ -54,7 +55,7 @@ def queue_resume(run: Run, after: str | None = None, code: str = "") -> Entry:
         raise RunError(reason)
     if code != "new":
         code_files.check(run, code == "copy")
-    return entries.add(run, after, code)
+    return _put(entries.entry_of(run, after, code))
 
 
 def queue_proof(request: Request, after: str | None = None) -> Entry:
@@ -64,11 +65,11 @@ def queue_proof(request: Request, after: str | None = None) -> Entry:
     here; then no folder is left.
     """
     refuse_here(request.command)
-    requests.refuse(request, this_machine.read())
+    requests.refuse(request, machine())
     entry = _entry_of(request)
     proof = folder.create(request, doing="waiting in the queue")
     try:
-        return entries.add_entry(replace(entry, run=proof.id, after=after))
+        return _put(replace(entry, run=proof.id, after=after))
     except BaseException:
         shutil.rmtree(proof.path, ignore_errors=True)
         raise
@@ -85,7 +86,19 @@ def queue_resumed_proof(proof: Proof, request: Request, after: str | None = None
     with folder.reserved(proof):
         if request != proof.request:
             write_atomically(proof.path / "request.json", request.to_json())
-    return entries.add_entry(entry)
+    return _put(entry)
+
+
+def machine() -> Machine:
+    """Return the machine on which queued runs train, for checks: this one, or one whose GPUs are not known if Slurm
+    chooses it.
+    """
+    return slurm_queue.unknown_machine() if slurm_queue.is_used() else this_machine.read()
+
+
+def _put(entry: Entry) -> Entry:
+    """Put an entry in the queue that the settings name: that of this machine, or Slurm's. Return the entry."""
+    return slurm_queue.submit(entry) if slurm_queue.is_used() else entries.add_entry(entry)
 
 
 def _entry_of(request: Request) -> Entry:

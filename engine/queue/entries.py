@@ -23,6 +23,7 @@ from ..files.places import home, runs_folder
 from ..files.reading import read_object
 from ..files.values import mapping, text, whole
 from ..files.writing import write_atomically
+from ..job import slurm, slurm_programs
 from ..runs import Run, RunError, request_stop, titles
 from ..runs.run import PROOF
 from ..system import locks, stop_signals
@@ -32,6 +33,9 @@ from .jobs import Job, job_of
 
 State = Literal["waiting", "held", "starting", "running"]
 Where = Literal["top", "up", "down"]
+_MOVES_IN_SLURM = (
+    "Slurm orders its jobs\nscontrol top {job} puts it first; scontrol update JobId={job} Nice=100 lets others go first"
+)
 WAITS: tuple[State, ...] = ("waiting", "held")
 RUNNER_LOCK, LOCK, PAUSED, NEWS, LOG = "runner.lock", ".lock", ".paused", ".runner.json", "runner.log"
 LOCK_SECONDS = 20.0  # for the lock of the queue, under which a run is launched
@@ -52,7 +56,8 @@ class Entry:
     memory that it needs on each GPU, None if it does not share GPUs. `devices` are those of the last start. `gives_way`
     is the option run.give_way. `yields` is True after the run was asked to give way. `code` is `new` or `copy` if the
     run is resumed after its code has changed. `displaced_by` says who used its GPU when it ran out of memory, after
-    which it has returned to the queue once.
+    which it has returned to the queue once. `slurm_job` is the id of the job that Slurm starts for it; None if the
+    runner starts it, and empty until sbatch has answered.
     """
 
     run: str
@@ -76,6 +81,12 @@ class Entry:
     code: str = ""
     displaced_by: str = ""
     hold_reason: str = ""
+    slurm_job: str | None = None
+
+    @property
+    def is_of_slurm(self) -> bool:
+        """True if Slurm starts the run, and False if the runner does."""
+        return self.slurm_job is not None
 
     @property
     def waits_since(self) -> float:
@@ -194,13 +205,16 @@ def environment_file(name: str) -> Path:
     return queue_folder() / f".{name}.environment"
 
 
+def environment_to_keep() -> dict[str, str]:
+    """Return the environment of this process without the variables of its terminal and of gputui itself."""
+    return {key: value for key, value in os.environ.items() if key not in (*_LEFT_OUT, *_INTERNAL)}
+
+
 def _keep_environment(name: str) -> None:
     """Write the environment and the current folder of this process to a file, from which the run `name` gets them at
-    its start.
-
-    Variables of the terminal and of gputui itself are left out. Only this user can read the file.
+    its start. Only this user can read the file.
     """
-    variables = {key: value for key, value in os.environ.items() if key not in (*_LEFT_OUT, *_INTERNAL)}
+    variables = environment_to_keep()
     with contextlib.suppress(OSError):
         variables["PWD"] = os.getcwd()
     path = environment_file(name)
@@ -230,14 +244,21 @@ def environment_of(name: str) -> tuple[dict[str, str], str | None]:
 def add(run: Run, after: str | None = None, code: str = "") -> Entry:
     """Put a run whose folder exists at the end of the queue, and start the runner if none runs. Return the entry.
 
+    The parameters and errors are those of `entry_of` and `add_entry`.
+    """
+    return add_entry(entry_of(run, after, code))
+
+
+def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
+    """Return the entry of a run whose folder exists, still without place and time.
+
     `after` is the id of a run or measurement that has to end first. `code` is `new` or `copy` if the run is resumed
-    after its code has changed. Raises RunError if the run is queued already, if the memory that it needs is not known,
-    or if the queue cannot be locked.
+    after its code has changed. Raises RunError if the memory that it needs is not known.
     """
     options = read_object(run.file("options.json")).value
     of_run, visible = mapping(options.get("run")), mapping(options.get("device")).get("visible")
     needs = needs_of(visible)
-    entry = Entry(
+    return Entry(
         run.id,
         0.0,
         most_tries=whole(of_run.get("tries")) or 1,
@@ -248,7 +269,6 @@ def add(run: Run, after: str | None = None, code: str = "") -> Entry:
         bytes=_needed_bytes(run) if needs.startswith("fits:") else None,
         code=code,
     )
-    return add_entry(entry)
 
 
 def add_entry(entry: Entry) -> Entry:
@@ -258,13 +278,23 @@ def add_entry(entry: Entry) -> Entry:
     Raises RunError if the queue already has an entry with this id, or cannot be locked.
     """
     with locked():
-        if file_of(entry.run).exists():
-            raise RunError(f"{entry.run} is in the queue already")
-        last = max((other.place for other in all_entries()), default=0.0)
-        entry = replace(entry, place=last + 1, queued_at=time.time())
+        entry = append(entry)
         _keep_environment(entry.run)
-        write(entry)
     ensure_runner()
+    return entry
+
+
+def append(entry: Entry) -> Entry:
+    """Write an entry as the last of the queue, and return it with its place and its time. The caller must hold the lock
+    of the queue.
+
+    Raises RunError if the queue already has an entry with this id.
+    """
+    if file_of(entry.run).exists():
+        raise RunError(f"{entry.run} is in the queue already")
+    last = max((other.place for other in all_entries()), default=0.0)
+    entry = replace(entry, place=last + 1, queued_at=time.time())
+    write(entry)
     return entry
 
 
@@ -293,12 +323,15 @@ def _entry(name: str) -> Entry:
 def move(name: str, where: Where) -> Entry:
     """Move a waiting or held entry to the top of the queue, or by one place up or down. Return the entry.
 
-    At the end of the queue it stays in its place. Raises RunError if it is not in the queue or has begun.
+    At the end of the queue it stays in its place. Raises RunError if it is not in the queue, has begun, or waits in
+    Slurm.
     """
     with locked():
         entry = _entry(name)
         _refuse_begun(entry)
-        waiting = [other for other in all_entries() if other.state in WAITS]
+        if entry.is_of_slurm:
+            raise RunError(f"{name} is not moved: {_MOVES_IN_SLURM.format(job=entry.slurm_job)}")
+        waiting = [other for other in all_entries() if other.state in WAITS and not other.is_of_slurm]
         at = [other.run for other in waiting].index(name)
         if where == "top" and at:
             entry = replace(entry, place=waiting[0].place - 1)
@@ -320,6 +353,8 @@ def hold(name: str, reason: str = "held by you") -> Entry:
     with locked():
         entry = _entry(name)
         _refuse_begun(entry)
+        if entry.slurm_job:
+            slurm_programs.hold(entry.slurm_job)
         entry = replace(entry, state="held", hold_reason=reason)
         write(entry)
         return entry
@@ -333,6 +368,8 @@ def release(name: str) -> Entry:
     with locked():
         entry = _entry(name)
         if entry.state == "held":
+            if entry.slurm_job:
+                slurm_programs.release(entry.slurm_job)
             entry = replace(entry, state="waiting", hold_reason="")
             write(entry)
         before = news()
@@ -350,12 +387,15 @@ def remove(name: str) -> None:
     """Take a waiting or held run or measurement out of the queue. If it has never begun, it ends as stopped, else it
     keeps its result.
 
-    A damaged entry is removed, too. Raises RunError if it has begun or is not in the queue.
+    A damaged entry is removed, too. A job in Slurm is cancelled. Raises RunError if it has begun or is not in the
+    queue, or if Slurm does not cancel the job.
     """
     wait_for_start(name)
     with locked():
         if (entry := read(name)) is not None:
             _refuse_begun(entry)
+            if entry.slurm_job:
+                slurm_programs.cancel(entry.slurm_job)
         elif not file_of(name).exists():
             raise RunError(f"{name} is not in the queue; gputui queue lists what is")
         job = entry.job if entry is not None else job_of(name)
@@ -394,9 +434,12 @@ def resume_queue() -> None:
 
 
 def ensure_runner() -> None:
-    """Start the runner of this home if the queue has entries and no runner runs. A failure is not reported."""
+    """Start the runner of this home if the queue has entries and no runner runs. A failure is not reported.
+
+    None is started inside a Slurm job, as it would end with the job.
+    """
     folder = queue_folder()
-    if locks.held(folder / RUNNER_LOCK) or not listing().entries:
+    if slurm.job_of(os.environ) or locks.held(folder / RUNNER_LOCK) or not listing().entries:
         return
     with contextlib.suppress(OSError, locks.Taken), locks.take(folder / RUNNER_LOCK) as lock:
         if not lock.works:

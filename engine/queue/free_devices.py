@@ -155,10 +155,12 @@ def count(entry: Entry, gpus: int) -> int:
 def needs_text(entry: Entry, gpus: int) -> str:
     """Return in words which devices an entry needs, such as `2 GPUs` or `GPU 0`, on a machine with `gpus` GPUs.
 
-    Without a GPU, return `the CPU`.
+    Without a GPU, return `the CPU`. The number of GPUs does not matter for an entry that Slurm starts on a node.
     """
-    if entry.needs == CPU or not gpus:
+    if entry.needs == CPU or not (gpus or entry.is_of_slurm):
         return "the CPU"
+    if entry.is_of_slurm and entry.needs == "all":
+        return "the GPUs of its job"
     if choice := gpu_choice.parse(entry.needs):
         return choice.kind + (f" with {size(entry.bytes)} free" if choice.shared and entry.bytes else "")
     if entry.needs == "all":

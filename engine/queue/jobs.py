@@ -24,6 +24,7 @@ from ..runs.run import PROOF, STATE_LABELS, WAITING
 from ..system import locks
 from ..system.locks import ENGINE_LOCK, PROOF_LOCK
 
+SLURM_LOG = "slurm.log"  # in the folder of a job that Slurm starts: what the Slurm job prints
 FAILED = ("error", "crashed", "oom", "failed")
 
 

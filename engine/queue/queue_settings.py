@@ -1,4 +1,5 @@
-"""The settings of the queue, in `queue.yaml` of the user's configuration: which GPUs, how many at once, and when.
+"""The settings of the queue, in `queue.yaml` of the user's configuration: which GPUs, how many at once, and when, or
+that Slurm starts its runs.
 
 A value that cannot be used is left out and reported in `Settings.faults`.
 """
@@ -6,6 +7,7 @@ A value that cannot be used is left out and reported in `Settings.faults`.
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from ..files.places import config_folder
 from ..files.reading import why
 
 FILE = "queue.yaml"
+LOCAL, SLURM = "local", "slurm"
 _HOURS = re.compile(r"(\d{1,2})\s*-\s*(\d{1,2})")
 
 
@@ -26,7 +29,9 @@ class Settings:
     `gpus` are the GPUs that are taken first, in this order, and `never` those that the queue never takes, each by
     number or UUID. `most` is the number of devices that queued runs may have at once. `hours` are the first hour and
     the end hour (0 to 23) between which runs are started, such as (20, 8) for the night. `idle_seconds` is how long a
-    GPU must have been idle. `faults` has a line for each value that is left out.
+    GPU must have been idle. `engine` is LOCAL or SLURM: who starts the runs. `sbatch` are arguments of sbatch for each
+    job. `faults` has a line for each value that is left out, or has no effect. `engine_faults` are those of `faults`
+    with which it is not certain who is to start the runs.
     """
 
     gpus: tuple[str, ...] = ()
@@ -34,7 +39,10 @@ class Settings:
     most: int | None = None
     hours: tuple[int, int] | None = None
     idle_seconds: float | None = None
+    engine: str = LOCAL
+    sbatch: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    engine_faults: tuple[str, ...] = ()
 
     def is_time(self, hour: int | None = None) -> bool:
         """Return True if runs may be started now or, if `hour` (0 to 23, local time) is given, at that hour."""
@@ -73,20 +81,37 @@ def read() -> Settings:
     try:
         content = located_yaml.read(path())
     except OSError as fault:
-        return Settings(faults=(f"{path()}: {why(fault)}",))
+        return _unreadable(f"{path()}: {why(fault)}")
     except located_yaml.YamlFault as fault:
-        return Settings(faults=(f"{path()}: {fault}",))
+        return _unreadable(f"{path()}: {fault}")
     values: dict[str, Any] = {}
     faults: list[str] = []
+    of_engine: list[str] = []
     for name, located in content.items():
         value = _plain(located.value)
         if name not in _READERS:
             faults.append(f"{path()}:{located.line}: {name} is no setting; there are {', '.join(_READERS)}")
         elif (usable := _READERS[name][0](value)) is None:
             faults.append(f"{path()}:{located.line}: {name} takes {_READERS[name][1]}, not {value!r}")
+            of_engine += faults[-1:] if name in _OF_SLURM else []
         else:
             values[name] = usable
-    return Settings(**values, faults=tuple(faults))
+    faults += _without_effect(values)
+    return Settings(**values, faults=tuple(faults), engine_faults=tuple(of_engine))
+
+
+def _unreadable(fault: str) -> Settings:
+    return Settings(faults=(fault,), engine_faults=(fault,))
+
+
+def _without_effect(values: Mapping[str, Any]) -> list[str]:
+    """Return a line about the settings that the other engine alone obeys."""
+    is_slurm = values.get("engine") == SLURM
+    idle = [name for name in values if name != "engine" and (name in _OF_SLURM) != is_slurm]
+    if not idle:
+        return []
+    why = "Slurm chooses GPUs and times itself" if is_slurm else f"it is for engine: {SLURM}"
+    return [f"{path()}: {', '.join(idle)}: no effect with engine: {values.get('engine', LOCAL)}; {why}"]
 
 
 def _plain(value: Any) -> Any:
@@ -117,10 +142,37 @@ def _seconds(value: Any) -> float | None:
     return float(value) if is_number and 0 <= value <= 86_400 else None
 
 
+def _engine(value: Any) -> str | None:
+    return value if value in (LOCAL, SLURM) else None
+
+
+def _arguments(value: Any) -> tuple[str, ...] | None:
+    """Return the words of arguments such as `--time=4:00:00` or `-p gpu`; None if they are no options of a job."""
+    listed = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, str) and each.startswith("-") and not _is_refused(each) for each in listed):
+        return None
+    try:
+        return tuple(word for each in listed for word in shlex.split(each))
+    except ValueError:  # a quotation mark is not closed
+        return None
+
+
+def _is_refused(argument: str) -> bool:
+    """Return True for an argument that makes several jobs of one, replaces its command, or submits none."""
+    name = argument.partition("=")[0].partition(" ")[0]
+    short = name[:2] if not name.startswith("--") else ""
+    return name in ("--array", "--help", "--test-only", "--usage", "--version", "--wait", "--wrap") or short in (
+        "-a", "-h", "-V", "-W",
+    )  # fmt: skip
+
+
+_OF_SLURM = ("engine", "sbatch")
 _READERS: Mapping[str, tuple[Any, str]] = {
     "gpus": (_names, "a list of numbers or UUIDs of GPUs"),
     "never": (_names, "a list of numbers or UUIDs of GPUs"),
     "most": (_count, "a number from 1"),
     "hours": (_hours, 'two hours of the day such as "20-8"'),
     "idle_seconds": (_seconds, "a number of seconds"),
+    "engine": (_engine, f"{LOCAL} or {SLURM}"),
+    "sbatch": (_arguments, 'a list of arguments of sbatch such as ["--partition=gpu", "--time=8:00:00"]'),
 }

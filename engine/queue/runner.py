@@ -24,6 +24,7 @@ from .fair_share import FairShare
 from .free_devices import CPU, Device
 from .jobs import FAILED, End
 from .listing_reader import ListingReader
+from .slurm_follower import SlurmFollower
 
 TICK_SECONDS = 0.5
 WALK_SECONDS = 2.0  # between two looks at the devices, if no entry has changed
@@ -67,7 +68,7 @@ class Runner:
         self, read_devices: Callable[[], Sequence[Device]] | None = None, launch: Launch = launch, boot_id: str = ""
     ) -> None:
         self._read_devices, self._launch = read_devices or free_devices.DeviceReader(), launch
-        self._fair_share = FairShare()
+        self._fair_share, self._slurm = FairShare(), SlurmFollower()
         self._settings, self._settings_stamp = queue_settings.Settings(), 0.0
         self._gpus = whole(entries.news().get("gpus")) or 0
         self._boot_id = boot_id or Place.here().boot_id
@@ -89,6 +90,7 @@ class Runner:
         The devices are looked at every 2 s, or at once after an entry has changed.
         """
         changed = self._reader.read()
+        changed |= self._slurm.follow(self._of_slurm, changed)
         for entry in self._entries:
             if entry.state in BEGUN_STATES:
                 changed |= self._follow(entry)
@@ -97,11 +99,17 @@ class Runner:
             self._walked_at = time.monotonic()
             self._walk()
             self._write_news()
-        return bool(self._entries)
+        return bool(self._reader.listing.entries)
 
     @property
     def _entries(self) -> Sequence[Entry]:
-        return self._reader.listing.entries
+        """The entries that the runner starts."""
+        return [entry for entry in self._reader.listing.entries if not entry.is_of_slurm]
+
+    @property
+    def _of_slurm(self) -> Sequence[Entry]:
+        """The entries that Slurm starts."""
+        return [entry for entry in self._reader.listing.entries if entry.is_of_slurm]
 
     def close(self) -> None:
         """Remove this user's ticket, which other users see."""
@@ -220,7 +228,8 @@ class Runner:
         message = end.message.splitlines()[0]
         why = f"{MOST_FAILURES} runs of {entry.group} failed within a minute of their start: {message}"
         for other in entries.all_entries():
-            if other.group == entry.group and other.state == "waiting" and other.run != entry.run:
+            is_waiting = other.state == "waiting" and not other.is_of_slurm
+            if other.group == entry.group and is_waiting and other.run != entry.run:
                 entries.write(replace(other, state="held", hold_reason=why))
         print(f"{time.strftime('%F %T')} {entry.group} is held: {why}", flush=True)
 
@@ -338,7 +347,7 @@ class Runner:
         self._children[entry.run] = self._launch(started, list(among)), frozenset(among)
 
     def _write_news(self) -> None:
-        why = {name: reason for name, reason in self._why.items() if reason}
+        why = {name: reason for name, reason in (self._why | self._slurm.why).items() if reason}
         content = {
             "pid": os.getpid(),
             "gpus": self._gpus,

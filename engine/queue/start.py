@@ -8,6 +8,7 @@ started.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from .. import checks, presets
 from ..files.reading import why
 from ..job import start_worker, this_machine
 from ..job.cluster import ClusterError
+from ..job.machine_gpus import Machine
 from ..leases import lease, start_devices
 from ..leases.lease import NotFree
 from ..options import gpu_choice
@@ -52,12 +54,20 @@ def start(name: str, started_at: float, among: Sequence[str]) -> None:
     _refuse(run, preset)
     with entries.locked():  # what looks at the entry later sees the lock of the engine
         entry = _still(name, started_at)
-        if steps_in(run.file("checkpoints")):
-            new = entry.code == "new"
-            resuming.resume(run, new, from_copy=not new and code_files.can_use_copy(run), among=among)
-        else:
-            launch.begin(run, preset, among)
+        launch_run(entry, preset, among)
         entries.write(replace(entry, state="running", devices=tuple(among), code=""))
+
+
+def launch_run(entry: Entry, preset: Preset, among: Sequence[str] | None) -> subprocess.Popen[bytes]:
+    """Start the engine of a queued run, from its last checkpoint if it has one. Return the engine's process.
+
+    `among` is that of `lease_devices`; None in a Slurm job, which has GPUs of its own. Raises as `start` does.
+    """
+    run = entry.folder
+    if not steps_in(run.file("checkpoints")):
+        return launch.begin(run, preset, among)
+    new = entry.code == "new"
+    return resuming.resume(run, new, from_copy=not new and code_files.can_use_copy(run), among=among, from_queue=True)
 
 
 def _start_proof(entry: Entry, among: Sequence[str]) -> None:
@@ -88,17 +98,23 @@ def _refuse(run: Run, preset: Preset) -> None:
     """Raise RunError if the options conflict with this machine as it is now. Raise NotNowError if another run or
     measurement uses the devices.
     """
-    here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
-    trained = replace(preset, options=code_copy.as_trained(run, preset.options))
-    findings = [*checks.of_preset(trained, here), *checks.of_remarks(joined)]
-    if errors := [finding for finding in findings if finding.level == "error"]:
-        raise RunError(str(errors[0]))
+    here = refuse_options(run, preset)
     if gpu_choice.parse(preset.options.device.visible) is None:
         on_cpu = start_devices.names_of(preset.options, here) == [lease.CPU]
         cpu = lease.holder(lease.CPU) if on_cpu else None
         busy = f"the CPU is used by {cpu}" if cpu else start_devices.in_use(preset.options, here)
         if busy := busy or proof_start.in_the_way(preset.options, here, run.path):
             raise NotNowError(busy)
+
+
+def refuse_options(run: Run, preset: Preset) -> Machine:
+    """Return this machine. Raise RunError if the options conflict with it as it is now."""
+    here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
+    trained = replace(preset, options=code_copy.as_trained(run, preset.options))
+    findings = [*checks.of_preset(trained, here), *checks.of_remarks(joined)]
+    if errors := [finding for finding in findings if finding.level == "error"]:
+        raise RunError(str(errors[0]))
+    return here
 
 
 def main(words: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import runs
+from gputui.engine.queue import entries, queue_settings
 from gputui.engine.runs import Run, checkpoint_files, run_cluster
 
 from tests.support import slurm
@@ -87,6 +88,52 @@ def test_what_ends_a_job_leaves_a_checkpoint(jobs: Slurm, tmp_path: Path) -> Non
     jobs.run("scancel", requeued)
     jobs.until_ended(requeued, "CANCELLED")
     stopped("requeued")
+
+
+@pytest.mark.parametrize("jobs", ["linuxproc"], indirect=True)
+def test_slurm_starts_the_runs_of_the_queue(jobs: Slurm, tmp_path: Path) -> None:
+    """Each is a job: the second waits for the first, one is cancelled, and one goes on after a requeue until a stop."""
+    queue_settings.path().parent.mkdir(parents=True)
+    queue_settings.path().write_text("engine: slurm\nsbatch: [--cpus-per-task=2]\n")
+    first = queued(jobs, tmp_path, "first", "--set", "epochs=20")  # about 20 seconds
+    second = queued(jobs, tmp_path, "second", "--set", "epochs=1", "--after", first.id)
+    cancelled = queued(jobs, tmp_path, "cancelled", "--after", first.id)
+    requeued = queued(jobs, tmp_path, "requeued", run="{checkpoint: 5, tries: 2}")
+    number, waits, *_ = (job_of(jobs, run) for run in (first, second))
+    assert [run.state for run in (second, cancelled)] == ["waiting", "waiting"]
+    reason = f"waits in Slurm as job {waits}: Dependency (after {first.id})"
+    jobs.until(waits, lambda: reason in jobs.run("gputui", "queue"), 60)
+    assert jobs.run("gputui", "queue", "rm", cancelled.id) == f"{cancelled.id} is taken out of the queue"
+    assert cancelled.state == "stopped"
+    assert job_of(jobs, cancelled, "CANCELLED")
+
+    jobs.until(number, lambda: first.state == "ok", 240)
+    jobs.until(waits, lambda: second.state == "ok", 240)
+    assert happened(second, "started")[0]["t"] >= happened(first, "finished")[0]["t"]
+
+    number = job_of(jobs, requeued)
+    trains(jobs, number, "requeued")
+    jobs.run("scontrol", "requeue", number)
+    jobs.until(number, lambda: requeued.state == "waiting")
+    jobs.start_again(number, restarts=1)
+    went_on(trains(jobs, number, "requeued", ended=1))
+    assert "is asked to stop by Slurm" in jobs.run("gputui", "stop", requeued.id)
+    jobs.until_ended(number, "COMPLETED")
+    stopped("requeued")
+    until(lambda: "The queue is empty" in jobs.run("gputui", "queue"), 60)
+    assert not entries.all_entries()
+
+
+def queued(jobs: Slurm, folder: Path, name: str, *options: str, run: str = "{checkpoint: 5}") -> Run:
+    """Put a run in the queue by a command on a node."""
+    preset = idle(folder, run, name)
+    return runs.find(jobs.run("gputui", "--preset", preset, "--set", "visible=none", "--queue", *options))
+
+
+def job_of(jobs: Slurm, run: Run, state: str = "") -> str:
+    """The number of the job of a queued run, which has its name."""
+    states = [f"--states={state}"] if state else []
+    return jobs.run("squeue", "--noheader", f"--name={run.id}", "--format=%i", *states)
 
 
 def submitted(jobs: Slurm, folder: Path, name: str, script: str, *options: str, run: str = "{}", kind: str = "") -> str:

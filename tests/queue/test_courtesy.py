@@ -179,7 +179,7 @@ def test_the_settings_choose_gpus_their_number_and_the_hours() -> None:
     assert [line.removeprefix(str(file)) for line in read.faults] == [
         ":2: most takes a number from 1, not 'many'",
         ":3: never takes a list of numbers or UUIDs of GPUs, not {}",
-        ":4: idle is no setting; there are gpus, never, most, hours, idle_seconds",
+        ":4: idle is no setting; there are gpus, never, most, hours, idle_seconds, engine, sbatch",
     ]
     file.write_text("gpus: [")
     assert len(queue_settings.read().faults) == 1

@@ -26,6 +26,7 @@ from gputui.tui.widgets.key_footer import KeyFooter
 from textual.pilot import Pilot
 
 from tests.support import queued, recorded
+from tests.support.fake_slurm import FakeSlurm
 from tests.support.form_pilot import settled
 from tests.support.tiny import Tiny, text_of, wait_for
 
@@ -182,6 +183,33 @@ async def test_waiting_runs_stand_on_top_and_are_moved_held_and_taken_out(home: 
         await wait_for(pilot, "one is taken out of the queue")
         await wait_for(pilot, lambda: rows(pilot)[:3] == ["three", "two", "one"])
         assert one.state == "stopped"
+
+
+async def test_a_run_that_waits_in_slurm_is_stopped_by_its_job_and_not_moved(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = FakeSlurm.install(tmp_path / "slurm", monkeypatch)
+    run = queued.waiting("one")
+    entries.add(run)
+    with entries.locked():
+        entries.write(replace(entries.all_entries()[0], slurm_job="7"))
+    entries.write_news({"why": {run.id: "waits in Slurm as job 7: Resources"}, "gpus": 0})
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "waits in Slurm as job 7: Resources")
+        assert "place 1" not in text_of(pilot.app)
+        assert offered(pilot) == {"Hold", "Take out"}
+        await pilot.press("H")
+        await wait_for(pilot, lambda: offered(pilot) == {"Release", "Take out"})
+        with entries.locked():  # the job begins on a node
+            entries.write(replace(entries.all_entries()[0], state="running"))
+        goes_on = recorded.write(tmp_path, name=run.id, gpus=0, seconds=40, outcome=None, engine_pid=os.getpid())
+        shutil.copytree(goes_on.path, run.path, dirs_exist_ok=True)
+        await wait_for(pilot, "running")
+        await pilot.press("x")
+        await wait_for(pilot, "keeps no checkpoint")
+        await pilot.press("s")
+        await wait_for(pilot, lambda: "--batch --signal=URG 7" in slurm.calls("scancel"))
+    assert slurm.calls("scontrol") == ["hold 7"]
 
 
 async def test_waiting_runs_are_listed_filtered_and_said_to_be_held(

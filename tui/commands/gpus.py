@@ -61,7 +61,7 @@ def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
     seen = [free_devices.Device(gpu.uuid, gpu.index, kind=gpu.name, total_bytes=gpu.memory_total_bytes) for gpu in gpus]
     following: dict[str, str] = {}
     for entry in entries.all_entries():
-        if entry.state == "waiting":
+        if entry.state == "waiting" and not entry.is_of_slurm:
             for device in free_devices.usable(entry, seen):
                 following.setdefault(device.name, entry.run)
     return following

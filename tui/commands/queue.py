@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 EMPTY = "The queue is empty; gputui --preset NAME --queue puts a run in it."
 PAUSED = "The queue is paused: no run is started. gputui queue start goes on."
+SLURM_STARTS = "the queue is not paused: Slurm starts its runs, as queue.yaml says"
 HEADS = ("place", "run", "state", "needs", "when", "why")
 APART, INDENT = "  ", " " * 7
 
@@ -54,7 +55,7 @@ def add_preset(name: str, settings: Sequence[str], after: str | None) -> int:
 
     adding.refuse_here(f"gputui --preset {name}")
     first = _first(after)
-    preset, _, findings = train.checked(name, settings)
+    preset, _, findings = train.checked(name, settings, adding.machine())
     train.say(findings)
     return _added(adding.queue_preset(preset, first))
 
@@ -74,12 +75,11 @@ def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
 
 def add_proof(request: Request, after: str | None) -> int:
     """Make the folder of a measurement and put it in the queue. Return the exit code."""
-    from ...engine.job import this_machine
     from ...engine.proof import request as requests
     from ...engine.queue import adding
 
     entry = adding.queue_proof(request, _first(after))
-    for remark in requests.remarks(request, this_machine.read()):
+    for remark in requests.remarks(request, adding.machine()):
         complain(remark)
     return _added(entry)
 
@@ -155,9 +155,10 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
     gpus, why, starts = queue.gpus(), mapping(news.get("why")), queue_times.starts_in(listed, news)
     begun = [entry for entry in listed if entry.state not in entries.WAITS]
     waiting = [entry for entry in listed if entry.state in entries.WAITS]
+    places = queue.places_of(listed)
     rows: list[dict[str, Any]] = []
     for entry in (*begun, *waiting):
-        place = waiting.index(entry) + 1 if entry in waiting else None
+        place = places.get(entry.run)
         rows.append(
             {
                 "place": place,
@@ -171,6 +172,7 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
                 "group": entry.group,
                 "after": entry.after,
                 "tries": entry.tries,
+                "slurm_job": entry.slurm_job,
                 "queued_t": entry.queued_at,
                 "started_t": entry.started_at,
             }
@@ -181,11 +183,12 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
 def _when(entry: Entry, starts: Mapping[str, float | None]) -> str:
     """The time since which a run has run, or about when a waiting run starts. `unknown` if that is not known.
 
-    Empty for a run that is held, and in a queue that is paused. `starts` are the seconds until the waiting runs start.
+    Empty for a run that is held or that Slurm starts, and in a queue that is paused. `starts` are the seconds until the
+    waiting runs start.
     """
     if entry.run not in starts:
         return time.strftime("since %H:%M", time.localtime(entry.started_at or 0))
-    if entry.state == "held" or entries.is_paused():
+    if entry.state == "held" or entry.is_of_slurm or entries.is_paused():
         return ""
     return queue_times.when_text(starts[entry.run]) or "unknown"
 
@@ -247,6 +250,8 @@ def service(verb: str) -> None:
 def pause_or_start(verb: str) -> None:
     """Pause the queue, or let it go on."""
     if verb == "pause":
+        if queue_settings.read().engine == queue_settings.SLURM:
+            raise Refused(f"{SLURM_STARTS}\ngputui queue hold RUN... holds their jobs")
         entries.pause()
         print(PAUSED)
     else:

@@ -110,10 +110,16 @@ def run_preset(
     return _follow(run, Follower(run), process, as_json, findings, presses)
 
 
-def checked(name: str, settings: Sequence[str]) -> tuple[Preset, Machine, list[Finding]]:
-    """Return the preset, the machine on which it trains, and the findings about it. Raises Refused for an error."""
+def checked(
+    name: str, settings: Sequence[str], machine: Machine | None = None
+) -> tuple[Preset, Machine, list[Finding]]:
+    """Return the preset, the machine on which it trains, and the findings about it. Raises Refused for an error.
+
+    `machine` is another machine than this one.
+    """
     preset = preset_files.resolve(name, settings)
     here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
+    here = machine or here
     findings = [*checks.of_preset(preset, here), *checks.of_remarks(joined)]
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:

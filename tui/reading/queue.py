@@ -29,15 +29,22 @@ def read() -> Queue:
     begun = [entry for entry in listed if entry.state not in entries.WAITS]
     starts = _times.starts_in(listed, news)
     waiting: dict[str, Waiting] = {}
-    waits = len(listed) - len(begun)
+    places = places_of(listed)
+    waits = len(places)
     count = gpus() if waits else 0
-    for place, entry in enumerate((entry for entry in listed if entry.state in entries.WAITS), 1):
-        held = entry.state == "held"
-        why = "the queue is paused" if paused and not held else why_of(entry, reasons)
+    for entry in (entry for entry in listed if entry.state in entries.WAITS):
+        held, place = entry.state == "held", places.get(entry.run)
+        why = "the queue is paused" if paused and place and not held else why_of(entry, reasons)
         when = queue_times.when_text(starts[entry.run])
         needs, after = free_devices.needs_text(entry, count), entry.after or ""
         waiting[entry.run] = Waiting(entry.run, place, held, why, when, needs, entry.waits_since, after, waits)
     return Queue(waiting, len(begun))
+
+
+def places_of(listed: Sequence[Entry]) -> dict[str, int]:
+    """Return the places, from 1 on, of the entries that wait, by their ids. Slurm gives no places to its entries."""
+    waiting = (entry.run for entry in listed if entry.state in entries.WAITS and not entry.is_of_slurm)
+    return {run: place for place, run in enumerate(waiting, 1)}
 
 
 def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
@@ -45,14 +52,21 @@ def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
     if entry.state == "held":
         return entry.hold_reason
     if entry.state == "waiting":
-        return text(reasons.get(entry.run)) or "the runner has not looked at it yet"
+        in_slurm = f"waits in Slurm as job {entry.slurm_job}" if entry.slurm_job else ""
+        return text(reasons.get(entry.run)) or in_slurm or "the runner has not looked at it yet"
     return "gives way, and returns to the queue" if entry.yields else ""
 
 
 def place_text(entry: Entry) -> str:
-    """Return the place of a new entry, and what it waits for, in one line."""
-    listed: Sequence[Entry] = [other for other in entries.all_entries() if other.state in entries.WAITS]
-    place = next((number for number, other in enumerate(listed, 1) if other.run == entry.run), 1)
+    """Return the place of a new entry, and what it waits for, in one line. For an entry that Slurm starts, return its
+    job.
+    """
+    if entry.is_of_slurm:
+        after = f"; it waits for {entry.after} to end" if entry.after else ""
+        return f"submitted to Slurm as job {entry.slurm_job}, needs {free_devices.needs_text(entry, 0)}{after}"
+    everything = entries.all_entries()
+    listed: Sequence[Entry] = [other for other in everything if other.state in entries.WAITS and not other.is_of_slurm]
+    place = places_of(everything).get(entry.run, 1)
     needs = free_devices.needs_text(entry, gpus())
     if entries.is_paused():
         why = "the queue is paused; gputui queue start goes on"
@@ -61,7 +75,7 @@ def place_text(entry: Entry) -> str:
     elif place > 1:
         why = f"{listed[place - 2].run} is before it"
     else:
-        running = [other.run for other in entries.all_entries() if other.state not in entries.WAITS]
+        running = [other.run for other in everything if other.state not in entries.WAITS and not other.is_of_slurm]
         why = f"{running[-1]} was started before it" if running else "it starts as soon as that is free"
     return f"place {place} in the queue, needs {needs}: {why}"
 

@@ -10,26 +10,27 @@ from dataclasses import dataclass, field
 class Waiting:
     """The place of a run in the queue, from 1 on, why it waits, and about when it starts.
 
+    `place` is None for a run that Slurm starts, and `count` is the number of runs that have a place.
     `why` and `when` are empty if they are not known. `when` is `soon`, or a text such as `in about 4:10`. `since` is
     the Unix time at which the run was queued, and `after` the id of the run that has to end first.
     """
 
     run: str
-    place: int
+    place: int | None
     held: bool = False
     why: str = ""
     when: str = ""
     needs: str = ""
     since: float = 0.0
     after: str = ""
-    count: int = 1  # of all waiting runs
+    count: int = 1
 
     def __str__(self) -> str:
         """Return place, start and reason in one line. The most important part comes first, as the end may be cut."""
         if self.held:
             return self.why if self.why.startswith("held") else f"held: {self.why}"
-        lead = ", ".join(filter(None, (f"place {self.place}", self.when)))
-        return f"{lead}: {self.why}" if self.why else lead
+        lead = ", ".join(filter(None, (f"place {self.place}" if self.place else "", self.when)))
+        return ": ".join(filter(None, (lead, self.why)))
 
 
 @dataclass(frozen=True)

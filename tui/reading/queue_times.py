@@ -30,13 +30,13 @@ def starts_in(listed: Sequence[Entry], news: Mapping[str, Any]) -> dict[str, flo
     """Return for each waiting entry, by its id, the seconds until it is expected to start; None if that is not known.
 
     `listed` are the entries of the queue, in their order, and `news` is what the runner has written last. Nothing is
-    known if the runner has not looked at the devices yet, or if the queue is paused.
+    known of the runs that Slurm starts, if the runner has not looked at the devices yet, or if the queue is paused.
     """
-    waiting = [entry for entry in listed if entry.state in entries.WAITS]
+    unknown = dict.fromkeys(entry.run for entry in listed if entry.state in entries.WAITS)
     devices = free_devices.from_news(news.get("devices"))
     if entries.is_paused() or not devices:
-        return dict.fromkeys(entry.run for entry in waiting)
-    return _Times(listed, devices, news).starts_in()
+        return unknown
+    return unknown | _Times([entry for entry in listed if not entry.is_of_slurm], devices, news).starts_in()
 
 
 class StartTimes:

@@ -155,7 +155,7 @@ def waiting_first(entries: Iterable[Entry]) -> list[Entry]:
     if not waiting:
         return entries
     last = len(waiting) + 1
-    waiting.sort(key=lambda entry: entry.waiting.place if entry.waiting is not None else last)
+    waiting.sort(key=lambda entry: entry.waiting.place or last if entry.waiting is not None else last)
     return [*waiting, *(entry for entry in entries if entry.state != WAITING)]
 
 

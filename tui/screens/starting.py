@@ -83,7 +83,7 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
         from ...engine.queue import adding
         from ..reading import queue
 
-        _check(preset)
+        _check(preset, adding.machine())
         return queue.place_text(adding.queue_preset(preset))
 
     def in_the_way() -> str:
@@ -134,13 +134,12 @@ def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
 
     `warm` is an engine that was started in advance.
     """
-    _check(preset)
+    _check(preset, this_machine.read())
     return warm.start(preset) if warm is not None else launch.start(preset)
 
 
-def _check(preset: Preset) -> None:
-    """Check a preset against this machine. Raises ConflictError if there is an error."""
-    here = this_machine.read()
+def _check(preset: Preset, here: Machine) -> None:
+    """Check a preset against a machine. Raises ConflictError if there is an error."""
     findings = tuple(checks.on_screen(preset, here))
     if any(finding.level == "error" for finding in findings):
         raise ConflictError(here, findings)

@@ -26,7 +26,7 @@ def rows(waiting: Waiting, now: float, width: int, is_new: bool) -> list[Row]:
     if not is_new:
         return [fit([(line, "warn")], width) for line in textwrap.wrap(clean(str(waiting)), max(10, width))]
     items = {
-        "place": f"{waiting.place} of {waiting.count}",
+        "place": f"{waiting.place} of {waiting.count}" if waiting.place else "",
         "needs": waiting.needs,
         "begins after": waiting.after,
         "waits since": clock(max(0.0, now - waiting.since)),

@@ -54,11 +54,21 @@ async def stop(app: BaseApp, proof: Proof, is_search: bool = False) -> None:
     if await app.push_screen_wait(question) != "Stop":
         return
     try:
-        await asyncio.to_thread(proof_folder.request_stop, proof)
+        await asyncio.to_thread(_stop, proof)
     except (RunError, OSError) as reason:
         app.complain(str(reason))
     else:
         app.notify("stopping: the current trial is ended first")
+
+
+def _stop(proof: Proof) -> None:
+    """Ask a measurement to stop: Slurm asks one that trains in a job of the queue."""
+    if proof.queue_file.exists():
+        from ....engine.queue import slurm_queue  # only for a queued measurement
+
+        if slurm_queue.stop(proof.id):
+            return
+    proof_folder.request_stop(proof)
 
 
 def _ended(proof: Proof, what: str) -> str:

@@ -119,7 +119,7 @@ class RunActions(AppScreen):
             return
         self.stopping_runs.add(run.id)
         try:
-            await asyncio.to_thread(runs.request_stop, run)
+            await asyncio.to_thread(_stop, run)
         except (RunError, OSError) as reason:
             self.stopping_runs.discard(run.id)
             message = str(reason)
@@ -255,6 +255,16 @@ def ended(run: Run) -> str:
     """Return how the run has ended, as a message. Empty while it has not ended."""
     state = run.state
     return "" if state in ACTIVE_STATES else f"{title(run)} has ended meanwhile: {ENDED.get(state, state)}"
+
+
+def _stop(run: Run) -> None:
+    """Ask a run to stop: Slurm asks one that trains in a job of the queue."""
+    if run.queue_file.exists():
+        from ....engine.queue import slurm_queue  # only for a queued run
+
+        if slurm_queue.stop(run.id):
+            return
+    runs.request_stop(run)
 
 
 def _before_stopping(run: Run) -> tuple[bool, str]:

@@ -49,7 +49,9 @@ class QueueActions(RunActions):
         cannot be stopped or resumed.
         """
         now = self.waiting_now
-        if action in ("move_waiting", "take_out"):
+        if action == "move_waiting":
+            return now is not None and now.place is not None  # Slurm orders its jobs
+        if action == "take_out":
             return now is not None
         if action in ("hold_waiting", "release_waiting"):
             return now is not None and now.held == (action == "release_waiting")

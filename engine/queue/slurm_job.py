@@ -1,0 +1,159 @@
+"""`python -P -m gputui.engine.queue.slurm_job ID`: the process of a Slurm job, which trains one queued run or
+measurement.
+
+It starts the engine in the job's environment, passes a stop on, and ends after it. Two minutes before the time limit
+of the job, or a tenth of it if that is less, it stops the run, so that there is time for a checkpoint. Exit codes: 0
+the run has ended well or was stopped; 1 it has failed; 3 nothing was started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from .. import presets, runs
+from ..files.reading import why
+from ..job import slurm, this_machine
+from ..job.cluster import ClusterError
+from ..presets import PresetError
+from ..proof import folder
+from ..proof import request as requests
+from ..proof.folder import Proof
+from ..runs import RunError
+from ..runs.run import PROOF
+from ..system import locks, stop_signals
+from . import entries, start
+from .entries import Entry
+from .jobs import FAILED
+from .runner import REFUSED
+
+POLL_SECONDS = 0.1
+ENDED_WELL, ENDED_BADLY = 0, 1
+
+
+class Requests:
+    """The requests to stop that this process has received: `asked` has for each the signals for the engine.
+
+    Slurm may repeat its signals, so that only its first one counts. A person's request counts each time.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[Sequence[int]] = []
+        self.is_by_slurm = False
+        for number in (*stop_signals.NUMBERS, *stop_signals.BY_SCHEDULER.values()):
+            signal.signal(number, self._by_slurm)
+        signal.signal(stop_signals.BY_PERSON, self._by_person)
+
+    def _by_slurm(self, _number: int, _frame: Any) -> None:
+        self.is_by_slurm = True
+        self.stop()
+
+    def _by_person(self, _number: int, _frame: Any) -> None:
+        self.asked.append(runs.ASKED_BY_PERSON)
+
+    def stop(self) -> None:
+        """Stop the run gracefully, unless it was asked to stop before."""
+        if not self.asked:
+            self.asked.append((signal.SIGTERM,))
+
+
+def carry_out(name: str, job: str) -> int:
+    """Train the run or measurement `name` in the Slurm job with the id `job`. Return the exit code."""
+    requests_to_stop = Requests()
+    entry = None
+    try:
+        entry = _taken(name, job)
+        process = _started(entry)
+        with entries.locked():
+            entry = replace(entry, state="running", code="")
+            entries.write(entry)
+    except (RunError, PresetError, ClusterError, OSError) as fault:
+        filename = getattr(fault, "filename", None)
+        message = why(fault) + (f": {filename}" if filename else "") if isinstance(fault, OSError) else str(fault)
+        print(message, flush=True)
+        if entry is not None:
+            _refused(entry, message.partition("\n")[0])
+        return REFUSED
+    print(f"{name} trains in job {job} on {os.uname().nodename}", flush=True)
+    _wait(entry, process, requests_to_stop)
+    end = entry.job.end_of()
+    print(f"{name} has ended: {end.state}" + (f": {end.message}" if end.state in FAILED else ""), flush=True)
+    if not requests_to_stop.is_by_slurm:  # else it may be requeued: the runner asks Slurm
+        with entries.locked():
+            entries.discard(name)
+    return ENDED_BADLY if end.state in FAILED else ENDED_WELL
+
+
+def _taken(name: str, job: str) -> Entry:
+    """Return the entry of the run, now in the state `starting`. Raises RunError if it is not to be started."""
+    with entries.locked():
+        entry = entries.read(name)
+        if entry is None or entry.slurm_job is None or (entry.slurm_job or job) != job:
+            raise RunError(f"{name} is not in the queue as job {job}; nothing is started")
+        if entry.tries >= entry.most_tries and entry.most_tries > 1:
+            raise RunError(f"{name} was started {entry.tries} times, as run.tries allows; nothing is started")
+        started = replace(entry, state="starting", slurm_job=job, tries=entry.tries + 1, started_at=time.time())
+        entries.write(replace(started, hold_reason=""))
+        return replace(started, hold_reason="")
+
+
+def _started(entry: Entry) -> subprocess.Popen[bytes]:
+    """Start the run's engine, or the process of the measurement, with the devices of this job."""
+    if entry.kind == PROOF:
+        proof = Proof(entry.job.path)
+        requests.refuse(proof.request, this_machine.read())
+        try:
+            return folder.start(proof, None)
+        except locks.Taken:
+            raise RunError(f"{proof.id} is running, or another gputui is using it") from None
+    run = entry.folder
+    preset = presets.resolve(str(run.file("preset.yaml")))
+    start.refuse_options(run, preset)
+    return start.launch_run(entry, preset, None)
+
+
+def _refused(entry: Entry, message: str) -> None:
+    with entries.locked():
+        entry.job.close("error", {"kind": "queue", "message": message, "hint": ""})
+        entries.discard(entry.run)
+
+
+def _wait(entry: Entry, process: subprocess.Popen[bytes], stops: Requests) -> None:
+    """Wait for the end of the run's process, and pass each request to stop on to it."""
+    left = slurm.time_left(os.environ)
+    if left.problem:
+        print(f"the time limit of the job is not known: {left.problem}", flush=True)
+    usable = left.usable_seconds
+    end = None if usable is None else time.monotonic() + usable
+    passed_on = 0
+    while process.poll() is None:
+        if end is not None and time.monotonic() >= end:
+            end = None
+            print("the time limit of the job comes soon: the run is stopped", flush=True)
+            stops.stop()
+        if passed_on < len(stops.asked) and _is_asked(entry, stops.asked[passed_on]):
+            passed_on += 1
+        time.sleep(POLL_SECONDS)
+
+
+def _is_asked(entry: Entry, numbers: Sequence[int]) -> bool:
+    """Ask the run to stop. Return False if it cannot be asked yet, as its process has not written who it is."""
+    try:
+        if entry.kind == PROOF:
+            folder.request_stop(Proof(entry.job.path), numbers)
+        else:
+            runs.request_stop(entry.folder, numbers)
+    except RunError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    os.environ.pop("GPUTUI_LOCK", None)
+    sys.exit(carry_out(sys.argv[1], slurm.job_of(os.environ)))
