@@ -38,6 +38,7 @@ _MOVES_IN_SLURM = (
 )
 WAITS: tuple[State, ...] = ("waiting", "held")
 RUNNER_LOCK, LOCK, PAUSED, NEWS, LOG = "runner.lock", ".lock", ".paused", ".runner.json", "runner.log"
+PAUSED_REASON = "the queue is paused; gputui queue start goes on"
 LOCK_SECONDS = 20.0  # for the lock of the queue, under which a run is launched
 BEGINNING_SECONDS = 20.0  # for a run that is being started to have its engine
 # Variables of this terminal or of this process, which a run does not get later.

@@ -257,7 +257,7 @@ class Runner:
         self._why = {entry.run: "" for entry in self._entries} | {
             name: why for name, why in self._why.items() if name in self._not_before
         }
-        paused = "the queue is paused; gputui queue start goes on" if entries.is_paused() else self._out_of_hours()
+        paused = entries.PAUSED_REASON if entries.is_paused() else self._out_of_hours()
         free = [device.name for device in seen if not device.holder and device.name not in busy]
         able = [entry for entry in self._entries if entry.state == "waiting" and not _waits_for_another(entry)]
         self._fair_share.exchange_tickets([] if paused else able, self._gpus)

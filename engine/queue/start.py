@@ -136,4 +136,9 @@ def main(words: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     os.environ.pop("GPUTUI_LOCK", None)
-    sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the runner was killed meanwhile; Python would write a traceback into the next one's log
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)

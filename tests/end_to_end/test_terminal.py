@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,13 @@ from typing import Any
 import psutil
 import pytest
 from gputui.engine import runs
+from gputui.engine.leases import lease
+from gputui.engine.queue import entries
+from gputui.engine.system import locks
 
-from tests.support.front_door import ended, gputui, step, until
+from tests.support.front_door import COMMAND, ended, gputui, step, until
 from tests.support.idle import idle
+from tests.support.standing_in import stand_in as stand_in
 from tests.support.terminal import Terminal, needs_tmux, terminal
 
 pytestmark = [pytest.mark.slow, needs_tmux, pytest.mark.usefixtures("nothing_left_running")]
@@ -86,3 +91,33 @@ def test_a_run_outlives_its_screens_and_is_seen_again_with_its_history() -> None
         assert f"long goes on: gputui watch {run.id} shows it again" in shown, shown
     gputui("stop", run.id)
     assert ended(run)["outcome"] == "stopped"
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_run_that_waits_when_its_user_logs_out_has_begun_when_they_come_back() -> None:
+    """Queued by its key, seen by the command in the same terminal, and started although nobody looks."""
+    passed = ("PYTHONPATH", "GPUTUI_LEASES", "GPUTUI_IDLE_SECONDS")
+    own: dict[str, Any] = {name: os.environ[name] for name in passed} | {"GPUTUI_WARM": "0"}
+    (held,) = lease.take([lease.CPU], "digits")
+    with terminal(size=(80, 24), then="exec sh", **own) as window:
+        window.shows("quickstart", "Start")
+        window.still()
+        window.type("Q")
+        window.shows("place 1 in the queue, needs the CPU")
+        window.type("C-q")
+        window.shows("1 job waits in the queue: gputui queue shows why", "exit code 0")
+        window.type(f"clear; {shlex.join(COMMAND)} queue", "Enter")
+        window.shows("waiting", "needs the CPU; used by", "'s digits since")
+    run = runs.find("latest")
+    assert run.state == "waiting"
+    held.release()
+    until(lambda: run.state == "running")
+    with terminal(size=(80, 24), **own) as window:
+        window.shows("Live ▶1")
+        window.type("F4")
+        window.shows(run.id, "running")
+        window.type("C-q")
+        assert "goes on: gputui watch" in " ".join(window.shows("exit code").split())
+    gputui("stop", run.id)
+    assert ended(run)["outcome"] == "stopped"
+    until(lambda: not entries.all_entries() and not locks.held(entries.queue_folder() / entries.RUNNER_LOCK))

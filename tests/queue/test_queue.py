@@ -14,7 +14,7 @@ import pytest
 from gputui.engine import presets, runs
 from gputui.engine.doctor import host_findings
 from gputui.engine.queue import adding, entries
-from gputui.engine.runs import Run, RunError
+from gputui.engine.runs import Run, RunError, titles
 from gputui.engine.system import locks
 from gputui.tui import cli
 from gputui.tui.base.errors import WRONG
@@ -115,6 +115,8 @@ def test_the_commands_say_what_is_done_and_what_to_do(
     one, two = waiting("one"), waiting("two")
     entries.add(one)
     entries.add(two)
+    one.file(titles.FILE).write_text(titles.record("one", "/one.yaml", {"train.epochs": (2, 60)}))
+    assert f"1      {one.id} (epochs=60)  waiting" in said("queue")
     assert said("queue", "up", "latest") == f"{two.id} is moved up\n"
     assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
     assert said("queue", "down", "latest") == f"{two.id} is moved down\n"

@@ -26,14 +26,13 @@ class Terminal:
     """One tmux server with one window, in which one command runs."""
 
     def __init__(
-        self, arguments: list[str], size: tuple[int, int], environment: Mapping[str, str], written: str
+        self, arguments: list[str], size: tuple[int, int], environment: Mapping[str, str], written: str, then: str
     ) -> None:
         self._socket = f"gputui-{uuid.uuid4().hex[:8]}"
         width, height = size
         self._environment = dict(environment)
         command = shlex.join([*COMMAND, *arguments])
-        # The window stays when the command has ended, so that its last words can be read.
-        shell = f"{command}; echo exit code $?; exec cat"
+        shell = f"{command}; echo exit code $?; {then}"
         self._written, self._before_keys = Path(written), 0
         self._tmux(
             "new-session",
@@ -123,12 +122,17 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*arguments: str, size: tuple[int, int] = (120, 40), **more: str) -> Iterator[Terminal]:
-    """A terminal in which gputui runs, with the test's own home; more environment by keyword."""
+def terminal(
+    *arguments: str, size: tuple[int, int] = (120, 40), then: str = "exec cat", **more: str
+) -> Iterator[Terminal]:
+    """A terminal in which gputui runs, with the test's own home; more environment by keyword.
+
+    `then` is what the window does after the command has ended; `cat` keeps its last words, so that they can be read.
+    """
     kept = [name for name in ("GPUTUI_HOME", "XDG_CONFIG_HOME", "PATH", "HOME") if name in os.environ]
     environment = {name: os.environ[name] for name in kept} | {"LANG": "C.UTF-8", "COLORTERM": "truecolor"} | more
     with tempfile.NamedTemporaryFile() as written:
-        opened = Terminal(list(arguments), size, environment, written.name)
+        opened = Terminal(list(arguments), size, environment, written.name, then)
         try:
             yield opened
         finally:

@@ -17,7 +17,7 @@ from ...engine import runs as run_folders
 from ...engine.files.values import mapping, to_json
 from ...engine.queue import entries, free_devices, queue_settings
 from ...engine.queue.entries import Entry
-from ...engine.runs import RunError
+from ...engine.runs import RunError, titles
 from ..base.errors import DONE, Refused, clean, complain
 from ..reading import queue, queue_times
 
@@ -30,6 +30,7 @@ PAUSED = "The queue is paused: no run is started. gputui queue start goes on."
 SLURM_STARTS = "the queue is not paused: Slurm starts its runs, as queue.yaml says"
 HEADS = ("place", "run", "state", "needs", "when", "why")
 APART, INDENT = "  ", " " * 7
+CHANGES_WIDTH = 30  # of the changed options behind a run's id
 
 
 def go_on(_command: str | None) -> None:
@@ -129,7 +130,7 @@ def show_queue(as_json: bool) -> None:
     if not rows:
         print(EMPTY)
         return
-    named = [row | {"run": f"{row['run']} ({row['kind']})"} if row["kind"] != "run" else row for row in rows]
+    named = [row | {"run": _named(entry)} for row, entry in zip(rows, _in_order(listing.entries), strict=True)]
     cells = [HEADS, *([clean(str(row[head] or "")) for head in HEADS] for row in named)]
     for line in _lines(cells, shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
         print(line)
@@ -149,15 +150,29 @@ def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
                 yield from textwrap.wrap(row[-1], width, initial_indent=INDENT, subsequent_indent=INDENT)
 
 
+def _named(entry: Entry) -> str:
+    """Return the id of an entry with the changed options of the run, or the kind of the measurement, in parentheses."""
+    about = entry.what
+    if entry.kind == "run":
+        title = titles.title_of(entry.folder)
+        about = (
+            title.within(len(title.preset) + len(": ") + CHANGES_WIDTH).removeprefix(title.preset).removeprefix(": ")
+        )
+    return f"{entry.run} ({about})" if about else entry.run
+
+
+def _in_order(listed: Sequence[Entry]) -> list[Entry]:
+    """Return the entries that have begun, then those that wait."""
+    return sorted(listed, key=lambda entry: entry.state in entries.WAITS)
+
+
 def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
     """One row for each entry: first those that have begun, then those that wait, in their order."""
     news = entries.news()
     gpus, why, starts = queue.gpus(), mapping(news.get("why")), queue_times.starts_in(listed, news)
-    begun = [entry for entry in listed if entry.state not in entries.WAITS]
-    waiting = [entry for entry in listed if entry.state in entries.WAITS]
     places = queue.places_of(listed)
     rows: list[dict[str, Any]] = []
-    for entry in (*begun, *waiting):
+    for entry in _in_order(listed):
         place = places.get(entry.run)
         rows.append(
             {

@@ -34,7 +34,7 @@ def read() -> Queue:
     count = gpus() if waits else 0
     for entry in (entry for entry in listed if entry.state in entries.WAITS):
         held, place = entry.state == "held", places.get(entry.run)
-        why = "the queue is paused" if paused and place and not held else why_of(entry, reasons)
+        why = entries.PAUSED_REASON if paused and place and not held else why_of(entry, reasons)
         when = queue_times.when_text(starts[entry.run])
         needs, after = free_devices.needs_text(entry, count), entry.after or ""
         waiting[entry.run] = Waiting(entry.run, place, held, why, when, needs, entry.waits_since, after, waits)
@@ -69,7 +69,7 @@ def place_text(entry: Entry) -> str:
     place = places_of(everything).get(entry.run, 1)
     needs = free_devices.needs_text(entry, gpus())
     if entries.is_paused():
-        why = "the queue is paused; gputui queue start goes on"
+        why = entries.PAUSED_REASON
     elif entry.after:
         why = f"it waits for {entry.after} to end"
     elif place > 1:

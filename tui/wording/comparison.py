@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -121,10 +122,17 @@ def moments_of(ids: Sequence[str]) -> list[str]:
         [time.strftime(day + clock) if time else id_ for time, id_ in zip(times, ids, strict=True)]
         for clock in ("%H:%M", "%H:%M:%S")
     ]
-    candidates.append(
-        [name + (re.search(r"-\d{1,3}$|$", id_) or [""])[0] for name, id_ in zip(candidates[-1], ids, strict=True)]
-    )
+    candidates.append([name + number for name, number in zip(candidates[-1], _numbers(ids), strict=True)])
     return next((names for names in candidates if len(set(names)) == len(names)), list(ids))
+
+
+def _numbers(ids: Sequence[str]) -> list[str]:
+    """Return the end, such as `-2`, of each id of a run that was started in the same second as another; else an empty
+    text. A number in the name of the preset is left out.
+    """
+    stems = [re.sub(r"-\d{1,3}$", "", id_) for id_ in ids]
+    same = Counter([*set(ids), *(stem for stem, id_ in zip(stems, ids, strict=True) if stem != id_)])
+    return [id_[len(stem) :] if same[stem] > 1 else "" for stem, id_ in zip(stems, ids, strict=True)]
 
 
 def value_text(row: FigureRow, value: float | None) -> str:
