@@ -35,9 +35,9 @@ class Entry:
 
 
 class EntryFault(Exception):
-    """The entry cannot be used.
+    """The user's code that workload.entry names cannot be used.
 
-    The text gives the reason, with file and line if they are known; `change` is the remedy.
+    `message` gives the reason, with file and line if they are known; `change` says in a sentence what to do about it.
     """
 
     def __init__(self, message: str, change: str) -> None:
@@ -46,7 +46,7 @@ class EntryFault(Exception):
 
 
 def parse(text: str) -> Entry:
-    """Return the function, and the file or module, that a value of workload.entry names. The value must be valid."""
+    """Return the function, and the file or module, that `text` names. `text` is a valid value of workload.entry."""
     match = ENTRY.fullmatch(text)
     assert match is not None, "the option has been validated"
     place, function = match["place"], match["function"]
@@ -78,7 +78,8 @@ def examine(text: str, folder: Path, search_path: Sequence[str] | None = None, n
     """Raise EntryFault if the entry's code cannot run. `text` is the value of workload.entry.
 
     The reason is a missing file or function, a file that is not valid Python, or a function that does not accept one
-    argument. With `newer_python`, a syntax error is ignored, as the Python that trains may accept the code.
+    argument. The file is searched as by `source_file`. With `newer_python`, a syntax error is ignored, as the Python
+    that trains may accept the code.
     """
     entry = parse(text)
     path = source_file(entry, folder, search_path)
@@ -118,9 +119,10 @@ def _parsed(path: Path, shown: str) -> ast.Module:
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield each name that a module defines at its top level, also inside conditions, with its statement.
+    """Yield the name and the statement of each definition at the top level of a module, also of those inside
+    conditions.
 
-    The name `*` stands for an import of unknown names.
+    `body` has the statements of the module. The name `*` stands for an import of unknown names.
     """
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -153,8 +155,10 @@ def _takes_one_argument(node: ast.stmt | None, name: str, shown: str) -> None:
 
 
 def _find_module(name: str, folder: Path, search_path: Sequence[str]) -> ModuleSpec | None:
-    """Return the specification of a module. Return None if there is no such module. The module and its packages are not
-    imported.
+    """Return the specification of the module `name`, which is searched in `folder` and then in `search_path`; None if
+    there is no such module.
+
+    Neither the module nor its packages are imported.
     """
     places: list[str] | None = [str(folder), *search_path]
     spec = None

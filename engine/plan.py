@@ -33,7 +33,7 @@ def split_counts(samples: int, validation_split: float) -> tuple[int, int]:
 
 
 def batches_per_pass(samples: int, global_batch: int, replicas: int = 1, drop_remainder: bool = False) -> int:
-    """Return the number of batches in one pass over `samples` samples.
+    """Return the number of batches of `global_batch` samples in one pass over `samples` samples.
 
     A last, smaller batch counts only if each replica gets at least one of its samples and `drop_remainder` is False.
     """
@@ -42,9 +42,9 @@ def batches_per_pass(samples: int, global_batch: int, replicas: int = 1, drop_re
 
 
 def samples_seen(steps: int, samples: int, global_batch: int, batches: int) -> int:
-    """Return the number of samples that `steps` steps train on, in passes of `batches` batches.
+    """Return the number of samples that `steps` steps train on, in passes over `samples` samples.
 
-    The last batch of a pass may be smaller.
+    A pass has `batches` batches of `global_batch` samples each; its last batch may be smaller.
     """
     passes, rest = divmod(steps, batches)
     of_a_pass = min(samples, batches * global_batch)
@@ -52,7 +52,9 @@ def samples_seen(steps: int, samples: int, global_batch: int, batches: int) -> i
 
 
 def smaller_last_batch(samples: int, global_batch: int, batches: int) -> bool:
-    """Return True if the last of the `batches` batches of a pass is smaller than `global_batch`."""
+    """Return True if the last of the `batches` batches of a pass over `samples` samples is smaller than
+    `global_batch`.
+    """
     return batches * global_batch > samples
 
 
@@ -131,9 +133,10 @@ def training_steps(options: Options) -> int | None:
 
 
 def decay_steps(train: Train, steps: int, steps_per_epoch: int) -> int:
-    """Return `train.decay_steps`, or if it is not given, its value in a run of `steps` steps.
+    """Return `train.decay_steps`; if it is not given, its value in a run of `steps` steps.
 
-    By default it is all steps after warm-up and hold; a third of them for `step`; the steps of an epoch for `cyclical`.
+    By default it is all steps after warm-up and hold; a third of them for the schedule `step`; `steps_per_epoch` for
+    the schedule `cyclical`.
     """
     if train.decay_steps is not None:
         return train.decay_steps
@@ -149,7 +152,7 @@ def whole_executions(steps: int, together: int) -> int:
 
 
 def steps_together(steps_per_epoch: int, together: int) -> int:
-    """Return the largest number of steps per execution, up to `together`, that divides the steps of an epoch.
+    """Return the largest number of steps per execution, at most `together`, that divides `steps_per_epoch`.
 
     Keras' own fit needs this, as it runs only whole executions.
     """
@@ -181,9 +184,10 @@ def expected_seconds(asked: float, step_seconds: float) -> float:
 
 
 def seconds_to_ask(step_seconds: float) -> int:
-    """Return the whole seconds to request for run.measure_seconds, so that 20 steps are measured, with a margin of a
-    half.
+    """Return the whole seconds to request as run.measure_seconds, so that about 30 steps of `step_seconds` each are
+    measured.
 
-    It is much less than the time of 20 steps, as a run with few steps measures up to 12 times as long.
+    That is 20 steps and a margin of a half. The result is much less than the time of 20 steps, as a run with few steps
+    measures up to 12 times as long as requested.
     """
     return int(1.5 * LEAST_STEPS * step_seconds / MOST_TIMES) + 1

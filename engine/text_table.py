@@ -1,4 +1,4 @@
-"""A table of texts: its head and rows, made once for a terminal and for Markdown."""
+"""A table of texts, with a head and rows, and its form in Markdown; terminals draw the same table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Code(str):
 
 @dataclass(frozen=True)
 class Table:
-    """A head and rows of texts.
+    """The head and the rows of a table; each cell is a text.
 
     `right` has the indexes of the columns of figures, which are aligned at their right edges. `spare` has the indexes
     of columns that a narrow view may leave out, beginning with the last.
@@ -24,9 +24,8 @@ class Table:
     spare: Sequence[int] = ()
 
     def markdown(self, aligned: bool = False) -> str:
-        """Return the table in Markdown.
-
-        With `aligned`, the columns in `right` are aligned at the right there as well.
+        """Return the table in Markdown. With `aligned`, the columns in `right` are aligned at the right in Markdown,
+        too.
         """
         rule = ["---:" if aligned and column in self.right else "---" for column in range(len(self.head))]
         lines = [self.head, rule, *self.rows]

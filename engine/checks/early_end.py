@@ -70,9 +70,10 @@ def expected_seconds(preset: Preset) -> float | None:
 
 
 def _times(run: Run) -> tuple[float, float] | None:
-    """Return the seconds of a run's start, and the mean seconds of one of its epochs.
+    """Return two durations of a run in seconds: from its launch to the end of its first step, and the mean of its
+    epochs.
 
-    None if the run has no time or has not completed an epoch.
+    None if the result has no duration or no completed epoch.
     """
     result = run.whole_result  # of all sittings, as the epochs are
     whole, start, epochs = (at(result, key) for key in ("seconds", "startup_seconds", "epochs"))

@@ -146,7 +146,7 @@ def validation(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def _missing_test_part(place: str) -> list[str]:
-    """Return the names of the arrays of a test part that the .npz file does not have.
+    """Return the names of the arrays of a test part (x_test, y_test) that the .npz file `place` does not have.
 
     Empty also if the file cannot be read, which another rule reports.
     """
@@ -202,7 +202,11 @@ def _download(name: str) -> Iterator[Fault]:
 
 
 def arrays_of_npz(place: str) -> list[str]:
-    """Return the names of the arrays in a .npz file. Raises OSError, or one of NO_ZIP."""
+    """Return the names of the arrays in the .npz file `place`.
+
+    Raises OSError if the file cannot be read, and BadZipFile, ValueError or NotImplementedError if it is no valid .npz
+    file.
+    """
     with zipfile.ZipFile(place) as file:
         return [name.removesuffix(".npy") for name in file.namelist()]
 

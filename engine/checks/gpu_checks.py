@@ -80,9 +80,10 @@ def _of_fault(fault: Fault) -> Finding:
 
 
 def _matters(fault: Fault, options: Options, machine: Machine) -> bool:
-    """Return True, except for a misleading order of the GPUs if all GPUs train.
+    """Return True if the fault of the choice of GPUs is to be reported.
 
-    All GPUs train if CUDA_VISIBLE_DEVICES is not set and the strategy has several replicas.
+    The only fault that is not reported is a misleading order of the GPUs, if all GPUs train: if CUDA_VISIBLE_DEVICES is
+    not set and the strategy has several replicas.
     """
     all_train = machine.visible_devices is None and options.strategy.kind in plan.SEVERAL_REPLICAS
     return not (fault.about == gpu_faults.ORDER and all_train)
@@ -269,7 +270,7 @@ def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
 def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[Finding]:
     """Yield a finding with `message` if the model has convolutions, or is a user's model, which may have some.
 
-    `message` says that XLA fails at convolutions.
+    `message` says that XLA fails at convolutions. The remedy depends on the chips of `gpus`.
     """
     has_convolutions = _has_convolutions(options)
     if not has_convolutions and options.workload.entry is None:

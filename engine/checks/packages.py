@@ -65,14 +65,17 @@ def _trains(option: str | None, described: Interpreter) -> Finding:
 
 
 def _from(option: str | None, what: str) -> str:
-    """Return the text. If the interpreter comes from GPUTUI_PYTHON, the name of this variable is added."""
+    """Return the text `what`, followed by `(GPUTUI_PYTHON)` if this variable has chosen the interpreter.
+
+    That is so if run.python (`option`) is not set and the variable is.
+    """
     return f"{what} ({interpreter.VARIABLE})" if option is None and interpreter.from_environment() else what
 
 
 def _remark(remark: Remark, keys: tuple[str, ...], described: Interpreter) -> Finding:
-    """Return the remark as a finding.
+    """Return a remark on the packages of the interpreter `described` as a finding about the options `keys`.
 
-    If `keys` is not empty, the path of the interpreter, which is not gputui's, is added.
+    If `keys` is not empty, the interpreter is not gputui's own, and the message begins with its path.
     """
     what = f"{described.python}: {remark.what}" if keys else remark.what
     return Finding(remark.level, keys, what, remark.remedy)

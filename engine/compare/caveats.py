@@ -28,8 +28,9 @@ def caveats(
 ) -> list[str]:
     """Return sentences about figures that cannot be compared between the runs. Empty if all can be compared.
 
-    The sequences are in the order of comparison, the baseline first. `started` are the events of the trainers, None for
-    a run without this event. `versions` are the names of the packages whose versions differ.
+    The sequences have an item for each run, the baseline first: `options` by `group.name`, `results` as figures by
+    their keys, `states`, and `started`, the events of the trainers, None for a run without this event. `versions` are
+    the names of the packages whose versions differ.
     """
     actual = [trainer.actual if trainer else {} for trainer in started]
     with_options = [of_run for of_run in options if of_run]
@@ -80,7 +81,8 @@ def _samples(
 ) -> str:
     """Return a sentence if the losses of the runs were measured after different numbers of samples. Otherwise empty.
 
-    Losses and other metrics can be compared only after the same number.
+    `batches` has the global batch of each run, None if it is not known; the other arguments are those of `caveats`.
+    Losses and other metrics can be compared only after the same number of samples.
     """
     seen = {
         _seen(of_run, result["steps"], batch, begun): None
@@ -93,7 +95,7 @@ def _samples(
 
 
 def _seen(options: Options, steps: float, batch: float, started: Started | None) -> float:
-    """Return the number of samples that a run has trained on.
+    """Return the number of samples that a run has trained on in `steps` steps with the global batch `batch`.
 
     If the size of its data is not known, all batches count as full.
     """
@@ -122,7 +124,8 @@ def _environment(actual: Sequence[Mapping[str, Any]]) -> str:
 def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence if compile.xla is auto and XLA has compiled only some of the runs. Otherwise empty.
 
-    On another machine the same option can have another effect.
+    `actual` has the settings in effect of each run, from its `started` event. On another machine the same option can
+    have another effect.
     """
     by_itself = [
         trainer.get("jit_compile")

@@ -93,7 +93,7 @@ class Comparison:
 
 
 def compare(line_up: LineUp) -> Comparison:
-    """Compare two or more runs. A run without a result has no figures."""
+    """Return the comparison of two or more runs. A run without a result has no figures."""
     runs = line_up.runs
     read = [read_options(run) for run in runs]
     options = [options_of_run for options_of_run, _ in read]
@@ -143,14 +143,17 @@ def _together(runs: Sequence[Run]) -> list[str]:
 
 
 def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
-    """Return sentences about files of the runs that cannot be read, so that figures are missing."""
+    """Return a sentence for each file of the runs that cannot be read, so that figures or options are missing.
+
+    `presets` has for each run the reason why its preset cannot be read, or an empty text.
+    """
     return [
         f"{run.id}: {text}" for run, preset in zip(runs, presets, strict=True) for text in (*run.damage, preset) if text
     ]
 
 
 def _flat(result: Mapping[str, Any]) -> dict[str, float]:
-    """Return all numbers in nested mappings, by their dotted keys (`step_ms.p50`)."""
+    """Return all numbers in a result, a nest of mappings, by their dotted keys (`step_ms.p50`)."""
     numbers: dict[str, float] = {}
     for key, value in result.items():
         if isinstance(value, Mapping):
@@ -180,10 +183,11 @@ def _groups(
     versions_of_runs: Sequence[Mapping[str, str]],
     codes: Sequence[int],
 ) -> tuple[int, ...]:
-    """Return a number for each run. Repeats, runs with equal options apart from the seed, have the same number.
+    """Return a number for each run. Repeats, which are runs with equal options apart from the seed, have the same
+    number.
 
-    Workers of one training are not repeats of each other, nor are runs with different versions or with different
-    numbers in `codes`.
+    `workers` has the index of each run's worker (None on one machine), `versions_of_runs` the versions of its packages,
+    and `codes` a number for its code. Runs that differ in one of these are not repeats of each other.
     """
     kinds: list[dict[str, Any]] = []
     numbers = []

@@ -53,8 +53,9 @@ def read(run: Run, events: RunEvents | None = None) -> Measurements:
 class Collector:
     """Collects the measurements of a run from its events, which it takes in the order of their time.
 
-    `visible` is CUDA_VISIBLE_DEVICES of the process that could start the training again. If it is None, the variable of
-    the run is used, which may name only a part of the machine's GPUs.
+    `options` are the run's options by `group.name`. `visible` is CUDA_VISIBLE_DEVICES of the process that could start
+    the training again. If it is None, the variable of the run is used, which may name only a part of the machine's
+    GPUs.
     """
 
     def __init__(self, options: Mapping[str, Any], visible: str | None = None) -> None:
@@ -82,10 +83,9 @@ class Collector:
 
     @property
     def newest_t(self) -> float | None:
-        """The time of the newest progress event in seconds since 1970. If there is none because the run was short, the
-        time of the run's end.
+        """The time of the newest progress event, in seconds since 1970.
 
-        None before.
+        If a short run has ended without such an event, it is the time of the run's end; None before that.
         """
         return self._progress[-1].t if self._progress else self._ended_t
 
@@ -161,10 +161,10 @@ class Collector:
             self._ended_t = t
 
     def _trainers_variable(self, of_run: Any) -> str | None:
-        """Return the trainer's value of CUDA_VISIBLE_DEVICES: from the option device.visible, or from the environment
-        of the process that has started it.
+        """Return CUDA_VISIBLE_DEVICES of the trainer, None if the variable is not set.
 
-        None if the variable is not set.
+        It follows from the option device.visible if that is a list; else it is `of_run`, the value that the `started`
+        event recorded; else the value in the environment from which the run was started.
         """
         visible = self.options.get("device.visible")
         if isinstance(visible, list):
@@ -172,7 +172,9 @@ class Collector:
         return self._visible if of_run is None else str(of_run)
 
     def _filled(self) -> bool:
-        """Return True if caches and shuffle buffers are full. Memory that grows afterwards is not memory of these."""
+        """Return True if the caches and shuffle buffers of the input are full, so that memory that still grows has
+        another cause.
+        """
         return not self._fills() or (self._epochs > 0 and self._has_passed())
 
     def _fills(self) -> bool:

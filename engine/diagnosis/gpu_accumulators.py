@@ -171,7 +171,7 @@ def _name(gpu: Reading) -> str | None:
 
 
 def _instance_of(gpu: Reading, mine: Collection[str]) -> int | None:
-    """Return the position (from 0) of the GPU's MIG instance that trains. None if no instance of this GPU trains."""
+    """Return the position (from 0) of the GPU's MIG instance whose UUID is in `mine`. None if there is none."""
     return next((place for place, instance in enumerate(_instances(gpu)) if instance.get("uuid") in mine), None)
 
 
@@ -210,7 +210,7 @@ def _stands_idle(readings: Collection[Reading]) -> bool:
 
 
 def _nvlink(readings: Sequence[Reading]) -> bool | None:
-    """Return True if bytes have passed over NVLink. None if this is unknown.
+    """Return True if bytes have passed over NVLink in the readings of a GPU, False if not. None if this is unknown.
 
     The number of links is no proof: a GPU may have links although no NVLink bridge is installed.
     """

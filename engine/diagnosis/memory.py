@@ -20,7 +20,10 @@ MB = 1024**2
 
 
 class DeviceMemory:
-    """The figures of TensorFlow's memory allocator in one run. `options` are the run's options by `group.name`."""
+    """Collects the figures of TensorFlow's memory allocator in one run.
+
+    `options` are the run's options by `group.name`, and `gpus` the readings of the machine's GPUs.
+    """
 
     def __init__(self, options: Mapping[str, Any], gpus: Gpus) -> None:
         self._options, self._gpus = options, gpus

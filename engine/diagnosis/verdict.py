@@ -112,8 +112,8 @@ def _too_little(s: Measurements) -> str:
 
 
 def _sure(every: Sequence[Finding]) -> list[Finding]:
-    """Return the findings that decide the verdict if the figures may be a result of chance: those beyond the threshold
-    `strong`.
+    """Return the findings of `every` that decide the verdict even if the figures may be a result of chance: those
+    beyond the threshold `strong`.
 
     If a finding is a faint loss of time, no finding of rank LIMIT is among them.
     """
@@ -129,7 +129,10 @@ def _computes(s: Measurements) -> bool:
 
 
 def _sentence(verdict: str, s: Measurements, mine: Sequence[Finding]) -> str:
-    """Return the verdict in one line. A further detail is added only if the line then has at most 100 characters."""
+    """Return the verdict in one line, with the first of its findings (`mine`).
+
+    A further detail is added only if the line then has at most 100 characters.
+    """
     words = label(verdict)
     if verdict == "healthy":
         graph = figures.measurement("compute_share").text(s.compute_share or 0)
@@ -183,8 +186,9 @@ def evidence(s: Measurements, verdict: str, mine: Sequence[Finding]) -> list[dic
     """Return the rows of evidence: first a row for each figure of the findings, then a row for each figure that
     explains the verdict.
 
-    `mine` are the findings of the verdict. A figure has only one row, except if the GPU's utilization is unknown
-    (`s.unseen`).
+    A row has `signal` (the name of the figure), `value`, `unit`, `threshold` (None without one), `text` (a sentence)
+    and `source`. `mine` are the findings of the verdict. A figure has only one row, except if the GPU's utilization is
+    unknown (`s.unseen`).
     """
     shown = {finding.rule.measurement for finding in mine}
     more = [row for row in _explaining(s, verdict) if row["signal"] not in shown or s.unseen]
@@ -204,7 +208,9 @@ def _of_finding(finding: Finding) -> dict[str, object]:
 
 
 def _explaining(s: Measurements, verdict: str) -> list[dict[str, object]]:
-    """Return rows of figures that explain the verdict but have no threshold of their own."""
+    """Return rows, as `evidence` describes them, of figures that explain the verdict but have no threshold of their
+    own.
+    """
     rows: list[dict[str, object]] = []
     if s.crowded:
         rows += _row("others_cpu", s.others_cpu, "other programs use {} of the CPU's cores")

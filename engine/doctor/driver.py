@@ -76,7 +76,10 @@ def _calm(seen: NvmlAnswers, bus: Bus) -> Finding:
 
 
 def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
-    """Return the finding for a machine that should have GPUs, if none can be read."""
+    """Return the finding for a machine that should have GPUs, if none can be read.
+
+    The parameters are as for `findings`.
+    """
     if seen.late_seconds is not None:
         return Finding("warning", "driver", seen.reason, _quicker(seen))
     fault = gpu_faults.of_driver(seen.reason, seen.code, bus, confined)

@@ -57,7 +57,8 @@ def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Find
 def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
     """Yield a finding for each GPU that CUDA does not show: it cannot be read, or is in MIG mode without an instance.
 
-    It is an error if no usable GPU is left, or if CUDA does not work; else a warning.
+    The findings are errors if no usable GPU is left or `cuda_works` is False; else warnings. `cuda_works` is the answer
+    of the CUDA library, None if it is not known.
     """
     left = len(seen.gpus) < seen.count or any(usable(gpu) for gpu in seen.gpus)
     level = "warning" if left and cuda_works is not False else "error"
@@ -81,7 +82,7 @@ def _empty(gpu: Gpu, level: str) -> Finding:
 def _together(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield each finding once, with the numbers of all GPUs for which it was made.
 
-    `about` must be `GPU` and a number.
+    The field `about` of each finding must be `GPU` and a number.
     """
     numbers: dict[tuple[str, str, str], list[int]] = {}
     for finding in findings:
@@ -130,7 +131,10 @@ def _left_out(gpu: Gpu) -> bool:
 
 
 def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
-    """Yield findings if TensorFlow does not use the GPU, or if kernels of TensorFlow, cuDNN or XLA cannot run on it."""
+    """Yield findings if TensorFlow does not use the GPU, or if kernels of TensorFlow, cuDNN or XLA cannot run on it.
+
+    `capability` is the GPU's compute capability.
+    """
     if _left_out(gpu):
         few = f"it has {counted(gpu['multiprocessors'], 'multiprocessors')}, fewer than {gpu['least']}"
         remedy = "to train on it, name it alone in device.visible"
@@ -148,7 +152,7 @@ def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
 
 
 def _kernels(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
-    """Yield findings about TensorFlow's kernels on the chip.
+    """Yield findings about TensorFlow's kernels on a chip of this compute capability.
 
     There is a finding if TensorFlow has no code for the chip, if it compiles its kernels at first use, and if XLA
     crashes.

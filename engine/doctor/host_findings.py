@@ -88,9 +88,9 @@ def _memory() -> Iterator[Finding]:
 
 
 def _shared_memory(gpus: int) -> Iterator[Finding]:
-    """Yield a finding about /dev/shm, through which NCCL and worker processes exchange data.
+    """Yield a finding about the size of /dev/shm, through which NCCL and worker processes exchange data.
 
-    Containers get 64 MiB of it by default.
+    Less than 1 GiB is a warning if the machine has several `gpus`, else a note. Containers get 64 MiB by default.
     """
     try:
         total = shutil.disk_usage("/dev/shm").total

@@ -77,8 +77,8 @@ def missing() -> dict[str, str]:
 def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
     """Yield a finding about the `missing` libraries (see `missing`), or that all are installed.
 
-    On a machine without a driver a missing library is only a note. Nothing is yielded if TensorFlow is built without
-    CUDA.
+    Without a driver (`has_driver` is False) a missing library is only a note. Nothing is yielded if TensorFlow is built
+    without CUDA.
     """
     if not _has_cuda():
         return
@@ -102,8 +102,8 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
 def cudnn(gpus: Iterable[Mapping[str, Any]], has_driver: bool) -> Iterator[Finding]:
     """Yield a finding if the version of cuDNN does not fit TensorFlow, or does not fit these GPUs with XLA.
 
-    On a machine without a driver it is only a note. A chip for which the loaded cuDNN has no code is reported in
-    gpu_findings.py.
+    Without a driver (`has_driver` is False) it is only a note. A chip for which the loaded cuDNN has no code is
+    reported in gpu_findings.py.
     """
     if not _has_cuda():
         return

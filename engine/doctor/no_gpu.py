@@ -33,7 +33,7 @@ def reason(log: str = "") -> str:
 
 
 def first(log: str = "") -> Finding | None:
-    """Return the most important finding about why TensorFlow sees no GPU.
+    """Return the most important finding about why TensorFlow sees no GPU; `log` is the text that TensorFlow has logged.
 
     It is the first error, or the first warning if there is no error. None if there is neither.
     """
@@ -42,7 +42,10 @@ def first(log: str = "") -> Finding | None:
 
 
 def _causes(log: str) -> Iterator[Finding]:
-    """Yield all findings about why TensorFlow cannot use the GPUs, causes before consequences."""
+    """Yield all findings about why TensorFlow cannot use the GPUs, causes before consequences.
+
+    `log` is the text that TensorFlow has logged.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     nvml, cuda = NvmlQuery(), CudaQuery()
     try:

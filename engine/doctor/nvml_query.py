@@ -70,7 +70,10 @@ class NvmlQuery:
         return replace(seen, late_seconds=seconds, reason=seen.reason or ("" if seen.count else nothing))
 
     def _know(self, **more: Any) -> None:
-        """Replace the answers in one assignment, as another thread may read them at any time."""
+        """Replace the fields of the answers that `more` names.
+
+        This is one assignment, as another thread may read the answers at any time.
+        """
         self._seen = replace(self._seen, **more)
 
     def _ask(self) -> None:
@@ -109,7 +112,7 @@ class NvmlQuery:
 
 
 def _gpu(index: int) -> dict[str, Any]:
-    """Return the facts and settings of one GPU by name.
+    """Return the facts and settings of the GPU with NVML's `index`, by name.
 
     A GPU that cannot be read has the reason in `missing` and `why`.
     """
@@ -126,10 +129,10 @@ def _gpu(index: int) -> dict[str, Any]:
 
 
 def _answer(handle: Any, question: Question) -> dict[str, Any]:
-    """Return the figures that answer one question, by name.
+    """Return the figures that answer one question about the GPU with NVML's `handle`, by name.
 
-    All are None if the query failed. Empty if this driver or chip does not have them. Raises the exception of a lost
-    GPU.
+    All are None if the query failed. Empty if this driver or chip does not have them. If the GPU is lost, the exception
+    of NVML is raised.
     """
     for way in question.ways:
         try:
@@ -152,7 +155,9 @@ def _host_memory() -> dict[str, Any]:
 
 
 def _settings(handle: Any) -> dict[str, Any]:
-    """Return the settings of a GPU that an administrator can change, by name. A value is None if it is not known."""
+    """Return the settings of the GPU with NVML's `handle` that an administrator can change, by name. A value is None if
+    it is not known.
+    """
     default = or_none(lambda: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
     return {
         "persistence": or_none(lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(handle))),

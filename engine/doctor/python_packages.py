@@ -70,7 +70,7 @@ def _owner(place: Path) -> str | None:
 
 
 def _lists(distribution: str, place: Path) -> list[str]:
-    """Return the checksums with which a package lists a file; empty if it does not list the file.
+    """Return the checksums with which the package `distribution` lists a file; empty if it does not list the file.
 
     An empty text stands for a listed file without a checksum, and for a package without a list, such as a system
     package.

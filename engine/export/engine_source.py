@@ -20,7 +20,9 @@ ENGINE = Path(__file__).resolve().parents[1]
 
 
 class _Module:
-    """A file of the engine: its definitions by name, and the files of its relative imports by the imported names."""
+    """The file `path` of the engine: its definitions by name, and the files of its relative imports by the imported
+    names.
+    """
 
     def __init__(self, path: Path) -> None:
         self.text = path.read_text(encoding="utf-8")
@@ -60,8 +62,10 @@ def extract(file: str, *names: str) -> list[str]:
 
 
 def specialised(file: str, *names: str, options: Options, constants: Mapping[str, Any] | None = None) -> list[str]:
-    """Return the same source as extract returns, but with the values of options and of the names in `constants` in
-    place of their expressions (see specialised.py).
+    """Return the source of the definitions `names` in a file of the engine, as `extract` does, specialised for these
+    options.
+
+    The values of options, and of the names in `constants`, take the place of their expressions (see specialised.py).
     """
 
     def specialise(module: _Module, name: str) -> str:
@@ -87,10 +91,11 @@ def _extract(file: str, names: Sequence[str], specialise: Specialise | None) -> 
 def _collect(
     path: Path, name: str, sources: dict[str, str], under: tuple[str, ...], specialise: Specialise | None
 ) -> None:
-    """Add the definition `name` and all definitions that it uses to `sources`. Nothing is added if the file does not
-    define it.
+    """Add the definition `name` of the file `path`, and before it all definitions that it uses, to `sources`, by their
+    names.
 
-    The definitions that it uses are added first, so that constants and helpers come above their users.
+    `under` are the names of the definitions that are being added, and `specialise` may change the text of each. Nothing
+    is added if neither the file nor a file that it imports from defines the name.
     """
     module = _module(path)
     if name in sources or name in under:

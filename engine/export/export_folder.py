@@ -197,7 +197,8 @@ def _with_data(options: Options, made: Path) -> tuple[Options, tuple[str, str] |
 
 
 def _copied(kind: str, place: str, to: Path) -> bool:
-    """Copy a file, a folder, or the files of a pattern.
+    """Copy the data of a file, a folder or the files of a pattern; `kind` and `place` are the two parts of
+    workload.data.
 
     Returns False if nothing is copied because there are no files or they are larger than MOST_DATA_BYTES. False also if
     two files of a pattern have the same name, so that one overwrites the other.

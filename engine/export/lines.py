@@ -73,8 +73,8 @@ class Script:
         self._lines += ["", f"# ---- {title} ".ljust(80, "-"), ""]
 
     def blocks(self, sources: Iterable[str]) -> None:
-        """Add definitions, with empty lines around functions and classes. A definition that was already added is left
-        out.
+        """Add the definitions `sources`, with empty lines around functions and classes. A definition that was already
+        added is left out.
         """
         for source in sources:
             if source in self._defined:
@@ -84,7 +84,9 @@ class Script:
             self._lines += [*apart, *source.split("\n"), *apart]
 
     def named_blocks(self, sources: Iterable[str]) -> None:
-        """Add definitions, and note the options that the comments of their lines name, so that they are in `named`."""
+        """Add the definitions `sources`, and note the options that the comments of their lines name, so that they are
+        in `named`.
+        """
         for source in sources:
             for comment in _NAMED.findall(source):
                 self._named.update(comment.rstrip(":").split(", "))

@@ -62,8 +62,9 @@ class Expressions:
         self._groups = {id(getattr(options, name)): name for name in GROUPS}
 
     def _value(self, node: ast.expr, constants: Mapping[str, Any], used: list[str]) -> Any:
-        """Return the value of an expression. The keys of the expression's options are added to `used`. Raises
-        UnknownValue.
+        """Return the value of an expression, if the names that it uses have known values in `constants` or options.
+
+        The keys of the expression's options are added to `used`. Raises UnknownValue.
         """
         match node:
             case ast.Constant():
@@ -103,7 +104,8 @@ class Expressions:
 
     def _boolean(self, node: ast.BoolOp, constants: Mapping[str, Any], used: list[str]) -> Any:
         """Return the value of an `and` or `or`. A single part can decide this value, even if other parts are unknown.
-        Raises UnknownValue.
+
+        The arguments and the exception are those of `_value`.
         """
         decides = isinstance(node.op, ast.Or)
         value, unknown = None, False
@@ -127,8 +129,9 @@ class Expressions:
         return list(self._edits(node, constants, {id(part) for part in skip}))
 
     def _edits(self, node: ast.AST, constants: Mapping[str, Any], skip: set[int]) -> Iterator[Edit]:
-        """Yield the edits that replace text within a node. They do not overlap. `skip` has the ids of nodes that stay
-        unchanged.
+        """Yield the edits that replace expressions within a node whose values are known from `constants` or options.
+
+        The edits do not overlap. `skip` has the ids of nodes that stay unchanged.
         """
         if id(node) in skip:
             return
@@ -162,6 +165,8 @@ class Expressions:
     def _replaced(self, node: ast.expr, constants: Mapping[str, Any]) -> str | None:
         """Return the new text of an expression whose value is known, wholly or in part. Return None if the expression
         stays unchanged.
+
+        `constants` has the known values by name.
         """
         if isinstance(node, ast.Constant) or isinstance(getattr(node, "ctx", None), ast.Store):
             return None
@@ -190,7 +195,8 @@ class Expressions:
         """Return the text of an `and` or `or` without the known parts that do not decide it. Return None if all parts
         stay.
 
-        A known last part stays if it is not a bool, since it may be the value of the expression.
+        `constants` has the known values by name. A known last part stays if it is not a bool, since it may be the value
+        of the expression.
         """
         kept: list[str] = []
         used: list[str] = []
@@ -222,12 +228,12 @@ class Expressions:
         return self._lines[number - 1].decode()
 
     def _between(self, before: int, node: ast.stmt) -> list[str]:
-        """Return the empty lines and comments between the line `before` and a statement."""
+        """Return the empty lines and comments between the line `before` (from 1) and a statement."""
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         return [self._line(number) for number in range(before + 1, first)]
 
     def _edited(self, first: int, last: int, edits: Sequence[Edit]) -> str:
-        """Return the lines `first` to `last` after the edits were made."""
+        """Return the text of the lines `first` to `last` (from 1) with the `edits`, which must not overlap."""
         starts = [0]
         for line in self._lines[first - 1 : last]:
             starts.append(starts[-1] + len(line) + 1)
@@ -261,7 +267,8 @@ def _end(node: Any) -> tuple[int, int]:
 def _without(items: Sequence[Any], removed: set[int], ends: Mapping[int, Any] | None = None) -> Iterator[Edit]:
     """Yield the edits that remove the items with an id in `removed` from a list.
 
-    Each item is removed with the comma before it. If no item before it stays, it is removed with the comma after it.
+    `ends` has by the id of an item the node with which the item ends, such as a parameter's default value. Each item is
+    removed with the comma before it. If no item before it stays, it is removed with the comma after it.
     """
     kept_before = False
     for i, item in enumerate(items):
@@ -302,17 +309,22 @@ class Specialiser(Expressions):
         return [*self._header(node, constants), *self._body(node.body, constants)]
 
     def _refuse_new_values(self, node: ast.FunctionDef, constants: Mapping[str, Any]) -> None:
-        """Raise ValueError if the function assigns to a name whose value is known."""
+        """Raise ValueError if the function assigns to a name whose value is known (in `constants`)."""
         stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         if again := sorted(name for name in stored & set(constants) if not isinstance(constants[name], Partly)):
             raise ValueError(f"{node.name} cannot be exported: it gives {', '.join(again)} another value")
 
     def _body(self, body: Sequence[ast.stmt], constants: dict[str, Any]) -> list[str]:
-        """Return the new lines of the statements below a header. If no statement stays, return a `pass`."""
+        """Return the new lines of the statements `body` below a header. If no statement stays, return a `pass`.
+
+        `constants` has the known values by name; statements that bind a group of options add to it.
+        """
         return self._block(body, constants) or [" " * body[0].col_offset + "pass"]
 
     def _header(self, node: Any, constants: Mapping[str, Any]) -> list[str]:
-        """Return the new lines of a compound statement that stand above its body."""
+        """Return the new lines of the compound statement `node` that stand above its body. `constants` has the known
+        values by name.
+        """
         edits = self._edits_of(node, constants, skip=node.body)
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         last = max(first, node.body[0].lineno - 1)
@@ -321,7 +333,10 @@ class Specialiser(Expressions):
         return _joined(self._edited(first, last, edits).split("\n"))
 
     def _block(self, body: Sequence[ast.stmt], constants: dict[str, Any]) -> list[str]:
-        """Return the new lines of consecutive statements, up to the first that always returns or raises."""
+        """Return the new lines of the consecutive statements `body`, up to the first that always returns or raises.
+
+        `constants` has the known values by name; statements that bind a group of options add to it.
+        """
         lines: list[str] = []
         keys: list[str] = []  # of decided conditions, named at the statement that follows from them
         before = body[0].lineno - 1
@@ -339,9 +354,10 @@ class Specialiser(Expressions):
         return lines
 
     def _statement(self, node: ast.stmt, constants: dict[str, Any], keys: list[str]) -> tuple[list[str], bool]:
-        """Return the new lines of a statement, and whether the statements after it are unreachable.
+        """Return the new lines of a statement, and True if the statements after it are unreachable.
 
-        If statements are removed because of options, the keys of these options are added to `keys`.
+        `constants` has the known values by name. If statements are removed because of options, the keys of these
+        options are added to `keys`.
         """
         if self._binds_group(node, constants):
             return [], False

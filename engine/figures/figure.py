@@ -79,7 +79,7 @@ class Figure:
 
 
 def at(values: Mapping[str, Any], key: str) -> float | None:
-    """Return the number at a dotted key (`step_ms.p50`) in nested mappings. None if there is no number."""
+    """Return the number at a dotted key (`step_ms.p50`) in the nested mappings `values`. None if there is no number."""
     value: Any = values
     for name in key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None

@@ -33,7 +33,8 @@ class Gap:
 
 
 class LineFile:
-    """A file to which lines are appended. Only this process appends to it, and only one of its threads at a time.
+    """The file `path`, to which lines are appended. Only this process appends to it, and only one of its threads at a
+    time.
 
     At most `kept_bytes` of lines wait in memory; beyond that, the oldest are lost.
     """
@@ -107,7 +108,8 @@ class LineFile:
         return lines
 
     def _write(self, descriptor: int, lines: list[bytes]) -> None:
-        """Write as many of the `lines` as the disk accepts. If a line was written only in part, remove that part.
+        """Write as many of the `lines` as the disk accepts to the open file `descriptor`. If a line was written only in
+        part, remove that part.
 
         Raises OSError.
         """
@@ -121,7 +123,8 @@ class LineFile:
             self._take_back_part(descriptor)
 
     def _count(self, lines: list[bytes], written: int) -> bytes:
-        """Remove the written lines from the lines that wait. `written` is the number of written bytes.
+        """Remove the written lines from the lines that wait in memory. `written` is the number of bytes of `lines` that
+        were written.
 
         Return the part of the next line that was written; empty if there is none.
         """

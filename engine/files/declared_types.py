@@ -46,7 +46,7 @@ class Fields:
 
 
 class Form:
-    """The types of a mapping's named entries.
+    """The types of a mapping's named entries, given as type hints by name (`hints`).
 
     A declared entry may be missing, as readers can do without it. Entries that are not declared are allowed.
     """
@@ -56,7 +56,7 @@ class Form:
         self._fits = {name: fits(hint) for name, hint in hints.items()}
 
     def holds(self, content: Mapping[str, Any]) -> bool:
-        """Return True if every declared entry that is present has its type.
+        """Return True if every declared entry that is present in `content` has its type.
 
         One loop does all tests, since files have many lines.
         """
@@ -76,22 +76,22 @@ class Form:
         return True
 
     def wrong(self, content: Mapping[str, Any]) -> list[str]:
-        """Return the names of the entries that do not have their declared type."""
+        """Return the names of the entries of `content` that do not have their declared type."""
         return [name for name, value in content.items() if name in self._fits and not self._fits[name](value)]
 
 
 @cache
 def form_of(declared: Any) -> Form:
-    """Return the form that the fields of a dataclass declare."""
+    """Return the form that the fields of the dataclass `declared` declare."""
     hints = get_type_hints(declared, include_extras=True)
     return Form({name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar})
 
 
 def completed(declared: Any, content: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the values of all fields of a dataclass: from `content`, or else their defaults. Undeclared entries are
-    kept.
+    """Return the values of all fields of the dataclass `declared`: from `content`, or else their defaults.
 
-    Return None if a field without a default is missing, or if a value does not have its declared type.
+    Undeclared entries are kept. Return None if a field without a default is missing, or if a value does not have its
+    declared type.
     """
     return _filled(declared, content) if fits(declared)(content) else None
 
@@ -110,7 +110,7 @@ def _filled(declared: Any, content: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _inner(declared: Any) -> Mapping[str, Any]:
-    """Return the fields of a dataclass that hold a dataclass, or a list of it: the dataclass by the field's name."""
+    """Return, by the field's name, the dataclass of each field of `declared` that holds a dataclass or a list of it."""
     parts = {name: (hint, *get_args(hint)) for name, hint in get_type_hints(declared).items()}
     inner = {name: next(filter(is_dataclass, of), None) for name, of in parts.items()}
     return {name: dataclass for name, dataclass in inner.items() if dataclass is not None}
@@ -170,6 +170,9 @@ def _each(parts: Sequence[Fits], values: Sequence[Any]) -> list[bool]:
 
 
 def _kinds(hint: Any) -> frozenset[type]:
-    """Return the exact types of values that a hint accepts without a further test, except for the size of numbers."""
+    """Return the types that need no further test: a value of exactly such a type fits the hint.
+
+    Only the size of a number must still be tested.
+    """
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return frozenset(kind for member in members for kind in _KINDS.get(member, ()))

@@ -81,7 +81,7 @@ def read_bytes(path: Path, most: int = MAX_OBJECT_BYTES) -> bytes:
 
 
 class GrowingFile:
-    """Reads the complete lines of a file that grows, each line once, from byte `offset` on.
+    """Reads the complete lines of the growing file `path`, each line once, from byte `offset` on.
 
     A last line that is not complete is left for a later reading. Each reading opens the file again, and raises OSError
     as `open_regular` does.

@@ -136,7 +136,7 @@ def depth(value: Any) -> int:
 
 
 def finite(value: float | None) -> float | None:
-    """Return the number as a float; None if it is None, NaN or infinite, which JSON cannot express."""
+    """Return `value` as a float; None if it is None, NaN or infinite, which JSON cannot express."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
@@ -152,7 +152,8 @@ def plain(value: Any) -> Any:
 
 
 def to_json(value: Any, *, indent: int | None = None, short: bool = False) -> str:
-    """Return the value as strict JSON; `short` leaves out the spaces.
+    """Return the value as strict JSON, on one line or with `indent` spaces for each level; `short` leaves out the
+    spaces.
 
     A value that JSON does not have, such as a path or a date, is written as text.
     """

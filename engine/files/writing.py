@@ -1,6 +1,7 @@
-"""Writes files: completely or not at all, never over a file that the user named, and logs also on a full disk.
+"""Writes files completely or not at all, does not overwrite a file that the user has named, and recognizes full disks.
 
-Imports hardly anything, as engine and trainer start with it.
+A process that uses `forgive_full_disk` continues without its log if the disk is full. Imports hardly anything, as
+engine and trainer start with it.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # the errors of a file s
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
-    """Replace the content of a file: a reader sees the old content or the new content, never a part of it.
+    """Replace the content of a file by `text`: a reader sees the old content or the new content, never a part of it.
 
     Raises OSError with the file's name, and then leaves no temporary file. `durable` waits until the content is on the
     disk. It is not needed for a file that is rewritten every second.
@@ -175,7 +176,9 @@ def refuse_existing(path: Path) -> None:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file that does not exist yet. Raises ExistsError if it exists, or OSError; then nothing new is left."""
+    """Write `text` to a file that does not exist yet. Raises ExistsError if it exists, or OSError; then nothing new is
+    left.
+    """
     try:
         stream = path.open("x", encoding="utf-8")
     except FileExistsError:

@@ -15,7 +15,7 @@ MAX_BITS = 4000  # of a whole number: Python converts no longer ones to text
 
 
 def _number(loader: Any, node: yaml.ScalarNode) -> int | float:
-    """Return the number of a YAML scalar.
+    """Return the number of a YAML scalar, which `loader` has read.
 
     Raises YamlFault for text that YAML 1.1 reads as another number than a person does, and ValueError for a number that
     is too long.
@@ -83,7 +83,9 @@ def _parse(text: str, kind: Any) -> dict[str, Located]:
 
 
 def _guard(text: str, kind: Any) -> None:
-    """Raise YamlFault for aliases and deep nesting, before any value is built from the text."""
+    """Raise YamlFault for aliases and deep nesting in a YAML text, before any value is built from it. `kind` is
+    PyYAML's loader.
+    """
     depth = 0
     for event in yaml.parse(text, Loader=kind):
         line = event.start_mark.line + 1 if event.start_mark else 1

@@ -11,7 +11,10 @@ from typing import Any
 
 
 class YamlFault(Exception):
-    """An error at a place in a YAML text. `line` counts from 1. `key` is a key such as `input.batch_size`, or empty."""
+    """An error at a place in a YAML text, described by `message`.
+
+    `line` counts from 1. `key` is a key such as `input.batch_size`, or empty.
+    """
 
     def __init__(self, message: str, line: int = 1, key: str = "") -> None:
         super().__init__(message)

@@ -132,7 +132,7 @@ def _can_follow(line: str) -> bool:
 def _inserted(lines: list[str], above: Mapping[int, list[str]], kind: str) -> list[str]:
     """Return the lines with the comments of `above` before the lines of these numbers, counted from 0.
 
-    Older comments on the same values are removed.
+    Older comments of the same `kind` on the same values are removed.
     """
     result: list[str] = []
     for number, line in enumerate(lines):

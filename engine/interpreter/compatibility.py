@@ -239,12 +239,12 @@ def xla_aborts(capability: Sequence[int] | None) -> bool:
 
 
 def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] | None) -> str:
-    """Return the reason why TensorFlow's kernels cannot run on the chip with a driver of this CUDA version.
+    """Return the reason why TensorFlow's kernels cannot run on a chip of this compute capability with this driver.
 
-    Empty if they can, or if a version is not known. If TensorFlow has no machine code for the chip, the driver compiles
-    the kernels and must know their version of PTX, which is that of the CUDA that TensorFlow was built with. TensorFlow
-    2.21 has most element-wise kernels (Add, Mul, Cast, Sqrt, and those of Adam) as machine code up to 8.9, and as PTX
-    8.5 for later chips.
+    `driver_cuda` is the newest CUDA version that the driver supports. Empty if the kernels can run, or if a version is
+    not known. If TensorFlow has no machine code for the chip, the driver compiles the kernels and must know their
+    version of PTX, which is that of the CUDA that TensorFlow was built with. TensorFlow 2.21 has most element-wise
+    kernels (Add, Mul, Cast, Sqrt, and those of Adam) as machine code up to 8.9, and as PTX 8.5 for later chips.
     """
     built = installed.cuda_version()
     if capability is None or driver_cuda is None or built is None or driver_cuda >= built or has_code(capability):
@@ -264,7 +264,7 @@ def newer_driver() -> str:
 
 
 def has_code(capability: Sequence[int]) -> bool:
-    """Return True if TensorFlow has machine code for the chip.
+    """Return True if TensorFlow has machine code for a chip of this compute capability.
 
     Machine code of a chip also runs on later chips of its generation.
     """
@@ -272,6 +272,9 @@ def has_code(capability: Sequence[int]) -> bool:
 
 
 def too_old(capability: Sequence[int] | None) -> bool:
-    """Return True if the chip is older than all chips that TensorFlow was built for; False if they are not known."""
+    """Return True if a chip of this compute capability is older than all chips that TensorFlow was built for.
+
+    False if either is not known.
+    """
     built = installed.capabilities()
     return bool(built) and capability is not None and tuple(capability) < min(built)

@@ -28,9 +28,10 @@ _meant: ContextVar[Callable[[], Interpreter] | None] = ContextVar("meant", defau
 
 @contextlib.contextmanager
 def of(python: str) -> Iterator[None]:
-    """Let the functions of this module answer for the interpreter `python` during the context.
+    """A context in which the functions of this module are about the interpreter `python`.
 
-    It is asked at the first question. If it does not answer, the functions answer as if nothing was installed for it.
+    The interpreter is started and queried when the first function needs it. If it does not answer, the functions return
+    the same as if no package was installed for it.
     """
     token = _meant.set(functools.cache(functools.partial(_interpreter, python)))
     try:

@@ -67,7 +67,11 @@ class NotWaitedFor(NoAnswer):
 
 
 class _Inquiry:
-    """One process that asks an interpreter; its answer serves all callers that ask the same interpreter meanwhile."""
+    """One process that asks the interpreter `python` for the versions of the packages `names`.
+
+    Its answer serves all callers that ask the same interpreter meanwhile. `notice` is called with the interpreter's
+    path if there is no answer after 1 s.
+    """
 
     def __init__(self, python: str, names: Sequence[str], notice: Callable[[str], None]) -> None:
         self.python, self._names, self._notice = python, names, notice
@@ -132,10 +136,10 @@ class _Inquiry:
         return output, log
 
     def _seconds_left(self, process: subprocess.Popen[bytes], began: float) -> float:
-        """Return the seconds until `notice` is due, or if it was called, until the time is over. Calls `notice` when it
-        is due.
+        """Return the seconds for which to wait next: until `notice` is due, or after that until the time limit of 10 s.
 
-        `began` is the start by the monotonic clock. Raises TimeoutExpired when the time is over.
+        Calls `notice` if it is due. `began` is the start of the process by the monotonic clock. Raises TimeoutExpired
+        after the time limit.
         """
         passed = time.monotonic() - began
         if passed >= ANSWER_SECONDS:
@@ -152,7 +156,8 @@ class _Inquiry:
 
 
 def answer(python: str, names: Sequence[str], notice: Callable[[str], None]) -> dict[str, Any]:
-    """Return the fields that PROGRAM prints: `version`, `packages` (of those in `names`), `places` and `path`.
+    """Ask the interpreter `python`, and return the fields that PROGRAM prints: `version`, `packages` (the installed
+    ones of `names`), `places` and `path`.
 
     `notice` is called with the path of the interpreter if there is no answer after 1 s. Raises NoAnswer.
     """

@@ -37,7 +37,7 @@ ASKED = (*TENSORFLOW, *KERAS, "numpy", CUDNN, "pip")
 
 
 class Unusable(Exception):
-    """An interpreter in which no trainer can run. The text gives the reason, and `change` what to do about it."""
+    """An interpreter in which no trainer can run. `message` gives the reason, and `change` says what to do about it."""
 
     def __init__(self, message: str, change: str) -> None:
         super().__init__(message)
@@ -50,10 +50,10 @@ class NotWaitedFor(Unusable):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python interpreter and what is installed for it.
+    """A Python interpreter and the packages that are installed for it.
 
-    `python` is its path, `version` its version. `packages` has the versions of the installed packages, by name, of
-    those in ASKED; `places` has the folders that contain them. `search_path` is its sys.path.
+    `python` is its path, `version` its version. `packages` has the versions of those packages in ASKED that are
+    installed, by name; `places` has the folders that contain them. `search_path` is its sys.path.
     """
 
     python: str
@@ -117,9 +117,10 @@ class Interpreter:
         return f"uv pip install --python {python}", f"uv pip uninstall --python {python}"
 
     def _in_the_way(self, requirement: str) -> Iterator[str]:
-        """Yield the installed packages of TensorFlow or Keras that must be removed first.
+        """Yield the installed packages that must be removed before `requirement` (in pip's form) is installed.
 
-        These are all of a kind, unless only the package with the usual name is installed.
+        For Keras these are the packages of Keras, for TensorFlow those of TensorFlow and of Keras. Of each of the two,
+        none is yielded if only the package with the usual name is installed, which pip replaces by itself.
         """
         kinds = [kind for kind in (TENSORFLOW, KERAS) if requirement.startswith((kind[0], "tensorflow"))]
         for kind in kinds:
@@ -186,11 +187,11 @@ def is_own(python: str) -> bool:
 
 
 def examine(python: str) -> Interpreter:
-    """Return the interpreter with its version and packages. It is asked again only if its file or its packages have
-    changed.
+    """Return the interpreter at the path `python`, with its version and packages.
 
-    Raises Unusable if it cannot be started or does not answer. Such an interpreter is asked again only if its file has
-    changed, or after `forget_failures`, as that may take 10 s.
+    The interpreter is queried again only if its file or its packages have changed. Raises Unusable if it cannot be
+    started or does not answer. Such an interpreter is queried again only if its file has changed, or after
+    `forget_failures`, as that may take 10 s.
     """
     if is_own(python):
         return own()
@@ -292,8 +293,9 @@ _known: dict[str, _Answer] = {}  # by path
 
 
 def _state(python: str, search_path: Sequence[str]) -> tuple[int, ...]:
-    """Return the times, in ns, at which the interpreter and the folders of its packages were last changed; 0 for a path
-    that does not exist.
+    """Return the times, in ns, at which the interpreter's file and the folders of `search_path` were last changed.
+
+    The time is 0 for a path that does not exist.
     """
     return tuple(_changed(path) for path in (python, *search_path))
 
@@ -306,7 +308,7 @@ def _changed(path: str) -> int:
 
 
 def _absent(python: str) -> Unusable | None:
-    """Return the error if the path is no program that can be started, else None."""
+    """Return the error if the path `python` is no program that can be started, else None."""
     if not os.path.exists(python):
         folder = os.path.dirname(os.path.dirname(python))
         if python.endswith("/bin/python") and os.path.isdir(folder):
@@ -342,7 +344,7 @@ _SCRIPT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def command(python: str, module: str, *words: str) -> list[str]:
-    """Return the command that runs `module` with the arguments `words` in an interpreter.
+    """Return the command that runs `module` with the arguments `words` in the interpreter `python`.
 
     -P, or bootstrap/run_module.py in another interpreter, prevents that a file in the current folder replaces a module
     of gputui.
@@ -352,7 +354,7 @@ def command(python: str, module: str, *words: str) -> list[str]:
 
 
 def environment(python: str) -> dict[str, str]:
-    """Return the environment variables for a process of `command`.
+    """Return the environment variables for a process of `command` in the interpreter `python`.
 
     For another interpreter than gputui's, the folder of its programs is put on PATH, as if its environment was
     activated.
