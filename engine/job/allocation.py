@@ -32,9 +32,9 @@ class Allocation:
         """Return True if the GPU or MIG instance `name` is allocated. If no GPU is allocated, return False for every
         name.
 
-        `devices` are the GPUs of the machine. Return True also for a name that does not name exactly one of them. If
-        `devices` is empty, return False only for a name that is not allocated but of the same kind (number or UUID) as
-        all allocated names.
+        `devices` are the GPUs of the machine. A name that does not name exactly one of them is not judged: True is
+        returned. If `devices` is empty, the names themselves are compared: False is returned only for a name that is
+        not allocated but of the same kind (number or UUID) as all allocated names.
         """
         if str(name) in self.names or not self.names:
             return bool(self.names)
@@ -56,7 +56,8 @@ class Allocation:
 
 
 def read(environment: Mapping[str, str], gpus: int) -> Allocation | None:
-    """Return the allocation of this process on a machine with `gpus` GPUs; None if no variable limits the GPUs.
+    """Return the allocation of the process with these environment variables, on a machine with `gpus` GPUs; None if no
+    variable limits the GPUs.
 
     CUDA_VISIBLE_DEVICES counts also if the user has set it.
     """
@@ -75,7 +76,7 @@ def _names(value: str) -> tuple[str, ...]:
 
 
 def _numbers(value: str) -> list[int]:
-    """Return the numbers in a list such as 0,2-3; empty if the text has another form."""
+    """Return the numbers in a list such as `0,2-3`, here 0, 2, 3; empty if `value` has another form."""
     parts = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip()) for part in value.split(",")]
     ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
     return [number for numbers in ranges for number in numbers] if all(parts) else []

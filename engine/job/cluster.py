@@ -36,7 +36,8 @@ def read(environment: Mapping[str, str]) -> Cluster | None:
 
 
 def read_or_reason(environment: Mapping[str, str]) -> tuple[Cluster | None, str]:
-    """Return the cluster of this process, and an empty text. If it cannot be used, return None and the reason.
+    """Return the cluster that these environment variables name, and an empty text. If it cannot be used, return None
+    and the reason.
 
     Without a cluster, return None and an empty text.
     """
@@ -60,7 +61,8 @@ def of_command_line(workers: str, index: int | None) -> Cluster:
 
 
 def of_tf_config(text: str) -> Cluster:
-    """Return the cluster in TF_CONFIG, which has the form that TensorFlow's TFConfigClusterResolver reads.
+    """Return the cluster in `text`, the value of TF_CONFIG, in the form that TensorFlow's TFConfigClusterResolver
+    reads.
 
     Raises ClusterError.
     """
@@ -71,7 +73,7 @@ def of_tf_config(text: str) -> Cluster:
 
 
 def of_slurm(environment: Mapping[str, str]) -> Cluster:
-    """Return the cluster of the tasks of a Slurm job step, from its variables.
+    """Return the cluster of the tasks of a Slurm job step, from Slurm's variables in `environment`.
 
     Raises ClusterError if the variables do not say on which host each task is, or contradict each other.
     """
@@ -101,8 +103,9 @@ def _first_port(environment: Mapping[str, str]) -> int:
 
 
 def _agrees(environment: Mapping[str, str], cluster: Cluster) -> None:
-    """Raise ClusterError if Slurm's variables contradict the computed host of this task, as all addresses would be
-    wrong.
+    """Raise ClusterError if Slurm's variables in `environment` name another host for this task than the cluster does.
+
+    All addresses of the cluster would then be wrong.
     """
     here, local = environment.get("SLURMD_NODENAME", ""), slurm.count(environment, "SLURM_LOCALID")
     mine = host_of(cluster.address)

@@ -22,7 +22,9 @@ _PLACES = re.compile(
 
 
 def recorded(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with the prefixes in PREFIXES, without secrets and with shortened values."""
+    """Return those of the environment variables that begin with one of PREFIXES, without secrets and with shortened
+    values.
+    """
     names = sorted(name for name in environment if name.startswith(PREFIXES) and not _SECRET.search(name))
     return {name: _shortened(environment[name]) for name in names}
 
@@ -54,9 +56,10 @@ def is_false(value: str) -> bool:
 
 @dataclass(frozen=True)
 class Harm:
-    """A value of a variable that makes a training slow. `applies` tests the value, and `does` says what it causes.
+    """A value of the variable `name` that makes a training slow.
 
-    `where` says which trainings are slowed: on a GPU, on the CPU, on several GPUs (`GPUs`), or, if empty, all.
+    `applies` returns True for such a value, and `does` says what it causes. `where` says which trainings are slowed: on
+    a GPU, on the CPU, on several GPUs (`GPUs`), or, if empty, all.
     """
 
     name: str
@@ -82,7 +85,8 @@ HARMS = (
 
 
 def harmful(environment: Mapping[str, str], kind: str, devices: int) -> list[tuple[str, str, str]]:
-    """Return name, sentence and advice for each variable that slows a training on `devices` devices of this `kind`.
+    """Return a tuple of three texts (the name, a sentence on the effect, and advice) for each variable in `environment`
+    that slows a training on `devices` devices of this `kind`.
 
     `kind` is `GPU` or `CPU`.
     """

@@ -39,8 +39,8 @@ _IN_A_CONTAINER = {
 def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined: bool) -> Fault:
     """Return the fault that NVML's `reason` and `code` mean on a machine with GPUs at the bus addresses `bus`.
 
-    `code` is NVML's error number, None if there is none. `confined` is True in a container or a job, which may have
-    been given none of the GPUs.
+    `reason` says why NVML cannot be used, and `code` is NVML's error number, None if there is none. `bus` is None if
+    the bus cannot be seen. `confined` is True in a container or a job, which may have been given none of the GPUs.
     """
     if code in _NO_DRIVER or driver_withheld(code, confined):
         return _not_given(reason, len(bus or ()), confined)
@@ -60,6 +60,8 @@ def driver_fault(reason: str, code: int | None) -> Fault | None:
 def gpu_expected(reason: str, code: int | None, bus: Sequence[str] | None) -> bool:
     """Return True if the machine should have a GPU: one is on the bus or, if the bus cannot be seen, the driver's
     library exists and reports an error.
+
+    `reason` and `code` are NVML's, as for `of_driver`; `bus` has the GPUs' addresses, None if the bus cannot be seen.
     """
     if bus is None:  # it is hidden, or the GPUs are not on it
         return code != Code.LIBRARY_NOT_FOUND and reason != NO_GPU
@@ -69,7 +71,7 @@ def gpu_expected(reason: str, code: int | None, bus: Sequence[str] | None) -> bo
 def old_driver(driver: str, cuda: tuple[int, int] | None) -> Fault | None:
     """Return a fault if the driver is for an older major version of CUDA than TensorFlow was built with; else None.
 
-    `cuda` is the driver's version of CUDA.
+    `driver` is the driver's version, `cuda` the newest CUDA version that it supports, None if not known.
     """
     built = installed.cuda_version()
     if cuda is None or built is None or cuda[0] >= built[0]:
@@ -81,6 +83,8 @@ def old_driver(driver: str, cuda: tuple[int, int] | None) -> Fault | None:
 def _not_given(reason: str, count: int, confined: bool) -> Fault:
     """Return the fault if no driver is installed, the container was given no GPU, or the driver shows none of `count`
     GPUs.
+
+    `reason` is NVML's, and `confined` is True in a container or a job.
     """
     what, level = f"{count} NVIDIA GPU(s) in this machine, but {reason}", "warning"
     remedy = "install NVIDIA's driver for this system; nvidia-smi then lists the GPUs"
@@ -92,7 +96,11 @@ def _not_given(reason: str, count: int, confined: bool) -> Fault:
 
 
 def driver_withheld(code: int | None, confined: bool) -> bool:
-    """Return True if a container or a job was given no driver, and its launcher has allocated no GPU to it."""
+    """Return True if a container or a job (`confined`) was given no driver, and its launcher has allocated no GPU to
+    it.
+
+    `code` is NVML's error number, None if there is none.
+    """
     given = allocation.read(os.environ, 0)
     return confined and code == Code.DRIVER_NOT_LOADED and not (given and given.names)
 
@@ -144,8 +152,9 @@ def _names(gpus: Sequence[Gpu], like: str) -> str:
 
 
 def _order(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault]:
-    """Yield a warning if the GPUs are of different models and are named by indexes, which may mean other GPUs in CUDA's
-    order.
+    """Yield a warning if `value`, that of CUDA_VISIBLE_DEVICES, names GPUs of different models by indexes.
+
+    The indexes may mean other GPUs in CUDA's own order.
     """
     by_index = value is None or is_index(value.split(",")[0].strip())
     asked = gpus if value is not None else used_by_tensorflow(shown_of(gpus, None))

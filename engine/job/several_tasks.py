@@ -44,13 +44,15 @@ class Remark:
 
 
 def read(environment: Mapping[str, str]) -> tuple[Remark, ...]:
-    """Return the remarks on the job of this process; empty if there is none to make."""
+    """Return the remarks on the job of the process with these environment variables; empty if there is none to make."""
     started = [*_slurm(environment), *_launched(environment)]  # srun also sets MPI's variables
     return (*started[:1], *_tf_config(environment))
 
 
 def when_detached(environment: Mapping[str, str]) -> Remark | None:
-    """Return the warning that a detached run ends with its Slurm job or job step; None outside of a Slurm job."""
+    """Return the warning that a detached run ends with its Slurm job or job step; None if `environment` is not that of
+    a Slurm job.
+    """
     job, step = environment.get("SLURM_JOB_ID", ""), slurm.step_number(environment)
     if not job:
         return None
@@ -99,7 +101,7 @@ def _tf_config(environment: Mapping[str, str]) -> Iterator[Remark]:
 
 
 def _members(text: str) -> int | None:
-    """Return the number of tasks of the cluster that train; None if TF_CONFIG cannot be read."""
+    """Return the number of tasks of the cluster in `text` (TF_CONFIG) that train; None if it cannot be read."""
     try:
         config: Any = json.loads(text)
     except (ValueError, RecursionError):

@@ -25,34 +25,41 @@ class SlurmError(Exception):
 
 
 def count(environment: Mapping[str, str], name: str) -> int | None:
-    """Return the whole number in a variable; None if it is not set or has another value."""
+    """Return the whole number in the variable `name`; None if it is not set in `environment` or has another value."""
     text = environment.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def in_step(environment: Mapping[str, str]) -> bool:
-    """Return True if srun has started this process; False in a batch script and in an interactive shell."""
+    """Return True if srun has started the process with these environment variables; False in a batch script and in an
+    interactive shell.
+    """
     if environment.get("SLURM_STEP_ID", "").isdigit():
         return step_number(environment) is not None
     return "SLURM_STEP_NUM_TASKS" in environment or (count(environment, "SLURM_PROCID") or 0) > 0
 
 
 def step_number(environment: Mapping[str, str]) -> int | None:
-    """Return the number of the job step.
+    """Return the number of the job step, from Slurm's variables in `environment`.
 
-    None if there is none, and for a batch script or an interactive shell, which have special numbers.
+    None if there is no step, and for a batch script or an interactive shell, whose steps have special numbers.
     """
     text = environment.get("SLURM_STEP_ID", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= LAST_STEP else None
 
 
 def tasks_in_step(environment: Mapping[str, str]) -> int:
-    """Return the number of tasks that srun has started; 1 if it is not known."""
+    """Return the number of tasks that srun has started, from Slurm's variables in `environment`; 1 if it is not
+    known.
+    """
     return count(environment, "SLURM_STEP_NUM_TASKS") or count(environment, "SLURM_NTASKS") or 1
 
 
 def hosts_of_tasks(environment: Mapping[str, str]) -> list[str]:
-    """Return the node of each task of the step, in the order of SLURM_PROCID. Raises SlurmError."""
+    """Return the node of each task of the step, in the order of SLURM_PROCID, from Slurm's variables in `environment`.
+
+    Raises SlurmError.
+    """
     nodes = nodes_of(_first(environment, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"))
     tasks = tasks_in_step(environment)
     text = environment.get("SLURM_STEP_TASKS_PER_NODE", "")
@@ -122,13 +129,16 @@ def _equal_parts(tasks: int, nodes: int) -> list[int]:
 
 
 def _in_turn(nodes: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
-    """Yield the node of each task: the first task of each node, then the second task of each node, and so on."""
+    """Yield the node of each task: the first task of each node, then the second task of each node, and so on.
+
+    `counts` has the number of tasks of each of the `nodes`.
+    """
     for number in range(max(counts)):
         yield from (node for node, most in zip(nodes, counts, strict=True) if number < most)
 
 
 def _outside_brackets(text: str) -> Iterator[str]:
-    """Yield the parts of a text between commas, except commas in brackets."""
+    """Yield the parts into which the commas divide the text; a comma within brackets does not divide it."""
     depth, begin = 0, 0
     for place, letter in enumerate(text):
         depth += {"[": 1, "]": -1}.get(letter, 0)
@@ -200,13 +210,13 @@ class Left:
 
 
 def job_of(environment: Mapping[str, str]) -> str:
-    """Return the id of the Slurm job; empty if this process belongs to none."""
+    """Return the id of the Slurm job in the environment variables; empty if they are not those of a job."""
     return environment.get("SLURM_JOB_ID", "").strip()
 
 
 def left_by_variables(environment: Mapping[str, str]) -> Left | None:
-    """Return the time that is left according to SLURM_JOB_END_TIME; None outside of a job or if the variable is not
-    set.
+    """Return the time that is left to the job according to SLURM_JOB_END_TIME; None outside of a job or if the variable
+    is not set.
     """
     text = environment.get(VARIABLE, "").strip()
     if not job_of(environment) or not (text.isascii() and text.isdigit()) or int(text) == 0:

@@ -41,10 +41,10 @@ def use_command_line(workers: str, index: int | None, environment: MutableMappin
 
 
 def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[Machine, list[Remark]]:
-    """Return the machine for a run with the strategy `kind`, and remarks on it. Raises ClusterError.
+    """Return the machine as a run with the strategy `kind` may use it, and remarks on it. Raises ClusterError.
 
     If several workers on this host are all shown its GPUs, the GPUs are divided: CUDA_VISIBLE_DEVICES of this process
-    is set to its part. `visible` is device.visible. `run` is given only if it is resumed.
+    is set to its part. `visible` is device.visible. `run` is the run if one is resumed, else None.
     """
     here = this_machine.read()
     if kind != MULTI_WORKER:
@@ -70,7 +70,8 @@ def machine_to_resume(run: Run) -> tuple[Machine, list[Remark]]:
 
 
 def test_cluster(kind: object, here: Machine) -> list[Remark]:
-    """Return remarks on the cluster after testing it from this machine; empty for a run on one machine.
+    """Return remarks on the cluster after testing it from this machine; empty if the strategy `kind` trains on one
+    machine.
 
     Raises ClusterError if this worker cannot start.
     """
@@ -116,9 +117,9 @@ def _names(here: Machine) -> Sequence[str]:
 def share_gpus(environment: Mapping[str, str], cluster: Cluster, shown: Sequence[str]) -> str | None:
     """Return this worker's part of the GPUs `shown`, as a value of CUDA_VISIBLE_DEVICES.
 
-    None if there is nothing to divide: one worker on this host, no GPU, or GPUs of its own for each worker. All workers
-    get the same number, as MultiWorkerMirroredStrategy requires; the rest stays unused. Raises ClusterError if there
-    are fewer GPUs than workers.
+    `environment` has Slurm's variables. None if there is nothing to divide: one worker on this host, no GPU, or GPUs of
+    its own for each worker. All workers get the same number, as MultiWorkerMirroredStrategy requires; the rest stays
+    unused. Raises ClusterError if there are fewer GPUs than workers.
     """
     here = cluster.on_this_host
     if len(here) < 2 or not shown or _has_its_own(environment):

@@ -50,7 +50,7 @@ def memory_free_bytes(index: int) -> int | None:
 
 
 def gpus_of(pid: int) -> frozenset[str]:
-    """Return the UUIDs of the GPUs that a process uses, according to the driver.
+    """Return the UUIDs of the GPUs that the process `pid` uses, according to the driver.
 
     Empty if it uses none or if the driver does not report it.
     """

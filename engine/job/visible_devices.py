@@ -74,10 +74,10 @@ def is_index(name: str) -> bool:
 
 
 def stops_at(value: str, devices: Sequence[Device]) -> str:
-    """Return the first identifier that CUDA refuses, which also makes CUDA ignore all later ones; empty if it refuses
-    none.
+    """Return the first identifier in `value` (CUDA_VISIBLE_DEVICES) that CUDA refuses on a machine with these devices;
+    empty if it refuses none.
 
-    An identifier such as -1, which ends the list on purpose, is not returned.
+    CUDA then also ignores all later ones. An identifier such as -1, which ends the list on purpose, is not returned.
     """
     names = [name.strip() for name in value.split(",")]
     for place, name in enumerate(names):

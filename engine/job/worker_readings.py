@@ -25,7 +25,11 @@ NOTHING_YET = "it has no figures yet"
 
 
 class Worker:
-    """The latest figures of one worker, read from its run. `replicas` is the number of replicas of all workers."""
+    """The latest figures of one worker, read from its run.
+
+    `member` describes the worker as an item of `run_cluster.members`; `replicas` is the number of replicas of all
+    workers.
+    """
 
     def __init__(self, member: Mapping[str, Any], replicas: int) -> None:
         self.member, self._all_replicas = member, replicas
@@ -43,7 +47,11 @@ class Worker:
                 self._busy = [gpu.get("busy") for gpu in event.gpus if gpu.get("uuid") in own]
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of the worker as WorkerReadings has them. If there are none, `missing` has the reason."""
+        """Return the worker's `index`, `address`, `samples_per_second`, `step_ms_p50`, `input_wait` and `gpus_busy` (a
+        list).
+
+        If nothing is known of its speed, these are `index`, `address`, and the reason in `missing`.
+        """
         figures, now = {"index": self.member["index"], "address": self.member["address"]}, self._progress
         if now is None:
             return figures | {"missing": NOTHING_YET if self._run else NOT_SHARED}
@@ -58,9 +66,10 @@ class Worker:
 
 
 class Workers(threading.Thread):
-    """A thread of the chief's engine that passes WorkerReadings to `tell` every 10 s.
+    """A thread of the chief's engine that passes the figures of all workers, a WorkerReadings event, to `tell` every 10
+    s.
 
-    In the engines of other workers, and in a training on one machine, it ends at once.
+    `run` is the chief's run. In the engines of other workers, and in a training on one machine, it ends at once.
     """
 
     def __init__(self, run: Run, tell: Callable[[Event], None]) -> None:
@@ -79,7 +88,7 @@ class Workers(threading.Thread):
             traceback.print_exc()
 
     def stop(self) -> None:
-        """Pass the last figures to `tell`, and wait for this, but for at most 5 s."""
+        """Make the thread pass the last figures to `tell` and end. Waits for its end, at most 5 s."""
         self._done.set()
         self.join(timeout=5)
 
@@ -111,7 +120,8 @@ def slowest(figures: Sequence[Mapping[str, Any]]) -> int | None:
     """Return the index of the worker for which the others wait: its `input_wait` is at least 0.10 above the median of
     theirs.
 
-    None if there is no such worker. `input_wait` is the share of a step in which a worker waits for its input.
+    `figures` has a mapping for each worker, as `Worker.figures` returns it. `input_wait` is the share (0 to 1) of a
+    step in which a worker waits for its input. None if there is no such worker.
     """
     waits = {worker["index"]: worker["input_wait"] for worker in figures if worker.get("input_wait") is not None}
     if len(waits) < 2:

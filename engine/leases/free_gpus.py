@@ -54,11 +54,11 @@ class GpuUser:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """One GPU at a moment.
+    """A GPU and its use at one moment.
 
-    `busy` is the share of the time (0 to 1) in which it computed, None if not known. `users` is None if the driver does
-    not report processes. `holder` is who has leased the GPU or left it stuck, else None. `fault` is the reason why the
-    GPU does not work, else empty.
+    `busy` is the share of the time (0 to 1) in which it computed, None if not known. `users` are the processes that use
+    it, None if the driver does not report them. `holder` is the run or command that has leased the GPU, or whose memory
+    is still on it after its end; None if there is neither. `fault` is the reason why the GPU does not work, else empty.
     """
 
     index: int
@@ -194,8 +194,10 @@ def _user(process: Mapping[str, Any]) -> GpuUser:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a start needs: the choice, the bytes on each GPU (only for a choice `fits:N`, else 0), and the names of the
-    GPUs (UUIDs or indices) that may be chosen.
+    """The GPUs that a start needs.
+
+    `choice` is the value of device.visible, `needs_bytes` the memory needed on each GPU (only for a choice `fits:N`,
+    else 0), and `names` are the names (UUIDs or indices) of the GPUs that may be chosen.
     """
 
     choice: GpuChoice
@@ -244,7 +246,7 @@ def choose(
     too few.
 
     For a choice `free:N`, the GPUs are first watched for idle_seconds, unless `idle_known` is True because the caller
-    has watched them. `tell` is called with a line about that wait. `what` tells other users what the leases are for.
+    has watched them. `tell` is called with a line about that wait. `what` says to other users what the leases are for.
     The last reading, the choice and the leases are one step under a lock, so that two starts never get the same GPU.
     """
     idle = None if wish.choice.shared or idle_known else _idle_in_readings(wish, tell)
@@ -263,9 +265,9 @@ def _a_moment_ago(wish: Wish) -> str:
 
 
 def _idle_in_readings(wish: Wish, tell: Callable[[str], None]) -> set[str]:
-    """Return the names of the GPUs that were free in every reading during idle_seconds.
+    """Return the names of the GPUs that were free in every reading during idle_seconds, which this function waits for.
 
-    Raises NotFree as soon as fewer GPUs are left than the wish needs.
+    `tell` is called with a line about the wait. Raises NotFree as soon as fewer GPUs are left than the wish needs.
     """
     idle: set[str] | None = None
     seconds, looks = idle_seconds(), 0

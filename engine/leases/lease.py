@@ -110,10 +110,10 @@ class Lease:
 
 
 def take(names: Iterable[str], what: str, used: Mapping[str, int | None] | None = None) -> list[Lease]:
-    """Return the leases of all these devices. Raises NotFree if one of them is held or cannot be leased; then none is
-    taken.
+    """Return the leases of the devices with these names. Raises NotFree if one of them is held or cannot be leased;
+    then none is taken.
 
-    `what` tells other users what the leases are for. `used` has the bytes of memory that are in use on each device.
+    `what` says to other users what the leases are for. `used` has the bytes of memory that are in use on each device.
     Call this function inside `choosing` if the devices were chosen because they are free.
     """
     taken: list[Lease] = []
@@ -149,10 +149,11 @@ def choosing() -> Iterator[None]:
 
 
 def holder(name: str) -> Holder | None:
-    """Return who holds the lease of a device, or who has left it `stuck`; None if neither is so or the lease cannot be
-    read.
+    """Return who holds the lease of the device `name` or, if nobody holds it, whose ended run has left the device
+    `stuck`.
 
-    Only `name` is set if a process holds the lease but has not written who it is.
+    None if the device is neither leased nor stuck, or if the lease cannot be read. Only `name` is set in the result if
+    a process holds the lease but has not written who it is.
     """
     try:
         is_held = locks.held(_file(name, _LOCK))
@@ -248,7 +249,7 @@ def _holder_file(name: str) -> Path:
 
 
 def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
-    """Yield each holder that the users' files record for a lease, with its process.
+    """Yield each holder that the users' files record for the lease `name`, with its process.
 
     The process is None for a holder in another container. Records from before the last start of the machine are left
     out.

@@ -139,10 +139,10 @@ def _words(annotation: Any) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class OptionInfo:
-    """An option for the views.
+    """An option as the views need it.
 
     `choices` are its fixed words, and `only_choices` is True if it accepts nothing else. `accepts` describes in words
-    the values that it accepts.
+    the values that it accepts. `is_bool` and `is_number` say whether it accepts booleans and numbers.
     """
 
     group: str

@@ -29,8 +29,8 @@ class GpuChoice:
     def allows(self, name: str | None, total_bytes: int | None) -> bool:
         """Return True if a GPU of this name and total memory fits the request's `name` and `least_bytes`.
 
-        A tenth of the memory may be missing: a GPU sold with 24 GB reports some hundred MiB less. None fits only a
-        request that does not ask for it.
+        A tenth of the memory may be missing: a GPU sold with 24 GB reports some hundred MiB less. A `name` or
+        `total_bytes` of None (not known) fits only a request without the condition.
         """
         is_named = self.name.lower() in (name or "").lower()
         return is_named and (not self.least_bytes or (total_bytes or 0) >= 0.9 * self.least_bytes)

@@ -15,9 +15,10 @@ GpuChoice = Annotated[str, Limits("free:N, fits:N", pattern=PATTERN)]
 
 
 def _comma_list(value: Any) -> Any:
-    """Return a list of GPUs for a single index or for `0,1` as `--set` gives it; other values unchanged.
+    """Return the value as a list if it names GPUs: `[0]` for 0, and `[0, 1]` for `0,1` as `--set` gives it.
 
-    A part that is a number becomes an int.
+    Parts that are no numbers stay text. `all`, `none`, `free:N`, `fits:N` and values of other types are returned
+    unchanged.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return [value]

@@ -25,7 +25,7 @@ def of_values(values: Mapping[str, Any]) -> str:
 
 
 def from_json(text: str) -> Options:
-    """Return the options of a text made by `to_json`. Their values are not checked again.
+    """Return the options in a JSON text that `of_values` has made. Their values are not checked again.
 
     Raises ValueError, TypeError or KeyError for a text of another form.
     """

@@ -34,10 +34,12 @@ OWN_CODE_LABELS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Handed:
-    """Facts about the objects that a user's code has returned.
+    """Facts about the objects that a user's code has returned, which decide whether an option applies.
 
     `data` is the kind of its training data. `own_optimizer`: the code has chosen the optimizer. `images`: x is one
-    batch of float32 images. `validation`: the code returns validation data.
+    batch of float32 images. `validation`: the code returns validation data. `workers` is the number of threads that may
+    load batches of a PyDataset at once. `prefetches`: the data set has a prefetch of its own. `hosted`: a part of a
+    batch cannot be copied to a GPU ahead of its step.
     """
 
     data: Data

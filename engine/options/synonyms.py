@@ -43,7 +43,7 @@ _BY_KEY: Mapping[str, tuple[str, ...]] = {
 
 
 def keys_of(word: str) -> tuple[str, ...]:
-    """Return the keys of the options that have this other name; empty if there is none.
+    """Return the keys of the options of which `word` is another name; empty if there is none.
 
     Case, leading hyphens and a group in front of the name are ignored.
     """
@@ -57,7 +57,8 @@ def synonyms_of(key: str) -> tuple[str, ...]:
 
 
 def resolve_key(text: str, options: Iterable[OptionInfo]) -> str:
-    """Return the key of an option such as `input.batch_size`, given as such or as a short name that only one group has.
+    """Return the full key of the option that `text` names by its key (`input.batch_size`) or by its name
+    (`batch_size`), if only one group has an option of this name.
 
     Other names (SYNONYMS) are not accepted. Raises KeyError with a sentence that names the nearest option.
     """

@@ -132,7 +132,9 @@ def preset_schema() -> dict[str, Any]:
 
 
 def _group(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a group in a preset, which may also be empty (null)."""
+    """Return the schema of the group `name` in a preset, which may also be empty (null). `schema` is that of all
+    options.
+    """
     return {"anyOf": [{"$ref": schema["properties"][name]["$ref"]}, {"type": "null"}]}
 
 

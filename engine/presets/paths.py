@@ -97,12 +97,14 @@ def relative(key: str, options: Options, folder: str = "") -> Any:
 
 
 def near(place: str) -> str:
-    """Return the path, relative to the current folder if it is within that folder. Return any other path unchanged."""
+    """Return the path `place`, relative to the current folder if it is within that folder. Return any other path
+    unchanged.
+    """
     return _inside(place, os.path.abspath("")) if os.path.isabs(place) else place
 
 
 def typed_here(key: str, options: Options, file: str) -> str | None:
-    """Return the value that an option should have if its path was meant relative to the current folder.
+    """Return the value that the option `key` should have if its path was meant relative to the current folder.
 
     This is so if the path in the preset's `file` does not exist, but the same path in the current folder does. Else,
     and for an option without a path, return None.
@@ -148,7 +150,7 @@ def _whole(key: str, value: str, base: str) -> str:
 
 
 def _inside(place: str, folder: str) -> str:
-    """Return the path, relative to the folder if it is within the folder. Return any other path unchanged."""
+    """Return the path `place`, relative to the folder if it is within the folder. Return any other path unchanged."""
     if place == folder:
         return "."
     prefix = folder.rstrip(os.sep) + os.sep

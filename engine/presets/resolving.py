@@ -72,9 +72,9 @@ def resolve_text(text: str, path: Path) -> Preset:
 
 
 def assemble(name: str, values: Mapping[str, Any], description: str = "") -> Preset:
-    """Return a preset with the values of a form, by key; other options have their defaults.
+    """Return a preset named `name` with the values of a form, by key; other options have their defaults.
 
-    Raises PresetError with one problem for each wrong value.
+    `description` is the preset's description. Raises PresetError with one problem for each wrong value.
     """
     layers = _Layers(dict(values), dict.fromkeys(values, ("form", None)), description)
     return _validated(name, layers)
@@ -244,7 +244,7 @@ def _validated(name: str, layers: _Layers) -> Preset:
 
 
 def _misfit(key: str, layers: _Layers) -> Problem:
-    """Return the problem of a value that its option does not accept."""
+    """Return the problem of the value of the option `key` in `layers`, which the option does not accept."""
     place, line = layers.origins[key]
     return Problem(place, line, key, _does_not_fit(_KNOWN[key], layers.values[key]))
 

@@ -101,8 +101,8 @@ def _placed(preset: Preset) -> Preset:
 def place(name_or_path: str) -> Path:
     """Return the path of a new preset file. Raises SaveError.
 
-    A plain name gives a path in the user's folder of presets, in which presets are found by name. A path is returned
-    with `~` expanded.
+    `name_or_path` is a plain name, for a file in the user's folder of presets, in which presets are found by name; or a
+    path, in which `~` is expanded.
     """
     text = name_or_path.strip()
     folder = user_folder()

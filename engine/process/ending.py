@@ -54,7 +54,13 @@ def held(pid: int) -> str:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts about a trainer that has failed or ended without a result."""
+    """The facts about a trainer that has failed or ended without a result, from which `classify` finds the cause.
+
+    `log_tail` are the last lines of its log, and `phase` is its last phase. `stopped_because` is `stop`, `timeout` or
+    `hang` if the engine has ended it, and `limit` the option whose limit was reached. `kernel_oom_kills` counts
+    processes that the kernel has killed meanwhile for lack of memory. `memory_share` is the trainer's share (0 to 1) of
+    the host's memory. `own` is True if the model comes from a user's own code.
+    """
 
     returncode: int
     log_tail: Sequence[str]
@@ -147,8 +153,8 @@ def before_the_job() -> Ending:
 def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
     """Return the ending that belongs to the text of an exception; None if no known failure fits the text.
 
-    `how` describes the end of the trainer. If the failure can have many causes, the cause is taken from the log, if it
-    has one.
+    `how` is a text that says how the trainer ended. If the failure can have many causes, the cause is taken from the
+    log, if it has one.
     """
     failure = known_failures.in_exception(text)
     if failure and failure.kind.vague:
@@ -181,10 +187,11 @@ def of_fault(fault: BaseException) -> Ending | None:
 def out_of_memory(
     batch_size: int, detail: str, device_batches: int = 0, on_oom: str = "stop", own: bool = False, doing: str = ""
 ) -> Ending:
-    """Return the ending by lack of memory. Its hint proposes a smaller batch and other options that need less memory.
+    """Return the ending by lack of memory. Its hint proposes a smaller batch than `batch_size` and other options that
+    need less memory.
 
-    `detail` says what ran out. `on_oom` is run.on_oom, `own` is True for a model of the user's own code, and `doing` is
-    the trainer's phase.
+    `detail` says what ran out. `device_batches` is the number of batches that wait in the memory of each GPU. `on_oom`
+    is run.on_oom, `own` is True for a model of the user's own code, and `doing` is the trainer's phase.
     """
     smaller_model = "" if own else " or a smaller workload.width"
     evaluates = doing == "evaluating"

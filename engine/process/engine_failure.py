@@ -25,10 +25,11 @@ from .spawn import Trainer
 
 
 def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int:
-    """End the run after the exception `fault` of its engine, and write the result. Returns the engine's exit status, 1.
+    """End the run after the exception `fault` of its engine, and write the result into `run_folder`. Returns the
+    engine's exit status, 1.
 
-    `trainer` is None if no trainer was started. A result that exists keeps its figures; one that is unreadable stays as
-    is.
+    `trainer` is None if no trainer was started. A result that exists keeps its figures; an unreadable result is not
+    changed.
     """
     traceback.print_exc()
     if trainer is not None:

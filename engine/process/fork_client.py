@@ -66,7 +66,11 @@ class ForkServer:
 
 
 class _Server:
-    """The process for one interpreter, from which trainers are forked."""
+    """The process for the interpreter `python`, from which trainers are forked; it is started when the first one is
+    needed.
+
+    `folder` is the folder of the runs. `in_a_hurry` is as for ForkServer.
+    """
 
     def __init__(self, python: str, folder: Path, in_a_hurry: Callable[[], bool]) -> None:
         self._python, self._folder, self._in_a_hurry = python, folder, in_a_hurry

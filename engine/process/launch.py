@@ -85,10 +85,10 @@ def leased(
     among: Collection[str] | None = None,
     all_visible: bool = False,
 ) -> Iterator[Devices]:
-    """Lease the devices of a run or a proof, and release them if an exception leaves the context. Raises NotFree.
+    """A context for a run or a proof: leases its devices, and releases them if an exception leaves the context.
 
-    The parameters are those of `lease_devices`. Without an exception the leases must have been handed over to the
-    engine.
+    Raises NotFree if the devices cannot be leased. The parameters are those of `lease_devices`. A context without an
+    exception must have handed the leases over to the engine.
     """
     devices = start_devices.lease_devices(options, what, tell, among=among, all_visible=all_visible)
     try:
@@ -124,10 +124,10 @@ def start_with(
 
 
 class Warm:
-    """An engine and a trainer that wait for a run and have already imported TensorFlow, so that the run starts 5
-    seconds sooner.
+    """An engine and a trainer, in the interpreter `python`, that have imported TensorFlow and wait for a run.
 
-    They open no device, take about 0.6 GB of memory, and end by themselves when the process that started them ends.
+    The run then starts 5 seconds sooner. They open no device, take about 0.6 GB of memory, and end by themselves when
+    the process that started them ends.
     """
 
     def __init__(self, python: str = sys.executable) -> None:
@@ -258,8 +258,8 @@ def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None)
 def begin(run: Run, preset: Preset, among: Collection[str] | None) -> subprocess.Popen[bytes]:
     """Lease the devices of a queued run, whose folder exists, and start its engine. Return the engine's process.
 
-    The run begins at its first step. `among` is that of `lease_devices`. Raises NotFree if too few of these devices are
-    free, or RunError if the run is alive.
+    The run starts from its first step, not from a checkpoint. `among` is that of `lease_devices`. Raises NotFree if too
+    few of these devices are free, or RunError if the run is alive.
     """
     clock = RunClock.launched(not_before=run.last_date())
     with _lock_of_new(run) as lock, leased(preset.options, preset.name, among=among) as devices:

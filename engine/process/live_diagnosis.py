@@ -25,9 +25,11 @@ MORE_CONFIDENCE = 0.15  # an increase that is worth reporting
 
 
 class LiveDiagnosis(threading.Thread):
-    """A thread that emits a Diagnosis each time the verdict changes or becomes clearly more certain (by 0.15).
+    """A thread that calls `emit` with a Diagnosis of the run each time the verdict changes or becomes clearly more
+    certain (by 0.15).
 
-    Otherwise it emits one with newer figures at intervals that grow from 4 s to 60 s.
+    Otherwise it emits one with newer figures at intervals that grow from 4 s to 60 s. `clock` has the time of the
+    launch: earlier events do not count.
     """
 
     def __init__(self, run: Run, emit: Callable[[Event], None], clock: RunClock) -> None:
@@ -50,7 +52,7 @@ class LiveDiagnosis(threading.Thread):
             traceback.print_exc()
 
     def stop(self) -> None:
-        """Make and emit the last diagnosis, and wait for this, but for at most 5 s."""
+        """Make the thread emit the last diagnosis and end. Waits for its end, at most 5 s."""
         self._done.set()
         self.join(timeout=5)
 

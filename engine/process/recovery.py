@@ -48,8 +48,8 @@ class Answer:
 def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:
     """Return the change after memory has run out, as run.on_oom (`halve` or `accumulate`) requires.
 
-    If no change helps, return a text with the reason. `given_before` is the number of such changes in this run until
-    now.
+    `preset` has the run's options by group and name. If no change helps, return a text with the reason. `given_before`
+    is the number of such changes in this run until now.
     """
     written = read_events(run.path, [EVENTS_FILE])
     started, on_oom, phase = written.last(Started), preset["run"]["on_oom"], last_phase(written)
@@ -131,8 +131,8 @@ def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -
     """Return the change after a failure of XLA: `compile.xla` becomes false. Return a text with the reason if the
     training cannot continue.
 
-    Return None if the run ended for another reason, if compile.xla was not auto, or if XLA failed in the user's own
-    code.
+    `preset` has the run's options by group and name, and `result` is the trainer's result. Return None if the run ended
+    for another reason, if compile.xla was not auto, or if XLA failed in the user's own code.
     """
     error = mapping(result.get("error"))
     if error.get("kind") != XLA or mapping(preset.get("compile")).get("xla") != "auto":

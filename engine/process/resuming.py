@@ -156,10 +156,10 @@ def latest() -> Run:
 
 
 def _may_be_resumed(run: Run) -> bool:
-    """Return False for a run that certainly cannot be resumed: it has completed, or it has no checkpoint and no cluster
-    whose chief may have one.
+    """Return False for a run that certainly cannot be resumed, else True.
 
-    The test is quick, as there may be thousands of runs.
+    That is a run that has completed, or that has no checkpoint and no cluster whose chief may have one. The test is
+    quick, as there may be thousands of runs.
     """
     saved = checkpoint_files.steps_in(f"{run.path}/checkpoints") or os.path.exists(f"{run.path}/{run_cluster.FILE}")
     return bool(saved) and not run.has_completed()
@@ -236,7 +236,8 @@ def _values(preset: Preset, requested: Preset) -> dict[str, Any]:
 def _is_active(run: Run, on_wait: Callable[[str], None]) -> bool:
     """Return True if the run is alive.
 
-    For a run on another machine, wait until its heartbeat changes or counts as stopped.
+    For a run on another machine, wait until its heartbeat changes or counts as stopped; before that, call `on_wait`
+    with a message.
     """
     host, beat = run.liveness.host, run.status.get("heartbeat")
     if host and run.is_active:

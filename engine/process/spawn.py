@@ -85,8 +85,8 @@ def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | 
 
 
 def python_of(run_folder: str) -> str:
-    """Return the path of the interpreter in which a run trains, from its options.json; gputui's own if the options name
-    none.
+    """Return the path of the interpreter in which the run in `run_folder` trains, from its options.json; gputui's own
+    if the options name none.
 
     Raises OSError if that file cannot be read or is damaged.
     """
@@ -178,7 +178,9 @@ def read_address(address: str) -> tuple[RunClock, str]:
 
 
 def wake(trainer: Trainer, clock: RunClock, run_folder: str) -> Trainer:
-    """Pass the run to the waiting trainer, and return that trainer. If it has ended, start and return another one."""
+    """Pass the run in `run_folder` to the waiting trainer, and return that trainer. If it has ended, start and return
+    another one.
+    """
     try:
         if trainer.process.poll() is None:
             os.write(trainer.lifeline, os.fsencode(f"{addressed(clock, run_folder)}\n"))

@@ -57,9 +57,11 @@ STUCK_HINT = "nvidia-smi shows which process holds it; until it ends gputui star
 
 
 class Supervisor:
-    """Supervises the trainer of one run until it has ended, and makes sure that the run has a result.
+    """The engine's work: supervises the trainer of one run until it has ended, and makes sure that the run has a
+    result.
 
-    `leased` is the value of the environment variable LEASED, by which the engine has inherited leases.
+    `lock` is the run's lock, which the engine holds; `clock` counts from the launch. `leased` is the value of the
+    environment variable LEASED, by which the engine has inherited leases.
     """
 
     def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock, leased: str = "") -> None:
@@ -85,7 +87,7 @@ class Supervisor:
         self.time_limit = TimeLimit(self.run_options["max_minutes"], clock, self.events.emit)
 
     def _take(self, trainer: Trainer, clock: RunClock) -> None:
-        """Supervise `trainer` from now on. `clock` is the clock of this trainer's time."""
+        """Supervise `trainer` from now on instead of the one before. `clock` counts from the start of `trainer`."""
         self.started_trainer, self.clock = trainer, clock
         self.trainer, self.lifeline = trainer.process, trainer.lifeline
         self.report, self.heartbeat = trainer.report, trainer.heartbeat
@@ -123,7 +125,7 @@ class Supervisor:
         return 0
 
     def _attend(self) -> None:
-        """Supervise one trainer until it has ended and the result is written."""
+        """Take readings and supervise the present trainer until it has ended and the result is written."""
         sampler = Sampler(
             self.events,
             self.trainer.pid,
@@ -221,7 +223,7 @@ class Supervisor:
         self.stop_requests = max(self.asked_by_person, self.stop_requests)
 
     def _on_stop_signal(self, number: int, _frame: Any) -> None:
-        """Record a request to stop by the signal in run.stop_signal, unless a request was made before.
+        """Record a request to stop by the signal `number` (run.stop_signal), unless a request was made before.
 
         Repeated signals count as one request, as a scheduler may send them to the engine and to the command, which
         passes them on.
@@ -381,7 +383,7 @@ class Supervisor:
 
     @property
     def _patience(self) -> float:
-        """The seconds that the engine may still wait for the disk."""
+        """The seconds for which the engine may still try to write to a disk that refuses, at least 0."""
         return max(0.0, self.gives_up_at - time.monotonic())
 
     def _has_result(self) -> bool:
@@ -399,7 +401,8 @@ class Supervisor:
         self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))
 
     def _write(self, summary: Mapping[str, Any]) -> None:
-        """Write the result. If the disk refuses it, try again until the time is over or another request to stop comes.
+        """Write `summary` as the result. If the disk refuses it, try again until the time is over or another request to
+        stop comes.
 
         A failure is only printed into the log.
         """

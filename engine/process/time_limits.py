@@ -42,9 +42,10 @@ CHILDREN_SECONDS = 5.0  # an idle trainer may wait for its child processes, whic
 
 
 class Activity:
-    """What a run's trainer does: its phase, whether it hangs, and whether it is suspended.
+    """What the trainer of a run does (`phase`), whether it hangs (`hang`), and for how long it has been suspended.
 
-    `update` is called several times a second.
+    `pid` is the trainer's process id, and `clock` a monotonic clock in seconds. `update` is to be called several times
+    a second.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class Activity:
             return self._size
 
     def _state(self) -> tuple[bool, float]:
-        """Return True if the trainer is suspended, and the CPU seconds that it has used."""
+        """Return True if the trainer is suspended, else False, and the CPU seconds that it has used since its start."""
         try:
             with self._process.oneshot():
                 times = self._process.cpu_times()
@@ -162,10 +163,10 @@ class Activity:
 
 
 class TimeLimit:
-    """The time limit run.max_minutes, counted from the launch of the run. `emit` gets a warning about an unknown limit.
+    """The time limit run.max_minutes (`minutes`), counted from `launched`, the launch of the run.
 
     With `auto` it is the time limit of the Slurm job, less the time for the last checkpoint; without a job, there is
-    none.
+    none. `emit` gets a warning if the job's limit is not known.
     """
 
     def __init__(self, minutes: float | str | None, launched: RunClock, emit: Callable[[Event], None]) -> None:

@@ -111,7 +111,10 @@ def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> Profil
 
 
 def _files(run: Run, options: Mapping[str, Any]) -> list[Path]:
-    """Return the files of the newest profile, one for each host. Raises ProfileError if there are none."""
+    """Return the files of the run's newest profile, one for each host. Raises ProfileError if there are none.
+
+    `options` are the run's by `group.name`; the message names the steps that they profile.
+    """
     sessions = sorted(run.file("profile").glob("plugins/profile/*/"))
     files = sorted(sessions[-1].glob("*.xplane.pb")) if sessions else []
     if files:
@@ -169,7 +172,7 @@ def _ask_xprof(files: Sequence[Path]) -> tables.Tools:
 
 
 def _reason(code: int, stderr: str) -> str:
-    """Return the signal that ended XProf, or the last line of its output that is not a log line."""
+    """Return the signal that ended XProf (by its exit `code`), or the last line of `stderr` that is not a log line."""
     if code < 0:
         return f"it was ended by {signal.Signals(-code).name}"
     lines = [line.strip() for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]
@@ -183,8 +186,9 @@ def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
 
 
 def _peak(allocators: Mapping[str, Mapping[str, Any]]) -> int | None:
-    """Return the highest memory peak of the GPUs in bytes. Without GPUs, the peak of the host. None if no peak is
-    known.
+    """Return the highest memory peak of the GPUs in bytes, from the summary of each memory allocator by its name.
+
+    Without GPUs, the peak of the host. None if no peak is known.
     """
     on_gpus = {name: summary for name, summary in allocators.items() if name.startswith("GPU_")}
     return max((peak for summary in (on_gpus or allocators).values() for peak in _peaks(summary)), default=None)

@@ -22,7 +22,8 @@ STEP, GRAPH = "train", "KernelAndDeviceFunc::Run"
 
 
 def main(files: list[str]) -> None:
-    """Print one JSON object: a list of tables for each tool in TOOLS, and the entries `memory` and `python`.
+    """Print one JSON object about the profile in `files`: a list of tables for each tool in TOOLS, and the entries
+    `memory` and `python`.
 
     `memory` has the summary of each memory allocator, and `python` the times of each step.
     """
@@ -50,8 +51,9 @@ def _ask(files: list[str], tool: str) -> Any:
 
 
 def _tables(answer: Any) -> list[dict[str, Any]]:
-    """Return the tables of Google's charting format in a plain form: `properties`, and `rows` that map column names to
-    values.
+    """Return the tables in `answer`, which has Google's charting format, in a plain form.
+
+    Each has `properties`, and `rows` that map column names to values.
     """
     tables = []
     for table in answer if isinstance(answer, list) else [answer]:
@@ -71,9 +73,10 @@ def _memory(files: list[str]) -> dict[str, Any]:
 
 
 def _python(file: str) -> dict[str, tuple[float, float]]:
-    """For each step: the milliseconds of the step, and the milliseconds of the graphs that Python ran in it.
+    """Return for each step, by its name, its milliseconds, and the milliseconds of the graphs that Python ran in it.
 
-    XProf's tables count Python's own time in a step as computing, so these times are read separately.
+    `file` is a profile. XProf's tables count Python's own time in a step as computing, so these times are read
+    separately.
     """
     from xprof.profile_data import ProfileData
 

@@ -55,7 +55,7 @@ def on_gpu(tools: Tools) -> bool:
 
 
 def step_rows(tools: Tools) -> list[Row]:
-    """One row for each step that XProf considers complete."""
+    """Return one row for each step that XProf considers complete."""
     return [row for row in rows_with(tools, "input_pipeline_analyzer", "stepTimeMs") if float(row["stepTimeMs"]) > 0]
 
 
@@ -145,7 +145,7 @@ def last_rows(tools: Tools, tool: str) -> Sequence[Row]:
 
 
 def sums(parts: Iterable[tuple[Key, float]]) -> dict[Key, float]:
-    """Return the sum of the values of each key."""
+    """Return for each key of `parts` the sum of its values."""
     totals: dict[Key, float] = {}
     for key, value in parts:
         totals[key] = totals.get(key, 0.0) + float(value)
@@ -228,7 +228,10 @@ def _all_stages(tools: Tools) -> Sequence[Row]:
 
 
 def _stages(tools: Tools, distributed: bool) -> list[Row]:
-    """Return the rows of the stages that do work. Stages that only wait for other stages are left out."""
+    """Return the rows of the stages that do work. Stages that only wait for other stages are left out.
+
+    `distributed`: a strategy trains, with stages of its own that are left out, too.
+    """
     return [row for row in _all_stages(tools) if not _waits(_chain(row), distributed)]
 
 
@@ -248,8 +251,8 @@ def _name(chain: list[str], declared: Sequence[Row]) -> tuple[str, str]:
     """Return the run's own name of a stage, and its operation. A stage that TensorFlow added has the name of the stage
     that it feeds.
 
-    `chain` has the operations from the end of the pipeline to the stage. A stage without a name is named after its
-    operation, and identified by the operations that it feeds.
+    `chain` has the operations from the end of the pipeline to the stage, and `declared` the stages as the run named
+    them. A stage without a name is named after its operation, and identified by the operations that it feeds.
     """
     name, place, left = chain[-1], " ".join(chain), list(declared)
     for part in chain:
